@@ -37,6 +37,7 @@ from .options import (
     launch,
     leave_words,
     make_config,
+    refuse_beside_final,
     settable,
     short_of_memory,
     true_or_text,
@@ -168,6 +169,7 @@ def train(
     settings: Settings = (),
     skip_bad: bool = False,
     resume: bool = False,
+    final: Path | None = None,
     devices: int = 1,
     ladder: Literal["no", "yes", "full"] | None = None,
     step: Literal["auto", "frozen", "whitened", "head", "full"] | None = None,
@@ -228,6 +230,9 @@ def train(
         Leave out images that cannot be decoded, and count them; beside --resume where the run has a checkpoint.
     resume
         Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
+    final
+        Train on all classes, those of the test too, with the data, the settings and the length of this evaluated run.
+        What comes out has no score of its own.
     devices
         Processes that train together, one per accelerator.
     ladder
@@ -265,16 +270,27 @@ def train(
         "skip_bad": skip_bad or None,
     }
     from ..train import train as run_training
+    from ..train.final import told_of_final, train_final
     from .steps import check_step_options, train_by_steps
 
     check_step_options(ladder, step, resume=resume, devices=devices)
     with trusting(*trust):
-        config = make_config(chosen, settings, recipe, out if resume else None)
-        if ladder in ("yes", "full") or step is not None:
+        if final is not None:
+            steps = {"ladder": ladder, "step": step}
+            refuse_beside_final(
+                {**chosen, **steps, "set": settings or None, "recipe": recipe, "resume": resume or None}
+            )
+            run = train_final(final, out, progress=not quiet and is_first(), trust=trust)
+        elif ladder in ("yes", "full") or step is not None:
+            config = make_config(chosen, settings, recipe, out if resume else None)
             run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
         else:
+            config = make_config(chosen, settings, recipe, out if resume else None)
             run = run_training(config, out, resume=resume, progress=not quiet and is_first())
-        if is_first():
+        if is_first() and run.config.final is not None:
+            if not quiet:
+                print(told_of_final(run))
+        elif is_first():
             evaluating.evaluate(run.folder, trust=run.config.modules(), quiet=quiet)
 
 

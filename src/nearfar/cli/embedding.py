@@ -27,6 +27,7 @@ from .saved_learners import load_learner, transformed
 IN_TRAINING = "in the training of"
 TRAINING_SCORE = "these are training scores, which say nothing of new items"
 NO_LIST = "keeps no list of its training items"
+FINAL = "is a final model, which has learned from all classes of its data"
 
 
 class Chosen(NamedTuple):
@@ -226,6 +227,7 @@ def unseen(dataset: Dataset, models: Sequence[Path], *, keep: bool) -> Dataset:
             notes.append(f"{model.name} {NO_LIST}, which were more than {MOST:,}: some of these may be among them")
         elif seen[model].any():
             notes.append(_told_of_seen(dataset, model, int(seen[model].sum()), kept=keep, all_seen=bool(every.all())))
+    notes.extend(f"{model.name} {FINAL}" for model, marked in learned.items() if marked and marked.final)
     kept = dataset if keep or every.all() else dataset.subset(~every)
     if not every.all():
         notes.extend(_told_of_classes(kept, model, marked) for model, marked in learned.items() if marked)
@@ -338,7 +340,9 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | No
 def left_out(dataset: Dataset) -> str:
     """Say which files are not among the items, and which images could not be decoded, as the end of a line."""
     # other notes may be of all classes, not of these
-    told = [note for note in dataset.notes if any(words in note for words in ("left out (", IN_TRAINING, NO_LIST))]
+    told = [
+        note for note in dataset.notes if any(words in note for words in ("left out (", IN_TRAINING, NO_LIST, FINAL))
+    ]
     if dataset.bad:
         told.append(f"{len(dataset.bad)} undecodable image(s) left out ({some(dataset.bad, 3)})")
     return "".join(f"; {note}" for note in told)

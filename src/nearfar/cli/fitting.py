@@ -33,6 +33,7 @@ def fit(
     standardize: bool = False,
     seed: int = 0,
     skip_bad: bool = False,
+    final: bool = False,
     quiet: bool = False,
 ) -> None:
     """Fit a learner on rows, or on the pixels of images, save it, and score it on classes that it has never seen.
@@ -62,11 +63,13 @@ def fit(
         Of the learner, where it draws, and of the split.
     skip_bad
         Leave out images that cannot be decoded, and count them.
+    final
+        Learn from all of DATA, and score nothing: for the model that is used, when a fit without it has told the score.
     quiet
         Print nothing but errors.
     """
     how: dict[str, Any] = {"test": test, "test_classes": test_classes, "label": label, "seed": seed}
-    lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, **how)
+    lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, final=final, **how)
     if not quiet:
         print(lines)
 
@@ -82,13 +85,16 @@ def fit_to(
     standardize: bool = False,
     seed: int = 0,
     skip_bad: bool = False,
+    final: bool = False,
 ) -> str:
-    """Fit and save a learner; returns the table of its scores on the test classes."""
+    """Fit and save a learner; returns the table of its scores on the test classes, or where it is final none."""
     import numpy as np
 
     from ..data.checks.columns import scale_warning
     from ..data.checks.training_items import TrainingItems
+    from ..data.open import open_whole
     from .embedding import is_embeddings
+    from .options import refuse_beside_final
     from .saved_learners import items_of, remark
     from .scoring import score_learner
 
@@ -98,7 +104,11 @@ def fit_to(
     learner = make_learner(text, seed)
     if standardize:
         check_linear(learner)
-    task = task_to_fit(data, test=test, test_classes=test_classes, label=label, seed=seed, skip_bad=skip_bad)
+    if final:
+        refuse_beside_final({"test": test, "test_class": test_classes or None})
+        task = open_whole(data, label=label, skip_bad=skip_bad)
+    else:
+        task = task_to_fit(data, test=test, test_classes=test_classes, label=label, seed=seed, skip_bad=skip_bad)
     X = items_of(task.train)
     scale = None
     with stage("fitting"):
@@ -109,8 +119,10 @@ def fit_to(
     if task.train.columns:
         learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
     learner.save(out)
-    TrainingItems.of(task.train, task.validation).add_to(out)
+    TrainingItems.of(task.train, task.validation, final=final).add_to(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
+    if final:
+        return f"{about}\n{out}: a final model, which has no score of its own; a fit without --final tells one."
     scored = score_learner(out, task.test, task.gallery, scale)
     if is_linear(learner) and not standardize:
         units = scale_warning(task.train)

@@ -212,6 +212,14 @@ def true_or_text(given: str | None) -> bool | str | None:
     return {"true": True, "false": False}.get(str(given).lower(), given)
 
 
+def refuse_beside_final(chosen: Mapping[str, Any]) -> None:
+    """Refuse options beside --final: a final model is what its run was, or the score of the run says nothing of it."""
+    given = [name for name, value in chosen.items() if value is not None]
+    if given:
+        option = {"data": "DATA"}.get(given[0], f"--{given[0].replace('_', '-')}")
+        raise ValueError(f"{option}: not with --final, which learns from all data as a model did that was scored")
+
+
 def check_out(out: Path) -> None:
     """Make the folder of a file; refuse one that cannot be written, before the work of which it holds the result.
 

@@ -96,10 +96,11 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
 
 
 def training_scores(dataset: Dataset) -> list[str]:
-    """Return the notes that say that a score is one of the training."""
-    from .embedding import TRAINING_SCORE
+    """Return the notes that say that a score is one of the training, or of a model that has learned from all."""
+    from .embedding import FINAL, TRAINING_SCORE
 
-    return [f"{note[0].upper()}{note[1:]}." for note in dataset.notes if TRAINING_SCORE in note]
+    told = [note for note in dataset.notes if TRAINING_SCORE in note or FINAL in note]
+    return [f"{note[0].upper()}{note[1:]}." for note in told]
 
 
 def other_on(source: Path, chosen: Chosen) -> Other:

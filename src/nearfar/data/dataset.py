@@ -50,6 +50,32 @@ class PickedReader:
         return self.read(int(self.index[i]))
 
 
+@dataclass(frozen=True)
+class JoinedReader:
+    """The items of one reader, `n` of them, and after them those of another."""
+
+    first: Callable[[int], NDArray[Any]]
+    n: int
+    second: Callable[[int], NDArray[Any]]
+
+    def __call__(self, i: int) -> NDArray[Any]:
+        return self.first(i) if i < self.n else self.second(i - self.n)
+
+
+def unwrapped(read: Callable[[int], NDArray[Any]], i: int) -> tuple[Callable[[int], NDArray[Any]], int]:
+    """Return what reads item i in the end, through subsets and joined sets, and the number of the item there."""
+    while isinstance(read, PickedReader | JoinedReader):
+        if isinstance(read, PickedReader):
+            i = int(read.index[i])
+            read = read.read
+        elif i < read.n:
+            read = read.first
+        else:
+            i -= read.n
+            read = read.second
+    return read, i
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Items with one class label each.
@@ -171,6 +197,39 @@ class Dataset:
             raise DataError(f"{self.name} has no class {quoted(unknown[0])}; it has {some(self.classes)}")
         wanted = [number[c] if isinstance(c, str) else int(c) for c in classes]
         return self.subset(np.isin(self.labels, wanted), name)
+
+    def joined(self, other: Dataset) -> Dataset:
+        """Return the items of this set and those of another, with the classes of both; equal names are one class.
+
+        Raises
+        ------
+        DataError
+            If one holds images and the other rows, or the columns are others.
+        """
+        if self.kind != other.kind:
+            raise DataError(f"{self.name} holds {self.kind}s, and {other.name} {other.kind}s: they cannot be joined")
+        other = other.in_columns(self.columns, self.name)
+        classes = tuple(dict.fromkeys(self.classes + other.classes))
+        number = {name: i for i, name in enumerate(classes)}
+        renumbered = np.array([number[name] for name in other.classes], dtype=np.int64)
+        array = None
+        if self.array is not None and other.array is not None and self.array.shape[1:] == other.array.shape[1:]:
+            array = np.concatenate([self.array, other.array])
+        groups = None
+        if self.groups is not None and other.groups is not None:
+            groups = np.concatenate([self.groups, other.groups])
+        return replace(
+            self,
+            labels=np.concatenate([self.labels, renumbered[other.labels]]),
+            classes=classes,
+            read=JoinedReader(self.read, len(self), other.read) if array is None else ArrayReader(array),
+            names=self.names + other.names,
+            array=array,
+            notes=tuple(dict.fromkeys(self.notes + other.notes)),
+            bad=self.bad + other.bad,
+            groups=groups,
+            stored=JoinedReader(self.stored or self.read, len(self), other.stored or other.read),
+        )
 
     def in_columns(self, wanted: Sequence[str], taker: str) -> Dataset:
         """Return rows with their columns in the order in which `taker` takes them, where both have names.

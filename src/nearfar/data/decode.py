@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..progress import counted
-from .dataset import ArrayReader, DataError, Dataset, PickedReader, Source, number_labels
+from .dataset import ArrayReader, DataError, Dataset, Source, number_labels, unwrapped
 from .readers.files import Files
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -383,7 +383,7 @@ def read_square(
     Training, evaluation and `embed` all come by their pixels here, or by an `ImageReader` with a `size`, which does
     the same: large JPEGs are decoded at reduced size.
     """
-    reader, at = _innermost(read, i)
+    reader, at = unwrapped(read, i)
     if isinstance(reader, ImageReader):
         return reader.square(at, resize, size, resizing)
     return fit(reader(at), resize, size, resizing)
@@ -391,7 +391,7 @@ def read_square(
 
 def read_small(read: Read, i: int, side: int) -> NDArray[Any]:
     """Item i of a reader to be looked at: a large JPEG is decoded to at least `side` pixels only."""
-    reader, at = _innermost(read, i)
+    reader, at = unwrapped(read, i)
     if isinstance(reader, ReadsSmall):
         return reader.small(at, side)
     return reader(at)
@@ -399,18 +399,10 @@ def read_small(read: Read, i: int, side: int) -> NDArray[Any]:
 
 def read_shape(read: Read, i: int) -> tuple[int, ...]:
     """Height and width of item i of a reader of images."""
-    reader, at = _innermost(read, i)
+    reader, at = unwrapped(read, i)
     if isinstance(reader, ImageReader):
         return reader.shape(at)
     return reader(at).shape[:2]
-
-
-def _innermost(read: Read, i: int) -> tuple[Read, int]:
-    """The reader behind those that pick items from another, and which of its items item i is."""
-    while isinstance(read, PickedReader):
-        i = int(read.index[i])
-        read = read.read
-    return read, i
 
 
 def guess_channels(files: Files, paths: Sequence[str]) -> int:

@@ -123,6 +123,32 @@ def open_task(
     return _assemble(opened.items.name, train, carved, tested, gallery, split)
 
 
+def open_whole(
+    source: Named,
+    *,
+    test: Named | None = None,
+    label: str | None = None,
+    image_size: int | None = None,
+    skip_bad: bool = False,
+) -> Task:
+    """Open data of which all are learned from, those of `test` too; parameters as in `open_task`.
+
+    The test of this task is its training: a score on it is no score of new items.
+    """
+    tables = [one for one in (source, test) if one is not None and as_text(one).endswith(TABLES)]
+    parts = []
+    for one in (source, test):
+        if one is not None:
+            named = label if one in tables or not tables else None
+            parts.append(open_source(one, label=named, image_size=image_size, skip_bad=skip_bad).items)
+    items = parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
+    if len(items.classes) < 2:
+        raise DataError(f"{items.name}: {len(items.classes)} training class(es); expected 2 or more")
+    items = _noted(items, "training ")
+    clauses = [f"{_size(items)}, all learned from, and none left to test on", *items.notes]
+    return Task(items.name, items, None, items, None, f"{items.name}: {'; '.join(clauses)}.")
+
+
 def as_text(source: Named) -> str:
     """The name or the path of a source."""
     if not isinstance(source, str | os.PathLike):

@@ -158,6 +158,11 @@ def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         raise ReportError(
             f"{folder}: was fitted on items given in Python, which are not kept; name the DATA to show it on"
         )
+    if config.get("final") is not None:
+        raise ReportError(
+            f"{folder}: is a final model, which has no test; report {quoted(config['final'], PATH)}, the run of its "
+            "settings, or name the DATA to show it on"
+        )
     if not (folder / "scores.json").is_file() or not (folder / "test.npz").is_file():
         raise ReportError(
             f"{folder}: was not evaluated yet (no scores.json and test.npz); run `nearfar evaluate {folder}`"

@@ -30,6 +30,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
 CODE = ("objective", "trunk", "sampler")  # texts that may name modules of a user's own
 LATER = (
+    "final",
     "patience",
     "ema",
     "freeze_epochs",
@@ -150,6 +151,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Batches between lines of the log.
     tensorboard : bool
         Also write TensorBoard events into the run folder.
+    final : str, optional
+        Folder of the evaluated run whose settings and length these are, as `train_final` makes them: train on all
+        classes of the data, those of the validation and of the test too.
     """
 
     data: str
@@ -207,6 +211,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     checkpoint_every: Annotated[int, Meta(ge=0)] = 0
     log_every: AtLeastOne = 10
     tensorboard: bool = False
+    final: str | None = None
     origin: Origin | None = None  # no setting: the file that these were read from, and what its texts may name
 
     @classmethod
@@ -232,7 +237,16 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         except msgspec.ValidationError as error:
             raise TrainError(f"config: {_readable(error, fields)}") from error
         config._check()
+        config._check_final()
         return config
+
+    def _check_final(self) -> None:
+        if self.final is not None and self.patience is not None:
+            raise TrainError("config: a final model has no validation classes, so patience must not be given with it")
+        if self.final is not None and self.metric == "auto":
+            raise TrainError(
+                'config: a final model has no validation classes to choose by, so metric must not be "auto"'
+            )
 
     def _check(self) -> None:
         for name, value in self.to_dict().items():

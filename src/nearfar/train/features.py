@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..data.augment import to_float
-from ..data.dataset import ArrayReader, Dataset, PickedReader
+from ..data.dataset import ArrayReader, Dataset, unwrapped
 from ..data.decode import ImageReader, Resizing
 from ..data.loader import make_loader
 from ..data.transforms.symmetries import TurnedReader
@@ -198,19 +198,18 @@ def _of_items(dataset: Dataset) -> str:
 
 
 def _stamps(dataset: Dataset) -> Iterator[Any]:
-    """Yield how the files behind the items are read, and then the size and date of each."""
-    read: Any = dataset.read
-    rows = np.arange(len(dataset))
-    while isinstance(read, PickedReader | TurnedReader):
-        rows = read.index[rows] if isinstance(read, PickedReader) else rows % read.n  # turns are told by the names
-        read = read.read
-    if not isinstance(read, ImageReader):
-        return
-    yield read.channels, read.size, read.invert
-    for row in rows.tolist():
+    """Yield how the file behind each item is read, with its size and date."""
+    for i in range(len(dataset)):
+        read: Any
+        read, place = unwrapped(dataset.read, i)
+        while isinstance(read, TurnedReader):  # turns are told by the names
+            read, place = unwrapped(read.read, place % read.n)
+        if not isinstance(read, ImageReader):
+            continue
         path = Path(read.files.root)
-        found = (path if path.is_file() else path / read.paths[row]).stat()  # an archive is one file
-        yield found.st_size, found.st_mtime_ns, None if read.boxes is None else read.boxes[row]
+        found = (path if path.is_file() else path / read.paths[place]).stat()  # an archive is one file
+        box = None if read.boxes is None else read.boxes[place]
+        yield read.channels, read.size, read.invert, found.st_size, found.st_mtime_ns, box
 
 
 def _of_network(module: nn.Module) -> str:

@@ -31,7 +31,7 @@ from .metric import MetricChoice, fitted_whitening, passed, with_and_without
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
 from .setup import build, checked, make_embedder, seen_sample
-from .task import item_shape, open_data, resolve, with_preprocessing
+from .task import item_shape, open_data, resolve, training_items, with_preprocessing
 from .trainer import Trainer
 
 STEPS = {
@@ -413,6 +413,7 @@ def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
     tensors = {NETWORK + name: value for name, value in embedder.state_dict().items()}
     save_tensors(folder.best, tensors, about)
     save_tensors(folder.last, tensors, about)
+    training_items(parts.config, parts.task, folder.start).write(folder.training_items)
     folder.describe(parts.config, str(parts.accelerator.device), weights=parts.weights)
     return Run(folder.path, parts.config, epoch=0, step=0, best_epoch=0, best=None)
 

@@ -220,12 +220,22 @@ def _epochs(folder: RunFolder) -> list[dict[str, float | None]]:
         return []
 
 
+def refuse_final(folder: Path, config: TrainConfig) -> None:
+    """Raise a TrainError where a final model is to be scored on its own data."""
+    if config.final is not None:
+        raise TrainError(
+            f"{folder}: is a final model, which has learned from all classes of its data, so that none is left to test "
+            f"on; its score is that of {config.final}, and `nearfar evaluate {folder} DATA` scores it on other data"
+        )
+
+
 def task_of(run: Run | str | Path) -> Task:
     """Open the data of a run, from the folder in which it was started where they are not found from here.
 
     The protocol says where they have changed: classes drawn for the test may then be others, which training has seen.
     """
     folder, config = folder_and_config(run)
+    refuse_final(folder.path, config)
     task = open_data(config, folder.start)
     # older runs do not tell them
     if folder.best.is_file():

@@ -126,6 +126,8 @@ class Parts:
             "classes": class_mark(self.task),
             "weights": self.weights,
         }
+        if self.config.final is not None:
+            about["final"] = self.config.final
         module = getattr(self.step.embedder.trunk, "module", None)
         if isinstance(module, TransformersTrunk):
             about["architecture"] = architecture_of(module)

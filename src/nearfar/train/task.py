@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
 from ..data.checks.training_items import TrainingItems
 from ..data.decode import read_shape
-from ..data.open import located
+from ..data.open import located, open_whole
 from ..data.readers.in_memory import GIVEN
 from ..data.transforms.symmetries import with_more_classes
 from ..deep.networks.preprocessing import Preprocessing
@@ -23,21 +24,10 @@ SIZE_SAMPLE = 16  # images whose sizes are read, of a set
 
 def open_data(config: TrainConfig, start: Path | None = None) -> Task:
     """Open the task of a config; relative paths that lead to nothing from here begin in `start`."""
-    # a trunk with its own preprocessing needs its own way of resizing, which batches get when they are read
-    size = None if config.preprocessing else config.resize or config.image_size
     if config.data == GIVEN:
         raise TrainError("the network was fitted on items given in Python, which are not kept; name the data to score")
     try:
-        task = open_task(
-            located(config.data, start),
-            test=None if config.test is None else located(config.test, start),
-            test_classes=config.test_classes,
-            validation=config.validation,
-            seed=config.seed,
-            label=config.label,
-            image_size=size,
-            skip_bad=config.skip_bad,
-        )
+        task = _opened(config, start)
     except DataNotFoundError as error:
         if start:
             nor = f"; nor is it in {start}, where the run was started"
@@ -62,6 +52,28 @@ def with_preprocessing(config: TrainConfig) -> TrainConfig:
         return config.replace(preprocessing=find_preprocessing(config.trunk, pretrained=config.pretrained is True))
 
 
+def _opened(config: TrainConfig, start: Path | None) -> Task:
+    """Open the data that a config names, split, or of a final model all as the training."""
+    # a trunk with its own preprocessing needs its own way of resizing, which batches get when they are read
+    size = None if config.preprocessing else config.resize or config.image_size
+    how: dict[str, Any] = {
+        "test": None if config.test is None else located(config.test, start),
+        "label": config.label,
+        "image_size": size,
+        "skip_bad": config.skip_bad,
+    }
+    source = located(config.data, start)
+    if config.final is not None:
+        return open_whole(source, **how)
+    return open_task(
+        source,
+        test_classes=config.test_classes,
+        validation=config.validation,
+        seed=config.seed,
+        **how,
+    )
+
+
 def class_mark(task: Task) -> str:
     """Return what tells the training classes of a task from others."""
     return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]
@@ -72,7 +84,7 @@ def training_items(config: TrainConfig, task: Task, start: Path | None = None) -
     resized = (config.image_size or config.resize) and task.train.array is not None and task.train.stored is None
     if config.data != GIVEN and task.train.kind == "image" and (resized or config.symmetries != "none"):
         task = open_data(config.replace(image_size=None, resize=None, symmetries="none"), start)
-    return TrainingItems.of(task.train, task.validation)
+    return TrainingItems.of(task.train, task.validation, final=config.final is not None)
 
 
 def resolve(config: TrainConfig, task: Task) -> TrainConfig:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..dataset import Dataset, PickedReader, Task, some
+from ..dataset import Dataset, Task, some, unwrapped
 from ..decode import ImageReader
 from ..readers.files import FolderFiles, ZipFiles
 from ..readers.tar_files import TarFiles
@@ -22,6 +22,8 @@ def remark_shared(task: Task) -> str:
     only such are read whole as agree in size and end, or in an archive in size and checksum, with another. Rows are not
     compared, nor are files of a folder with those of a zip.
     """
+    if task.test is task.train:  # a final model has no test
+        return ""
     learned = [part for part in (task.train, task.validation) if part is not None]
     tested = [part for part in (task.test, task.gallery) if part is not None]
     for marks in (_pixels, _files):
@@ -74,10 +76,9 @@ def _places(part: Dataset) -> Iterator[tuple[FolderFiles | ZipFiles | TarFiles, 
     if part.array is not None:
         return
     for i, name in enumerate(part.names):
-        read: Any = part.read
-        while isinstance(read, PickedReader):
-            read, i = read.read, int(read.index[i])
+        read: Any
+        read, place = unwrapped(part.read, i)
         if not isinstance(read, ImageReader) or not isinstance(read.files, FolderFiles | ZipFiles | TarFiles):
             return
-        box = None if read.boxes is None else read.boxes[i]
-        yield read.files, read.paths[i], None if box is None else tuple(box), name
+        box = None if read.boxes is None else read.boxes[place]
+        yield read.files, read.paths[place], None if box is None else tuple(box), name

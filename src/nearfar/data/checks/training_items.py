@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...io import tensor_file
 from ...io.untrusted import parse_json
 from ...progress import counted
-from ..dataset import Dataset, PickedReader
+from ..dataset import Dataset, unwrapped
 from ..decode import ImageReader
 
 MOST = 2_000_000
@@ -48,15 +48,18 @@ class TrainingItems:
         Number of items, equal ones counted as often as they occur.
     columns : tuple of str
         Names of the numbers of a row, in the order in which they were marked.
+    final : bool
+        Whether they are all that there were, so that none was left to score the model on.
     """
 
     items: NDArray[np.int64]
     classes: NDArray[np.int64]
     count: int
     columns: tuple[str, ...] = ()
+    final: bool = False
 
     @classmethod
-    def of(cls, *parts: Dataset | None) -> TrainingItems:
+    def of(cls, *parts: Dataset | None, final: bool = False) -> TrainingItems:
         """Mark the items of the parts of a training: what is learned from, and what chooses the checkpoint."""
         given = [part for part in parts if part is not None]
         count = sum(map(len, given))
@@ -65,7 +68,7 @@ class TrainingItems:
         else:
             items = np.unique(np.concatenate([mark_items(part) for part in given]))
         classes = np.unique(np.concatenate([_mark_names(part.classes) for part in given]))
-        return cls(items, classes, count, given[0].columns)
+        return cls(items, classes, count, given[0].columns, final)
 
     @property
     def complete(self) -> bool:
@@ -83,7 +86,7 @@ class TrainingItems:
 
     def packed(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the arrays and the text that a file of tensors holds of this."""
-        about = {"count": self.count, "columns": list(self.columns)}
+        about = {"count": self.count, "columns": list(self.columns), "final": self.final}
         return {ITEMS: self.items, CLASSES: self.classes}, {ABOUT: json.dumps(about)}
 
     @classmethod
@@ -104,7 +107,13 @@ class TrainingItems:
         sound = isinstance(about, dict) and isinstance(about.get("count"), int)
         if not sound or not isinstance(about.get("columns"), list):
             raise ValueError("the list of its training items is damaged")
-        return cls(arrays[ITEMS], arrays[CLASSES], about["count"], tuple(map(str, about["columns"])))
+        return cls(
+            arrays[ITEMS],
+            arrays[CLASSES],
+            about["count"],
+            tuple(map(str, about["columns"])),
+            about.get("final") is True,
+        )
 
     def write(self, path: Path) -> None:
         """Write a file of their own, which appears whole or not at all."""
@@ -140,11 +149,7 @@ def mark_items(dataset: Dataset) -> NDArray[np.int64]:
 
 
 def _mark_image(dataset: Dataset, i: int) -> int:
-    read: Any = dataset.stored or dataset.read
-    place = i
-    while isinstance(read, PickedReader):
-        place = int(read.index[place])
-        read = read.read
+    read, place = unwrapped(dataset.stored or dataset.read, i)
     if isinstance(read, ImageReader):
         box = None if read.boxes is None else read.boxes[place]
         try:

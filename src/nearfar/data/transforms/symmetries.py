@@ -81,7 +81,8 @@ def with_more_classes(task: Task, kind: str) -> Task:
     """Return the task with the symmetries of its training classes as further classes; validation and test stay."""
     train = with_symmetries(task.train, kind)
     more = f"trained on {len(train.classes):,} classes, with those turned{' or mirrored' if kind == 'all' else ''}"
-    return replace(task, train=train, protocol=f"{task.protocol.removesuffix('.')}; {more}.")
+    test = train if task.test is task.train else task.test  # as of a final model
+    return replace(task, train=train, test=test, protocol=f"{task.protocol.removesuffix('.')}; {more}.")
 
 
 def _mark(turn: int) -> str:

@@ -1,0 +1,101 @@
+"""Final models: trained on all classes, with the settings and the length of a run that was evaluated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ..data.open import located
+from ..io.untrusted import read_json
+from .checkpoint import read_about
+from .config import TrainConfig, TrainError
+from .loading import folder_and_config
+from .run import Run
+from .rungs import save_frozen
+from .trainer import train
+from .watchers import Watcher
+
+PATHS = ("data", "test", "pretrained", "trunk_weights", "network_weights")
+"""Settings that may lead to files, from the folder in which the run was started."""
+
+
+def train_final(
+    run: Run | str | Path,
+    out: str | Path,
+    *,
+    progress: bool = True,
+    watchers: Sequence[Watcher] = (),
+    trust: str | Collection[str] = (),
+) -> Run:
+    """Train on all classes of the data of a run, as that run was trained.
+
+    The run tells what to expect of new classes; the final model learns from its validation and test classes too, and
+    so has no score of its own: `evaluate_run` refuses it.
+
+    Parameters
+    ----------
+    run : Run, str or Path
+        A run that was evaluated, whose settings are taken.
+    out : str or Path
+        The folder of the final model: new or empty.
+    progress, watchers, trust
+        As in `train`.
+
+    Raises
+    ------
+    TrainError
+        If the run was not evaluated, or is a final model itself; and as `train`.
+
+    Notes
+    -----
+    It is trained for as many epochs as the best checkpoint of the run, which the validation classes chose; where there
+    are none, or the schedule is "cosine", whose rates fall to 0 at its end, for as many as the run. An epoch is longer
+    than one of the run, for there are more items. The checkpoint is that of the last epoch. A whitening is fitted where
+    the run has kept one, and a frozen trunk that was not trained stays so.
+
+    Examples
+    --------
+    >>> train_final("runs/photos", "runs/photos-final")  # doctest: +SKIP
+    """
+    folder, _ = folder_and_config(run, trust)
+    config = final_config(run, trust)
+    if read_about(folder.best)["step"] == 0:
+        return save_frozen(config, out)
+    return train(config, out, progress=progress, watchers=watchers)
+
+
+def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> TrainConfig:
+    """Return the settings of the final model of a run."""
+    folder, config = folder_and_config(run, trust)
+    if config.final is not None:
+        raise TrainError(f"{folder.path}: is a final model itself, of {config.final}")
+    if not (folder.path / "scores.json").is_file():
+        raise TrainError(f"{folder.path}: was not evaluated yet, so nothing is known of it; `nearfar evaluate` does it")
+    about = read_about(folder.best)
+    epochs = config.epochs
+    if about["best"] is not None and config.schedule != "cosine":
+        epochs = about["epoch"]
+    paths = {name: getattr(config, name) for name in PATHS}
+    led = {name: located(path, folder.start) for name, path in paths.items() if isinstance(path, str)}
+    metric = config.metric
+    if metric == "auto":  # what the validation classes have decided, of which none are left
+        found = about.get("metric")
+        metric = "whitening" if isinstance(found, dict) and found.get("kept") else "none"
+    changes = {"epochs": epochs, "steps": None, "patience": None, "metric": metric, "final": os.fspath(folder.path)}
+    return config.replace(**led, **changes)
+
+
+def told_of_final(run: Run) -> str:
+    """Say what a final model is, and what the run of its settings has scored."""
+    config = run.config
+    lines = [f"{run.folder}: a final model, trained on all classes for {run.epoch} epochs; it has no score of its own."]
+    try:
+        scores = read_json(Path(str(config.final)) / "scores.json")["scores"]
+        recall = float(scores["recall_at"]["1"])
+        map_at_r = float(scores["map_at_r"])
+        told = f"Recall@1 {recall:.4f}, MAP@R {map_at_r:.4f}"
+        lines.append(f"{config.final} with these settings: {told} on its test.")
+    except (OSError, ValueError, LookupError, TypeError):  # it was moved or removed since
+        lines.append(f"Its settings are those of {config.final}.")
+    return "\n".join(lines)

@@ -1,0 +1,178 @@
+"""Final models: trained on all classes as an evaluated run was, and never scored on them without saying so."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar.data import DataError, Dataset, open_dataset, open_task
+from nearfar.data.checks.training_items import TrainingItems
+from nearfar.data.open import open_whole
+from nearfar.report.run import ReportError, report_run
+from nearfar.train import DeepMetric, TrainConfig, TrainError, evaluate_run, open_run, train, train_final
+from nearfar.train.checkpoint import read_about
+from nearfar.train.features import _stamps
+from nearfar.train.final import final_config
+from nearfar.train.rungs import save_frozen
+
+from ..data.conftest import class_folders, write
+from ..test_cli import run
+from ..test_training_items import SMALL, rows_file
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    rows = rows_file(tmp_path / "rows.npz")
+    config = TrainConfig.of(data=str(rows), **{**SMALL, "epochs": 3, "ks": (1, 2)})
+    made = train(config, tmp_path / "run", progress=False)
+    evaluate_run(made)
+    return made
+
+
+def test_a_final_model_learns_from_all_classes_for_as_long_as_the_best_checkpoint(evaluated, tmp_path):
+    final = train_final(evaluated, tmp_path / "final", progress=False)
+    assert final.config.final == str(evaluated.folder)
+    assert (final.epoch, final.config.epochs) == (evaluated.best_epoch, evaluated.best_epoch)
+    about = read_about(open_run(final.folder).best)
+    assert (about["num_classes"], about["final"]) == (8, str(evaluated.folder))
+    kept = {"epochs", "steps", "patience", "final"}
+    own, others = final.config.to_dict(), evaluated.config.to_dict()
+    assert {name: own[name] for name in own.keys() - kept} == {name: others[name] for name in own.keys() - kept}
+    train(None, final.folder, resume=True, progress=False)  # there is nothing left to do
+
+
+def test_its_length_is_that_of_the_run_where_nothing_chose_a_checkpoint(evaluated, tmp_path):
+    rows = str(tmp_path / "rows.npz")
+    for name, how in (("none", {"validation": 0.0}), ("cosine", {"schedule": "cosine"}), ("steps", {"steps": 5})):
+        made = train(TrainConfig.of(data=rows, **{**SMALL, "epochs": 2}, **how), tmp_path / name, progress=False)
+        evaluate_run(made)
+        config = final_config(made)
+        assert config.epochs == (made.best_epoch if name == "steps" else 2)
+        assert config.steps is None
+
+
+def test_a_final_model_has_no_score_of_its_own(evaluated, capsys, monkeypatch, tmp_path):
+    final = tmp_path / "final"
+    code, out, err = run(capsys, monkeypatch, "train", "--final", evaluated.folder, "--out", final)
+    assert code == 0, err
+    assert "a final model, trained on all classes" in out
+    assert f"{evaluated.folder} with these settings: Recall@1" in out
+    assert "NOT disjoint" not in err
+    for words in (["evaluate", final], ["report", final], ["evaluate", final, "--protocol", "verification"]):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert code == 2
+        assert "is a final model" in err
+        assert str(evaluated.folder) in err
+    with pytest.raises(TrainError, match="is a final model"):
+        evaluate_run(final)
+    with pytest.raises(ReportError, match="is a final model"):
+        report_run(final)
+    code, out, _ = run(capsys, monkeypatch, "evaluate", final, tmp_path / "rows.npz")
+    assert code == 0
+    assert "all 48 rows were in the training of final: these are training scores" in out
+    fresh = rows_file(tmp_path / "fresh.npz", seed=3)
+    assert "final is a final model, which has learned from all" in run(capsys, monkeypatch, "evaluate", final, fresh)[1]
+    assert "8 of 8 classes have names of classes" in run(capsys, monkeypatch, "evaluate", final, fresh)[1]
+    code, out, _ = run(capsys, monkeypatch, "train", "--resume", "--out", final)
+    assert (code, "a final model" in out) == (0, True)
+
+
+def test_what_a_final_model_cannot_be_made_of_is_told(evaluated, capsys, monkeypatch, tmp_path):
+    code, _, err = run(capsys, monkeypatch, "train", "digits", "--final", evaluated.folder, "--out", tmp_path / "f")
+    assert (code, err.startswith("nearfar: DATA: not with --final")) == (2, True)
+    code, _, err = run(capsys, monkeypatch, "train", "--lr", "1", "--final", evaluated.folder, "--out", tmp_path / "f")
+    assert (code, err.startswith("nearfar: --lr: not with --final")) == (2, True)
+    (evaluated.folder / "scores.json").unlink()
+    with pytest.raises(TrainError, match="was not evaluated yet"):
+        train_final(evaluated, tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_final_model_learns_from_another_source_of_the_test_too(tmp_path):
+    rows_file(tmp_path / "train.npz")
+    rows_file(tmp_path / "test.npz", classes=10, seed=1)
+    whole = open_whole(tmp_path / "train.npz", test=tmp_path / "test.npz")
+    assert whole.test is whole.train
+    assert (len(whole.train), len(whole.train.classes)) == (48 + 60, 10)
+    first, second = (open_dataset(tmp_path / name) for name in ("train.npz", "test.npz"))
+    np.testing.assert_array_equal(whole.train.array, np.concatenate([first.array, second.array]))
+    given = [*np.asarray(first.classes)[first.labels], *np.asarray(second.classes)[second.labels]]
+    assert [whole.train.classes[label] for label in whole.train.labels] == given
+    assert whole.train.subset([50]).read(0).tolist() == second.array[2].tolist()
+
+
+def test_sets_of_other_sizes_are_joined_and_of_other_kinds_refused():
+    images = [np.full((2, size, size), size, dtype=np.uint8) for size in (3, 4)]
+    first, second = (Dataset.from_array(str(len(a[0])), a, ["x", "y"]) for a in images)
+    joined = first.joined(second).joined(first)
+    assert joined.array is None
+    assert [joined.read(i).shape[0] for i in range(6)] == [3, 3, 4, 4, 3, 3]
+    assert joined.class_counts.tolist() == [3, 3]
+    with pytest.raises(DataError, match="cannot be joined"):
+        first.joined(Dataset.from_array("rows", np.ones((2, 2), np.float32), ["x", "y"]))
+
+
+def test_a_learner_is_fitted_on_all_rows(capsys, monkeypatch, tmp_path):
+    rows, file = rows_file(tmp_path / "rows.npz"), tmp_path / "rca.safetensors"
+    code, out, _ = run(capsys, monkeypatch, "fit", rows, "RCA()", "--final", "-o", file)
+    assert code == 0
+    assert "48 rows of 8 classes, all learned from, and none left to test on" in out
+    assert "Recall@1" not in out
+    assert "these are training scores" in run(capsys, monkeypatch, "evaluate", file, rows)[1]
+    code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--final", "--test-class", "1", "-o", file)
+    assert (code, err.startswith("nearfar: --test-class: not with --final")) == (2, True)
+
+
+def test_a_final_model_of_turned_classes_turns_all(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "images.npz", X=rng.integers(0, 256, (32, 8, 8), dtype=np.uint8), y=np.repeat(np.arange(8), 4))
+    data = str(tmp_path / "images.npz")
+    made = train(TrainConfig.of(data=data, **SMALL, symmetries="rotations"), tmp_path / "run", progress=False)
+    evaluate_run(made)
+    final = train_final(made, tmp_path / "final", progress=False)
+    assert read_about(open_run(final.folder).best)["num_classes"] == 32
+    assert len(open_task(data).train) < 32
+
+
+def test_a_whitening_is_fitted_where_the_run_has_kept_it(tmp_path):
+    rows = str(rows_file(tmp_path / "rows.npz"))
+    made = train(TrainConfig.of(data=rows, **SMALL, metric="auto"), tmp_path / "run", progress=False)
+    evaluate_run(made)
+    kept = read_about(open_run(made.folder).best)["metric"]["kept"]
+    assert final_config(made).metric == ("whitening" if kept else "none")
+    with pytest.raises(TrainError, match="no validation classes to choose by"):
+        made.config.replace(metric="auto", final="run")
+
+
+def test_the_final_model_of_a_frozen_trunk_is_frozen(tmp_path):
+    rows = str(rows_file(tmp_path / "rows.npz"))
+    config = TrainConfig.of(data=rows, **{**SMALL, "epochs": 7}, metric="whitening", freeze_trunk=True)
+    made = save_frozen(config, tmp_path / "run")
+    evaluate_run(made)
+    final = train_final(made, tmp_path / "final", progress=False)
+    about = read_about(open_run(final.folder).best)
+    assert (about["step"], about["num_classes"], about["final"]) == (0, 8, str(made.folder))
+    marked = TrainingItems.read(open_run(final.folder).training_items)
+    assert (marked.count, marked.final) == (48, True)
+    assert TrainingItems.read(open_run(made.folder).training_items).count < 48
+
+
+def test_features_of_joined_sources_are_computed_anew_when_a_file_changes(tmp_path):
+    folders = [write(tmp_path / name, class_folders()) for name in ("first", "second")]
+    task = open_whole(folders[0], test=folders[1])
+    before = list(_stamps(replace(task.train, array=None, read=task.train.stored)))
+    assert len(before) == len(task.train)
+    os.utime(folders[1] / Path(task.train.names[-1]), ns=(1, 1))
+    assert list(_stamps(replace(task.train, array=None, read=task.train.stored))) != before
+
+
+def test_nothing_is_said_of_a_test_where_items_are_given_in_python(capsys):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 256, (16, 8, 8), dtype=np.uint8)
+    how = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "epochs": 1, "batch_size": 8}
+    DeepMetric(**how, verbose=True).fit(X, np.repeat(np.arange(4), 4))
+    pairs = [[0, 1], [0, 5], [8, 9], [8, 15]]
+    DeepMetric("ContrastiveLoss()", **how, verbose=True).fit(X, pairs=pairs, pair_labels=[1, -1, 1, -1])
+    assert "NOT disjoint" not in "".join(capsys.readouterr())
