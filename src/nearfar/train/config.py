@@ -26,6 +26,7 @@ Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a typing error tha
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+Factor = Annotated[float, Meta(gt=0, le=1)]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
 CODE = ("objective", "trunk", "sampler")  # texts that may name modules of a user's own
@@ -40,8 +41,15 @@ LATER = (
     "metric",
     "pretrained",
     "preprocessing",
+    "layer_decay",
+    "last_stage",
+    "lora",
+    "lora_alpha",
+    "gradient_checkpointing",
+    "embedding_start",
 )
 """Settings that came later, and are in digests only where they are given."""
+UNSAID = ("none", "random")
 
 
 class TrainError(ValueError):
@@ -89,11 +97,31 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Length of an embedding.
     dropout : float
         Share of the features that are dropped before the embedding layer.
-    freeze_bn, freeze_trunk : bool
-        Parts to leave untrained. The features of a frozen trunk are computed once and kept on disk.
+    freeze_bn : bool, optional
+        Keep statistics and scales of the batch normalizations of the trunk as they are. By default where the trunk
+        starts from weights of another library or of a file, or has adapters: small batches of other images would
+        replace the statistics by worse ones.
+    freeze_trunk : bool
+        Train the embedding layer only. The features of a frozen trunk are computed once and kept on disk.
+    last_stage : bool
+        Train only the last layers of the trunk, as few as hold half of its weights, and the embedding layer.
+    lora : int, optional
+        Train low-rank adapters of this rank in place of the weights of the trunk (Hu et al., 2022), in its linear
+        layers and pointwise convolutions. The best checkpoint has them added in; `adapter/` of the run holds them
+        alone, for peft.
+    lora_alpha : float, optional
+        What adapters are multiplied by, times the rank; twice the rank by default.
     freeze_epochs : int, optional
         First epochs that train only the embedding layer and the objective's own parameters, whose random start would
         spoil a trunk that is trained already.
+    embedding_start : {"random", "whitening"}
+        Start the embedding layer from a `DiscriminantWhitening` of the trunk's features of training items, and its
+        first principal components where it is narrower: a head first, in closed form.
+    layer_decay : float, optional
+        Multiply the learning rate by this for every layer of the trunk that lies before the last, counted in stages of
+        convolutional networks and blocks of transformers: early features are general, and should change less.
+    gradient_checkpointing : bool
+        Compute activations of a trunk of timm or transformers again on the way back: less memory, a third more time.
     sampler : str
         "auto", "random", "m_per_class:M", "class_ratio:R" or "package.module:Name(option=value)"; "auto" is m_per_class
         with 4 of a class, or more where there are too few classes for that.
@@ -175,9 +203,15 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     network_weights: str | None = None
     embedding_dim: AtLeastOne = 64
     dropout: Share = 0.0
-    freeze_bn: bool = False
+    freeze_bn: bool | None = None
     freeze_trunk: bool = False
     freeze_epochs: AtLeastOne | None = None
+    last_stage: bool = False
+    lora: AtLeastOne | None = None
+    lora_alpha: Positive | None = None
+    embedding_start: Literal["random", "whitening"] = "random"
+    layer_decay: Factor | None = None
+    gradient_checkpointing: bool = False
     sampler: str = "auto"
     episodes: Literal["none", "maml", "fomaml", "sequential"] = "none"
     shots: AtLeastOne = 2
@@ -266,8 +300,22 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: episodes step on all weights, so {name} must not be given with them")
         if self.freeze_trunk and self.freeze_epochs:
             raise TrainError("config: freeze_trunk is for the whole run, so freeze_epochs must not be given with it")
+        self._check_tuning()
         if self.resize is not None and (self.image_size is None or self.image_size > self.resize):
             raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
+
+    def _check_tuning(self) -> None:
+        """Refuse two answers to the question which weights of the trunk are trained."""
+        ways = {"freeze_trunk": self.freeze_trunk, "last_stage": self.last_stage, "lora": self.lora is not None}
+        given = [name for name, chosen in ways.items() if chosen]
+        if len(given) > 1:
+            raise TrainError(f"config: {' and '.join(given)} say both which weights are trained; give one of them")
+        if given and given != ["freeze_trunk"] and self.episodes != "none":
+            raise TrainError(f"config: episodes step on all weights, so {given[0]} must not be given with them")
+        if self.lora_alpha is not None and self.lora is None:
+            raise TrainError("config: lora_alpha scales adapters, so lora, their rank, must be given with it")
+        if self.embedding_start != "random" and self.network_weights is not None:
+            raise TrainError("config: network_weights hold an embedding layer, so embedding_start must not be given")
 
     def __eq__(self, other: object) -> bool:
         """Whether all settings are the same, wherever they come from."""
@@ -300,6 +348,18 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def weights_file(self) -> str | None:
         """The local file of weights that the trunk starts from."""
         return self.pretrained if isinstance(self.pretrained, str) else self.trunk_weights
+
+    @property
+    def starts_pretrained(self) -> bool:
+        """Whether the trunk starts from weights that were trained elsewhere."""
+        from_run = self.network_weights is not None and ":" in self.trunk
+        return bool(self.pretrained or self.trunk_weights or from_run)
+
+    @property
+    def adapter_scale(self) -> float:
+        """What the product of an adapter is multiplied by."""
+        assert self.lora is not None
+        return (2 * self.lora if self.lora_alpha is None else self.lora_alpha) / self.lora
 
     def without_weights(self) -> TrainConfig:
         """Return the config of the same network, with no weights to start from."""
@@ -361,7 +421,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that identify the settings that change the result."""
         values = {key: getattr(self, key) for key in LATER}
-        later = {key for key, value in values.items() if value is None or value is False or value == "none"}
+        later = {key for key, value in values.items() if value is None or value is False or value in UNSAID}
         fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 

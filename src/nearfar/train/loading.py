@@ -18,6 +18,7 @@ from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .run import Run, RunFolder, open_run
 from .setup import Step, make_embedder, make_step
+from .state import without_adapters
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -53,6 +54,7 @@ def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Co
     """
     folder, config = folder_and_config(run, trust)
     tensors, about = load_tensors(folder.checkpoint(which))
+    tensors = without_adapters(tensors, config)  # which the last checkpoint keeps apart
     # no objective, which may be of a module that is not here
     embedder = make_embedder(config.without_weights(), shape_of(about), architecture=_architecture(about))
     own = {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}

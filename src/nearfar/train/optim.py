@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from ..deep.networks.depth import layer_numbers
 from ..deep.networks.embedder import Embedder
 from .config import TrainConfig
 
@@ -17,18 +18,34 @@ from .config import TrainConfig
 def param_groups(embedder: Embedder, objective: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     """Return the groups "trunk", "embedding" and "proxies" (what the objective owns), each with its rate.
 
-    `initial_lr` of a group is what `set_rates` multiplies.
+    `initial_lr` of a group is what `set_rates` multiplies. With `layer_decay` b the trunk has a group for each of its
+    layers, "trunk 0" next to the input, and of L layers layer l has the rate lr b^(L - 1 - l).
     """
-    found = [
-        ("trunk", embedder.trunk, config.lr),
+    groups = _of_trunk(embedder.trunk, config)
+    others = [
         ("embedding", embedder.layer, config.lr if config.lr_embedding is None else config.lr_embedding),
         ("proxies", objective, config.lr if config.lr_proxies is None else config.lr_proxies),
     ]
-    groups = [
-        {"name": name, "params": [p for p in module.parameters() if p.requires_grad], "lr": lr, "initial_lr": lr}
-        for name, module, lr in found
-    ]
+    groups += [_group(name, list(module.parameters()), lr) for name, module, lr in others]
     return [group for group in groups if group["params"]]
+
+
+def _of_trunk(trunk: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
+    if config.layer_decay in (None, 1.0):
+        return [_group("trunk", list(trunk.parameters()), config.lr)]
+    numbers = layer_numbers(trunk)
+    last = max(numbers.values(), default=0)
+    parameters: dict[int, list[nn.Parameter]] = {number: [] for number in range(last + 1)}
+    for name, parameter in trunk.named_parameters():
+        parameters[numbers[name]].append(parameter)
+    return [
+        _group(f"trunk {number}", found, config.lr * config.layer_decay ** (last - number))
+        for number, found in parameters.items()
+    ]
+
+
+def _group(name: str, parameters: list[nn.Parameter], lr: float) -> dict[str, Any]:
+    return {"name": name, "params": [p for p in parameters if p.requires_grad], "lr": lr, "initial_lr": lr}
 
 
 def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimizer:

@@ -4,6 +4,7 @@ config.json       every setting, resolved            command.txt      how it was
 environment.json  where, versions, device            log.jsonl        one line per `log_every` batches
 metrics.csv       one line per epoch                 best.safetensors  last.safetensors  weights
 state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
+adapter/          low-rank adapters alone, as peft loads them, where these were trained
 ladder.json       what the steps up to this training are worth, where that was asked for
 training-items.safetensors    marks of what was learned from    .lock    only while a process trains here
 """
@@ -23,6 +24,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from ..data.checks import training_items
 from ..io.atomic_files import remove_leftovers
@@ -62,6 +65,9 @@ class Run:
 COMMAND = "command.txt"
 ENVIRONMENT = "environment.json"
 LOCK = ".lock"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_SETTINGS = "adapter_config.json"
+"""Names that peft looks for."""
 
 
 class RunFolder:
@@ -75,6 +81,7 @@ class RunFolder:
         self.last = self.path / "last.safetensors"
         self.best = self.path / "best.safetensors"
         self.training_items = self.path / training_items.FILE
+        self.adapters = self.path / "adapter"
         self._missing = missing_folders(self.path)
 
     @property
@@ -111,8 +118,16 @@ class RunFolder:
             return
         written = [self.config, self.log, self.metrics, self.best, self.training_items]
         written += [self.path / COMMAND, self.path / ENVIRONMENT]
+        written += [self.adapters / ADAPTER_WEIGHTS, self.adapters / ADAPTER_SETTINGS]
         for path in (*written, *self.path.glob("state-*.safetensors")):
             path.unlink(missing_ok=True)
+        remove_empty([self.adapters])
+
+    def write_adapters(self, tensors: Mapping[str, Tensor], settings: str) -> None:
+        """Write low-rank adapters and their settings, which name the layers that they are of."""
+        self.adapters.mkdir(exist_ok=True)
+        save_tensors(self.adapters / ADAPTER_WEIGHTS, tensors, {})
+        replace_file(self.adapters / ADAPTER_SETTINGS, settings.encode())
 
     def remove_if_empty(self) -> None:
         """Remove the folder, and those made for it, where nothing is in them."""

@@ -22,9 +22,12 @@ from ..data.loader import make_loader
 from ..data.open import located
 from ..data.transforms.geometry import Crop, ResizedCrop
 from ..deep import distributed
+from ..deep.networks.adapters import add_adapters
+from ..deep.networks.depth import last_stage
 from ..deep.networks.embedder import Embedder, Features
 from ..deep.networks.normalize import Normalize
 from ..deep.networks.pair_terms import PairTerm
+from ..deep.networks.recomputing import checkpoint_gradients
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from ..deep.networks.trunks import make_trunk
@@ -43,6 +46,7 @@ from .features import all_rows, as_floats, cached_features, image_sizes_of, resi
 from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
+from .start import start_embedding
 from .task import class_mark, item_shape, open_data, resolve, with_preprocessing
 from .weight_averages import Averages
 
@@ -189,12 +193,17 @@ def build(
     if config.symmetries != "none" and config.image_size != resolved.image_size:
         task = open_data(resolved, start)  # with images turned at that size, as a resumed run reads them
     config = resolved
+    if config.freeze_bn is None:
+        config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
     step = _new_step(config, task, start, resumed)
     config = _with_pool(config, step.embedder)
     on_gpu = accelerator.device.type == "cuda"
     if accelerator.num_processes > 1 and on_gpu and not config.freeze_bn:
         step = nn.SyncBatchNorm.convert_sync_batchnorm(step)
     train, unseen, seen = _sets(task, step.embedder, config, accelerator)
+    if config.embedding_start == "whitening" and not resumed:
+        with accelerator.main_process_first():
+            start_embedding(step.embedder.to(accelerator.device), train, config)
     if config.patience is not None and unseen is None:
         raise TrainError("config: patience looks at validation classes, and there are none")
     sampler = _sampler(config, train, known)
@@ -238,10 +247,21 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     scale = step.embedder.scale
     if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
         scale.learn(all_rows(task.train))
+    choose_trained(step.embedder, config)
     check_positives(task.train, step.objective, config)
     if step.episodes is not None:
         step.episodes.refuse(step.objective)
     return step
+
+
+def choose_trained(embedder: Embedder, config: TrainConfig) -> None:
+    """Decide which weights of the trunk a run trains, and whether activations are kept for the way back."""
+    if config.gradient_checkpointing:
+        checkpoint_gradients(embedder.trunk)
+    if config.last_stage:
+        embedder.train_only(last_stage(embedder.trunk))
+    if config.lora is not None:
+        add_adapters(embedder.trunk, config.lora, config.adapter_scale * config.lora)
 
 
 def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> BatchSampler:
@@ -308,7 +328,7 @@ def make_embedder(
         trunk,
         config.embedding_dim,
         dropout=config.dropout,
-        freeze_bn=config.freeze_bn,
+        freeze_bn=bool(config.freeze_bn),
         freeze_trunk=config.freeze_trunk,
         scale=_scale(config, shape),
     )

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..deep.networks.adapters import merged
 from .checkpoint import fitting, random_state, set_random_state
-from .config import TrainError
+from .config import TrainConfig, TrainError
 from .monitor import refit_proxies
 from .setup import Parts
 
@@ -50,6 +51,11 @@ def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
     state = parts.accelerator.get_state_dict(parts.model)
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     return tensors, {key: value for key, value in state.items() if key not in tensors}
+
+
+def without_adapters(tensors: dict[str, Tensor], config: TrainConfig) -> dict[str, Tensor]:
+    """Return weights as a network without adapters has them, those of a run with adapters with these added in."""
+    return tensors if config.lora is None else merged(tensors, config.adapter_scale)
 
 
 def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[str, Any]:

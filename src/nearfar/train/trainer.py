@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from ..deep import distributed
+from ..deep.networks.adapters import adapter_files
+from ..deep.networks.trunks import inner_place
+from ..deep.networks.weights import TRUNK
 from .checkpoint import load_tensors, load_tree, save_tensors
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
@@ -19,7 +22,16 @@ from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
 from .run import Run, RunFolder, open_run
 from .setup import Parts, build, checked
-from .state import Position, all_finite, begin_epoch, restore_rest, restore_weights, snapshot, split_weights
+from .state import (
+    Position,
+    all_finite,
+    begin_epoch,
+    restore_rest,
+    restore_weights,
+    snapshot,
+    split_weights,
+    without_adapters,
+)
 from .task import training_items
 from .training_lock import training_lock
 from .watchers import ProgressLine, TensorBoard, Watcher
@@ -339,7 +351,18 @@ class Trainer:
         position.best_epoch = position.epoch
         tensors, _ = split_weights(self.parts)
         if self.main:
-            save_tensors(self.folder.best, tensors, {**self._about(), "select": self.parts.config.select})
+            plain = without_adapters(tensors, self.parts.config)
+            save_tensors(self.folder.best, plain, {**self._about(), "select": self.parts.config.select})
+            if self.parts.config.lora is not None:
+                self._write_adapters(tensors)
+
+    def _write_adapters(self, tensors: dict[str, Tensor]) -> None:
+        """Write the adapters of the best weights alone, as peft loads them into the model that they are of."""
+        config = self.parts.config
+        assert config.lora is not None
+        inner = inner_place(self.parts.step.embedder.trunk)
+        found, settings = adapter_files(tensors, TRUNK + inner, config.lora, config.adapter_scale * config.lora)
+        self.folder.write_adapters(found, settings)
 
     def _about(self) -> dict[str, Any]:
         position = self.position

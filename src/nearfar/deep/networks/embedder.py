@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import torch
@@ -47,6 +48,8 @@ class Embedder(nn.Module):
         What embeddings pass last: nothing while training, perhaps a `Whiten` that was fitted after it.
     held : bool
         Freeze the trunk while this is true, from the next call of `train` on.
+    still : list of Module
+        Further parts of the trunk that are always in evaluation mode.
 
     Examples
     --------
@@ -83,6 +86,7 @@ class Embedder(nn.Module):
         self.freeze_bn = freeze_bn
         self.freeze_trunk = freeze_trunk
         self.held = False
+        self.still: list[nn.Module] = []
         for module in self._frozen():
             module.requires_grad_(False)
         self.train()
@@ -90,7 +94,17 @@ class Embedder(nn.Module):
     def _frozen(self) -> list[nn.Module]:
         if self.freeze_trunk or self.held:
             return [self.trunk]
-        return [m for m in self.trunk.modules() if self.freeze_bn and isinstance(m, _BatchNorm)]
+        norms = [m for m in self.trunk.modules() if self.freeze_bn and isinstance(m, _BatchNorm)]
+        return [*norms, *self.still]
+
+    def train_only(self, names: Collection[str]) -> None:
+        """Leave of the trunk only the parameters of these names to be trained; normalizations of others stand still."""
+        for name, parameter in self.trunk.named_parameters():
+            if name not in names:
+                parameter.requires_grad_(False)
+        norms = [module for module in self.trunk.modules() if isinstance(module, _BatchNorm)]
+        self.still = [norm for norm in norms if not any(p.requires_grad for p in norm.parameters())]
+        self.train(self.training)
 
     def train(self, mode: bool = True) -> Embedder:
         """Set training mode, except for what is frozen."""

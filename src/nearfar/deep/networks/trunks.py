@@ -158,6 +158,12 @@ def _inner(trunk: nn.Module) -> nn.Module:
     return trunk.inner if isinstance(trunk, TimmTrunk | TransformersTrunk) else trunk
 
 
+def inner_place(trunk: nn.Module) -> str:
+    """Return the beginning of the names of the weights that public weights have without it, such as ``inner.``."""
+    inner = trunk.inner if isinstance(trunk, Probed) else _inner(trunk)
+    return next(f"{place}." if place else "" for place, module in trunk.named_modules() if module is inner)
+
+
 def _optional(trunk: nn.Module) -> tuple[str, ...]:
     """Return the beginnings of names that a file of weights may lack: poolers are not always trained."""
     return POOLERS if isinstance(trunk, TransformersTrunk) else ()

@@ -1,0 +1,138 @@
+"""Low-rank adapters, LoRA (Hu et al., 2022), of the linear layers and pointwise convolutions of a trunk.
+
+    W' = W + (alpha / r) B A        A: (r, in), B: (out, r), zero at the start; only A and B are trained
+
+The package peft puts them into the network. `merged` needs no peft: it makes plain weights of those with adapters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from .weights import TrunkError
+
+NAME = "default"  # of the adapter, in peft
+BASE = ".base_layer."
+DOWN = f".lora_A.{NAME}.weight"
+UP = f".lora_B.{NAME}.weight"
+
+
+def add_adapters(trunk: nn.Module, rank: int, alpha: float) -> list[str]:
+    """Put adapters into a trunk, and leave nothing else of it to be trained; return the names of the adapted layers.
+
+    Layers whose sides are not larger than the rank, which an adapter would not make smaller, are left as they are.
+
+    Parameters
+    ----------
+    trunk : Module
+        Is changed in place.
+    rank : int
+        r.
+    alpha : float
+        The adapters' product is multiplied by alpha / r.
+
+    Raises
+    ------
+    TrunkError
+        If peft is not installed, or no layer takes adapters of this rank.
+    """
+    largest = 0
+    chosen = []
+    for name, module in adaptable(trunk).items():
+        side = min(module.weight.shape[:2])
+        largest = max(largest, side)
+        if rank < side:
+            chosen.append(name)
+    if not chosen:
+        if largest == 0:
+            told = "the trunk has no linear layer and no pointwise convolution"
+        else:
+            told = f"no layer of the trunk takes it; the largest takes up to {largest - 1}"
+        raise TrunkError(f"lora: rank {rank}: {told}")
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise TrunkError(f"lora: {error}; pip install 'nearfar[vision]'") from error
+    settings: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "target_modules": chosen}
+    config = LoraConfig(**settings)
+    inject_adapter_in_model(config, trunk, NAME)
+    return chosen
+
+
+def adaptable(trunk: nn.Module) -> dict[str, Any]:
+    """Return the linear layers and pointwise convolutions of a trunk by their names.
+
+    Those inside of torch's own attention are left out: it reads their weights without calling them.
+    """
+    inside = {
+        id(part) for module in trunk.modules() if isinstance(module, nn.MultiheadAttention) for part in module.modules()
+    }
+    return {
+        name: module
+        for name, module in trunk.named_modules()
+        if id(module) not in inside and (isinstance(module, nn.Linear) or _is_pointwise(module))
+    }
+
+
+def _is_pointwise(module: nn.Module) -> bool:
+    return isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
+
+
+def merged(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """Return weights with their adapters added in, under the names that they have without adapters.
+
+    Parameters
+    ----------
+    tensors : mapping of str to Tensor
+        The state of a network, or of several, with adapters.
+    scale : float
+        alpha / r.
+    """
+    found = {}
+    for name, value in tensors.items():
+        if ".lora_" in name:
+            continue
+        place, base, last = name.partition(BASE)
+        if base and last == "weight":
+            down = tensors[place + DOWN]
+            up = tensors[place + UP]
+            # (out, r) (r, in) = (out, in), and of a pointwise convolution (out, in, 1, 1)
+            product = (up.flatten(1).float() @ down.flatten(1).float()).reshape(value.shape)
+            value = (value.float() + scale * product).to(value.dtype)
+        found[f"{place}.{last}" if base else name] = value
+    return found
+
+
+def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: float) -> tuple[dict[str, Tensor], str]:
+    """Return the adapters under the names of peft, and its settings as JSON, for `PeftModel.from_pretrained`.
+
+    Parameters
+    ----------
+    tensors : mapping of str to Tensor
+        The state of a network with adapters.
+    inner : str
+        The beginning of the names of the model in it that peft is to load them into.
+    rank, alpha
+        As in `add_adapters`.
+    """
+    found = {
+        f"base_model.model.{name.removeprefix(inner).replace(f'.{NAME}.', '.')}": value
+        for name, value in tensors.items()
+        if name.startswith(inner) and ".lora_" in name
+    }
+    layers = sorted({name.removeprefix("base_model.model.").partition(".lora_")[0] for name in found})
+    settings = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": alpha,
+        "target_modules": layers,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "inference_mode": True,
+        "task_type": None,
+    }
+    return found, json.dumps(settings, indent=2) + "\n"

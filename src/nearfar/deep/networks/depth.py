@@ -1,0 +1,95 @@
+"""Layers of a trunk by their depth: from the input, whose features are general, to the output."""
+
+from __future__ import annotations
+
+from torch import nn
+
+LAST_STAGE = 0.5  # share of the weights that the last layers hold at least which count as the last stage
+
+
+def layer_numbers(trunk: nn.Module) -> dict[str, int]:
+    """Return the number of the layer that each parameter of a trunk belongs to, 0 for that next to the input.
+
+    Models of timm say themselves which of their stages (of convolutional networks) or blocks (of transformers) follow
+    each other. Of other modules, children are layers in the order in which they were made; a sequence of several is a
+    layer each.
+
+    Examples
+    --------
+    >>> sorted(set(layer_numbers(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))).values()))
+    [0, 1]
+    """
+    for place, module in trunk.named_modules():
+        if callable(getattr(module, "group_matcher", None)):
+            found = _by_timm(module)
+            prefix = f"{place}." if place else ""
+            return _ranked({f"{prefix}{name}": number for name, number in found.items()})
+    numbers = {}
+    for number, (place, layer) in enumerate(_layers(trunk, "")):
+        for name, _ in layer.named_parameters():
+            numbers[f"{place}.{name}" if place else name] = number
+    last = max(numbers.values(), default=0)
+    for name, _ in trunk.named_parameters():  # of the modules around the layers themselves, such as a class token
+        numbers.setdefault(name, 0 if "token" in name or "pos" in name else last)
+    return _ranked(numbers)
+
+
+def last_stage(trunk: nn.Module) -> set[str]:
+    """Return the names of the parameters of the last layers, as few as hold half of all weights."""
+    numbers = layer_numbers(trunk)
+    sizes: dict[int, int] = {}
+    for name, parameter in trunk.named_parameters():
+        sizes[numbers[name]] = sizes.get(numbers[name], 0) + parameter.numel()
+    total = sum(sizes.values())
+    held = 0
+    first = max(sizes, default=0)
+    for number in sorted(sizes, reverse=True):
+        if held >= LAST_STAGE * total:
+            break
+        held += sizes[number]
+        first = number
+    return {name for name, number in numbers.items() if number >= first}
+
+
+def _by_timm(model: nn.Module) -> dict[str, int]:
+    from timm.models import group_parameters
+
+    matcher = model.group_matcher(coarse=True)
+    found: dict[str, int] = group_parameters(model, matcher, reverse=True)
+    return found
+
+
+def _layers(module: nn.Module, place: str) -> list[tuple[str, nn.Module]]:
+    """Return the layers below a module with their places, from the input to the output."""
+    children = [(name, child) for name, child in module.named_children() if _has_weights(child)]
+    if not children:
+        return [(place, module)]
+    found: list[tuple[str, nn.Module]] = []
+    for name, child in children:
+        whole = f"{place}.{name}" if place else name
+        if len(children) == 1 or _is_sequence(child) or _holds_sequence(child):
+            found += _layers(child, whole)
+        else:
+            found.append((whole, child))
+    if _is_sequence(module):  # what is inside of its elements is theirs
+        return [(f"{place}.{name}" if place else name, child) for name, child in children]
+    return found
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _is_sequence(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential | nn.ModuleList) and sum(map(_has_weights, module)) > 1
+
+
+def _holds_sequence(module: nn.Module) -> bool:
+    """Return whether layers of a network are a list inside of this module, as blocks are inside of an encoder."""
+    return any(isinstance(child, nn.ModuleList) and len(child) > 1 for child in module.children())
+
+
+def _ranked(numbers: dict[str, int]) -> dict[str, int]:
+    """Return 0, 1, 2, ... in place of the numbers in use, in their order."""
+    rank = {number: k for k, number in enumerate(sorted(set(numbers.values())))}
+    return {name: rank[number] for name, number in numbers.items()}

@@ -1,0 +1,28 @@
+"""Activations that are computed again on the way back, in place of being kept: less memory, more time."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from .weights import TrunkError
+
+
+def checkpoint_gradients(trunk: nn.Module) -> None:
+    """Let a trunk compute its inner activations again on the way back, which takes less memory and a third more time.
+
+    Raises
+    ------
+    TrunkError
+        If the trunk has no way to do so: models of timm and transformers have.
+    """
+    for module in trunk.modules():
+        if callable(getattr(module, "set_grad_checkpointing", None)):
+            try:
+                module.set_grad_checkpointing(True)
+            except AssertionError as error:
+                raise TrunkError(f"gradient_checkpointing: {error}") from error
+            return
+        if getattr(module, "supports_gradient_checkpointing", False):
+            module.gradient_checkpointing_enable({"use_reentrant": False})
+            return
+    raise TrunkError("gradient_checkpointing: the trunk has none; models of timm and transformers have")

@@ -1,0 +1,66 @@
+"""A start of the embedding layer in closed form: a whitening of the trunk's features, as a linear layer.
+
+The whitening takes features of unit length, z = W (x / |x| - m). With s the mean of |x| over the items and V the first
+principal directions of z, the layer is x -> c V W x / s - c V W m; c gives its weights the size of a random start, so
+that learning rates mean what they mean there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..data import Dataset
+from ..deep.networks.embedder import Embedder
+from ..deep.networks.whiten import Whiten
+from ..numerics.types import AnyArray, Ints
+from .config import TrainConfig, TrainError
+from .features import all_rows, cached_features, sizes_of
+
+START_ITEMS = 4000  # training items at most: another pass over more of them is a part of the training
+
+
+def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> None:
+    """Start the embedding layer from a whitening of the features of training items.
+
+    Raises
+    ------
+    TrainError
+        If embeddings are longer than features, or features are not finite.
+    """
+    width = int(embedder.trunk.num_features)
+    if config.embedding_dim > width:
+        told = f"embedding_start=whitening takes an embedding_dim up to the {width} features of the trunk"
+        raise TrainError(f"config: {told}, got {config.embedding_dim}")
+    if len(train) > START_ITEMS:
+        train = train.subset(np.linspace(0, len(train) - 1, START_ITEMS).astype(int))
+    features = train if config.freeze_trunk else cached_features(embedder, train, **sizes_of(config))
+    rows = all_rows(features)
+    if not np.isfinite(rows).all():
+        raise TrainError(
+            f"the network gives features of {train.name} that are not finite: no layer can start from them"
+        )
+    weight, bias = whitening_layer(rows, features.labels, config.embedding_dim)
+    layer = embedder.layer
+    assert isinstance(layer, nn.Linear)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weight))
+        layer.bias.copy_(torch.from_numpy(bias))
+
+
+def whitening_layer(rows: AnyArray, labels: Ints, k: int) -> tuple[AnyArray, AnyArray]:
+    """Return weight (k, d) and bias (k,) of the layer from features (n, d) to k embedding dimensions."""
+    d = rows.shape[1]
+    whiten = Whiten(d)
+    whiten.learn(rows, labels)
+    W = whiten.weight.numpy().astype(np.float64)
+    mean = whiten.mean.numpy().astype(np.float64)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    z = (rows / np.where(length > 0, length, 1) - mean) @ W.T
+    _, V = np.linalg.eigh(z.T @ z)  # ascending
+    directions = V[:, ::-1][:, :k].T @ W  # (k, d)
+    weight = directions / max(float(length.mean()), np.finfo(np.float32).tiny)
+    # nn.Linear draws from U(-1, 1) / sqrt(d), whose root mean square is 1 / sqrt(3 d)
+    c = 1 / np.sqrt(3 * d) / max(float(np.sqrt(np.mean(weight**2))), np.finfo(np.float32).tiny)
+    return c * weight, -c * (directions @ mean)
