@@ -41,9 +41,9 @@ from nearfar.train import TrainConfig, load_embedder, train
 from nearfar.train.checkpoint import load_tensors, replace_file, save_tensors
 from nearfar.train.compare import Trial, run_trial, slug
 from nearfar.train.features import as_floats
+from nearfar.train.optim import rate_factor
 from nearfar.train.run import write_json
 from nearfar.train.setup import Parts, build
-from nearfar.train.trainer import rate_factor
 
 SELECTION, FINAL = (11,), (21, 22, 23)
 EVERY = 4  # each fourth test item is a query of the networks, which compare 2,120 x 2,120 pairs otherwise

@@ -28,7 +28,7 @@ ItemBatch = tuple[Tensor, Tensor, Tensor]
 """Items, labels, indices."""
 
 
-class TorchItems(TorchDataset):
+class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
     """A `Dataset` as torch sees it.
 
     Item i is a tuple of a (C, H, W) uint8 image or (d,) float32 row, its label and i itself. A set that is in
@@ -97,10 +97,11 @@ class TorchItems(TorchDataset):
         return self.array[index].contiguous(), self.labels[index], index
 
 
-class Loader(DataLoader):
+class Loader(DataLoader[tuple[Tensor, Tensor, int]]):
     """A torch loader whose workers' data errors, and violent ends, arrive as the one line that they are."""
 
-    def __iter__(self) -> Iterator[Any]:
+    # torch declares its own private iterator here; a loop needs no more than that it is one
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         try:
             with safely_started():
                 batches = super().__iter__()
@@ -128,7 +129,7 @@ def make_loader(
     workers: int | None = None,
     pin_memory: bool = False,
     seed: int = 0,
-) -> DataLoader:
+) -> Loader:
     """Make a loader of (items, labels, indices) batches.
 
     Parameters

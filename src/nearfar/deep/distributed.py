@@ -185,7 +185,7 @@ def gather_parts(parts: Sequence[Tensor], sizes: Sequence[Sequence[int]]) -> Seq
     """
     if world() == 1:
         return parts
-    gathered: tuple[Tensor, ...] = _Gather.apply(sizes, *parts)
+    gathered: tuple[Tensor, ...] = _Gather.apply(sizes, *parts)  # type: ignore[no-untyped-call]  # as torch has it
     return gathered
 
 

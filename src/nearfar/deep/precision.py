@@ -33,7 +33,7 @@ class PreciseBuffers(nn.Module):
     def _apply(self: Self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Cast or move: `to`, `half`, `cuda` and all others of the kind call this."""
         before = dict(self._buffers)
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch declares no types for it
         for name, now in self._buffers.items():
             old = before[name]
             if old is not None and now is not None and now.dtype != (dtype := kept(old.dtype, now.dtype)):

@@ -44,7 +44,7 @@ from sklearn.utils.validation import check_array
 from ..numerics import checks, constraints
 from ..numerics.constraints import LabelPairs, Pairs
 from ..numerics.pair_differences import pair_squares
-from ..numerics.types import AnyArray
+from ..numerics.types import AnyArray, Bools, Ints
 from . import thresholds
 from .fitted import error_context
 from .kernel import KernelMetric
@@ -146,7 +146,7 @@ class FromPairs(MetricLearner):
         """Return the user's pairs of rows 0..n-1, checked."""
         return checks.check_pairs(pairs, pair_labels, pair_weights, n)
 
-    def _from_labels(self, labels: constraints.Ints) -> Pairs | LabelPairs:
+    def _from_labels(self, labels: Ints) -> Pairs | LabelPairs:
         """Make pairs from labels as the setting `n_pairs` says."""
         constraints.require_classes(labels)
         n_pairs: Any = getattr(self, "n_pairs", "all")
@@ -261,10 +261,10 @@ class FromChunklets(MetricLearner):
             told = checks.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
             return self._learn(X, *self._linked(*told))
 
-    def _linked(self, chunklets: constraints.Ints, apart: constraints.Bools) -> tuple[Any, ...]:
+    def _linked(self, chunklets: Ints, apart: Bools) -> tuple[Any, ...]:
         return (chunklets, apart) if self._links else (chunklets,)
 
-    def _from_labels(self, labels: constraints.Ints) -> tuple[constraints.Ints, constraints.Bools]:
+    def _from_labels(self, labels: Ints) -> tuple[Ints, Bools]:
         """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
         n_chunklets = getattr(self, "n_chunklets", None)
         chunklets = labels

@@ -202,12 +202,12 @@ class Fitted(BaseEstimator):
         self.threshold_ = float(threshold)
         return self
 
-    @available_if(has_threshold)
+    @available_if(has_threshold)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def predict(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return +1 for pairs at most `threshold_` apart, -1 for others; exists only once there is a threshold."""
         return np.where(self.pair_distance(pairs, X) <= self.threshold_, 1, -1)
 
-    @available_if(has_threshold)
+    @available_if(has_threshold)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def decision_function(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return `pair_score`; exists only once there is a threshold."""
         return self.pair_score(pairs, X)

@@ -88,7 +88,8 @@ class Plotter:
         from matplotlib.figure import Figure
 
         prefix = f"chart{next(self._number)}"
-        with rc_context({**STYLE, "svg.hashsalt": prefix}):
+        style: Any = {**STYLE, "svg.hashsalt": prefix}  # matplotlib lists all keys of a style as literals
+        with rc_context(style):
             figure = Figure(figsize=size, layout="constrained")
             chart = Chart(figure.add_subplot())
             yield chart

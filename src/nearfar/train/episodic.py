@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..deep import distributed
 from ..deep.episodes import Episode
-from ..deep.networks.episodic import adapted, value_of
+from ..deep.networks.episodic import Weights, adapted, value_of
 from ..deep.networks.pair_terms import PairTerm, episode_of
 from ..deep.objective.network_layers import BorrowsLayer
 from ..deep.objective.terms import Sum
@@ -71,7 +71,7 @@ class Episodes(NamedTuple):
     ) -> Tensor:
         """Return L_Q; its gradient in the weights is the one of the mode."""
         episode = self.cut(items, labels, ids)
-        weights = {name: w for name, w in embedder.named_parameters() if w.requires_grad}
+        weights: Weights = {name: w for name, w in embedder.named_parameters() if w.requires_grad}
         how = (episode, self.inner_lr, self.inner_steps, self.mode == "maml")
         found = adapted(embedder, weights, objective, *how)
         if self.mode == "sequential":

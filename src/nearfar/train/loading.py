@@ -98,5 +98,5 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path, needed: str
 
 def _placed(module: Network, config: TrainConfig, about: dict[str, Any]) -> Network:
     if len(about["shape"]) == 3:
-        module = module.to(memory_format=torch.channels_last)
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares it too narrowly
     return module.to(make_accelerator(config).device).eval()

@@ -54,11 +54,8 @@ def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimiz
     if config.eps is not None and config.optimizer != "sgd":
         shared["eps"] = config.eps
     if config.optimizer in ("adam", "adamw"):
-        if config.optimizer == "adam":
-            kind = torch.optim.Adam
-        else:
-            kind = torch.optim.AdamW
-        return kind(groups, fused=True, **shared)
+        kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+        return kinds[config.optimizer](groups, fused=True, **shared)
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, momentum=0.9 if config.momentum is None else config.momentum, **shared)
     return torch.optim.RMSprop(groups, momentum=config.momentum or 0.0, **shared)

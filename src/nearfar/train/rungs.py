@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import nn
@@ -19,7 +19,7 @@ from torch import nn
 from ..data import Dataset, Task
 from ..data.readers.in_memory import GIVEN
 from ..deep.networks.embedder import Embedder
-from ..deep.networks.weights import NETWORK
+from ..deep.networks.weights import NETWORK, Trunk
 from ..deep.networks.whiten import Whiten
 from ..numerics.types import Ints
 from .checkpoint import save_tensors, seed_random_state, undisturbed
@@ -399,7 +399,8 @@ def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
     config = with_preprocessing(config)
     task = open_data(config)
     config = resolve(config, task)
-    width = int(_untrained(config, item_shape(task.train, config), None).trunk.num_features)
+    trunk = cast(Trunk, _untrained(config, item_shape(task.train, config), None).trunk)
+    width = int(trunk.num_features)
     parts = build(config.replace(embedding_dim=width, epochs=1, steps=None), given=task)
     embedder = parts.step.embedder
     assert isinstance(embedder.layer, nn.Linear)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -14,11 +14,10 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
 from ..data import Dataset, Task
 from ..data.augment import Augment
-from ..data.loader import make_loader
+from ..data.loader import Loader, make_loader
 from ..data.open import located
 from ..data.transforms.geometry import Crop, ResizedCrop
 from ..deep import distributed
@@ -31,7 +30,7 @@ from ..deep.networks.recomputing import checkpoint_gradients
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from ..deep.networks.trunks import make_trunk
-from ..deep.networks.weights import NETWORK, load_weights
+from ..deep.networks.weights import NETWORK, Trunk, load_weights
 from ..deep.objective.network_layers import lend
 from ..deep.objective.parser import parse_objective
 from ..deep.objective.terms import Sum, Term
@@ -106,7 +105,7 @@ class Parts:
     seen: Dataset
     step: Step
     sampler: BatchSampler
-    loader: DataLoader
+    loader: Loader
     augment: Augment
     generator: torch.Generator
     averages: Averages
@@ -140,7 +139,7 @@ class Parts:
     def prepare(self) -> None:
         """Move to the device and wrap for several processes. Loads of weights come before this."""
         if self.train.kind == "image":
-            self.step.to(memory_format=torch.channels_last)
+            self.step.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # declared too narrowly
         groups = param_groups(self.step.embedder, self.step.objective, self.config)
         if not groups:
             raise TrainError("nothing to train: the trunk is frozen and neither embedding nor objective has parameters")
@@ -276,7 +275,7 @@ def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> B
         raise TrainError(str(error)) from error
 
 
-def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_memory: bool) -> DataLoader:
+def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_memory: bool) -> Loader:
     sizes: dict[str, Any] = {}
     if train.kind == "image" and (config.preprocessing is None or _crops(Augment.parse(config.augment))):
         sizes = {"image_size": config.resize or config.image_size, "resizing": resizing_of(config)}
@@ -356,8 +355,7 @@ def _with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:
 def weights_told(config: TrainConfig, embedder: Embedder) -> str:
     """Say where the weights of the trunk are from."""
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
-    told: str = embedder.trunk.provenance.told(config.trunk, parameters)
-    return told
+    return cast(Trunk, embedder.trunk).provenance.told(config.trunk, parameters)
 
 
 def _crops(augment: Augment) -> bool:

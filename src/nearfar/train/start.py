@@ -7,12 +7,15 @@ that learning rates mean what they mean there.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 import torch
 from torch import nn
 
 from ..data import Dataset
 from ..deep.networks.embedder import Embedder
+from ..deep.networks.weights import Trunk
 from ..deep.networks.whiten import Whiten
 from ..numerics.types import AnyArray, Ints
 from .config import TrainConfig, TrainError
@@ -29,7 +32,7 @@ def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> 
     TrainError
         If embeddings are longer than features, or features are not finite.
     """
-    width = int(embedder.trunk.num_features)
+    width = cast(Trunk, embedder.trunk).num_features
     if config.embedding_dim > width:
         told = f"embedding_start=whitening takes an embedding_dim up to the {width} features of the trunk"
         raise TrainError(f"config: {told}, got {config.embedding_dim}")
@@ -60,7 +63,7 @@ def whitening_layer(rows: AnyArray, labels: Ints, k: int) -> tuple[AnyArray, Any
     z = (rows / np.where(length > 0, length, 1) - mean) @ W.T
     _, V = np.linalg.eigh(z.T @ z)  # ascending
     directions = V[:, ::-1][:, :k].T @ W  # (k, d)
-    weight = directions / max(float(length.mean()), np.finfo(np.float32).tiny)
+    weight = directions / max(float(length.mean()), float(np.finfo(np.float32).tiny))
     # nn.Linear draws from U(-1, 1) / sqrt(d), whose root mean square is 1 / sqrt(3 d)
-    c = 1 / np.sqrt(3 * d) / max(float(np.sqrt(np.mean(weight**2))), np.finfo(np.float32).tiny)
+    c = 1 / np.sqrt(3 * d) / max(float(np.sqrt(np.mean(weight**2))), float(np.finfo(np.float32).tiny))
     return c * weight, -c * (directions @ mean)

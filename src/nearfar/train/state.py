@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -135,8 +135,9 @@ def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
 def start_epoch(parts: Parts, epoch: int) -> None:
     """Tell every part of the objective that has a schedule which epoch begins."""
     for module in parts.step.objective.modules():
-        if hasattr(module, "on_epoch"):
-            module.on_epoch(epoch)
+        on_epoch: Callable[[int], None] | None = getattr(module, "on_epoch", None)
+        if on_epoch is not None:
+            on_epoch(epoch)
 
 
 def begin_epoch(parts: Parts, position: Position) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ def read_gallery(path: str | Path) -> Dataset | None:
     return None
 
 
-def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | None, prefix: str = "") -> Dataset:
+def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int | None, prefix: str = "") -> Dataset:
     key, label_key = (_first(path, arrays, [prefix + name for name in names]) for names in (DATA, LABELS))
     array = _items(path, key, arrays[key])
     labels = arrays[label_key]
@@ -84,7 +85,7 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray], image_size: int | Non
     return replace(items, classes=classes, groups=None if groups is None else groups.astype(np.str_))
 
 
-def names_in(arrays: Mapping[str, NDArray], n: int, prefix: str = "") -> list[str] | None:
+def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> list[str] | None:
     """What the items are called, where the array `names` says so for every one in text or in whole numbers."""
     names = arrays.get(f"{prefix}names")
     told = names is not None and names.shape == (n,) and names.dtype.kind in "iuU"
@@ -93,7 +94,7 @@ def names_in(arrays: Mapping[str, NDArray], n: int, prefix: str = "") -> list[st
     return None
 
 
-def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray | None) -> tuple[str, ...]:
+def _classes(path: str | Path, items: Dataset, labels: NDArray[Any], classes: NDArray[Any] | None) -> tuple[str, ...]:
     """What the classes are called, where integer labels number the array `classes`."""
     if classes is None or classes.ndim != 1 or classes.dtype.kind != "U" or labels.dtype.kind not in "iu":
         return items.classes
@@ -105,7 +106,7 @@ def _classes(path: str | Path, items: Dataset, labels: NDArray, classes: NDArray
     return tuple(str(classes[number]) for number in numbers)
 
 
-def load_npz(path: Path) -> dict[str, NDArray]:
+def load_npz(path: Path) -> dict[str, NDArray[Any]]:
     """Read all arrays of a file, or raise a DataError."""
     try:
         return {key: _text(array) for key, array in read_arrays(path).items()}
@@ -113,21 +114,21 @@ def load_npz(path: Path) -> dict[str, NDArray]:
         raise DataError(f"{path}: not a readable .npz file ({error})") from error
 
 
-def _text(array: NDArray) -> NDArray:
+def _text(array: NDArray[Any]) -> NDArray[Any]:
     """The array, with bytes read as UTF-8: labels and splits are text."""
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8")
     return array
 
 
-def _first(path: str | Path, arrays: dict[str, NDArray], names: Sequence[str]) -> str:
+def _first(path: str | Path, arrays: dict[str, NDArray[Any]], names: Sequence[str]) -> str:
     for name in names:
         if name in arrays:
             return name
     raise DataError(f"{path}: has no array {' or '.join(names)}; it has {some(sorted(arrays)) or 'none'}")
 
 
-def _items(path: str | Path, key: str, array: NDArray) -> NDArray:
+def _items(path: str | Path, key: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.ndim == 2 and array.dtype.kind in "fiub":
         return finite_singles(array, f"{path}: {key}")
     images = array[..., None] if array.ndim == 3 else array
@@ -137,7 +138,7 @@ def _items(path: str | Path, key: str, array: NDArray) -> NDArray:
     raise DataError(f"{path}: {key} has shape {array.shape} and type {array.dtype}; expected {expected}")
 
 
-def finite_singles(numbers: NDArray, what: str) -> NDArray[np.float32]:
+def finite_singles(numbers: NDArray[Any], what: str) -> NDArray[np.float32]:
     """Rows (n, d) in float32, or a DataError that says of `what` which row it cannot hold."""
     rows = as_singles(numbers)
     bad = ~np.isfinite(rows).all(axis=1)
@@ -148,13 +149,13 @@ def finite_singles(numbers: NDArray, what: str) -> NDArray[np.float32]:
     return rows
 
 
-def as_singles(numbers: NDArray) -> NDArray[np.float32]:
+def as_singles(numbers: NDArray[Any]) -> NDArray[np.float32]:
     """Numbers in float32, in the same memory where they are that; those above 3.4e38 become infinite."""
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32, copy=False)
 
 
-def _roles(path: str | Path, split: NDArray, n: int) -> NDArray[np.str_]:
+def _roles(path: str | Path, split: NDArray[Any], n: int) -> NDArray[np.str_]:
     unknown = sorted({str(role) for role in split.ravel()} - ROLES.keys())
     if split.shape != (n,) or unknown:
         got = f"value {quoted(unknown[0])}" if unknown else f"shape {split.shape}"

@@ -96,7 +96,8 @@ class DeepFisherLoss(HeadLoss):
         self.targets = targets
         self.register_buffer("shares", counts / counts.sum())
         if embedding_dim is None:
-            self.proxies = self.bias = None
+            self.proxies = None
+            self.bias = None
 
     def outputs(self, x: Tensor, *w: Tensor) -> Tensor:
         if self.proxies is not None:

@@ -54,17 +54,18 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
     known = (classes != UNKNOWN).to(x.dtype)
     mine = of[: len(x)]
     theirs = of[len(x) :]
-    sizes = [torch.bincount(own, minlength=len(classes)) for own in (mine, theirs)]
+    size_x = torch.bincount(mine, minlength=len(classes))
+    size_ref = torch.bincount(theirs, minlength=len(classes))
 
     def summed(z: Tensor, own: Tensor) -> Tensor:
         return z.new_zeros(len(classes), z.shape[1]).index_add(0, own, z)
 
     with torch.no_grad():
-        centers = (summed(x, mine) + summed(ref, theirs)) / sum(sizes)[:, None]
+        centers = (summed(x, mine) + summed(ref, theirs)) / (size_x + size_ref)[:, None]
     u = x - centers[mine]
     v = ref - centers[theirs]
-    n = known * sizes[0]
-    m = known * sizes[1]
+    n = known * size_x
+    m = known * size_ref
     apart = m[mine] @ u.square().sum(1) + n[theirs] @ v.square().sum(1)
     apart = apart - 2 * known @ (summed(u, mine) * summed(v, theirs)).sum(1)
     return apart / x.shape[1], n @ m - (y != UNKNOWN).sum() * c.is_self  # none is similar to itself

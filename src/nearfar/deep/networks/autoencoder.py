@@ -113,7 +113,7 @@ class Autoencoder(Reconstruction):
         check_options(self, PENALTIES, penalty=self.penalty)
         check_numbers(self, 0, reg=self.reg)
 
-    def _network(self) -> nn.Module:
+    def _network(self) -> Codec:
         return Codec(widths(self.n_features_in_, self.n_components, self.hidden), self.activation)
 
     def _objective(self, x: Tensor, noise: torch.Generator) -> Tensor:

@@ -103,7 +103,7 @@ class DenoisingAutoencoder(Reconstruction):
     def _look(self, x: Tensor) -> None:
         self.range_ = torch.stack(torch.aminmax(x, dim=0)).cpu().numpy()
 
-    def _network(self) -> nn.Module:
+    def _network(self) -> Codec:
         return Codec(widths(self.n_features_in_, self.n_components, self.hidden), self.activation)
 
     def _objective(self, x: Tensor, noise: torch.Generator) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from torch import nn
 
 LAST_STAGE = 0.5  # share of the weights that the last layers hold at least which count as the last stage
@@ -54,7 +56,7 @@ def last_stage(trunk: nn.Module) -> set[str]:
 def _by_timm(model: nn.Module) -> dict[str, int]:
     from timm.models import group_parameters
 
-    matcher = model.group_matcher(coarse=True)
+    matcher = cast(Any, model).group_matcher(coarse=True)
     found: dict[str, int] = group_parameters(model, matcher, reverse=True)
     return found
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -73,13 +73,12 @@ class Embedder(nn.Module):
         super().__init__()
         if embedding_dim is not None and embedding_dim < 1:
             raise ValueError(f"embedding_dim must be at least 1, got {embedding_dim}")
-        width = int(trunk.num_features)
+        width = int(cast(int, trunk.num_features))
         self.scale = nn.Identity() if scale is None else scale
         self.trunk = trunk
         self.dropout = nn.Dropout(dropout)
-        if embedding_dim is None:
-            self.layer = nn.Identity()
-        else:
+        self.layer: nn.Module = nn.Identity()
+        if embedding_dim is not None:
             self.layer = nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
         self.metric: nn.Module = nn.Identity()
@@ -149,8 +148,8 @@ class Embedder(nn.Module):
         """
         if not self.has_feature_map:
             raise ValueError(f"{type(self.trunk).__name__} has no convolutional feature map")
-        found: Tensor = self.trunk.maps(self.scale(as_channels(images, self.trunk)))
-        return found
+        maps = cast(Callable[[Tensor], Tensor], self.trunk.maps)
+        return maps(self.scale(as_channels(images, self.trunk)))
 
 
 def as_channels(items: Tensor, trunk: nn.Module) -> Tensor:

@@ -117,7 +117,7 @@ class EpisodicTrainer(Checked):
 
     def adapt(self, episode: Episode) -> Weights:
         """Return the weights that the support of an episode gives, by their names."""
-        weights = {name: w for name, w in self.net.named_parameters() if w.requires_grad}
+        weights: Weights = {name: w for name, w in self.net.named_parameters() if w.requires_grad}
         return adapted(self.net, weights, self.loss, episode, self.inner_lr, self.inner_steps, self.mode == "maml")
 
     def backward(self, episode: Episode, share: float = 1.0) -> Tensor:

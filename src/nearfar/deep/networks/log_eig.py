@@ -27,7 +27,8 @@ def log_eig(X: Tensor, eps: float) -> Tensor:
 
 def upper_vector(Y: Tensor) -> Tensor:
     """Return (..., n, n) symmetric matrices as (..., n (n + 1) / 2) vectors of the same lengths and inner products."""
-    row, column = torch.triu_indices(*Y.shape[-2:], offset=1, device=Y.device)
+    n = Y.shape[-1]
+    row, column = torch.triu_indices(n, n, offset=1, device=Y.device)
     return torch.cat([Y.diagonal(dim1=-2, dim2=-1), 2**0.5 * Y[..., row, column]], dim=-1)
 
 

@@ -10,6 +10,7 @@ The higher the level of a scale, the deeper its relation network: L_s = s.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +80,7 @@ class MultiScaleRelationNet(Checked, nn.Module):
         block: int | None = None,
     ) -> None:
         super().__init__()
-        channels = list(scales.channels if channels is None else channels)
+        channels = list(cast(Sequence[int], scales.channels) if channels is None else channels)
         depths = range(1, len(channels) + 1) if depths is None else depths
         fits = isinstance(depths, Sequence) and len(depths) == len(channels) and min(depths, default=0) >= 1
         if not fits or width % GROUPS:

@@ -100,6 +100,8 @@ class MultiScaleRelationTerm(PairTerm):
         As in the network.
     """
 
+    net: MultiScaleRelationNet
+
     def __init__(
         self,
         shots: int = 1,
@@ -130,8 +132,7 @@ class MultiScaleRelationTerm(PairTerm):
         return [m.float() for m in Conv4Scales(trunk, 4 - len(self.channels))(items)]
 
     def score(self, query: Sequence[Tensor], support: Sequence[Tensor], labels: Tensor, n_way: int) -> Tensor:
-        scores: Tensor = self.net.relate(query, [prototypes(m, labels, n_way) for m in support])
-        return scores
+        return self.net.relate(query, [prototypes(m, labels, n_way) for m in support])
 
     def value(self, seen: Any, x: Tensor, y: Tensor) -> Tensor:
         episode = episode_of(y, self.shots)
@@ -155,6 +156,8 @@ class ContinuousSimilarityTerm(PairTerm):
     relations, hidden, alpha, beta, lam, update, start
         As in the network.
     """
+
+    net: ContinuousSimilarityNet
 
     def __init__(
         self,
@@ -183,8 +186,7 @@ class ContinuousSimilarityTerm(PairTerm):
         return prototypes(pairs.T, labels, n_way).T
 
     def value(self, seen: Any, x: Tensor, y: Tensor) -> Tensor:
-        value: Tensor = self.net.of_scores(self.net(x), seen, y)
-        return value
+        return self.net.of_scores(self.net(x), seen, y)
 
 
 class SiameseTerm(PairTerm):
@@ -198,6 +200,8 @@ class SiameseTerm(PairTerm):
         As in the head.
     """
 
+    net: SiameseHead
+
     def __init__(self, embedding_dim: int, *, balanced: bool = True) -> None:
         super().__init__()
         self.net = SiameseHead(embedding_dim)
@@ -210,8 +214,7 @@ class SiameseTerm(PairTerm):
         return prototypes(self.net(query[0], support[0]).sigmoid().T, labels, n_way).T
 
     def value(self, seen: Any, x: Tensor, y: Tensor) -> Tensor:
-        value: Tensor = self.net.loss(x, y, balanced=self.balanced)
-        return value
+        return self.net.loss(x, y, balanced=self.balanced)
 
 
 TERMS = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from torch import nn
 
 from .weights import TrunkError
@@ -16,13 +18,14 @@ def checkpoint_gradients(trunk: nn.Module) -> None:
         If the trunk has no way to do so: models of timm and transformers have.
     """
     for module in trunk.modules():
-        if callable(getattr(module, "set_grad_checkpointing", None)):
+        of_timm = getattr(module, "set_grad_checkpointing", None)
+        if callable(of_timm):
             try:
-                module.set_grad_checkpointing(True)
+                of_timm(True)
             except AssertionError as error:
                 raise TrunkError(f"gradient_checkpointing: {error}") from error
             return
         if getattr(module, "supports_gradient_checkpointing", False):
-            module.gradient_checkpointing_enable({"use_reentrant": False})
+            cast(Any, module).gradient_checkpointing_enable({"use_reentrant": False})  # a model of transformers
             return
     raise TrunkError("gradient_checkpointing: the trunk has none; models of timm and transformers have")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -33,7 +33,8 @@ class TimmTrunk(nn.Module):
 
     def maps(self, images: Tensor) -> Tensor:
         """Return the last map (n, C, H, W), or the last tokens (n, T, C)."""
-        found: Tensor = self.inner.forward_features(images)
+        forward_features = cast(Callable[[Tensor], Tensor], self.inner.forward_features)
+        found = forward_features(images)
         last = found.ndim == 4 and str(getattr(self.inner, "output_fmt", "")).endswith("NHWC")
         return found.permute(0, 3, 1, 2) if last else found
 

@@ -37,6 +37,9 @@ class TransformersTrunk(nn.Module):
         class and register tokens too, as versions did that knew no other way.
     """
 
+    untrained: list[str]
+    """Names of weights that no file has given."""
+
     def __init__(self, inner: nn.Module, pool: str = "tokens") -> None:
         super().__init__()
         self.inner = inner
@@ -245,7 +248,8 @@ def _of_architecture(transformers: Any, told: Mapping[str, Any]) -> Any:
 
 def architecture_of(trunk: TransformersTrunk) -> dict[str, Any]:
     """Return the settings of a model as JSON has them, by which it is built without the folder or the hub."""
-    told: dict[str, Any] = json.loads(trunk.inner.config.to_json_string(use_diff=False))
+    config: Any = trunk.inner.config  # of the library's own kind
+    told: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     foreign = ("auto_map", "_name_or_path", "dtype", "torch_dtype")  # weights are loaded in float32
     return {key: value for key, value in told.items() if key not in foreign}
 

@@ -9,7 +9,7 @@ from inspect import Parameter, signature
 from math import prod
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from .hubs import Start
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
 from .timm_trunk import TimmTrunk
 from .transformers_trunk import POOLERS, TransformersTrunk, own_pool
-from .weights import Provenance, TrunkError, load_weights
+from .weights import Provenance, Trunk, TrunkError, load_weights
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
@@ -37,7 +37,7 @@ def make_trunk(
     pretrained: bool = False,
     preprocessing: Preprocessing | None = None,
     architecture: Mapping[str, Any] | None = None,
-) -> nn.Module:
+) -> Trunk:
     """Build a trunk.
 
     Parameters
@@ -94,8 +94,9 @@ def make_trunk(
             _settle_pool(trunk, shape, where, loaded=weights is not None)
         if not hasattr(trunk, "num_features"):
             trunk = _probed(trunk, shape, text, preprocessing)
-        trunk.provenance = where
-        return trunk
+        made = cast(Trunk, trunk)  # it has a width by now
+        made.provenance = where
+        return made
     except (TypeError, OverflowError, RuntimeError) as error:  # the last two are torch's, for layers it cannot build
         raise TrunkError(f"trunk {shown(text)}: {error}") from error
 
@@ -149,7 +150,7 @@ def _of_this_library(name: str, shape: Shape, options: dict[str, Any], pretraine
         told = "only timm:NAME and transformers:NAME have weights by name; give a file of weights"
         raise TrunkError(f"trunk {shown(name)}: pretrained=true: {told}")
     if len(shape) == 3 and not hasattr(trunk, "in_channels"):
-        trunk.in_channels = shape[0]
+        cast(Any, trunk).in_channels = shape[0]  # a number; torch declares that modules hold tensors and modules
     return trunk
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...numerics.types import AnyArray, Seed
 from .reconstruction.codecs import Codec, Hidden, squared_error, widths
@@ -26,7 +26,7 @@ def divergence(mu: Tensor, logvar: Tensor) -> Tensor:
     return (mu.square() + logvar.exp() - 1 - logvar).sum(1) / 2
 
 
-def variational_autoencoder(network: nn.Module, x: Tensor, e: Tensor, beta: float) -> Tensor:
+def variational_autoencoder(network: Codec, x: Tensor, e: Tensor, beta: float) -> Tensor:
     """Return the mean squared error of one draw's reconstruction plus beta times the mean divergence."""
     mu, logvar = network.encoder(x).chunk(2, 1)
     logvar = logvar.clamp(-MAX_LOG_VARIANCE, MAX_LOG_VARIANCE)
@@ -90,7 +90,7 @@ class VariationalAutoencoder(Reconstruction):
         super()._check()
         check_numbers(self, 0, beta=self.beta)
 
-    def _network(self) -> nn.Module:
+    def _network(self) -> Codec:
         return Codec(widths(self.n_features_in_, self.n_components, self.hidden), self.activation, outputs=2)
 
     def _encode(self, x: Tensor) -> Tensor:

@@ -70,6 +70,13 @@ class Provenance(NamedTuple):
         return f"Weights: pretrained, {self.source}, {'; '.join(said)} {size}."
 
 
+class Trunk(nn.Module):
+    """What `make_trunk` returns, in annotations only: a module of any kind that says these two things of itself."""
+
+    num_features: int
+    provenance: Provenance
+
+
 def _some(keys: Sequence[str]) -> str:
     shown = ", ".join(keys[:3])
     return shown if len(keys) <= 3 else f"{shown} and {len(keys) - 3} more"

@@ -16,10 +16,10 @@ Every term is called the same way, ``term(embeddings, labels)``: `Term.forward` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -187,7 +187,8 @@ class Sum(Term):
         self.parts_: dict[str, Tensor] = {}
 
     def parts(self) -> list[tuple[float, Term]]:
-        return list(zip(self.weights, self.terms, strict=True))
+        terms = cast(Iterable[Term], self.terms)  # a ModuleList declares modules of any kind
+        return list(zip(self.weights, terms, strict=True))
 
     def names(self) -> list[str]:
         """Return one name per part: its class, numbered when it occurs again."""
@@ -208,7 +209,8 @@ class Sum(Term):
     def stats_(self) -> dict[str, dict[str, float]]:
         """Statistics of every part that has them (see `RowLoss.stats_`)."""
         rows = zip(self.names(), self.terms, strict=True)
-        return {name: term.stats_ for name, term in rows if hasattr(term, "stats_")}
+        found = {name: getattr(term, "stats_", None) for name, term in rows}
+        return {name: stats for name, stats in found.items() if stats is not None}
 
     def __repr__(self) -> str:
         return sum_text(self.parts()) if type(self) is Sum else super().__repr__()

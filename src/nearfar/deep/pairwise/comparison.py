@@ -129,10 +129,10 @@ class _Distances(torch.autograd.Function):
         x, ref, d = ctx.saved_tensors
         g = distance_grad(grads[0], d, ctx.distance)
         if ctx.itself:
-            parts = (
-                [g + g.T] if len(g) <= TRANSPOSED_ROWS else [g, g.T]
-            )  # one product instead of two, where transposing is cheap
-            return sum(_to_side(part, x, x, ctx.distance) for part in parts), None, None
+            # x is on both sides: (G + G^T) x, one product instead of two where transposing is cheap
+            if len(g) <= TRANSPOSED_ROWS:
+                return _to_side(g + g.T, x, x, ctx.distance), None, None
+            return _to_side(g, x, x, ctx.distance) + _to_side(g.T, x, x, ctx.distance), None, None
         if ctx.needs_input_grad[0]:
             one = _to_side(g, x, ref, ctx.distance)
         else:

@@ -42,10 +42,10 @@ def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
     if most and row[::most].tolist() == row[most - 1 :: most].tolist() == list(range(b)):  # rows of equal numbers
         return torch.from_numpy(column.reshape(b, most)), torch.ones(b, most, dtype=torch.bool)
     number = np.bincount(row, minlength=b)
-    keep = np.arange(number.max()) < number[:, None]
-    columns = np.zeros(keep.shape, dtype=np.int64)
-    columns[keep] = column
-    return torch.from_numpy(columns), torch.from_numpy(keep)
+    keep = np.arange(number.max()) < number[:, None]  # (b, k)
+    places = np.zeros(keep.shape, dtype=np.int64)
+    places[keep] = column
+    return torch.from_numpy(places), torch.from_numpy(keep)
 
 
 def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -100,11 +100,12 @@ def _apart(x: Tensor, y: Tensor, distance: str) -> Tensor:
 
 def negative_generator(d: int, rectify: bool) -> nn.Module:
     """Return two linear layers from (t, 3d) triplets to (t, d) points with a ReLU between, and after if `rectify`."""
-    layers = nn.Sequential(nn.Linear(3 * d, d), nn.ReLU(), nn.Linear(d, d), nn.ReLU() if rectify else nn.Identity())
-    for linear in (layers[0], layers[2]):
+    first = nn.Linear(3 * d, d)
+    second = nn.Linear(d, d)
+    for linear in (first, second):
         nn.init.normal_(linear.weight, std=0.02)
         nn.init.zeros_(linear.bias)
-    return layers
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU() if rectify else nn.Identity())
 
 
 def identity_layers(d: int, number: int) -> nn.Module:

@@ -57,6 +57,8 @@ class ClassProxyLoss(AnchorLoss):
     """
 
     scale: float
+    proxies: nn.Parameter
+    proxy_labels: Tensor
 
     def __init__(self, num_classes: int, embedding_dim: int, *, block: int | None = None) -> None:
         super().__init__(block=block)
@@ -178,6 +180,9 @@ class NeighborProxyLoss(ClassProxyLoss):
 
     Between unit vectors -||z - p||^2 / T is 2 z.p / T up to a constant, which cancels.
     """
+
+    sums: Tensor
+    counts: Tensor
 
     def __init__(
         self, num_classes: int, embedding_dim: int, *, temperature: float, proxies: str, block: int | None

@@ -56,12 +56,9 @@ class HeadLoss(Term):
         self.num_classes = num_classes
         self.reduction = reduction
         self.block = block
-        self.proxies = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
+        self.proxies: nn.Parameter | None = nn.Parameter(torch.empty(outputs or num_classes, embedding_dim))
         nn.init.kaiming_uniform_(self.proxies, a=5**0.5)
-        if normalize:
-            self.bias = None
-        else:
-            self.bias = nn.Parameter(torch.zeros(len(self.proxies)))
+        self.bias = None if normalize else nn.Parameter(torch.zeros(len(self.proxies)))
         self.register_buffer("classes", torch.arange(num_classes), persistent=False)
 
     classes: Tensor
@@ -99,6 +96,7 @@ class HeadLoss(Term):
 
     def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
         """Return the outputs times a scale, in one product."""
+        assert self.proxies is not None
         check_width(type(self).__name__, x, self.proxies.shape[1])
         weight = self.proxies.to(x.dtype)
         if self.bias is None:

@@ -8,9 +8,10 @@ phi_k estimate those of k-th moments, E phi_k(x).phi_k(x') = (x.x')^k up to scal
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -137,12 +138,12 @@ class HORDE(Term):
 
     def local_value(self, batch: Batch) -> Tensor:
         moments = horde(self._vectors(batch), self.signs)
-        if batch.ref is None:
-            refs = [None] * len(moments)
-        else:
+        refs: Sequence[Tensor | None] = [None] * len(moments)
+        if batch.ref is not None:
             refs = horde(self._own(batch.ref), self.signs)
         alone = batch._replace(scores=None)
-        orders = zip(self.losses, moments, refs, strict=True)
+        losses = cast(Iterable[Term], self.losses)
+        orders = zip(losses, moments, refs, strict=True)
         return torch.stack([loss.local_value(alone._replace(x=x, ref=ref)) for loss, x, ref in orders]).sum()
 
     def _vectors(self, batch: Batch) -> Tensor:

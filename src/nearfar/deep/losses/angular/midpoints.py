@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...autograd import applied, exact, recomputed
-from ...pairwise.comparison import count
-from ...pairwise.reductions import EXPONENT_FLOOR, cache_parts, masked_logsumexp
+from ...pairwise.comparison import EXPONENT_FLOOR, count
+from ...pairwise.reductions import cache_parts, masked_logsumexp
 
 
 class Rule(NamedTuple):

@@ -123,6 +123,7 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
     def _rows(self, u: Tensor, v: Tensor) -> Tensor:
         a, b = self.pair.weight[:, 0, :, 0].T[..., None]  # (R, 1) each
         # (b, R, D), (m, R, D)
+        assert self.pair.bias is not None
         left = u[:, None] * a + self.pair.bias[:, None]
         right = v[:, None] * b
         relations = (left[:, None] + right).relu_().flatten(2)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
-from torch import Tensor, nn
+from torch import Tensor
 
 from ....estimators.fitted import error_context
 from ....numerics.constraints import numbered
@@ -76,6 +76,7 @@ def cut_views(views: Views, sizes: Sequence[int] | None) -> Views:
 class ViewReconstruction(NetworkLearner):
     """Codes from which several modalities can be reconstructed; a method states `_objective`."""
 
+    network_: MultiCodec
     mean_: AnyArray
     scale_: AnyArray
     loss_curve_: AnyArray
@@ -84,7 +85,7 @@ class ViewReconstruction(NetworkLearner):
         """Return the mean loss of samples; present: (n, V), which modalities count in the reconstruction."""
         raise NotImplementedError
 
-    def _network(self) -> nn.Module:
+    def _network(self) -> MultiCodec:
         sizes = [widths(d, self.n_components, self.hidden)[:-1] for d in self.n_features_in_]
         return MultiCodec(sizes, self.n_components, self.activation)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -82,7 +82,10 @@ def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Gene
 
     ``train(parameters, loss of row numbers, n)`` minimizes; `level`: standard deviation of the Gaussian noise.
     """
-    for v, (encoder, decoder) in enumerate(zip(codec.encoders, codec.decoders, strict=True)):
+    # a ModuleList declares modules of any kind
+    encoders = cast(Iterable[nn.Sequential], codec.encoders)
+    decoders = cast(Iterable[nn.Sequential], codec.decoders)
+    for v, (encoder, decoder) in enumerate(zip(encoders, decoders, strict=True)):
         x = views.rows[v][views.present[:, v]]
         ups = _linears(encoder)
         downs = _linears(decoder)[::-1]
@@ -94,7 +97,7 @@ def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Gene
                 x = act(up(x))
     with torch.no_grad():
         inner = [h.detach() for h in codec.hidden(views)]
-    first = [nn.Sequential(*list(decoder)[:2]) if len(decoder) > 1 else decoder for decoder in codec.decoders]
+    first = [nn.Sequential(*list(decoder)[:2]) if len(decoder) > 1 else decoder for decoder in decoders]
 
     def shared(rows: Tensor) -> Tensor:
         rows = rows.to(views.present.device)

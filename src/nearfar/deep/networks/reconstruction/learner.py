@@ -24,7 +24,7 @@ from ....numerics.types import AnyArray
 from ....quoting import PATH, in_brief
 from ....settings import check_options, check_settings
 from ..standardize import standard
-from .codecs import ACTIVATIONS
+from .codecs import ACTIVATIONS, Codec
 
 Self = TypeVar("Self", bound="NetworkLearner")
 
@@ -217,6 +217,7 @@ def check_hidden(learner: object, hidden: Any) -> None:
 class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkLearner):
     """A learner of codes from which rows can be reconstructed; a subclass states `_network` and `_objective`."""
 
+    network_: Codec
     mean_: AnyArray
     scale_: AnyArray
     loss_curve_: AnyArray

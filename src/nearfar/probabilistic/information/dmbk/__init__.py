@@ -15,9 +15,9 @@ from sklearn.covariance import ledoit_wolf_shrinkage
 
 from ....estimators.base import FromLabels, Mahalanobis
 from ....numerics import checks, constraints, eig, optimize, psd, scatter
-from ....numerics.constraints import LabelPairs, Seed
+from ....numerics.constraints import LabelPairs
 from ....numerics.optimize import Solution
-from ....numerics.types import Array, Ints
+from ....numerics.types import Array, Ints, Seed
 from . import divergences
 
 
