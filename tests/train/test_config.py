@@ -43,6 +43,8 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
         ({"freeze_trunk": True, "freeze_epochs": 1}, "freeze_trunk is for the whole run"),
         ({"image_size": 224, "resize": 200}, "resize needs an image_size of at most 200, got 224"),
         ({"resize": 200}, "resize needs an image_size"),
+        ({"chunk": 256}, "chunk: 256 items at a time are more than a batch of 128"),
+        ({"chunk": 8, "episodes": "maml"}, "episodes need their whole batch, so chunk must not be given"),
         ({"test": np.zeros(3)}, "config: test: expected numbers, lists or text .*, got ndarray"),
         ({"objective": TripletLoss()}, r"config: objective: expected .* text \('TripletLoss\(\)'\), got TripletLoss"),
     ],

@@ -32,6 +32,7 @@ OBJECTIVES = {
     "centers": "ProxyNCALoss(proxies='kmeans')",
     "images": "TripletLoss()",
     "held": "TripletLoss()",
+    "chunks": "CrossBatchMemory(loss=TripletLoss(miner=BatchHard()), size=40) + AMSoftmaxLoss() + JRS()",
 }
 IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
@@ -52,6 +53,8 @@ def settings(name: str) -> TrainConfig:
     )
     if name == "held":  # in one of two epochs
         return config.replace(freeze_epochs=1, steps=None, epochs=2, sampler="m_per_class:64", batch_size=192)
+    if name == "chunks":
+        return config.replace(chunk=5)
     return config.replace(**IMAGES) if name == "images" else config
 
 

@@ -21,6 +21,8 @@ HOMES = {
     "StiefelSGD": "networks.spd",
     "Sum": "objective.terms",
     "Term": "objective.terms",
+    "average_gradients": "chunks",
+    "backward_in_chunks": "chunks",
     "mine_offline": "miners.offline",
     "of_pairs": "objective.relations",
     "other_parameters": "networks.spd",

@@ -47,6 +47,7 @@ LATER = (
     "lora_alpha",
     "gradient_checkpointing",
     "embedding_start",
+    "chunk",
 )
 """Settings that came later, and are in digests only where they are given."""
 UNSAID = ("none", "random")
@@ -134,6 +135,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Learning rate of those steps.
     batch_size : int
         Items of a batch, over all processes together.
+    chunk : int, optional
+        Items that pass the network at a time, in each process. The gradient is that of the whole batch, and the
+        network runs twice: see `nearfar.deep.backward_in_chunks`. None takes all at once.
     epochs : int
         Passes of the sampler.
     steps : int, optional
@@ -218,6 +222,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     inner_steps: AtLeastOne = 1
     inner_lr: NotNegative = 0.01
     batch_size: AtLeastOne = 128
+    chunk: AtLeastOne | None = None
     epochs: AtLeastOne = 20
     steps: AtLeastOne | None = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
@@ -272,6 +277,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: {_readable(error, fields)}") from error
         config._check()
         config._check_final()
+        config._check_chunk()
         return config
 
     def _check_final(self) -> None:
@@ -316,6 +322,12 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError("config: lora_alpha scales adapters, so lora, their rank, must be given with it")
         if self.embedding_start != "random" and self.network_weights is not None:
             raise TrainError("config: network_weights hold an embedding layer, so embedding_start must not be given")
+
+    def _check_chunk(self) -> None:
+        if self.chunk is not None and self.chunk > self.batch_size:
+            raise TrainError(f"config: chunk: {self.chunk} items at a time are more than a batch of {self.batch_size}")
+        if self.chunk is not None and self.episodes != "none":
+            raise TrainError("config: episodes need their whole batch, so chunk must not be given with them")
 
     def __eq__(self, other: object) -> bool:
         """Whether all settings are the same, wherever they come from."""

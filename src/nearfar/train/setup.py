@@ -38,6 +38,7 @@ from ..deep.samplers.base import BatchSampler
 from ..deep.samplers.resolve import make_sampler
 from ..trust import TrustError, named_by
 from .checkpoint import seed_random_state
+from .chunks import check_chunks
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .episodic import Episodes
@@ -70,14 +71,19 @@ class Step(nn.Module):
         features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
         if labels is None:
             return features
-        for term in self.objective.terms:
-            if isinstance(term, PairTerm):
-                term.see(self.embedder, items)
-        value: Tensor = self.objective(features.embedding, labels, pooled=features.pooled, ids=ids)
+        value = self.value(features, items, labels, ids)
         if distributed.world() == 1:
             return value
         # DistributedDataParallel waits for a gradient of every layer, also of an embedding layer that no term trains
         return value + (0 * features.embedding).sum()
+
+    def value(self, features: Features, items: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
+        """Return the value of the objective for the features of a batch."""
+        for term in self.objective.terms:
+            if isinstance(term, PairTerm):
+                term.see(self.embedder, items)
+        value: Tensor = self.objective(features.embedding, labels, pooled=features.pooled, ids=ids)
+        return value
 
 
 @dataclass
@@ -195,6 +201,7 @@ def build(
     if config.freeze_bn is None:
         config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
     step = _new_step(config, task, start, resumed)
+    check_chunks(config, step.objective, accelerator)
     config = _with_pool(config, step.embedder)
     on_gpu = accelerator.device.type == "cuda"
     if accelerator.num_processes > 1 and on_gpu and not config.freeze_bn:

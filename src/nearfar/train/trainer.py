@@ -15,6 +15,7 @@ from ..deep.networks.adapters import adapter_files
 from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
 from .checkpoint import load_tensors, load_tree, save_tensors
+from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
 from .metric import add_metric
@@ -252,10 +253,14 @@ class Trainer:
         assert parts.optimizer is not None
         set_rates(parts.optimizer, self.factor(self.position.step))
         try:
-            loss = parts.model(*batch)
+            if config.chunk is None:
+                loss = parts.model(*batch)
+            else:
+                loss = backward_of_chunks(parts, *batch)
         except ValueError as error:
             raise self._failed(str(error)) from error
-        parts.accelerator.backward(loss)
+        if config.chunk is None:
+            parts.accelerator.backward(loss)
         if config.clip is not None:
             parts.accelerator.clip_grad_norm_(parts.model.parameters(), config.clip)
         if self.on_cpu or self.position.step % CHECK_EVERY == 0:

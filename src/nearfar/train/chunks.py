@@ -1,0 +1,66 @@
+"""A training step whose network sees the batch in chunks (see `nearfar.deep.chunks`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate import Accelerator, DistributedType
+from torch import Tensor, nn
+
+from ..deep import distributed
+from ..deep.chunks import average_gradients, backward_in_chunks
+from ..deep.networks.embedder import Features
+from ..deep.networks.pair_terms import MultiScaleRelationTerm
+from .config import TrainConfig, TrainError
+
+if TYPE_CHECKING:
+    from .setup import Parts
+
+PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.MULTI_XPU)
+"""Kinds of several processes in which each has all parameters."""
+
+
+def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Accelerator) -> None:
+    """Raise where a batch cannot be cut: parts that read the maps of a whole batch, or shares that are smaller.
+
+    Raises
+    ------
+    TrainError
+        With one line that says what.
+    """
+    if config.chunk is None:
+        return
+    if accelerator.distributed_type not in (DistributedType.NO, *PLAIN):
+        raise TrainError(f"config: chunk: not with {accelerator.distributed_type.value}, which shards the parameters")
+    share = config.batch_size // distributed.world()
+    if config.chunk > share:
+        told = f"{config.chunk} items at a time are more than the {share} of a batch that each process has"
+        raise TrainError(f"config: chunk: {told}")
+    for part in objective.modules():
+        if isinstance(part, MultiScaleRelationTerm):
+            raise TrainError(f"config: chunk: {part.title} reads the maps of a whole batch; train it without chunk")
+
+
+def backward_of_chunks(parts: Parts, items: Tensor, labels: Tensor, ids: Tensor) -> Tensor:
+    """Add the gradient of a whole batch to all parameters; returns the value of the objective."""
+    step = parts.step  # not the model that is wrapped for several processes, which would average for each chunk
+    chunk = parts.config.chunk
+    assert chunk is not None
+    _share_statistics(step.embedder)
+
+    def objective(features: Features) -> Tensor:
+        return step.value(features, items, labels, ids)
+
+    value = backward_in_chunks(step, items, objective, chunk=chunk, backward=parts.accelerator.backward)
+    average_gradients(step.parameters())
+    return value
+
+
+def _share_statistics(embedder: nn.Module) -> None:
+    """Begin with the statistics of the first process, as DistributedDataParallel does."""
+    if distributed.world() == 1:
+        return
+    with torch.no_grad():
+        for buffer in embedder.buffers():
+            buffer.copy_(distributed.of_first(buffer))
