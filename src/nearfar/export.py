@@ -65,8 +65,10 @@ def export_run(
 
     from .train import TrainConfig, load_embedder
     from .train.checkpoint import read_about, shape_of
+    from .train.setup import unfold
 
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
+    unfold(embedder)  # runtimes do so themselves
     told = read_about(Path(run) / f"{which}.safetensors")
     shape = shape_of(told)
     columns = told.get("columns")

@@ -24,6 +24,7 @@ from ..deep import distributed
 from ..deep.networks.adapters import add_adapters
 from ..deep.networks.depth import last_stage
 from ..deep.networks.embedder import Embedder, Features
+from ..deep.networks.folding import fold_norms, unfold_norms
 from ..deep.networks.normalize import Normalize
 from ..deep.networks.pair_terms import PairTerm
 from ..deep.networks.recomputing import checkpoint_gradients
@@ -253,21 +254,34 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
     scale = step.embedder.scale
     if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
         scale.learn(all_rows(task.train))
-    choose_trained(step.embedder, config)
+    choose_trained(step.embedder, config, item_shape(task.train, config))
     check_positives(task.train, step.objective, config)
     if step.episodes is not None:
         step.episodes.refuse(step.objective)
     return step
 
 
-def choose_trained(embedder: Embedder, config: TrainConfig) -> None:
+def choose_trained(embedder: Embedder, config: TrainConfig, shape: tuple[int, ...]) -> None:
     """Decide which weights of the trunk a run trains, and whether activations are kept for the way back."""
     if config.gradient_checkpointing:
         checkpoint_gradients(embedder.trunk)
     if config.last_stage:
         embedder.train_only(last_stage(embedder.trunk))
     if config.lora is not None:
+        unfold_norms(embedder.trunk)  # what an adapter adds to a convolution comes before the normalization
         add_adapters(embedder.trunk, config.lora, config.adapter_scale * config.lora)
+        fold(embedder.trunk, shape)
+
+
+def fold(trunk: nn.Module, shape: tuple[int, ...]) -> None:
+    """Let the convolutions of a trunk compute normalizations that stand still, where it takes images."""
+    if len(shape) == 3:
+        fold_norms(trunk, (getattr(trunk, "in_channels", shape[0]), *shape[1:]))
+
+
+def unfold(embedder: Embedder) -> None:
+    """Undo what `fold` has done to the trunk of a network."""
+    unfold_norms(embedder.trunk)
 
 
 def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> BatchSampler:
@@ -330,6 +344,8 @@ def make_embedder(
             preprocessing=config.preprocessing,
             architecture=architecture,
         )
+    if ":" in config.trunk:
+        fold(trunk, shape)
     embedder = Embedder(
         trunk,
         config.embedding_dim,
