@@ -1,10 +1,16 @@
 """Re-ranking equals plain loops over full matrices, and finds what plain distances miss."""
 
+import csv
+import re
+import sys
+
 import numpy as np
 import pytest
 
-from nearfar.evaluation import rerank
+from nearfar import cli
+from nearfar.evaluation import evaluate, recall_at_k, rerank, search_reranked
 from nearfar.evaluation.rerank import augment_gallery, csls, expand_queries, k_reciprocal
+from nearfar.index import Index
 
 
 def unit(rows):
@@ -123,6 +129,12 @@ def test_csls_equals_loops(leave_one_out):
     np.testing.assert_allclose(np.take_along_axis(values, found.indices, 1), found.distances, atol=1e-12)
 
 
+def test_csls_ranks_one_query_alone_as_cosines_do():
+    queries, gallery = two_sets()
+    found = csls(queries[:1], gallery, depth=30)
+    np.testing.assert_array_equal(found.indices[0], np.argsort(-(unit(gallery) @ unit(queries[:1])[0])))
+
+
 def test_csls_does_not_answer_every_query_with_the_hub():
     rng = np.random.default_rng(0)
     gallery = np.concatenate([np.eye(8), np.ones((1, 8))])  # the last item is near to all
@@ -154,3 +166,143 @@ def test_duplicates_and_one_class_stay_finite():
 def test_bad_settings_are_told(call, told):
     with pytest.raises(ValueError, match=told):
         call(two_sets()[1])
+
+
+def scores_by_loops(values, relevant, available, ks):
+    """Scores of (n, m) values, smaller nearer; cells that are not `available` are neither found nor missed."""
+    found = {"map_at_r": [], "mrr": [], "r_precision": [], **{k: [] for k in ks}}
+    for row, right, there in zip(values, relevant & available, available, strict=True):
+        total = int(right.sum())
+        if total == 0:
+            continue
+        order = [j for j in np.argsort(row, kind="stable") if there[j]]
+        hits = right[order]
+        precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+        found["map_at_r"].append((precision * hits)[:total].sum() / total)
+        found["r_precision"].append(hits[:total].mean())
+        found["mrr"].append(1 / (1 + hits.argmax()))
+        for k in ks:
+            found[k].append(hits[:k].any())
+    return {name: np.mean(each) for name, each in found.items()}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("leave_one_out", [False, True])
+@pytest.mark.parametrize(
+    "text", ["expand_queries(k=3)", "augment_gallery(k=3, alpha=1)", "csls(k=4)", "k_reciprocal(k1=5, k2=2)"]
+)
+def test_scores_after_reranking_equal_loops(text, leave_one_out, grouped, monkeypatch):
+    monkeypatch.setattr(rerank, "BLOCK_BYTES", 20_000)  # several blocks
+    queries, gallery = two_sets()
+    labels = np.arange(30) % 6
+    cameras = np.arange(30) % 4
+    if leave_one_out:
+        queries = gallery
+    n = len(queries)
+    method = text.partition("(")[0]
+    if method == "csls":
+        values = csls_by_loops(queries, gallery, 4, leave_one_out)
+    elif method == "k_reciprocal":
+        rows = gallery if leave_one_out else np.concatenate([queries, gallery])
+        values = k_reciprocal_by_loops(rows, n, leave_one_out, 5, 2, 0.3, "cosine")
+    else:
+        alpha = 1.0 if method == "augment_gallery" else 3.0
+        x = expand_by_loops(queries, gallery, 3, alpha, leave_one_out)
+        y = unit(gallery)
+        if method == "augment_gallery":
+            y = expand_by_loops(gallery, gallery, 3, alpha, leave_one_out=True)
+        values = 1 - x @ y.T
+    relevant = labels[:n, None] == labels
+    available = np.ones((n, 30), dtype=bool)
+    told = {"gallery": gallery, "gallery_labels": labels}
+    if leave_one_out:
+        np.fill_diagonal(available, val=False)
+        told = {}
+    if grouped:
+        available &= ~(relevant & (cameras[:n, None] == cameras))
+        told |= {"groups": cameras[:n]} | ({} if leave_one_out else {"gallery_groups": cameras})
+    expected = scores_by_loops(values, relevant, available, (1, 5))
+    scores = evaluate(queries, labels[:n], ks=(1, 5), clustering=False, rerank=text, **told)
+    np.testing.assert_allclose(scores.map_at_r, expected["map_at_r"], atol=1e-12)
+    np.testing.assert_allclose(scores.r_precision, expected["r_precision"], atol=1e-12)
+    np.testing.assert_allclose(scores.mrr, expected["mrr"], atol=1e-12)
+    np.testing.assert_allclose([scores.recall_at[1], scores.recall_at[5]], [expected[1], expected[5]], atol=1e-12)
+
+
+def test_the_protocol_says_that_items_were_looked_at_together():
+    gallery = two_sets()[1]
+    plain = evaluate(gallery, np.arange(30) % 6, clustering=False)
+    reranked = evaluate(gallery, np.arange(30) % 6, clustering=False, rerank="csls( k=3)")
+    told = "re-ranked by csls(k=3): test items were looked at together"
+    assert reranked.protocol_line() == f"{plain.protocol_line()}; {told}"
+    assert type(reranked).from_dict(reranked.to_dict()) == reranked
+    assert type(plain).from_dict(plain.to_dict()).rerank is None
+
+
+def test_a_search_ranks_as_the_scores_do():
+    queries, gallery = two_sets()
+    for text in ("expand_queries", "augment_gallery", "csls", "k_reciprocal(k1=6)"):
+        found = search_reranked(queries, gallery, 30, text)
+        assert (np.sort(found.indices, axis=1) == np.arange(30)).all()
+        assert (np.diff(found.distances, axis=1) >= 0).all()
+        right = (np.arange(18) % 6 == found.indices[:, 0] % 6).mean()
+        told = {"gallery": gallery, "gallery_labels": np.arange(30) % 6}
+        assert right == recall_at_k(queries, np.arange(18) % 6, rerank=text, **told)
+
+
+@pytest.mark.parametrize(
+    ("text", "distance", "told"),
+    [
+        ("nearest", "cosine", "rerank: expected one of expand_queries, augment_gallery, k_reciprocal, csls, perhaps"),
+        ("csls(kk=3)", "cosine", "rerank: csls has no setting 'kk'; did you mean k"),
+        ("csls(depth=3)", "cosine", "rerank: csls has no setting 'depth'"),
+        ("csls(k='3')", "cosine", "rerank: csls: k must be an integer; got '3'"),
+        ("csls", "euclidean", "rerank: csls compares by cosine, got distance='euclidean'; k_reciprocal takes any"),
+        (3, "cosine", "rerank: expected one of"),
+    ],
+)
+def test_a_bad_text_is_told(text, distance, told):
+    with pytest.raises(ValueError, match=re.escape(told)):
+        evaluate(two_sets()[1], np.arange(30) % 6, rerank=text, distance=distance)
+
+
+def words(capsys, monkeypatch, *given):
+    """Run a command in this process; returns (exit code, standard output, standard error)."""
+    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, given)])
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_commands_rerank(tmp_path, capsys, monkeypatch):
+    queries, gallery = two_sets()
+    rows = tmp_path / "rows.npz"
+    np.savez(rows, embeddings=gallery, labels=np.arange(30) % 6)
+    code, out, _ = words(capsys, monkeypatch, "evaluate", rows, "--rerank", "k_reciprocal(k1=5)")
+    assert code == 0
+    assert "re-ranked by k_reciprocal(k1=5): test items were looked at together" in out
+    expected = evaluate(gallery, np.arange(30) % 6, clustering=False)
+    assert f"without re-ranking: Recall@1 {expected.recall_at[1]:.4f}, MAP@R {expected.map_at_r:.4f}" in out
+
+    file = tmp_path / "rows.index"
+    Index(gallery).save(file)
+    np.save(tmp_path / "asked.npy", queries)
+    asked = ("search", file, tmp_path / "asked.npy", "-k", "2", "-o", tmp_path / "hits.csv", "--rerank", "csls(k=4)")
+    assert words(capsys, monkeypatch, *asked)[0] == 0
+    with (tmp_path / "hits.csv").open() as table:
+        hits = [int(row["name"]) for row in csv.DictReader(table)]
+    assert hits == csls(queries, gallery, depth=2, k=4).indices.ravel().tolist()
+
+    for given, told in (
+        (("evaluate", rows, "--rerank", "best"), "rerank: expected one of expand_queries"),
+        (("evaluate", rows, "--rerank", "csls", "--protocol", "verification"), "--rerank: only with --protocol"),
+        (("search", file, tmp_path / "asked.npy", "--rerank", "csls", "--within", "1"), "--within: not with --rerank"),
+        (("search", file, tmp_path / "asked.npy", "--rerank", "csls", "-k", "0"), "-k: expected 1 or more, got 0"),
+    ):
+        code, _, err = words(capsys, monkeypatch, *given)
+        assert code == 2
+        assert told in err

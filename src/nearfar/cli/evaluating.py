@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,13 @@ from ..trust import trusting
 from .options import TestClasses, Trust
 
 FEW_SHOT = {"ways": 5, "shots": 1, "queries": 15, "episodes": 600, "classifier": "prototype"}
+
+ONLY_WITH = {
+    "pairs": ("verification",),
+    "far": ("verification", "identification"),
+    "ks": ("retrieval",),
+    "rerank": ("retrieval",),
+}
 
 
 def evaluate(
@@ -30,6 +38,7 @@ def evaluate(
     classifier: Literal["prototype", "nearest", "scores"] | None = None,
     skip_bad: bool = False,
     seen_too: Annotated[bool, Parameter(name="--all")] = False,
+    rerank: str | None = None,
     trust: Trust = (),
     quiet: bool = False,
 ) -> None:
@@ -75,17 +84,15 @@ def evaluate(
         Leave out images of DATA that cannot be decoded, and count them.
     seen_too
         Score the items of DATA too that were in the training of the run or the learner, which are otherwise left out.
+    rerank
+        Order the neighbors of each query with the help of other items: expand_queries, augment_gallery, k_reciprocal or
+        csls, perhaps with settings, such as "k_reciprocal(k1=30)". Scores of a run are then not kept in it.
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     quiet
         Print nothing but errors.
     """
-    if pairs and protocol != "verification":
-        raise ValueError("--pairs: only with --protocol verification")
-    if fars and protocol not in ("verification", "identification"):
-        raise ValueError("--far: only with --protocol verification or identification")
-    if ks and protocol != "retrieval":
-        raise ValueError("--ks: only with --protocol retrieval")
+    check_protocol(protocol, {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank})
     if label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: not with --protocol one-shot-runs, which are no table")
     from .embedding import choose
@@ -99,7 +106,7 @@ def evaluate(
         if protocol == "retrieval":
             from .scoring import score
 
-            lines = score(source, chosen, ks)
+            lines = score(source, chosen, ks, rerank)
         elif protocol == "verification":
             from .verification import score_verification
 
@@ -114,3 +121,10 @@ def evaluate(
             lines = score_few_shot(protocol, source, chosen, FEW_SHOT | given)
     if not quiet:
         print(lines)
+
+
+def check_protocol(protocol: str, given: Mapping[str, object]) -> None:
+    """Refuse options that are given and that a protocol has no use for."""
+    for name, value in given.items():
+        if value and protocol not in ONLY_WITH[name]:
+            raise ValueError(f"--{name}: only with --protocol {' or '.join(ONLY_WITH[name])}")

@@ -39,8 +39,13 @@ class Scored:
     raw: Scores | None
 
 
-def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
-    """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`."""
+def score(source: Path, chosen: Chosen, ks: Sequence[int] = (), rerank: str | None = None) -> str:
+    """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`.
+
+    Scores that are re-ranked are only printed, with those of plain neighbors beside them.
+    """
+    if rerank is not None:
+        return score_reranked(source, chosen, ks, rerank)
     if is_run(source) and chosen.all_of_run:
         from ..train import TrainConfig, evaluate_run
 
@@ -54,6 +59,30 @@ def score(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> str:
         return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
     scored = scored_on(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
+
+
+def score_reranked(source: Path, chosen: Chosen, ks: Sequence[int], rerank: str) -> str:
+    """Return the table of re-ranked scores, and a line of those without re-ranking."""
+    from ..evaluation.reranking import read_reranking
+
+    read_reranking(rerank)  # before items are embedded
+    embedded = embedded_with_gallery(source, chosen)
+    check_classes(source, embedded)
+    dataset = embedded.dataset
+    how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    how |= {"gallery": embedded.gallery_rows, "clustering": False}
+    scores = evaluate_embeddings(embedded.rows, dataset.labels, **how, rerank=rerank)
+    table = _table(embedded.about(), scores, None)
+    if scores.why_unscored():
+        return table
+    plain = evaluate_embeddings(embedded.rows, dataset.labels, **how)
+    return f"{table}\n\n{_beside('without re-ranking', plain)}"
+
+
+def check_classes(source: Path, embedded: Embedded) -> None:
+    """Refuse items none of which has a class."""
+    if embedded.dataset.classes == (UNKNOWN_CLASS,):
+        raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
 
 
 def _listed(remarks: Sequence[str]) -> list[str]:
@@ -80,8 +109,7 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
         If there is nothing to score, or the source is none of the three.
     """
     embedded = embedded_with_gallery(source, chosen)
-    if embedded.dataset.classes == (UNKNOWN_CLASS,):
-        raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
+    check_classes(source, embedded)
     return _scored(source, embedded, ks)
 
 

@@ -24,7 +24,8 @@ from .search_results import (
 )
 
 if TYPE_CHECKING:
-    from ..index import Found
+    from ..index import Found, Index
+    from ..numerics.types import AnyArray
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
 
@@ -39,6 +40,7 @@ def search(
     out: Out = None,
     label: str | None = None,
     skip_bad: bool = False,
+    rerank: str | None = None,
     trust: Trust = (),
 ) -> None:
     """Find what is nearest to an image, to rows, or to every item of a data set.
@@ -65,12 +67,16 @@ def search(
         The column of the classes in a table of queries: it is no feature then.
     skip_bad
         Leave out queries that cannot be decoded, and count them.
+    rerank
+        Order neighbors with the help of the other items of the index, exactly: expand_queries, augment_gallery,
+        k_reciprocal or csls, perhaps with settings, such as "expand_queries(k=10)". Distances are then those of the
+        method.
     trust
         Modules of your own that the run that made the index may name, such as mynets: their code runs. Repeat for
         several.
     """
     with trusting(*trust):
-        print(search_in(file, query, k, within, run, out, skip_bad, label))
+        print(search_in(file, query, k, within, run, out, skip_bad, label, rerank))
 
 
 def duplicates(
@@ -107,10 +113,13 @@ def search_in(
     out: Path | None,
     skip_bad: bool = False,
     label: str | None = None,
+    rerank: str | None = None,
 ) -> str:
     """Search an index; returns the lines to print."""
     from .embedding import left_out
 
+    if rerank is not None:
+        check_reranking(rerank, within)
     if within is not None and not within >= 0:
         raise ValueError(f"--within: expected a distance of at least 0, got {within}")
     if out is not None:
@@ -125,7 +134,10 @@ def search_in(
         raise ValueError(f"{source} has other weights than those that made {file}; index anew")
     items, queries = open_embedded(source, query, skip_bad, label)
     names = names_of(items, query)
-    found = index.search(queries, k)
+    if rerank is None:
+        found = index.search(queries, k)
+    else:
+        found = reranked(index, queries, k, rerank)
     count = f"{min(k, len(index))} neighbors of {len(names):,} queries"
     if within is not None:
         found, lost = near_enough(found, within)
@@ -141,6 +153,26 @@ def search_in(
     lines = [*neighbor_lines(names, rows)]
     lines += filter(None, [left_out(items).removeprefix("; ")])
     return "\n".join(lines)
+
+
+def check_reranking(rerank: str, within: float | None) -> None:
+    """Refuse, before anything is embedded, a text that names no method, and a limit of plain distances beside it."""
+    from ..evaluation.reranking import read_reranking
+
+    read_reranking(rerank)
+    if within is not None:
+        raise ValueError("--within: not with --rerank, whose distances are its own")
+
+
+def reranked(index: Index, queries: AnyArray, k: int, rerank: str) -> Found:
+    """Return the k nearest items of each query after re-ranking."""
+    from ..evaluation import search_reranked
+    from ..index import Found
+
+    if k < 1:
+        raise ValueError(f"-k: expected 1 or more, got {k}")
+    found = search_reranked(queries, index.embeddings, min(k, len(index)), rerank, distance=index.distance)
+    return Found(found.distances, found.indices)
 
 
 def near_enough(found: Found, within: float) -> tuple[Found, int]:

@@ -16,6 +16,7 @@ from .protocol import (
     recall_at_k,
 )
 from .rerank import Ranking, augment_gallery, csls, expand_queries, k_reciprocal
+from .reranking import search_reranked
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
 from .threshold_curves import Verification
@@ -53,6 +54,7 @@ __all__ = [
     "r_precision",
     "recall_at_k",
     "retrieve",
+    "search_reranked",
     "subset_recall",
     "verify",
     "verify_pairs",

@@ -12,6 +12,7 @@ from ..numerics.types import AnyArray, Ints
 from .chance import random_map_at_r, random_mrr, random_precision, random_recall
 from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
 from .labels import class_numbers
+from .reranking import read_reranking
 from .retrieval import Retrieval, retrieve
 from .scores import OTHER_GROUPS, Scores
 
@@ -34,6 +35,7 @@ def evaluate(
     restarts: int = 3,
     engine: str = "auto",
     seed: int = 0,
+    rerank: str | None = None,
 ) -> Scores:
     """All retrieval and clustering scores of embeddings, exactly.
 
@@ -60,6 +62,10 @@ def evaluate(
         Queries without any relevant item are left out of the means, or count as 0. They are counted in both cases.
     restarts, engine, seed
         Of the clustering, see `cluster`.
+    rerank : str, optional
+        What orders the neighbors of a query with the help of other items: "expand_queries", "augment_gallery",
+        "k_reciprocal" or "csls", perhaps with settings, such as "k_reciprocal(k1=30)". The scores then say that test
+        items were looked at together. The clustering takes no notice of it.
 
     Returns
     -------
@@ -86,7 +92,7 @@ def evaluate(
     searched |= {"groups": groups, "gallery_groups": gallery_groups}
     if clustering:
         checked_engine(engine, restarts)  # before the search, which may take long
-    found = _retrieved(lone, embeddings, labels, **searched, ks=ks, distance=distance)
+    found = _retrieved(lone, embeddings, labels, **searched, ks=ks, distance=distance, rerank=rerank)
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
         rows, classes = _joined(embeddings, labels, gallery, gallery_labels)
@@ -103,6 +109,7 @@ def evaluate(
         protocol=("leave-one-out" if gallery is None else "query-gallery")
         + (OTHER_GROUPS if groups is not None else ""),
         lone=lone,
+        rerank=None if rerank is None else str(read_reranking(rerank)),
     )
 
 
@@ -173,7 +180,7 @@ def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> flo
 
 
 def recall_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:
-    """Share of queries with a relevant item among the k nearest; ``protocol``: gallery, groups, distance...
+    """Share of queries with a relevant item among the k nearest; ``protocol``: gallery, groups, distance, rerank...
 
     All arguments as in `evaluate`.
     """

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..neighbors.nearest import nearest
+from ..neighbors.nearest import nearest, true_cells
 from ..numerics.distances import as_rows, pair_distances, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
 
 BLOCK_BYTES = 2**26  # what the temporary arrays of one block of queries may take
+MAX_BLOCK_ROWS = 4096  # queries of a block at most, however few numbers each needs
 
 
 class Ranking(NamedTuple):
@@ -116,7 +117,8 @@ def csls(queries: Any, gallery: Any = None, *, depth: int = 10, k: int = 10) -> 
     depth : int
         Items to return of every query.
     k : int
-        Neighbors over which the mean cosines are taken, 10 in the paper.
+        Neighbors over which the mean cosines are taken, 10 in the paper; of an item all queries where they are fewer,
+        so that one query alone is ranked as by cosine.
 
     Returns
     -------
@@ -137,26 +139,7 @@ def csls(queries: Any, gallery: Any = None, *, depth: int = 10, k: int = 10) -> 
     >>> csls([[1.0, 0.0]], [[1.0, 0.1], [0.0, 1.0]], depth=1, k=1).indices.tolist()
     [[0]]
     """
-    _check_count("k", k)
-    x = as_rows(queries, "queries")
-    leave_one_out = gallery is None
-    y = x if leave_one_out else as_rows(gallery, "gallery")
-    _check_depth(depth, len(y) - leave_one_out)
-    of_queries = 1.0 - nearest(x, y, k, distance="cosine", exclude_self=leave_one_out)[0].mean(axis=1)  # (n,)
-    of_items = of_queries
-    if not leave_one_out:
-        of_items = 1.0 - nearest(y, x, k, distance="cosine")[0].mean(axis=1)  # (m,)
-    left = unit_rows(x)
-    right = unit_rows(y).T
-    found = Ranking(np.empty((len(x), depth)), np.empty((len(x), depth), dtype=np.intp))
-    for rows in _blocks(len(x), 32 * len(y)):
-        values = of_queries[rows, None] + of_items - 2.0 * (left[rows] @ right)
-        if leave_one_out:
-            values[np.arange(len(values)), np.arange(rows.start, rows.stop)] = np.inf
-        order = np.argsort(values, axis=1, kind="stable")[:, :depth]
-        found.indices[rows] = order
-        found.distances[rows] = np.take_along_axis(values, order, axis=1)
-    return found
+    return LocalScaling(queries, gallery, k=k).ranking(depth)
 
 
 def k_reciprocal(
@@ -215,47 +198,136 @@ def k_reciprocal(
     >>> k_reciprocal(rows, depth=1, k1=1, k2=1).indices.ravel().tolist()
     [1, 0, 3, 2]
     """
-    _check_count("k1", k1)
-    _check_count("k2", k2)
-    if not isinstance(weight, Real) or not 0 <= weight <= 1:
-        raise ValueError(f"weight: expected a number in 0..1, got {weight!r:.40}")
-    x = as_rows(queries, "queries")
-    leave_one_out = gallery is None
-    rows = x
-    first_item = 0  # where the gallery begins among all rows
-    if not leave_one_out:
-        rows = np.concatenate([x, as_rows(gallery, "gallery")])
-        first_item = len(x)
-    size = len(rows) - first_item
-    _check_depth(depth, size - leave_one_out)
+    return Reciprocal(queries, gallery, k1=k1, k2=k2, weight=weight, distance=distance).ranking(depth)
 
-    neighbors = _neighbors_with_self(rows, min(max(k1, k2 - 1), len(rows) - 1), distance)
-    farthest = _farthest(rows, distance)
-    descriptions = _descriptions(rows, neighbors, farthest, k1, distance)
-    descriptions = _averaged(descriptions, neighbors[:, :k2])
 
-    # The nearest by plain distance stand in where fewer than `depth` descriptions overlap.
-    plain = nearest(x, rows[first_item:], depth, distance=distance, exclude_self=leave_one_out)[1]
-    columns = descriptions[first_item:].T.tocsr()  # (n + m, m): who is described by a row
-    found = Ranking(np.empty((len(x), depth)), np.empty((len(x), depth), dtype=np.intp))
-    widest = int(np.diff(columns.indptr).max())
-    described = int(np.diff(descriptions.indptr).max())
-    for part in _blocks(len(x), 48 * (described * widest + depth)):
-        overlap = _minimum_sums(descriptions[part], columns)
-        at, item = _with_plain(overlap, plain[part])
-        shared = _values_at(overlap, at, item)
+class RankedByValues:
+    """Queries and a gallery that a method ranks by values of its own; smaller is nearer.
+
+    Parameters
+    ----------
+    queries : array-like of shape (n, d)
+        Embeddings.
+    gallery : array-like of shape (m, d), or None
+        What is searched; None where each query searches all other queries.
+
+    Attributes
+    ----------
+    row_bytes : int
+        What the temporary arrays of one query take.
+    """
+
+    row_bytes: int
+
+    def __init__(self, queries: Any, gallery: Any) -> None:
+        self.x = as_rows(queries, "queries")
+        self.leave_one_out = gallery is None
+        if self.leave_one_out:
+            self.y = self.x
+        else:
+            self.y = as_rows(gallery, "gallery")
+
+    def values(self, rows: Ints) -> Array:
+        """Return the (b, m) values of these queries; of a query itself, where it is in the gallery, infinity."""
+        values = self.all_values(rows)
+        if self.leave_one_out:
+            values[np.arange(len(rows)), rows] = np.inf
+        return values
+
+    def all_values(self, rows: Ints) -> Array:
+        """Return the (b, m) values of these queries by the method's formula."""
+        raise NotImplementedError
+
+    def ranking(self, depth: int) -> Ranking:
+        """Return the `depth` nearest items of every query, ties by index."""
+        _check_depth(depth, len(self.y) - self.leave_one_out)
+        n = len(self.x)
+        found = Ranking(np.empty((n, depth)), np.empty((n, depth), dtype=np.intp))
+        for rows in row_blocks(np.arange(n), self.row_bytes):
+            values = self.values(rows)
+            order = smallest(values, depth)
+            found.indices[rows] = order
+            found.distances[rows] = np.take_along_axis(values, order, axis=1)
+        return found
+
+
+class LocalScaling(RankedByValues):
+    """Ranks by `csls`."""
+
+    def __init__(self, queries: Any, gallery: Any, *, k: int = 10) -> None:
+        _check_count("k", k)
+        super().__init__(queries, gallery)
+        x = self.x
+        y = self.y
+        own = self.leave_one_out
+        self.of_queries = 1.0 - nearest(x, y, k, distance="cosine", exclude_self=own)[0].mean(axis=1)  # (n,)
+        self.of_items = self.of_queries
+        if not own:
+            few = min(k, len(x))
+            self.of_items = 1.0 - nearest(y, x, few, distance="cosine")[0].mean(axis=1)  # (m,)
+        self.left = unit_rows(x)
+        self.right = unit_rows(y).T
+        self.row_bytes = 32 * len(y)
+
+    def all_values(self, rows: Ints) -> Array:
+        # r(q) + r(j) - 2 cos(q, j), (b, m)
+        return np.asarray(self.of_queries[rows, None] + self.of_items - 2.0 * (self.left[rows] @ self.right))
+
+
+class Reciprocal(RankedByValues):
+    """Ranks by `k_reciprocal`."""
+
+    weight: float
+    distance: str
+    work: Array
+    items: Array
+    farthest: Array
+    descriptions: csr_array
+    columns: csr_array
+
+    def __init__(
+        self, queries: Any, gallery: Any, *, k1: int = 20, k2: int = 6, weight: float = 0.3, distance: str = "cosine"
+    ) -> None:
+        _check_count("k1", k1)
+        _check_count("k2", k2)
+        if not isinstance(weight, Real) or not 0 <= weight <= 1:
+            raise ValueError(f"weight: expected a number in 0..1, got {weight!r:.40}")
+        super().__init__(queries, gallery)
+        self.weight = float(weight)
+        self.distance = distance
+        if self.leave_one_out:
+            rows = self.x
+            first_item = 0  # where the gallery begins among all rows
+        else:
+            rows = np.concatenate([self.x, self.y])
+            first_item = len(self.x)
+        neighbors = _neighbors_with_self(rows, min(max(k1, k2 - 1), len(rows) - 1), distance)
+        self.work = _compared(rows, distance)  # (n + m, d)
+        self.items = self.work[first_item:]
+        self.farthest = _farthest(self.work, distance)
+        descriptions = _descriptions(rows, neighbors, self.farthest, k1, distance)
+        self.descriptions = _averaged(descriptions, neighbors[:, :k2])
+        self.columns = self.descriptions[first_item:].T.tocsr()  # (n + m, m): who is described by a row
+        widest = int(np.diff(self.columns.indptr).max())
+        described = int(np.diff(self.descriptions.indptr).max())
+        self.row_bytes = 48 * described * widest + 32 * len(self.items)
+
+    def all_values(self, rows: Ints) -> Array:
+        shared = _minimum_sums(self.descriptions[rows], self.columns).toarray()  # (b, m)
         jaccard = 1.0 - shared / (2.0 - shared)
-        query = at + part.start
-        distances = pair_distances(rows, rows, query, item + first_item, distance) / farthest[query]
-        values = (1.0 - weight) * jaccard + weight * distances
-        if leave_one_out:
-            values[item == query] = np.inf
-        order = np.lexsort((item, values, at))
-        begins = np.searchsorted(at[order], np.arange(part.stop - part.start))
-        chosen = order[begins[:, None] + np.arange(depth)]
-        found.indices[part] = item[chosen]
-        found.distances[part] = values[chosen]
-    return found
+        plain = _distances(self.work[rows], self.items, self.distance) / self.farthest[rows, None]
+        return np.asarray((1.0 - self.weight) * jaccard + self.weight * plain)
+
+
+def smallest(values: Array, depth: int) -> Ints:
+    """Return the (b, depth) columns of the smallest values of each row, smallest first, ties by column."""
+    if 4 * depth > values.shape[1]:
+        return np.argsort(values, axis=1, kind="stable")[:, :depth]
+    limit = np.partition(values, depth - 1, axis=1)[:, depth - 1 : depth]
+    at, column = true_cells(values <= limit)
+    order = np.lexsort((column, values[at, column], at))
+    begins = np.searchsorted(at, np.arange(len(values)))
+    return column[order[begins[:, None] + np.arange(depth)]]
 
 
 def _check_count(name: str, number: int) -> None:
@@ -274,11 +346,11 @@ def _check_depth(depth: int, most: int) -> None:
         raise ValueError(f"depth: a query can find {most} items at most, got {depth}")
 
 
-def _blocks(n: int, row_bytes: int) -> Iterator[slice]:
-    """Cut n rows into blocks whose temporary arrays, of `row_bytes` each row, stay below BLOCK_BYTES."""
-    step = max(1, min(4096, BLOCK_BYTES // max(row_bytes, 1)))
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))
+def row_blocks(rows: Ints, row_bytes: int) -> Iterator[Ints]:
+    """Cut rows into blocks whose temporary arrays, of `row_bytes` each row, stay below BLOCK_BYTES."""
+    step = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(row_bytes, 1)))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
 
 
 def _neighbors_with_self(rows: AnyArray, k: int, distance: str) -> Ints:
@@ -289,22 +361,31 @@ def _neighbors_with_self(rows: AnyArray, k: int, distance: str) -> Ints:
     return np.concatenate([own, nearest(rows, rows, k, distance=distance, exclude_self=True)[1]], axis=1)
 
 
-def _farthest(rows: AnyArray, distance: str) -> Array:
-    """Return the (n,) distance of every row to the one that is farthest from it; 1 where all rows are equal."""
-    work = rows.astype(np.float64)
+def _compared(rows: AnyArray, distance: str) -> Array:
+    """Return rows as products compare them: of length 1, or centered, which saves digits of Euclidean distances."""
     if distance == "cosine":
-        work = unit_rows(rows)
-    squares = np.einsum("ij,ij->i", work, work)
-    most = np.empty(len(rows))
-    for part in _blocks(len(rows), 24 * len(rows)):
-        products = work[part] @ work.T
-        if distance == "cosine":
-            most[part] = 1.0 - products.min(axis=1)
-        else:
-            most[part] = (squares[part, None] + squares - 2.0 * products).max(axis=1)
-    most = np.maximum(most, 0.0)
+        return unit_rows(rows)
+    work = rows.astype(np.float64)
+    return np.asarray(work - work.mean(axis=0))
+
+
+def _distances(left: Array, right: Array, distance: str) -> Array:
+    """Return the (b, m) distances of rows that `_compared` made."""
+    products = left @ right.T
+    if distance == "cosine":
+        return np.asarray(np.maximum(1.0 - products, 0.0))
+    squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", right, right)
+    found = np.maximum(squares - 2.0 * products, 0.0)
     if distance == "euclidean":
-        most = np.sqrt(most)
+        return np.asarray(np.sqrt(found))
+    return np.asarray(found)
+
+
+def _farthest(work: Array, distance: str) -> Array:
+    """Return the (n,) distance of every row to the one that is farthest from it; 1 where all rows are equal."""
+    most = np.empty(len(work))
+    for rows in row_blocks(np.arange(len(work)), 24 * len(work)):
+        most[rows] = _distances(work[rows], work, distance).max(axis=1)
     return np.where(most > 0, most, 1.0)
 
 
@@ -325,7 +406,7 @@ def _descriptions(rows: AnyArray, neighbors: Ints, farthest: Array, k1: int, dis
     size = np.diff(small.indptr)  # |R(j, k1 / 2)|
     transposed = small.T.tocsr()
     blocks = []
-    for part in _blocks(len(rows), 64 * (k1 + 1) * (half + 1)):
+    for part in row_blocks(np.arange(len(rows)), 64 * (k1 + 1) * (half + 1)):
         own = reciprocal[part]
         # A neighbor's own set joins if more than two thirds of it are reciprocal neighbors of i already.
         common = (own @ transposed) * own
@@ -367,29 +448,3 @@ def _minimum_sums(queries: csr_array, columns: csr_array) -> csr_array:
     table = csr_array((values, (at, columns.indices[place])), shape=(queries.shape[0], columns.shape[1]))
     table.sum_duplicates()
     return table
-
-
-def _with_plain(overlap: csr_array, plain: Ints) -> tuple[Ints, Ints]:
-    """Return (position, item) of all pairs whose descriptions overlap or that are near, each once, in row order."""
-    width = overlap.shape[1]
-    entries = overlap.tocoo()
-    listed = entries.row.astype(np.int64) * width + entries.col
-    near = np.arange(len(plain))[:, None] * width + plain
-    at, item = np.divmod(np.union1d(listed, near.ravel()), width)
-    return at, item
-
-
-def _values_at(table: csr_array, row: Ints, column: Ints) -> Array:
-    """Return the values of a sparse table at some cells, 0 where it has none."""
-    entries = table.tocoo()
-    width = table.shape[1]
-    keys = entries.row.astype(np.int64) * width + entries.col
-    order = np.argsort(keys)
-    wanted = row * width + column
-    place = np.searchsorted(keys, wanted, sorter=order)
-    inside = np.minimum(place, max(len(keys) - 1, 0))
-    values = np.zeros(len(wanted))
-    if len(keys):
-        hit = keys[order[inside]] == wanted
-        values[hit] = entries.data[order[inside[hit]]]
-    return values

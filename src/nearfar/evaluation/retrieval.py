@@ -26,7 +26,10 @@ from ..numerics.types import Array, Bools, Ints
 from ..quoting import quoted
 from .groups import Members, kinds_of
 from .labels import check_lengths, class_numbers
+from .rerank import row_blocks, smallest
+from .reranking import compared
 
+BYTES_PER_VALUE = 40  # of the order of the values of one query and what is compared there
 MAX_K = 2**62  # the largest K, whose sums with ranks are still numbers of 64 bits
 SLICE = 64  # rows looked at together while counting nearer items
 
@@ -85,6 +88,7 @@ def retrieve(
     distance: str = "cosine",
     whole: bool = True,
     up_to_r: bool = True,
+    rerank: str | None = None,
 ) -> Retrieval:
     """Scores per query of the ranking of the gallery, or of all other embeddings.
 
@@ -107,6 +111,8 @@ def retrieve(
         Rank the best relevant item however far it is; else only up to max(ks).
     up_to_r : bool
         Also R-precision and MAP@R.
+    rerank : str, optional
+        What orders the neighbors of a query with the help of other items, as in `evaluate`.
 
     Returns
     -------
@@ -115,7 +121,8 @@ def retrieve(
     Raises
     ------
     ValueError
-        Bad rows, labels, groups, ks or distance; a gallery without labels, or without groups where queries have them.
+        Bad rows, labels, groups, ks, distance or rerank; a gallery without labels, or without groups where queries have
+        them.
 
     Notes
     -----
@@ -126,7 +133,13 @@ def retrieve(
     ks = _checked(ks)
     kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None)
     scoring = _Scoring(query_class, gallery_class, kinds, own is not None, ks, whole, up_to_r)
-    if scoring.asked.size:
+    by = None
+    if rerank is not None:
+        x, y, by = compared(rerank, x, y, leave_one_out=own is not None, distance=distance)
+    if by is not None:
+        for rows in row_blocks(scoring.asked, by.row_bytes + BYTES_PER_VALUE * len(y)):
+            scoring.score_values(by.values(rows), rows)
+    elif scoring.asked.size:
         hidden = None if kinds is None else scoring.hidden
         for product, rows in passes(Space(x, y, distance, own, hidden), scoring.asked):
             for part in parts(rows, scoring.depth[rows], product):
@@ -216,14 +229,31 @@ class _Scoring:
         assert ranked.alike is not None
         listed = ranked.alike[:, :depth] & done[:, None]
         listed &= np.arange(depth) < self.available[rows, None]  # what is hidden comes last
+        found = self._record(rows, listed)
+        if self.whole:
+            absent = done & ~found
+            done = done & ~self._count(ranked, np.flatnonzero(absent))
+        return rows[~done]
+
+    def score_values(self, values: Array, rows: Ints) -> None:
+        """Fill in the scores of these queries from values (b, m) that rank the gallery, smaller first."""
+        if self.kinds is not None:
+            values[self.hidden(rows)] = np.inf
+        columns = smallest(values, int(self.depth[rows[0]]))
+        listed = self.alike(rows, columns)
+        listed &= np.arange(columns.shape[1]) < self.available[rows, None]  # what is hidden comes last
+        absent = np.flatnonzero(~self._record(rows, listed))
+        if self.whole and len(absent):
+            alike = self.gallery_class == self.query_class[rows[absent]][:, None]
+            self.first_rank[rows[absent]] = _rank_of_smallest(values[absent], alike)
+
+    def _record(self, rows: Ints, listed: Bools) -> Bools:
+        """Fill in what the relevant cells among the nearest of each row give; returns the rows that have any."""
         at, place = true_cells(listed)
         self._listed(rows, at, place + 1)
         for column, k in enumerate(self.ks):
             self.hits[rows, column] = _row_counts(listed[:, :k])
-        if self.whole:
-            absent = done & (np.bincount(at, minlength=len(rows)) == 0)
-            done = done & ~self._count(ranked, np.flatnonzero(absent))
-        return rows[~done]
+        return np.bincount(at, minlength=len(rows)) > 0
 
     def _listed(self, rows: Ints, at: Ints, rank: Ints) -> None:
         """Scores from the (row, rank) of the relevant items found, in row order and nearest first."""
@@ -287,6 +317,14 @@ def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
     nearer = (value > best_value[row]) | ((value == best_value[row]) & (column < best[row]))
     rank += np.bincount(row, nearer, minlength=len(part)).astype(np.intp)
     return np.where(crowded, 0, rank)
+
+
+def _rank_of_smallest(values: Array, alike: Bools) -> Ints:
+    """Rank of the smallest of the values (b, m) that are alike, ties by column."""
+    best = np.where(alike, values, np.inf).argmin(axis=1)
+    value = values[np.arange(len(values)), best][:, None]
+    nearer = (values < value) | ((values == value) & (np.arange(values.shape[1]) < best[:, None]))
+    return 1 + _row_counts(nearer)
 
 
 def _nearest_of(block: Block, part: Ints, at: Ints, item: Ints) -> tuple[Ints, Array]:

@@ -8,7 +8,7 @@ from typing import Any
 
 OTHER_GROUPS = ", own class only in other groups"
 TIES = "equally near items in the order of their index"
-OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia")
+OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia", "rerank")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Scores:
         Engine, restarts and seed of the clustering.
     inertia : float or None
         Sum of squared distances to the cluster centers.
+    rerank : str or None
+        What ordered the neighbors of each query with the help of other test items.
     """
 
     recall_at: dict[int, float]
@@ -57,6 +59,7 @@ class Scores:
     ties: str = TIES
     clusterer: str | None = None
     inertia: float | None = None
+    rerank: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; K become strings. Where NaN is written to a file it is null, which `from_dict` takes for NaN."""
@@ -93,8 +96,13 @@ class Scores:
         return (
             f"{self.n_queries:,} queries of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
             f"({self.protocol}, {self.distance} distance); {self.n_lone:,} without a relevant item {lone}; "
-            f"ties: {self.ties}"
+            f"ties: {self.ties}{self._told_together()}"
         )
+
+    def _told_together(self) -> str:
+        if self.rerank is None:
+            return ""
+        return f"; re-ranked by {self.rerank}: test items were looked at together"
 
     def why_unscored(self) -> str:
         """Return in a sentence why there is no score of retrieval; empty where there is one."""

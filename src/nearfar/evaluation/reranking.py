@@ -1,0 +1,164 @@
+"""Re-ranking by a text that names the method: what `--rerank` and `rerank=` take.
+
+    expand_queries       queries are expanded
+    augment_gallery      queries are expanded, and the items of the gallery too
+    k_reciprocal, csls   items are ranked by values of the method's own
+
+Settings follow in brackets, by the names of the functions: ``"k_reciprocal(k1=30, weight=0.5)"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Any, NamedTuple
+
+from ..expressions import Call, ExpressionError, parse, settings_of
+from ..neighbors.nearest import nearest
+from ..numerics.distances import as_rows
+from ..numerics.types import AnyArray
+from ..quoting import quoted
+from .rerank import (
+    LocalScaling,
+    RankedByValues,
+    Ranking,
+    Reciprocal,
+    augment_gallery,
+    csls,
+    expand_queries,
+    k_reciprocal,
+)
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "expand_queries": expand_queries,
+    "augment_gallery": augment_gallery,
+    "k_reciprocal": k_reciprocal,
+    "csls": csls,
+}
+BY_COSINE = ("expand_queries", "augment_gallery", "csls")
+OWN_OF_CALLS = ("queries", "gallery", "depth", "distance")  # arguments that are no settings of a method
+
+
+class Reranking(NamedTuple):
+    """A method and its settings."""
+
+    method: str
+    settings: dict[str, Any]
+
+    def __str__(self) -> str:
+        if not self.settings:
+            return self.method
+        return f"{self.method}({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
+
+
+class Reranked(NamedTuple):
+    """What is ranked in place of the queries and the gallery.
+
+    Attributes
+    ----------
+    queries, gallery : ndarray
+        Embeddings, compared by the plain distance where `by` is None.
+    by : RankedByValues, or None
+        What ranks by values of its own.
+    """
+
+    queries: AnyArray
+    gallery: AnyArray
+    by: RankedByValues | None = None
+
+
+def read_reranking(text: str) -> Reranking:
+    """Read the text that names a method.
+
+    Parameters
+    ----------
+    text : str
+        ``"expand_queries"``, ``"augment_gallery"``, ``"k_reciprocal"`` or ``"csls"``, perhaps with settings.
+
+    Raises
+    ------
+    ValueError
+        No such method, or no such setting.
+
+    Examples
+    --------
+    >>> str(read_reranking("k_reciprocal( k1 = 30 )"))
+    'k_reciprocal(k1=30)'
+    """
+    expected = f"one of {', '.join(METHODS)}, perhaps with settings such as k_reciprocal(k1=20)"
+    if not isinstance(text, str):
+        raise ValueError(f"rerank: expected {expected}, got {quoted(text)}")
+    try:
+        call = parse(text, expected)
+        if not isinstance(call, Call) or call.name not in METHODS:
+            raise ValueError(f"rerank: expected {expected}, got {quoted(text)}")
+        return Reranking(call.name, settings_of(call, _settings(call.name)))
+    except ExpressionError as error:
+        raise ValueError(f"rerank: {error}") from error
+
+
+def _settings(method: str) -> dict[str, Parameter]:
+    parameters = signature(METHODS[method]).parameters
+    return {name: parameter for name, parameter in parameters.items() if name not in OWN_OF_CALLS}
+
+
+def compared(text: str, queries: AnyArray, gallery: AnyArray, *, leave_one_out: bool, distance: str) -> Reranked:
+    """Return what is ranked instead of queries and gallery, which are one where each searches all others.
+
+    Raises
+    ------
+    ValueError
+        An unknown method, settings out of their ranges, or a distance by which the method does not compare.
+    """
+    method, settings = read_reranking(text)
+    if method in BY_COSINE and distance != "cosine":
+        raise ValueError(f"rerank: {method} compares by cosine, got distance={distance!r}; k_reciprocal takes any")
+    searched = None if leave_one_out else gallery
+    if method == "k_reciprocal":
+        return Reranked(queries, gallery, Reciprocal(queries, searched, distance=distance, **settings))
+    if method == "csls":
+        return Reranked(queries, gallery, LocalScaling(queries, searched, **settings))
+    expanded = expand_queries(queries, searched, **settings)
+    if method == "expand_queries":
+        return Reranked(expanded, gallery)
+    if leave_one_out:
+        return Reranked(expanded, expanded)
+    return Reranked(expanded, augment_gallery(gallery, **settings))
+
+
+def search_reranked(queries: Any, gallery: Any, k: int, rerank: str, *, distance: str = "cosine") -> Ranking:
+    """Find the k nearest items of every query after re-ranking.
+
+    Parameters
+    ----------
+    queries, gallery : array-like of shape (n, d), (m, d)
+        Embeddings.
+    k : int
+        Neighbors of each query, at most m.
+    rerank : str
+        The method, as in `evaluate`.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        How embeddings are compared; only k_reciprocal takes others than cosine.
+
+    Returns
+    -------
+    Ranking
+        Its distances are those of the method: to the expanded queries, or values of its own.
+
+    Raises
+    ------
+    ValueError
+        As `evaluate`; k beyond the gallery.
+
+    Examples
+    --------
+    >>> gallery = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]
+    >>> search_reranked([[0.8, 0.6]], gallery, 2, "expand_queries(k=2)").indices.tolist()
+    [[1, 0]]
+    """
+    x = as_rows(queries, "queries")
+    y = as_rows(gallery, "gallery")
+    found = compared(rerank, x, y, leave_one_out=False, distance=distance)
+    if found.by is not None:
+        return found.by.ranking(k)
+    return Ranking(*nearest(found.queries, found.gallery, k, distance=distance))
