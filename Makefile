@@ -71,4 +71,4 @@ dist: venv ## build the wheel and the source archive, and try the wheel in an en
 	cd build && try/bin/nearfar list LMNN && try/bin/python -c "import nearfar; print(nearfar.__version__, nearfar.LMNN())"
 
 clean: ## remove .venv, caches and built files
-	rm -rf $(VENV) build dist docs/_build docs/gallery docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/pictures docs/reference .pytest_cache .mypy_cache .ruff_cache .hypothesis

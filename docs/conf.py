@@ -11,12 +11,14 @@ from nearfar import __version__
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tools"))
+sys.path.insert(0, str(HERE))
 
 project = "nearfar"
 author = "The nearfar developers"
 html_show_copyright = False
 release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery", "mathml"]
+html_math_renderer = "mathml"
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
@@ -59,8 +61,10 @@ def show_settings(app, what, name, obj, options, signature, returns):
 
 
 def setup(app):
+    import figures
     import reference
 
+    figures.write(HERE / "pictures")
     reference.write(HERE / "reference")
     app.connect("autodoc-process-docstring", keep_names, priority=900)
     app.connect("autodoc-process-signature", show_settings)

@@ -9,6 +9,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from nearfar.catalog import BY_NAME, ELSEWHERE, HERE, METHODS, missing
 DONE = [method for method in METHODS if method.done]
 FILES = sorted(HERE.rglob("*.py"))
 REFERENCES = Path(__file__).parent / "references"
+FORMULAS = Path(__file__).parent.parent / "docs" / "formulas.toml"
 
 
 def module_of(path: Path) -> str:
@@ -271,6 +273,14 @@ def test_method_file_opens_with_name_paper_and_formula(method):
     assert author.split()[0].split("-")[0] in first, f"the first line names the paper ({method.paper})"
     assert year in first
     assert len(doc.split("\n\n")) > 1, "then the formula"
+
+
+def test_every_method_has_its_formula_and_its_use():
+    entries = tomllib.loads(FORMULAS.read_text(encoding="utf-8"))
+    assert set(entries) == {m.name for m in METHODS if m.done}
+    for name, entry in entries.items():
+        assert entry["tex"], name
+        assert entry["use"].endswith("."), name
 
 
 @pytest.mark.parametrize("method", DONE, ids=lambda m: m.name)

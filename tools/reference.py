@@ -1,17 +1,29 @@
-"""The reference pages of the documentation, from the catalog: written by `docs/conf.py` whenever Sphinx runs."""
+"""The reference pages of the documentation, from the catalog: written by `docs/conf.py` whenever Sphinx runs.
+
+A method has a page: its name and paper, the formula of `docs/formulas.toml`, what it is for, the remarks on top of its
+module, an example that is run now, and its settings from the docstring.
+"""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tomllib
+import warnings
+from contextlib import redirect_stdout
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from textwrap import dedent, indent
+from typing import Any
 
 from generate import FAMILIES
 
+import nearfar
 from nearfar.catalog import METHODS, Method
 
+DOCS = Path(__file__).parent.parent / "docs"
 PACKAGES = {
     "Training": "nearfar.train",
     "Evaluation": "nearfar.evaluation",
@@ -34,13 +46,106 @@ SHARED = {
         ("nearfar.deep.pairwise.row_loss.RowLoss", "stats_"),
     ),
 }
+TAKES = {
+    "labels": "It learns from class labels.",
+    "targets": "It learns from numbers as targets.",
+    "pairs": "It learns from pairs that are similar or dissimilar, or from class labels.",
+    "triplets": "It learns from triplets, or from class labels.",
+    "quadruplets": "It learns from quadruplets, or from class labels.",
+    "chunklets": "It learns from groups of similar rows, or from class labels.",
+    "views": "It learns from several views of every item.",
+    "sets": "It learns from sets of candidate classes.",
+    "rows": "Every sample of a batch is compared with the others.",
+    "set": "It is computed from the batch as a whole.",
+}
+SHORT_FORMS = {
+    "T": r"^{\top}",
+    "st": r"\text{s.t.}\ ",
+    "argmin": r"\operatorname*{argmin}",
+    "argmax": r"\operatorname*{argmax}",
+    "mean": r"\operatorname*{mean}",
+    "softmax": r"\operatorname{softmax}",
+    "tr": r"\operatorname{tr}",
+    "KL": r"\operatorname{KL}",
+    "cov": r"\operatorname{cov}",
+    "var": r"\operatorname{var}",
+}
+SUBSCRIPT = re.compile(
+    r"(?<![\w'`|])(alpha|beta|gamma|lambda|mu|psi|sigma|theta|cos|[A-Za-z])_([a-z]{1,3}|\d)(?![\w'`(])"
+)
+LEARNER_EXAMPLE = """
+from sklearn.datasets import load_iris
+from nearfar import {name}
+
+X, y = load_iris(return_X_y=True)
+metric = {made}.fit(X[::3], y[::3])
+print(metric.pair_distance(X[[[0, 1], [0, 149]]]).round(2))  # two rows of one class, and of two classes
+"""
+BATCH = """
+import torch
+from nearfar import {names}
+
+torch.manual_seed(0)
+embeddings = torch.randn(12, 5, requires_grad=True)  # what your network gives for 12 items
+labels = torch.arange(12) % 4
+loss = {made}
+value = loss(embeddings, labels)
+value.backward()
+print(f"{{value.item():.4f}}")
+"""
+SAMPLER_EXAMPLE = """
+from nearfar import {name}
+
+labels = [0, 0, 0, 1, 1, 1, 2, 2, 2]
+sampler = {made}
+print(next(iter(sampler)))  # the items of the first batch
+"""
+
+
+class Page:
+    """What `docs/formulas.toml` says of a method.
+
+    Attributes
+    ----------
+    tex : list of str
+        The formula, one line each, without the short forms.
+    use : str
+        What it is for, and when something else is better.
+    example : str
+        Python that stands in place of the example that its kind has; "" for that one.
+    """
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.tex = [expand(line) for line in entry["tex"]]
+        self.use = entry["use"]
+        self.example = entry.get("example", "")
+
+
+def expand(line: str) -> str:
+    """Write the short forms of a formula out.
+
+    >>> expand(r"A\\T A")
+    'A^{\\\\top} A'
+    """
+    for name, latex in SHORT_FORMS.items():
+        line = re.sub(rf"\\{name}(?![A-Za-z])", lambda _, latex=latex: latex, line)
+    return line
+
+
+def method_pages() -> dict[str, Page]:
+    """Read `docs/formulas.toml`."""
+    entries = tomllib.loads((DOCS / "formulas.toml").read_text(encoding="utf-8"))
+    return {name: Page(entry) for name, entry in entries.items()}
 
 
 def write(folder: Path) -> None:
-    """Write one page per family and an index of all methods; files that are right already are left alone."""
+    """Write a page per method, an index of each family, and one of all; files that are right already are left alone."""
     folder.mkdir(exist_ok=True)
+    about_methods = method_pages()
     families = {title: [m for m in METHODS if m.home == home and m.done] for home, title in FAMILIES.items()}
     pages = {slug(title): family_page(title, methods) for title, methods in families.items() if methods}
+    for methods in families.values():
+        pages |= {m.name: method_page(m, about_methods[m.name]) for m in methods}
     pages |= {slug(title): shared_page(title, classes) for title, classes in SHARED.items()}
     pages |= {slug(title): package_page(title, module) for title, module in PACKAGES.items()}
     pages["index"] = index_page(families)
@@ -70,22 +175,88 @@ def about(method: Method) -> tuple[str, str, str]:
 
 def family_page(title: str, methods: list[Method]) -> str:
     lines = heading(title, "=")
+    lines += [".. list-table::", "   :widths: 28 50 22", "   :header-rows: 1", ""]
+    lines += ["   * - Name", "     - What it is", "     - Source"]
     for method in methods:
-        name, paper, head = about(method)
-        lines += [f".. _{method.name}:", "", *heading(method.name, "-"), f"{name} ({paper}).", ""]
-        for k, block in enumerate(re.split(r"\n\s*\n", head)):
-            lines += [*(formula(block) if k == 0 or block.startswith(" ") else prose(block)), ""]
-        lines += [f".. autoclass:: nearfar.{method.name}", ""]
+        name, paper, _ = about(method)
+        lines += [f"   * - :ref:`{method.name}`", f"     - {name}", f"     - {paper}"]
+    lines += ["", ".. toctree::", "   :hidden:", "", *(f"   {method.name}" for method in methods), ""]
     return "\n".join(lines)
 
 
-def formula(block: str) -> list[str]:
-    return [".. code-block:: none", "", indent(dedent(block), "   ")]
+def method_page(method: Method, page: Page) -> str:
+    name, paper, head = about(method)
+    lines = [f".. _{method.name}:", "", *heading(method.name, "="), f"**{name}** ({paper}).", "", page.use, ""]
+    for line in page.tex:
+        lines += [".. math::", "", f"   {line}", ""]
+    blocks = [dedent(block) for block in re.split(r"\n\s*\n", head)]
+    for block in blocks[1:]:  # the first is the formula in plain characters
+        lines += [*remark(block), ""]
+    if method.takes in TAKES and method.kind not in ("sampler", "network"):
+        lines += [TAKES[method.takes], ""]
+    code = page.example.strip() or generated_example(method)
+    if code:
+        lines += [*heading("Example", "-"), ".. code-block:: python", "", indent(code, "   "), ""]
+        lines += [".. code-block:: none", "   :class: output", "", indent(output_of(code, method.name), "   "), ""]
+    lines += [*heading("Settings", "-"), f".. autoclass:: nearfar.{method.name}", ""]
+    return "\n".join(lines)
 
 
-def prose(block: str) -> list[str]:
-    """A paragraph in which stars, bars and final underscores are only themselves."""
-    return [re.sub(r"([*|`]|_(?!\w))", r"\\\1", block)]
+def remark(block: str) -> list[str]:
+    """A paragraph of the module's docstring: in prose x_ij becomes a formula, and other signs stay what they are."""
+    if re.search(r"\s=\s|<-", block) and len(re.findall(r"[a-z]{4,}", block)) < 12:
+        return [".. code-block:: none", "", indent(block, "   ")]
+    pieces = SUBSCRIPT.split(block)
+    prose = [re.sub(r"([*|`]|_(?!\w))", r"\\\1", piece) for piece in pieces[::3]]
+    formulas = [
+        f":math:`{symbol(letter)}_{{{index}}}`" for letter, index in zip(pieces[1::3], pieces[2::3], strict=True)
+    ]
+    formulas.append("")
+    return ["".join(piece + formula for piece, formula in zip(prose, formulas, strict=True))]
+
+
+def symbol(name: str) -> str:
+    return f"\\{name}" if len(name) > 1 else name
+
+
+def made(name: str, settings: dict[str, Any]) -> str:
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in settings.items())})"
+
+
+def needed(method: Method) -> dict[str, Any]:
+    """The settings without a default, from those that the tests use."""
+    parameters = signature(getattr(nearfar, method.name)).parameters.values()
+    return {p.name: method.small[p.name] for p in parameters if p.default is Parameter.empty and p.name in method.small}
+
+
+def generated_example(method: Method) -> str:
+    """The shortest program that uses a method of its kind."""
+    call = made(method.name, needed(method))
+    if method.kind == "learner":
+        text = LEARNER_EXAMPLE.format(name=method.name, made=call)
+    elif method.kind in ("loss", "regularizer", "head", "composition"):
+        text = BATCH.format(names=method.name, made=call)
+    elif method.kind == "miner":
+        text = BATCH.format(names=f"{method.name}, TripletLoss", made=f"TripletLoss(miner={call})")
+    elif method.kind == "sampler":
+        text = SAMPLER_EXAMPLE.format(name=method.name, made=f"{method.name}(labels, batch_size=4)")
+    elif ">>>" in (getattr(nearfar, method.name).__doc__ or ""):
+        text = ""  # the docstring has one
+    else:
+        raise ValueError(f"docs/formulas.toml: {method.name} is a {method.kind} and needs an example of its own")
+    return text.strip()
+
+
+def output_of(code: str, name: str) -> str:
+    """Run an example and return what it prints."""
+    printed = io.StringIO()
+    with redirect_stdout(printed), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            exec(compile(code, f"<example of {name}>", "exec"), {"__name__": "example"})
+        except Exception as error:
+            raise RuntimeError(f"the example of {name} fails: {error}\n\n{code}") from error
+    return printed.getvalue().rstrip()
 
 
 def shared_page(title: str, classes: tuple[tuple[str, str], ...]) -> str:
@@ -113,10 +284,7 @@ def package_page(title: str, module: str) -> str:
 
 def index_page(families: dict[str, list[Method]]) -> str:
     lines = heading("Methods and reference", "=")
-    lines += [
-        "Every method of the field with its paper and what it learns from; the names lead to formulas and settings.",
-        "",
-    ]
+    lines += ["Every method of the field: its formula, what it is for, an example, its settings and its paper.", ""]
     for title, methods in families.items():
         lines += [*heading(title, "-"), ".. list-table::", "   :widths: 28 40 22 10", ""]
         for method in methods:

@@ -1,0 +1,150 @@
+"""The pictures of `basics.md`, drawn whenever Sphinx runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nearfar import LFDA
+
+COLORS = ("#3b7dd8", "#d9822b", "#3a9d6a", "#b04fb0", "#c9485b", "#8a8f2a")
+GRAY = "#808080"  # legible on white and on black
+STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "svg.hashsalt": "nearfar",
+    "text.color": GRAY,
+    "axes.edgecolor": GRAY,
+    "axes.labelcolor": GRAY,
+}
+
+
+def blank(axes: Axes) -> None:
+    """No ticks, equal scales."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.patch.set_alpha(0.0)
+
+
+def classes_with_noise(per_class: int = 25) -> tuple[np.ndarray, np.ndarray]:
+    """Six classes that two features tell apart, beside four louder features that say nothing."""
+    rng = np.random.default_rng(3)
+    y = np.repeat(np.arange(6), per_class)
+    angle = 2 * np.pi * y / 6
+    centers = 3.0 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    signal = centers + 0.8 * rng.normal(size=(len(y), 2))
+    noise = 6.0 * rng.normal(size=(len(y), 4))
+    mixing = np.linalg.qr(rng.normal(size=(6, 6)))[0]
+    return np.concatenate([signal, noise], axis=1) @ mixing, y
+
+
+def before_and_after() -> Figure:
+    """Classes that were not in training: their rows before, and after a map learned from other classes."""
+    X, y = classes_with_noise()
+    seen = y % 2 == 0
+    learner = LFDA(n_components=2).fit(X[seen], y[seen])
+    figure = Figure(figsize=(7.2, 3.3), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    panels = ((left, X[:, :2], "two of six columns"), (right, learner.transform(X), "the learned embedding"))
+    for axes, rows, title in panels:
+        for k in (1, 3, 5):
+            axes.scatter(*rows[y == k].T, s=18, color=COLORS[k], alpha=0.85, linewidths=0)
+        axes.set_title(title, fontsize=11)
+        blank(axes)
+    return figure
+
+
+def triplet() -> Figure:
+    """An anchor, a positive and a negative, before and after a step."""
+    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    before = {"anchor": (0.0, 0.0), "positive": (1.9, 0.5), "negative": (-0.9, 0.7)}
+    after = {"anchor": (0.0, 0.0), "positive": (0.8, 0.2), "negative": (-1.9, 1.1)}
+    for axes, points, title in ((left, before, "before"), (right, after, "after")):
+        anchor = np.array(points["anchor"])
+        for name, color in (("positive", COLORS[0]), ("negative", COLORS[4])):
+            end = np.array(points[name])
+            axes.plot(*np.stack([anchor, end], axis=1), color=color, linewidth=2, zorder=1)
+            axes.annotate(name, end, xytext=(0, 9), textcoords="offset points", ha="center", color=color)
+        axes.annotate("anchor", anchor, xytext=(0, -19), textcoords="offset points", ha="center")
+        axes.scatter(*np.array(list(points.values())).T, s=70, color=[COLORS[0], COLORS[0], COLORS[4]], zorder=2)
+        axes.set_title(title, fontsize=11)
+        axes.set_xlim(-2.6, 2.6)
+        blank(axes)
+    return figure
+
+
+def proxies() -> Figure:
+    """Samples and the proxies of their classes on the unit circle."""
+    rng = np.random.default_rng(0)
+    figure = Figure(figsize=(3.4, 3.4), layout="constrained")
+    axes = figure.subplots()
+    turn = np.linspace(0, 2 * np.pi, 200)
+    axes.plot(np.cos(turn), np.sin(turn), color=GRAY, linewidth=1)
+    for k, angle in enumerate((0.4, 2.4, 4.4)):
+        spread = angle + 0.25 * rng.normal(size=9)
+        axes.scatter(np.cos(spread), np.sin(spread), s=30, color=COLORS[k], zorder=2)
+        axes.scatter(np.cos(angle), np.sin(angle), s=260, marker="*", color=COLORS[k], edgecolor="white", zorder=3)
+    axes.set_axis_off()
+    blank(axes)
+    return figure
+
+
+def ranking() -> Figure:
+    """Two queries, each with its ten nearest items, and the scores that follow."""
+    lists = {"query of class A": "ABABAAABBB", "query of class B": "BBBAABAAAB"}
+    figure = Figure(figsize=(7.2, 2.1), layout="constrained")
+    axes = figure.subplots()
+    for row, (name, found) in enumerate(lists.items()):
+        own = name[-1]
+        axes.text(-0.9, -row, name, ha="right", va="center")
+        for place, letter in enumerate(found):
+            right = letter == own
+            axes.scatter(place, -row, s=420, marker="s", color=COLORS[2] if right else "none", edgecolor=GRAY)
+            axes.text(place, -row, letter, ha="center", va="center", color="white" if right else GRAY)
+    for place in range(10):
+        axes.text(place, 0.62, str(place + 1), ha="center", va="center", fontsize=9)
+    axes.text(-0.9, 0.62, "place", ha="right", va="center", fontsize=9)
+    axes.set_xlim(-4.6, 9.6)
+    axes.set_ylim(-1.5, 0.9)
+    axes.set_axis_off()
+    return figure
+
+
+def classes_apart() -> Figure:
+    """Which classes train, choose the checkpoint, and test."""
+    figure = Figure(figsize=(7.2, 1.5), layout="constrained")
+    axes = figure.subplots()
+    parts = (("training classes", 8, COLORS[0]), ("validation classes", 3, COLORS[1]), ("test classes", 9, COLORS[2]))
+    start = 0
+    for name, count, color in parts:
+        for k in range(start, start + count):
+            axes.add_patch(mpl.patches.Rectangle((k + 0.08, 0), 0.84, 1, color=color, linewidth=0))
+        axes.text(start + count / 2, -0.55, name, ha="center", va="center", color=color)
+        start += count
+    axes.set_xlim(0, start)
+    axes.set_ylim(-1.0, 1.1)
+    axes.set_axis_off()
+    return figure
+
+
+FIGURES = {
+    "before_and_after": before_and_after,
+    "triplet": triplet,
+    "proxies": proxies,
+    "ranking": ranking,
+    "classes_apart": classes_apart,
+}
+
+
+def write(folder: Path) -> None:
+    """Draw every picture as an SVG file with a transparent background."""
+    folder.mkdir(exist_ok=True)
+    with mpl.rc_context(STYLE):
+        for name, draw in FIGURES.items():
+            draw().savefig(folder / f"{name}.svg", transparent=True, metadata={"Date": None})
