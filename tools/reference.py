@@ -128,7 +128,7 @@ def expand(line: str) -> str:
     'A^{\\\\top} A'
     """
     for name, latex in SHORT_FORMS.items():
-        line = re.sub(rf"\\{name}(?![A-Za-z])", lambda _, latex=latex: latex, line)
+        line = re.sub(rf"\\{name}(?![A-Za-z])", latex.replace("\\", r"\\"), line)
     return line
 
 
