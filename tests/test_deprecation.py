@@ -5,6 +5,9 @@ import inspect
 
 import pytest
 
+import nearfar
+from nearfar import deprecation
+
 MOVED = {
     "nearfar.core.descriptors": ("nearfar.numerics.descriptors", "set_covariances"),
     "nearfar.core.manifolds": ("nearfar.numerics.manifolds", "spans"),
@@ -26,6 +29,20 @@ def test_old_names_lead_to_the_new_place(old):
     assert value is getattr(importlib.import_module(new), name)
     with pytest.raises(AttributeError):
         module.no_such_name  # noqa: B018
+
+
+def test_old_names_go_when_they_are_said_to_go():
+    """The version that is told is at least two minor releases on from the one that is being made."""
+    now = release(nearfar.__version__)
+    until = release(deprecation.UNTIL)
+    assert now < until, f"{deprecation.UNTIL} is to be without the old names: remove them, or tell a later release"
+    if now < (0, 2):  # the names were in 0.1, and 0.2 deprecates them
+        assert until >= (0, 4)
+
+
+def release(text):
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
 
 
 def test_settings_by_their_old_names():

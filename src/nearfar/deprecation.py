@@ -8,7 +8,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
-UNTIL = "0.3"
+UNTIL = "0.4"
+"""The release without the old names: they are deprecated in 0.2, and work in two minor releases, 0.2 and 0.3."""
 
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 

@@ -335,3 +335,12 @@ def test_intra_class_penalty_averages_the_pairs_of_each_class_with_a_reference(b
     memory = CrossBatchMemory(IntraClassPenalty(block=block), size=7).double()
     memory(ref, ref_y)
     same_value_and_gradient(memory(x, y), IntraClassPenalty()(x, y) + expected, [x])
+    # with ids, an earlier embedding of the same sample is no pair, and is not counted as one
+    ids, ref_ids = torch.arange(len(x)), torch.tensor([0, 1, 2, 3, 20, 21, 22])
+    apart = ids[:, None] != ref_ids
+    pairs = [(y[:, None] == c) & (ref_y == c) & apart for c in (0, 1)]
+    assert any(int(chosen.sum()) < int((y == c).sum() * (ref_y == c).sum()) for c, chosen in enumerate(pairs))
+    memory = CrossBatchMemory(IntraClassPenalty(block=block), size=7).double()
+    memory(ref, ref_y, ids=ref_ids)
+    expected = -sum(kernel.detach()[chosen].mean() for chosen in pairs)
+    torch.testing.assert_close(memory(x, y, ids=ids) - IntraClassPenalty()(x, y), expected)

@@ -195,6 +195,17 @@ def beside(rank, world):
     found["kind"] = told(lambda: loss(x, LabelSets(x) if rank else y))
     found["relation"] = told(lambda: loss(x, torch.ones(6, 7)))
     found["prototypes"] = told(lambda: loss(x, y, ref=x[rank:], ref_labels=y[rank:], ref_replicated=True))
+    bad = {  # what one process, or each in its way, cannot use
+        "not finite": lambda: loss(x * torch.nan if rank else x, y),
+        "no tensor": lambda: loss(None if rank else x, y),
+        "unlike lengths": lambda: loss(x, y if rank else y[:5]),
+        "degrees": lambda: loss(x, torch.full((6, 12), 1.0 + rank)),
+        "degrees of one": lambda: loss(x, torch.full((6, 12), 1.0 - rank / 2)),
+        "text": lambda: loss(x, ["ä" * 5000] if rank else y),
+        "two": lambda: loss(x[0], y) if rank else loss(x, y, ids=y[:3]),
+    }
+    found["refused"] = {name: told(call) for name, call in bad.items()}
+    found["after"] = loss(x, y)
     z = x.clone().requires_grad_()
     (slope,) = torch.autograd.grad(nearfar.NTXentLoss()(z, y), z, create_graph=True)
     found["second derivative"] = told(slope.square().sum().backward)
@@ -310,6 +321,19 @@ def test_what_processes_see_beside_one_another(every):
     columns = "one column per reference, 12 of all processes or [6, 6] of their own, got [7, 7]"
     assert seen[0]["relation"] == f"ValueError: labels: the relation matrix needs {columns}"
     assert seen[0]["prototypes"].endswith("ref_replicated: every process needs the same reference, got [6, 5] rows")
+    refused = seen[0]["refused"]
+    assert refused["not finite"] == "ValueError: embeddings: 6 of 6 rows are not finite (in process 1 of 2)"
+    assert refused["no tensor"].startswith(
+        "ValueError: embeddings: expected a (n, d) float tensor, got NoneType (in pro"
+    )
+    assert refused["unlike lengths"] == "ValueError: labels: expected one per embedding, 6, got 5 (in process 0 of 2)"
+    assert refused["degrees"].startswith("ValueError: labels: the relation matrix holds numbers up to 1")
+    assert refused["degrees of one"].startswith("ValueError: labels: the relation matrix has degrees between 0 and 1")
+    assert refused["text"].startswith("ValueError: labels: expected (n,) integers or a relation matrix, got ['ää")
+    assert (
+        refused["two"] == "ValueError: ids: expected (6,) integers, got torch.int64 of shape (3,) (in process 0 of 2)"
+    )
+    torch.testing.assert_close(seen[0]["after"], nearfar.TripletLoss()(torch.eye(6).repeat(2, 1), [0, 1] * 6))
     assert "once_differentiable" in seen[0]["second derivative"]
     for rank in range(2):
         torch.testing.assert_close(found[rank]["gathering"]["x"], torch.full((2, DIM), 3.0))

@@ -104,6 +104,10 @@ def test_clusters_are_found_and_seeded(engine):
     np.testing.assert_allclose(found.inertia, ((x - centers[found.numbers]) ** 2).sum(), rtol=1e-4)
     again = cluster(x, 6, distance="euclidean", engine=engine)
     np.testing.assert_array_equal(again.numbers, found.numbers)
+    for size in (2.0**-110, 2.0**110):  # whose squares are no float32
+        scaled = cluster(x * size, 6, distance="euclidean", engine=engine)
+        np.testing.assert_array_equal(scaled.numbers, found.numbers)
+        assert scaled.inertia == pytest.approx(found.inertia * size**2, rel=1e-9)
     far = cluster(x + 1e6, 6, distance="euclidean", engine=engine)  # where float32 holds no spread of a cluster
     assert far.inertia == pytest.approx(found.inertia, rel=1e-4)
 

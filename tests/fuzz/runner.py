@@ -27,6 +27,9 @@ SECONDS = 10
 WAITING = 20
 """Seconds on the clock, after which a case that has hardly worked in them waits for what never comes."""
 
+ASLEEP = 0.2
+"""Seconds of processor time within that, below which a case waits: to look for a lock again and again takes some."""
+
 MEMORY = 3 * 2**30
 """Bytes of address space that a case may take beyond what the process has."""
 
@@ -158,7 +161,7 @@ def waits(number: int, frame: object) -> None:
     """End the case where it has done nothing since the last look: others may use the machine, but not all of it."""
     worked, before = time.process_time(), Place.worked
     Place.worked = worked
-    if worked - before < 0.02:
+    if worked - before < ASLEEP:
         over(number, frame)
 
 

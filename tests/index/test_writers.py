@@ -11,7 +11,7 @@ import pytest
 
 from nearfar import cli
 from nearfar.cli import index_files, indexing
-from nearfar.index import Index
+from nearfar.index import Index, one_at_a_time
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_change_waits_for_the_one_under_way(tables, monkeypatch, capsys, secon
     indexing.index(tables / "b.npz", out=file, add=True)
     other.join()
     assert Index.load(file).names.tolist() == left
-    assert capsys.readouterr().err == "nearfar: x.index: another command is changing it; waiting for it to end\n"
+    assert capsys.readouterr().err == "nearfar: x.index: another process is changing it; waiting for it to end\n"
     assert sorted(path.name for path in tables.iterdir()) == ["a.npz", "b.npz", "c.npz", "x.index"]
 
 
@@ -56,15 +56,48 @@ def test_the_wait_for_another_change_has_an_end(tables, monkeypatch, capsys):
     file = tables / "x.index"
     indexing.index(tables / "a.npz", out=file)
     capsys.readouterr()
-    monkeypatch.setattr(index_files, "WAIT", 0.01)
+    monkeypatch.setattr(one_at_a_time, "WAIT", 0.01)
     monkeypatch.setattr(sys, "argv", ["nearfar", "index", str(tables / "b.npz"), "--add", "-o", str(file)])
     with index_files.one_at_a_time(file), pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 2
     first, last = capsys.readouterr().err.splitlines()
     assert first.endswith("waiting for it to end")
-    assert last == f"nearfar: {file}: another command is still changing it after 0.01 s; try again when that has ended"
+    assert last == f"nearfar: {file}: another process is still changing it after 0.01 s; try again when that has ended"
     assert len(Index.load(file)) == 2
+
+
+def test_a_change_in_python_waits_and_is_waited_for(tables):
+    file = tables / "x.index"
+    indexing.index(tables / "a.npz", out=file)
+    other = threading.Thread(target=indexing.index, args=(tables / "b.npz",), kwargs={"out": file, "add": True})
+    with Index.updating(file) as index:
+        other.start()
+        other.join(timeout=0.5)
+        assert other.is_alive()
+        index.remove("a0")
+    other.join()
+    assert Index.load(file).names.tolist() == ["a1", "b0", "b1"]
+    before = file.read_bytes()
+    still = r"x.index: another process is still changing it after 0.01 s; try again when that has ended"
+    with (
+        index_files.one_at_a_time(file),
+        pytest.raises(TimeoutError, match=still),
+        Index.updating(file, wait=0.01),
+    ):
+        pass
+
+    def half_done():
+        with Index.updating(file) as index:
+            index.remove("a1")
+            index.remove("nothing")
+
+    with pytest.raises(ValueError, match="the index has no 'nothing'"):
+        half_done()
+    assert file.read_bytes() == before
+    with pytest.raises(FileNotFoundError), Index.updating(tables / "none.index"):
+        pass
+    assert sorted(path.name for path in tables.iterdir()) == ["a.npz", "b.npz", "c.npz", "x.index"]
 
 
 KILLED = """

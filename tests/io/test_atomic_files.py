@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,3 +214,14 @@ def test_a_lock_that_cannot_be_made_is_an_error(tmp_path):
     with pytest.raises(OSError, match="nowhere"):  # noqa: SIM117
         with locked(tmp_path / "nowhere" / "lock"):
             pass
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs a folder that takes no files")
+def test_a_lock_in_a_folder_that_takes_no_files_is_an_error_at_once():
+    waited = []
+    with (
+        pytest.raises(OSError, match=r"/proc/self/lock"),
+        locked(Path("/proc/self/lock"), wait=60, waiting=lambda: waited.append(1)),
+    ):
+        pass
+    assert not waited

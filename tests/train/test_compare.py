@@ -17,7 +17,7 @@ from nearfar.data import open_task
 from nearfar.io.scores_file import read_scores
 from nearfar.train import TrainConfig, open_run, train_and_compare
 from nearfar.train import compare as comparing
-from nearfar.train.compare import _split, with_test_classes
+from nearfar.train.compare import Trial, _split, run_trial, with_test_classes
 from nearfar.train.interrupts import Interrupts, asked_by_others, held_back
 
 
@@ -95,6 +95,11 @@ def test_scores_that_are_damaged_are_named(tmp_path) -> None:
             ValueError, match=rf"scores.json: damaged .{words}.*; remove it, and the run is scored again"
         ):
             read_scores(path)
+    trial = Trial("TripletLoss()", TrainConfig(data="rows.npz"), tmp_path)
+    for raw, words in (("{}", "Object missing required field"), ('{"n_lone": "x"}', "Expected `int`, got `str`")):
+        path.write_text(f'{{"protocol": "", "scores": {{}}, "raw": {raw}}}')
+        with pytest.raises(ValueError, match=rf"scores.json: damaged .{words}.*; remove it, and the run is scored"):
+            run_trial(trial)
 
 
 @pytest.mark.parametrize(("seeds", "jobs", "message"), [((), 1, "seeds"), ((0,), 0, "jobs")])

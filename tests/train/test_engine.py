@@ -153,19 +153,20 @@ import os, signal, sys
 from nearfar.train import TrainConfig, train
 from nearfar.train.setup import Step
 
-def deadly(plain, left):
+def deadly(plain, left, counts):
     def call(*args):
         nonlocal left
-        left -= 1
+        left -= counts(*args)
         if not left:
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(*args)
     return call
 
-if sys.argv[3] == "batch":
-    Step.forward = deadly(Step.forward, int(sys.argv[4]))
-else:
-    os.replace = deadly(os.replace, int(sys.argv[4]))
+what, count = sys.argv[3], int(sys.argv[4])
+if what == "batch":
+    Step.forward = deadly(Step.forward, count, lambda *args: True)
+else:  # when a file gets its name the count-th time
+    os.replace = deadly(os.replace, count, lambda old, new: os.path.basename(new) == what)
 train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
 """
 
@@ -174,10 +175,10 @@ train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
     ("what", "count", "left"),
     [
         ("batch", 13, 7),  # in the middle of an epoch
-        ("rename", 6, None),  # before the first checkpoint counts
-        ("rename", 8, 7),  # the state of the second is there, its weights are not
-        ("rename", 13, 21),  # the best weights of the first epoch are there, its checkpoint is not
-        ("rename", 15, 23),  # its checkpoint is there, its line of the table is not
+        ("last.safetensors", 1, None),  # the state of the first checkpoint is there, its weights are not
+        ("last.safetensors", 2, 7),  # the same of the second
+        ("state-23.0.safetensors", 1, 21),  # the best weights of the first epoch are there, its checkpoint is not
+        ("metrics.csv", 1, 23),  # its checkpoint is there, its line of the table is not
     ],
 )
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path, small, what, count, left) -> None:
@@ -918,6 +919,9 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
 
 def test_damaged_checkpoints_are_one_clear_error(tmp_path, small) -> None:
     run = train(small(steps=1), tmp_path / "run", progress=False)
+    rewritten(run.folder / "best.safetensors", weights=[])
+    with pytest.raises(TrainError, match=r"what is said of the first weights must be text, got \[\]"):
+        evaluate_run(run)
     rewritten(run.folder / "best.safetensors", num_classes=None)
     with pytest.raises(TrainError, match=r"best.safetensors: damaged, .* 'num_classes'"):
         load_step(run.folder)

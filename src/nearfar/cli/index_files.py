@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,39 +15,16 @@ if TYPE_CHECKING:
     from ..numerics.types import AnyArray
 
 
-WAIT = 600.0
-"""Seconds for which a command waits for another one that changes the same index."""
-
-
 @contextmanager
 def one_at_a_time(file: Path) -> Iterator[None]:
-    """Keep other commands from changing an index from before it is read until it is written: a change would be lost.
-
-    Raises
-    ------
-    TimeoutError
-        Another command still changes it after `WAIT` seconds.
-    OSError
-        Its folder cannot be written in.
-    """
-    from ..io.atomic_files import locked
+    """Keep others from changing an index from before it is read until it is written, and tell of the wait for them."""
+    from ..index import one_at_a_time as changes
 
     def tell() -> None:
         if sys.stderr is not None:
-            print(f"nearfar: {file}: another command is changing it; waiting for it to end", file=sys.stderr)
+            print(f"nearfar: {file}: another process is changing it; waiting for it to end", file=sys.stderr)
 
-    target = Path(os.path.realpath(file))  # of all names of one file there is one lock
-    if target.exists() and not target.is_file():
-        raise ValueError(f"{file}: cannot be written (it is no regular file)")
-    with ExitStack() as held:
-        if target.parent.is_dir():  # else there is no index either, as is told soon
-            try:
-                held.enter_context(locked(target.with_name(f".{target.name}.lock"), wait=WAIT, waiting=tell))
-            except TimeoutError as error:
-                still = f"another command is still changing it after {WAIT:g} s; try again when that has ended"
-                raise TimeoutError(f"{file}: {still}") from error
-            except OSError as error:
-                raise OSError(f"{file}: cannot be written ({error.strerror or error})") from error
+    with changes.one_at_a_time(file, wait=changes.WAIT, waiting=tell):
         yield
 
 

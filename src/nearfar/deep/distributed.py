@@ -122,6 +122,12 @@ def rank() -> int:
     return dist.get_rank(_group()) if world() > 1 else 0
 
 
+def device() -> torch.device:
+    """Return a device whose tensors the group can exchange."""
+    backends = dist.get_backend_config(_group())
+    return torch.device("cpu" if "cpu:" in backends else torch.cuda.current_device())
+
+
 def leave() -> None:
     """Leave all groups when the program ends: a thread of one that outlives the interpreter would abort it."""
     gc.collect()  # trained models hold groups in cycles

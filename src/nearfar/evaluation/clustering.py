@@ -74,6 +74,9 @@ def cluster(
         raise ValueError(f"n_clusters: expected 1 to {len(rows)} (the rows), got {n_clusters}")
     engine = checked_engine(engine, restarts)
     rows = unit_rows(rows) if check_distance(distance) == "cosine" else rows
+    # squares of float32 must neither overflow nor vanish; a power of 2 changes no digit
+    exponent = int(np.frexp(np.abs(rows).max())[1])
+    rows = np.ldexp(rows, -exponent)
     rows = np.ascontiguousarray(rows - rows.mean(axis=0, dtype=np.float64), dtype=np.float32)
     nearest = _faiss if engine == "faiss" else _sklearn
     rng = np.random.default_rng(seed)
@@ -82,7 +85,8 @@ def cluster(
         for _ in counted(range(restarts), "clustering", restarts)
     ]
     numbers, inertia = min(found, key=lambda result: result[1])
-    return Clusters(numbers, inertia, engine)
+    with np.errstate(over="ignore"):
+        return Clusters(numbers, float(np.ldexp(inertia, 2 * exponent)), engine)
 
 
 def checked_engine(engine: str, restarts: int) -> str:

@@ -67,9 +67,13 @@ class Scores:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Scores:
-        """The scores that `to_dict` described."""
+        """The scores that `to_dict` described; a ValueError where one is missing, or of another kind."""
+        import msgspec
+
         known = {name: _with_keys(value, _number) for name, value in data.items()}
-        return cls(**{name: value if name in OPTIONAL else _measured(value) for name, value in known.items()})
+        return msgspec.convert(
+            {name: value if name in OPTIONAL else _measured(value) for name, value in known.items()}, cls
+        )
 
     def rows(self) -> list[tuple[str, float, float | None]]:
         """(name, score, chance) of every score there is, in the order of the table."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from numbers import Integral
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +21,7 @@ from ..numerics.distances import as_rows, check_distance
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import PATH, in_brief, quoted
 from .approximate import Approximate, check_recipe
+from .one_at_a_time import WAIT, one_at_a_time
 
 FORMAT = "nearfar index 1"
 
@@ -200,7 +203,10 @@ class Index:
         self._forget()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index into one file of the safetensors format; it appears whole or not at all."""
+        """Write the index into one file of the safetensors format; it appears whole or not at all.
+
+        What others have written there since it was loaded is replaced: `updating` keeps them from it.
+        """
         arrays = {"embeddings": self.embeddings, "names": _bytes(self.names)}
         if self.labels is not None:
             if self.labels.dtype.kind == "i":
@@ -236,6 +242,36 @@ class Index:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no whole index: {in_brief(str(error), 2 * PATH)}") from error
+
+    @classmethod
+    @contextmanager
+    def updating(cls, path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[Index]:
+        """Load an index, and save it at the end of the block; others that change it wait, ``nearfar index`` too.
+
+        Nothing is saved if the block raises.
+
+        Parameters
+        ----------
+        path : path
+        wait : float
+            Seconds to wait for another process that changes the same index.
+
+        Raises
+        ------
+        TimeoutError
+            Another process still changes it.
+        FileNotFoundError, ValueError, OSError
+            As `load` and `save` do.
+
+        Examples
+        --------
+        >>> with Index.updating("photos.index") as index:  # doctest: +SKIP
+        ...     index.remove(["blurred.jpg"])
+        """
+        with one_at_a_time(Path(path), wait=wait):
+            index = cls.load(path)
+            yield index
+            index.save(path)
 
     @cached_property
     def _engine(self) -> Gallery | Approximate:

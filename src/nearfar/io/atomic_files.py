@@ -170,6 +170,8 @@ def locked(file: Path, *, wait: float = 0.0, waiting: Callable[[], None] | None 
     lock = FileLock(file, mode=0o666)  # for all who may write in the folder
     taken = True
     try:
+        # where no file can be made, as in /proc, filelock would wait for one
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o666))
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from ..quoting import PATH, in_brief
 from .untrusted import read_json
 
-Number = float | None
-Part = float | list[Number] | dict[str, float | list[Number] | None] | None
-Score = float | str | list[Number] | dict[str, Part] | None
+Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]  # which a float can hold
+Number = Whole | float | None
+Part = Whole | float | list[Number] | dict[str, Whole | float | list[Number] | None] | None
+Score = Whole | float | str | list[Number] | dict[str, Part] | None
 
 
 class ScoresFile(msgspec.Struct, kw_only=True):
@@ -47,6 +48,10 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         content: dict[str, Any] = msgspec.to_builtins(msgspec.convert(read_json(path), ScoresFile))
     except ValueError as error:
-        why = in_brief(str(error), PATH)
-        raise ValueError(f"{os.fspath(path)}: damaged ({why}); remove it, and the run is scored again") from error
+        raise ValueError(f"{os.fspath(path)}: {damaged(error)}") from error
     return content
+
+
+def damaged(error: ValueError) -> str:
+    """Say what to do where the scores of a run are not what they should be."""
+    return f"damaged ({in_brief(str(error), PATH)}); remove it, and the run is scored again"

@@ -143,6 +143,14 @@ def shape_of(about: dict[str, Any]) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def first_weights(about: dict[str, Any]) -> str:
+    """Return what a checkpoint says of the weights that training began with; older ones say nothing."""
+    told = about.get("weights", "")
+    if not isinstance(told, str):
+        raise TrainError(f"checkpoint: what is said of the first weights must be text, got {quoted(told)}")
+    return told
+
+
 def columns_of(about: dict[str, Any]) -> list[str]:
     """Return the names of the columns that a network takes, none where they are not known, as of older runs."""
     columns = about.get("columns", [])

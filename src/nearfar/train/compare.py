@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..children import safely_started
+from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
-from ..io.scores_file import read_scores
+from ..io.scores_file import damaged, read_scores
 from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
 from .run import missing_folders, remove_empty, write_json
@@ -287,4 +288,9 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         resume = (trial.folder / "config.json").exists()
         run = train(trial.config, trial.folder, resume=resume, progress=False)
         evaluate_run(run)
-    return read_scores(done)
+    content = read_scores(done)
+    try:
+        Scores.from_dict(content["raw"])
+    except ValueError as error:
+        raise ValueError(f"{done}: {damaged(error)}") from error
+    return content

@@ -21,7 +21,7 @@ from ..deep.networks.embedder import Embedder
 from ..estimators.fitted import Fitted, error_context
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
-from .checkpoint import read_about, save_tensors, undisturbed
+from .checkpoint import first_weights, read_about, save_tensors, undisturbed
 from .config import TrainConfig
 from .estimator_config import arguments_of, config_of
 from .features import embed
@@ -209,7 +209,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 losses = self.loss_curve_.tolist()
                 folder.write_metrics([{"epoch": epoch, "loss": loss} for epoch, loss in enumerate(losses, 1)])
             device = str(next(self.network_.parameters()).device)
-            folder.describe(self.config_, device, weights=self._about.get("weights", ""))
+            folder.describe(self.config_, device, weights=first_weights(self._about))
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str], *, trust: str | Collection[str] = ()) -> Self:

@@ -19,7 +19,7 @@ from ..data.decode import read_square
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.whiten import Whiten
 from ..progress import counted
-from .checkpoint import columns_of, read_about, replace_file, shape_of
+from .checkpoint import columns_of, first_weights, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import folder_and_config, load_embedder
@@ -185,7 +185,7 @@ def evaluate_run(
     units = "" if config.standardize else scale_warning(task.train)
     said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
-    random = random_trunk(config, about.get("weights", ""), parameters)
+    random = random_trunk(config, first_weights(about), parameters)
     said = tuple(filter(None, (scores.why_unscored(), random, units, *said)))
     if without is not None:
         found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"

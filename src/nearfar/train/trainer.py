@@ -14,7 +14,7 @@ from ..deep import distributed
 from ..deep.networks.adapters import adapter_files
 from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
-from .checkpoint import load_tensors, load_tree, save_tensors
+from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
 from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
@@ -176,7 +176,7 @@ class Trainer:
         folder = self.folder
         self._refuse_other_config()
         tensors, about = load_tensors(folder.last)
-        parts.weights = about.get("weights", "")  # of the start, not of this one
+        parts.weights = first_weights(about)  # of the start, not of this one
         whole = load_tree(folder.state_path(about["step"], 0))
         own = folder.state_path(about["step"], distributed.rank())
         state = load_tree(own) if own.exists() else whole

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...deprecation import UNTIL
 from ...settings import check_options
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN
@@ -145,5 +146,6 @@ class DeepFisherLoss(HeadLoss):
 
     def orthogonalise(self, *args: Any, **settings: Any) -> FisherMap:
         """The old name of `orthogonalize`."""
-        warnings.warn("orthogonalise is now orthogonalize; the old name works until 0.3", FutureWarning, stacklevel=2)
+        told = f"orthogonalise is now orthogonalize; the old name works until {UNTIL}"
+        warnings.warn(told, FutureWarning, stacklevel=2)
         return self.orthogonalize(*args, **settings)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import distributed
-from .batch import Batch, check_columns
+from ..autograd import traced
+from .batch import AnyLabels, Batch, check_columns, make_batch
 from .relations import UNKNOWN, Labels, LabelSets, is_relation
+
+MAX_ERROR_LENGTH = 2000  # bytes of an error that travel to other processes
 
 
 class Outline(NamedTuple):
     """What a process says of its part, as numbers, before the parts are gathered."""
 
+    refused: float  # the length of the error that its arguments raised, in bytes; 0 if they are right
     rows: float
     ref_rows: float
     relation_columns: float  # 0 unless the labels are a relation matrix
@@ -51,6 +56,34 @@ ALIKE = {  # what must be the same in all processes, and what to tell where it i
     "ref_gradient": "ref: every process or none needs a gradient (1 needs one)",
     "pooled_gradient": "pooled: every process or none needs a gradient (1 needs one)",
 }
+
+
+def global_batch(
+    embeddings: Tensor,
+    labels: AnyLabels,
+    ref: Tensor | None,
+    ref_labels: AnyLabels | None,
+    pooled: Tensor | None,
+    ids: Tensor | Sequence[int] | None,
+    *,
+    ref_replicated: bool = False,
+) -> Batch:
+    """Validate the part of this process, and return the batch of all processes.
+
+    Raises
+    ------
+    ValueError
+        If the parts do not make one batch, or one process refuses its part. With several processes, every one raises
+        the same, for none may wait for another that has stopped.
+    """
+    own_part = partial(make_batch, embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
+    if distributed.world() == 1 or traced():
+        return gathered(own_part(), ref_replicated)
+    try:
+        batch = own_part()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _refused(error) from error
+    return gathered(batch, ref_replicated)
 
 
 def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
@@ -113,6 +146,7 @@ def _outline(batch: Batch, ref_replicated: bool) -> Outline:
     relation = batch.y if is_relation(batch.y) else None
     sets = batch.y if isinstance(batch.y, LabelSets) else None
     return Outline(
+        refused=0,
         rows=len(batch.x),
         ref_rows=0 if batch.ref is None else len(batch.ref),
         relation_columns=0 if relation is None else relation.shape[1],
@@ -133,19 +167,42 @@ def _outline(batch: Batch, ref_replicated: bool) -> Outline:
     )
 
 
+def _refused(error: Exception) -> ValueError:
+    """Tell the other processes, which are at their outlines, why this one has none; return what all of them raise."""
+    told = str(error).encode()[:MAX_ERROR_LENGTH]
+    empty = Outline(*[0.0] * len(Outline._fields))
+    device = distributed.device()
+    return _refusal(_every_outline(empty._replace(refused=len(told)), device), told, device)
+
+
+def _refusal(outlines: Sequence[Outline], own: bytes, device: torch.device) -> ValueError:
+    """Return the error of the first process that refuses its part; `own` is the text of this process's error."""
+    sizes = [int(outline.refused) for outline in outlines]
+    letters = torch.tensor(list(own), dtype=torch.uint8, device=device)
+    texts = bytes(distributed.gather_numbers(letters, sizes).tolist())
+    first = next(rank for rank, size in enumerate(sizes) if size)
+    return ValueError(f"{texts[: sizes[first]].decode(errors='replace')} (in process {first} of {len(sizes)})")
+
+
 def _has_gradient(x: Tensor | None) -> bool:
     return x is not None and x.requires_grad and torch.is_grad_enabled()
 
 
 def _outlines(own: Outline, device: torch.device) -> list[Outline]:
     """Return the outlines of all processes, or raise in all of them if the parts do not make one batch."""
-    numbers = torch.tensor([own], dtype=torch.float64, device=device)
-    every = [Outline(*row) for row in distributed.gather_numbers(numbers).tolist()]
+    every = _every_outline(own, device)
+    if any(outline.refused for outline in every):
+        raise _refusal(every, b"", device)
     for name, told in ALIKE.items():
         values = [getattr(outline, name) for outline in every]
         if len(set(values)) > 1:
             raise ValueError(f"{told}, got {', '.join(f'{value:g}' for value in values)}")
     return every
+
+
+def _every_outline(own: Outline, device: torch.device) -> list[Outline]:
+    numbers = torch.tensor([own], dtype=torch.float64, device=device)
+    return [Outline(*row) for row in distributed.gather_numbers(numbers).tolist()]
 
 
 def _whole_labels(y: Labels, sizes: Sequence[int], dtype: torch.dtype) -> Labels:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import distributed
 from ..autograd import traced
 
 UNKNOWN = -1
@@ -128,7 +129,8 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
     assert isinstance(ref_labels, Tensor)
     if labels.ndim == 2:
         relation = labels[rows]
-        _check_degrees(relation)
+        # of several processes, none may stop at its own rows while the others wait for it
+        _check_degrees(relation if distributed.world() == 1 else labels)
         return relation > 0, relation == 0
     # (b, 1), (m,)
     mine = labels[rows].unsqueeze(1)

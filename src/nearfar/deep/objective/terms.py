@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from ...settings import checked
 from .. import distributed
 from ..precision import PreciseBuffers
-from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor, make_batch
-from .gathering import gathered
+from .batch import NO_TUPLES, AnyLabels, Batch
+from .gathering import global_batch
 from .relations import Labels
 from .term_text import sum_text
 
@@ -90,18 +90,17 @@ class Term(PreciseBuffers):
             If embeddings, ref or pooled is no tensor, or more is given without a name.
         ValueError
             If shapes or lengths disagree, embeddings are not finite (checked on the CPU), or this process is not in the
-            group.
+            group. With several processes, all raise what one of them finds wrong, and the message names it.
         """
-        check_tensor("embeddings", embeddings)
         if others:
             raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
         if group is not None:
             scope: AbstractContextManager[None] = distributed.use_group(group)
-        elif torch.is_autocast_enabled(embeddings.device.type):
+        elif isinstance(embeddings, Tensor) and torch.is_autocast_enabled(embeddings.device.type):
             scope = torch.autocast(embeddings.device.type, enabled=False)
         else:
-            batch = make_batch(embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
-            return self._whole(gathered(batch, ref_replicated))
+            batch = global_batch(embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
+            return self._whole(batch)
         with scope:
             return self.forward(
                 embeddings,

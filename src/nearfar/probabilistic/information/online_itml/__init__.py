@@ -53,7 +53,8 @@ class OnlineITML(FromPairs, Mahalanobis):
         on each call's pairs with the last metric as prior, `gamma` weighing their slacks.
     gamma : float
     prior, bounds, percentiles
-        See `ITML`. Bounds are set once, by default from the first rows seen.
+        See `ITML`. Bounds are set once, by default to percentiles of the distances in the first call's rows: give
+        `bounds` where the metric must not depend on which rows come first.
     n_components : int, optional
         Keep this many directions, those of largest eigenvalue. The stream goes on with all of them.
     n_pairs : int or None
@@ -75,8 +76,9 @@ class OnlineITML(FromPairs, Mahalanobis):
     -----
     Davis et al., ICML 2007; Jain, Kulis, Dhillon & Grauman, NIPS 2008. The exact step keeps A positive definite for
     every eta. The order of pairs matters, and each counts whenever it comes, also a second time or with the other
-    label: wherever a stream is cut into calls, the metric is the same (with "batch" and default bounds it is not). A
-    call ends with a factorization of A: hand over pairs in chunks.
+    label: wherever a stream is cut into calls, the metric is the same. There are two exceptions: default bounds, which
+    come from the rows of the first call, and ``mode="batch"``, which solves one problem for each call. A call ends with
+    a factorization of A: hand over pairs in chunks.
     """
 
     _both_kinds = False

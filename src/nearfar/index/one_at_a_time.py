@@ -1,0 +1,49 @@
+"""Changes of one index file that come one after another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ..io.atomic_files import locked
+
+WAIT = 600.0
+"""Seconds to wait for another process that changes the same index."""
+
+
+@contextmanager
+def one_at_a_time(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Keep others from changing an index from before it is read until it is written: a change would be lost.
+
+    Parameters
+    ----------
+    file : Path
+    wait : float
+        Seconds to wait for another process that changes it.
+    waiting : callable, optional
+        Is called once before the wait.
+
+    Raises
+    ------
+    TimeoutError
+        Another process still changes it.
+    ValueError
+        There is something else than a file.
+    OSError
+        Its folder cannot be written in.
+    """
+    target = Path(os.path.realpath(file))  # of all names of one file there is one lock
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{file}: cannot be written (it is no regular file)")
+    with ExitStack() as held:
+        if target.parent.is_dir():  # else there is no index either, as is told soon
+            try:
+                held.enter_context(locked(target.with_name(f".{target.name}.lock"), wait=wait, waiting=waiting))
+            except TimeoutError as error:
+                still = f"another process is still changing it after {wait:g} s; try again when that has ended"
+                raise TimeoutError(f"{file}: {still}") from error
+            except OSError as error:
+                raise OSError(f"{file}: cannot be written ({error.strerror or error})") from error
+        yield
