@@ -151,6 +151,34 @@ def test_same_seed_same_result(method: Method) -> None:
     assert_array_equal(fit(make(method), X, y).transform(X), fit(make(method), X, y).transform(X))
 
 
+class StoppedError(Exception):
+    """Raised in place of storing a solution."""
+
+
+@every_learner
+def test_a_fit_changes_nothing_before_its_solution_is_stored(method: Method, monkeypatch: Any) -> None:
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise StoppedError
+
+    learner = make(method)
+    before = vars(learner).copy()
+    monkeypatch.setattr(MetricLearner, "_store", stop)
+    with pytest.raises(StoppedError):
+        fit(learner, *data())
+    of_rows = {"n_features_in_", "feature_names_in_"}
+    assert vars(learner).keys() - of_rows == before.keys()
+    assert all(vars(learner)[name] is value for name, value in before.items())
+
+
+def test_every_fit_names_its_learner_in_errors_of_its_arguments() -> None:
+    for method in LEARNERS:
+        kind = getattr(nearfar, method.name)
+        for name in ("fit", "partial_fit"):
+            if hasattr(kind, name):
+                with pytest.raises(TypeError, match=rf"^{method.name}.{name} takes X, y"):
+                    getattr(make(method), name)(*data(), nonsense=1)
+
+
 @every_learner
 def test_numbers_of_numpy_are_settings(method: Method) -> None:
     kinds = {int: np.int64, float: np.float64, bool: np.bool_}

@@ -67,15 +67,14 @@ PAIRS, SIGNS = all_pairs(Y)
 class Scaled(FromTriplets, Mahalanobis):
     """Remembers what it was given."""
 
-    def _solve(self, X, labels, triplets):
-        self.given_ = labels if triplets is None else triplets
-        return np.eye(X.shape[1])
+    def _solve(self, X, labels, triplets, work):
+        given = labels if triplets is None else triplets
+        return Solution(np.eye(X.shape[1]), attributes={"given": given})
 
 
 class Sets(FromSets, Mahalanobis):
-    def _solve(self, X, candidates):
-        self.given_ = candidates
-        return np.eye(X.shape[1])
+    def _solve(self, X, candidates, work):
+        return Solution(np.eye(X.shape[1]), attributes={"given": candidates})
 
 
 class KernelIdentity(FromPairs, KernelMetric):
@@ -88,19 +87,19 @@ class KernelIdentity(FromPairs, KernelMetric):
         self.n_components = n_components
         self.random_state = random_state
 
-    def _solve(self, X, pairs):
+    def _solve(self, X, pairs, work):
         return Solution(np.eye(X.shape[1])[: self.n_components], attributes={"rank": X.shape[1]})
 
 
 class Broken(FromPairs, Mahalanobis):
-    def _solve(self, X, pairs):
+    def _solve(self, X, pairs, work):
         return np.full((1, X.shape[1]), np.nan)
 
 
 class Telling(FromPairs, Mahalanobis):
     """Tells more in its first fit than in the next."""
 
-    def _solve(self, X, pairs):
+    def _solve(self, X, pairs, work):
         if hasattr(self, "n_iter_"):
             return Solution(np.eye(X.shape[1]), objective=2.0, n_iter=3)
         history = np.array([1.0, 0.5])
@@ -418,16 +417,15 @@ def test_names_of_columns_that_are_no_text_are_refused(tmp_path):
 class Rowwise(FromPairs, Mahalanobis):
     """Publishes something of every row."""
 
-    def _solve(self, X, pairs):
-        return Solution(np.eye(X.shape[1]), attributes={"first": self._as_given(X[:, 0]), "centered": X})
+    def _solve(self, X, pairs, work):
+        return Solution(np.eye(X.shape[1]), attributes={"first": work.as_given(X[:, 0]), "centered": X})
 
 
 class Chunks(FromChunklets, Mahalanobis):
     _links = True
 
-    def _solve(self, X, chunklets, apart):
-        self.given_ = chunklets
-        return np.eye(X.shape[1])
+    def _solve(self, X, chunklets, apart, work):
+        return Solution(np.eye(X.shape[1]), attributes={"given": chunklets})
 
 
 class Spanned(FromPairs, Mahalanobis):
@@ -437,9 +435,9 @@ class Spanned(FromPairs, Mahalanobis):
         self.n_components = n_components
         self.warm_start = warm_start
 
-    def _solve(self, X, pairs):
-        self.given_, self.last_ = X, self._start()
-        return np.eye(X.shape[1])[: self.n_components]
+    def _solve(self, X, pairs, work):
+        L = np.eye(X.shape[1])[: self.n_components]
+        return Solution(L, attributes={"given": X, "last": work.start()})
 
 
 def test_values_of_rows_come_back_in_the_order_of_the_rows():
@@ -459,9 +457,10 @@ def test_landmarks_are_numbers_of_the_users_rows():
 class AsksTwice(KernelIdentity):
     warm_start = True
 
-    def _solve(self, X, pairs):
-        self.first_, self.second_, self.found_ = self._start(), self._start(), self._found_before("n_iter_")
-        return super()._solve(X, pairs)
+    def _solve(self, X, pairs, work):
+        found = super()._solve(X, pairs, work=work)
+        told = {"first": work.start(), "second": work.start(), "found": self._found_before("n_iter_", work)}
+        return found.with_x(found.x, attributes=told)
 
 
 def test_a_kernel_method_may_ask_for_the_last_fit_more_than_once():
@@ -471,7 +470,6 @@ def test_a_kernel_method_may_ask_for_the_last_fit_more_than_once():
     assert learner.first_ is not None
     assert_array_equal(learner.second_, learner.first_)
     assert learner.found_ == learner.n_iter_
-    assert learner._start() is None  # nothing is carried beyond the fit
 
 
 def test_wide_rows_are_solved_in_their_span_and_start_there_again():
@@ -554,9 +552,9 @@ class Recorded(GMML):
 
     seen: list = []
 
-    def _solve(self, X, pairs):
+    def _solve(self, X, pairs, work):
         self.seen.append((X, pairs))
-        return super()._solve(X, pairs)
+        return super()._solve(X, pairs, work=work)
 
 
 @pytest.mark.parametrize("m", [300, 60])

@@ -9,10 +9,12 @@ One file where `catalog.py` says: a docstring (name, paper, formula), one pure f
             self.t = t                                 # only store, as scikit-learn asks
             ...
 
-        def _solve(self, X, pairs):                    # X: float64, centered; pairs: Pairs or LabelPairs
+        def _solve(self, X, pairs, work):              # X: float64, centered; pairs: Pairs or LabelPairs
             return gmml(X, pairs, self.t)              # L (k, d), or a numerics.optimize.Solution with x = L
 
-What `_solve` gets besides X:
+A fit is `MetricLearner._fit`: `_supervise` validates what the user gave and returns `Supervised` rows, `_workspace`
+puts them into the coordinates of the problem, `_solve` solves it, `_store` sets the fitted attributes. Only the last
+of them changes the learner. What `_solve` gets besides X:
 
 =============  ==========================================================================================
 FromLabels     ``labels``: codes 0..c-1, -1 unknown; at least two classes and one similar pair are there
@@ -23,13 +25,15 @@ FromChunklets  ``chunklets``: codes, -1 for rows in none; with ``_links = True``
 FromSets       ``candidates``: (n, q) booleans, the classes that each row may have
 =============  ==========================================================================================
 
+and ``work``, the `Workspace`: `work.start()` returns the last components under `warm_start`, `work.as_given(values)`
+puts values of the rows of X into the user's order.
+
 The shells validate, check `n_components`, `max_iter` and `tol`, center (``_center = False`` turns that off), sort rows
 so that their order does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes`
 adds any others), cast to the input's float type, and put the estimator's name in front of every ValueError: functions
 in `numerics` and in method files just raise ``ValueError("reg must be ...")`` (`numerics.checks` has the usual ones).
-`_solve` hands its function `self._settings("reg", ...)`, `self._search()` (`max_iter`, `tol`, `report`) and
-`self._start()`, the last components under `warm_start`. `self._as_given(values)` puts values of the rows that `_solve`
-sees into the user's order. A linear method that needs only row differences says ``_span = True``: see `Mahalanobis`.
+`_solve` hands its function `self._settings("reg", ...)` and `self._search()` (`max_iter`, `tol`, `report`). A linear
+method that needs only row differences says ``_span = True``: see `Mahalanobis`.
 
 The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
 """
@@ -43,12 +47,10 @@ from sklearn.utils.validation import check_array
 
 from ..numerics import checks, constraints
 from ..numerics.constraints import LabelPairs, Pairs
-from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Bools, Ints
-from . import thresholds
-from .fitted import error_context
+from .errors import error_context, with_signature_hint
 from .kernel import KernelMetric
-from .mahalanobis import Mahalanobis, MetricLearner, Self
+from .mahalanobis import Mahalanobis, MetricLearner, Self, Supervised, Workspace
 
 __all__ = [
     "FromChunklets",
@@ -59,13 +61,17 @@ __all__ = [
     "KernelMetric",
     "Mahalanobis",
     "MetricLearner",
+    "Supervised",
+    "Workspace",
     "error_context",
+    "with_signature_hint",
 ]
 
 
 class FromLabels(MetricLearner):
     """`fit(X, y)`; a class with ``_y_required = False`` gets ``labels=None`` from `fit(X)`."""
 
+    @with_signature_hint
     def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
         """Learn from labeled rows.
 
@@ -75,12 +81,14 @@ class FromLabels(MetricLearner):
         y : array-like of shape (n,)
             Class labels of any kind; the number -1 means unknown.
         """
-        with error_context(self):
-            if y is None and not self._y_required:
-                return self._learn(self._rows(X), None)
-            X, labels = self._labeled(X, y)
-            constraints.require_classes(labels, similar=self._y_required)
-            return self._learn(X, labels, own=True)
+        return self._fit(X, y)
+
+    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+        if y is None and not self._y_required:
+            return Supervised(self._rows(X), (None,))
+        X, labels, order = self._labeled(X, y)
+        constraints.require_classes(labels, similar=self._y_required)
+        return Supervised(X, (labels,), order)
 
 
 class FromPairs(MetricLearner):
@@ -93,8 +101,8 @@ class FromPairs(MetricLearner):
 
     _weights = True
     _both_kinds = True
-    _strategy = "accuracy"
 
+    @with_signature_hint
     def fit(
         self: Self,
         X: AnyArray,
@@ -122,25 +130,33 @@ class FromPairs(MetricLearner):
             The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
             one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
-        with error_context(self):
-            checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
-            if pairs is None:
-                X, labels = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
-                return self._learn(X, self._from_labels(labels), own=True)
-            given = X
-            X = self._rows(X)
-            if pair_weights is not None and not self._weights:
-                raise ValueError("pair_weights are not supported by this method")
-            if rows is not None:
-                pairs, pair_labels, pair_weights = checks.present(
-                    pairs, rows, len(X), "pairs", pair_labels, pair_weights
-                )
-            told = self._from_pairs(pairs, pair_labels, pair_weights, len(X))
-            if self._both_kinds:
-                counts = told.weights > 0
-                constraints.require_both(int((told.similar & counts).sum()), int((~told.similar & counts).sum()))
-            self._learn(X, told)
-            return self._calibrate(given, told)  # not X, which has lost the names of its columns
+        return self._fit(X, y, pairs=pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows)
+
+    def _supervise(
+        self,
+        X: AnyArray,
+        y: AnyArray | None,
+        *,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        pair_weights: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        **given: Any,
+    ) -> Supervised:
+        checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
+        if pairs is None:
+            X, labels, order = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
+            return Supervised(X, (self._from_labels(labels),), order)
+        X = self._rows(X)
+        if pair_weights is not None and not self._weights:
+            raise ValueError("pair_weights are not supported by this method")
+        if rows is not None:
+            pairs, pair_labels, pair_weights = checks.present(pairs, rows, len(X), "pairs", pair_labels, pair_weights)
+        told = self._from_pairs(pairs, pair_labels, pair_weights, len(X))
+        if self._both_kinds:
+            counts = told.weights > 0
+            constraints.require_both(int((told.similar & counts).sum()), int((~told.similar & counts).sum()))
+        return Supervised(X, (told,), pairs=told)
 
     def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
         """Return the user's pairs of rows 0..n-1, checked."""
@@ -156,22 +172,11 @@ class FromPairs(MetricLearner):
             checks.counts(1, n_pairs=n_pairs)
         return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
 
-    def _told(self, pairs: Pairs) -> dict[str, Any]:
-        """Return `pairs_` in the user's row numbers, and `pair_labels_`, for methods with a result for each pair."""
-        ij = np.sort(self._given(np.stack([pairs.i, pairs.j], axis=1)), axis=1)
-        return {"pairs": ij, "pair_labels": np.where(pairs.similar, 1, -1)}
-
-    def _calibrate(self: Self, X: AnyArray, told: Pairs) -> Self:
-        """Set the threshold of `predict` to the best one on the given pairs, by the `_strategy` of the class."""
-        if told.similar.any() and not told.similar.all():
-            distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), told.i, told.j))
-            self.threshold_ = thresholds.calibrate(distance, told.similar, self._strategy, weight=told.weight)
-        return self
-
 
 class FromTriplets(MetricLearner):
     """`fit(X, y)` or `fit(X, triplets=...)`; `_solve` gets labels and triplets, one of them None."""
 
+    @with_signature_hint
     def fit(
         self: Self,
         X: AnyArray,
@@ -193,15 +198,25 @@ class FromTriplets(MetricLearner):
             The number that triplets use for each row of X. Default: 0..n-1. Triplets of other rows are left out, so
             that one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
         """
-        with error_context(self):
-            if triplets is None:
-                X, labels = self._labeled(X, y, "; pass labels, or triplets=")
-                constraints.require_classes(labels)
-                return self._learn(X, labels, None, own=True)
-            X = self._rows(X)
-            if rows is not None:
-                triplets = checks.present(triplets, rows, len(X), "triplets")[0]
-            return self._learn(X, None, checks.check_indices(triplets, 3, len(X), "triplets"))
+        return self._fit(X, y, triplets=triplets, rows=rows)
+
+    def _supervise(
+        self,
+        X: AnyArray,
+        y: AnyArray | None,
+        *,
+        triplets: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        **given: Any,
+    ) -> Supervised:
+        if triplets is None:
+            X, labels, order = self._labeled(X, y, "; pass labels, or triplets=")
+            constraints.require_classes(labels)
+            return Supervised(X, (labels, None), order)
+        X = self._rows(X)
+        if rows is not None:
+            triplets = checks.present(triplets, rows, len(X), "triplets")[0]
+        return Supervised(X, (None, checks.check_indices(triplets, 3, len(X), "triplets")))
 
 
 class FromChunklets(MetricLearner):
@@ -213,6 +228,7 @@ class FromChunklets(MetricLearner):
 
     _links = False
 
+    @with_signature_hint
     def fit(
         self: Self,
         X: AnyArray,
@@ -243,23 +259,44 @@ class FromChunklets(MetricLearner):
             The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
             of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
         """
-        with error_context(self):
-            checks.only_with("chunklets", chunklets, negative_links=negative_links)
-            checks.only_with("pairs", pairs, pair_labels=pair_labels)
-            if chunklets is not None and pairs is not None:
-                raise ValueError("chunklets and pairs were given; pass one of them")
-            if chunklets is None and pairs is None:
-                X, labels = self._labeled(X, y, "; pass labels, chunklets= or pairs=")
-                constraints.require_classes(labels)
-                return self._learn(X, *self._linked(*self._from_labels(labels)), own=True)
-            X = self._rows(X)
-            if chunklets is None:
-                if rows is not None:
-                    pairs, pair_labels = checks.present(pairs, rows, len(X), "pairs", pair_labels)
-                closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
-                return self._learn(X, *self._linked(*closed))
+        return self._fit(
+            X,
+            y,
+            chunklets=chunklets,
+            negative_links=negative_links,
+            pairs=pairs,
+            pair_labels=pair_labels,
+            rows=rows,
+        )
+
+    def _supervise(
+        self,
+        X: AnyArray,
+        y: AnyArray | None,
+        *,
+        chunklets: AnyArray | None = None,
+        negative_links: AnyArray | None = None,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        **given: Any,
+    ) -> Supervised:
+        checks.only_with("chunklets", chunklets, negative_links=negative_links)
+        checks.only_with("pairs", pairs, pair_labels=pair_labels)
+        if chunklets is not None and pairs is not None:
+            raise ValueError("chunklets and pairs were given; pass one of them")
+        if chunklets is None and pairs is None:
+            X, labels, order = self._labeled(X, y, "; pass labels, chunklets= or pairs=")
+            constraints.require_classes(labels)
+            return Supervised(X, self._linked(*self._from_labels(labels)), order)
+        X = self._rows(X)
+        if chunklets is not None:
             told = checks.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
-            return self._learn(X, *self._linked(*told))
+            return Supervised(X, self._linked(*told))
+        if rows is not None:
+            pairs, pair_labels = checks.present(pairs, rows, len(X), "pairs", pair_labels)
+        closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
+        return Supervised(X, self._linked(*closed))
 
     def _linked(self, chunklets: Ints, apart: Bools) -> tuple[Any, ...]:
         return (chunklets, apart) if self._links else (chunklets,)
@@ -282,6 +319,7 @@ class FromChunklets(MetricLearner):
 class FromSets(MetricLearner):
     """`fit(X, y)` with labels, or with a 0/1 matrix of the classes that each row may have."""
 
+    @with_signature_hint
     def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
         """Learn from rows for which only candidate classes are known.
 
@@ -291,15 +329,17 @@ class FromSets(MetricLearner):
         y : array-like of shape (n, q) or (n,)
             1 where row i may be of class k. Or labels: each is its row's only candidate, and -1 allows any class.
         """
-        with error_context(self):
-            if y is None or np.asarray(y).shape[1:] in ((), (1,)):
-                X, labels = self._labeled(X, y)
-                constraints.require_classes(labels)
-                return self._learn(X, (labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0))
-            X = self._rows(X)
-            candidates = check_array(y)
-            whole = np.isin(candidates, (0, 1)).all() and candidates.any(axis=1).all()
-            if candidates.shape[0] != len(X) or not whole:
-                needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"
-                raise ValueError(f"{needs}; got shape {candidates.shape}, values {np.unique(candidates)[:5].tolist()}")
-            return self._learn(X, candidates.astype(bool))
+        return self._fit(X, y)
+
+    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+        if y is None or np.asarray(y).shape[1:] in ((), (1,)):
+            X, labels, order = self._labeled(X, y)
+            constraints.require_classes(labels)
+            return Supervised(X, ((labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0),), order)
+        X = self._rows(X)
+        candidates = check_array(y)
+        whole = np.isin(candidates, (0, 1)).all() and candidates.any(axis=1).all()
+        if candidates.shape[0] != len(X) or not whole:
+            needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"
+            raise ValueError(f"{needs}; got shape {candidates.shape}, values {np.unique(candidates)[:5].tolist()}")
+        return Supervised(X, (candidates.astype(bool),))

@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .. import catalog
-from ..fit_warnings import LEARNER
 from ..io import tensor_file
 from ..io.untrusted import parse_json
 from ..neighbors import nearest
@@ -27,42 +25,9 @@ from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
 from ..quoting import PATH, in_brief, quoted
 from . import thresholds
-from .signature_hints import with_signature_hint
+from .errors import error_context
 
 Self = TypeVar("Self", bound="Fitted")
-
-WIDE_FEATURES = 3000  # so many features that a square matrix of them may not fit into memory
-# messages of SciPy and Python about overflows inside a computation, which name nothing that a user knows
-OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
-
-
-@contextmanager
-def error_context(estimator: object) -> Iterator[None]:
-    """Put the estimator's name in front of every ValueError, warning, overflow and MemoryError raised inside."""
-    name = type(estimator).__name__
-    before = LEARNER.set(name)
-    try:
-        yield
-    except NotFittedError:
-        raise
-    except MemoryError as error:
-        d = getattr(estimator, "n_features_in_", 0)
-        if d < WIDE_FEATURES or str(error).startswith(name):
-            raise
-        told = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
-        hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"
-        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {told}: {hint}") from error
-    except (ValueError, OverflowError) as error:
-        text = str(error)
-        if text.startswith(name):
-            raise
-        if any(words in text for words in OVERFLOWS):
-            text = "numbers became infinite or vanished on the way; scale the features of X (or the weights)"
-        elif isinstance(error, OverflowError):
-            raise
-        raise ValueError(f"{name}: {text}") from error
-    finally:
-        LEARNER.reset(before)
 
 
 @contextmanager
@@ -87,12 +52,6 @@ class Fitted(BaseEstimator):
 
     _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
     _matrices = False  # whether X may be a stack of matrices
-
-    def __init_subclass__(cls, **settings: Any) -> None:
-        """Let the errors of `fit` name this class: the `fit` of a shell is shared, and Python would name the shell."""
-        for name in {"fit", "partial_fit"} & cls.__dict__.keys():
-            setattr(cls, name, with_signature_hint(cls.__dict__[name]))
-        super().__init_subclass__(**settings)
 
     def transform(self, X: AnyArray) -> AnyArray:
         """Map rows so that Euclidean distances between them are the learned ones."""
@@ -227,7 +186,6 @@ class Fitted(BaseEstimator):
             tensors, plain = tensor_file.split("set", settings)
             fitted_tensors, fitted_plain = tensor_file.split("fit", fitted)
             text = {"class": type(self).__name__, "settings": json.dumps(plain), "fitted": json.dumps(fitted_plain)}
-            text["reported"] = json.dumps(vars(self).get("_reported", ()))  # what the next fit takes away
             tensor_file.write(path, tensors | fitted_tensors, {"format": "nearfar-learner-1", **text})
 
     @classmethod
@@ -248,7 +206,6 @@ class Fitted(BaseEstimator):
             # JSON has no tuples; a list would do for a setting that was a tuple, except in clones and `repr`
             learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
-            vars(learner)["_reported"] = tuple(parse_json(text.get("reported", "[]")))
             flaw = tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_names(fitted)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(

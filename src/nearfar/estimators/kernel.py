@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..numerics import checks, kernels
 from ..numerics.types import AnyArray, Array, Ints
-from .fitted import error_context
-from .mahalanobis import MetricLearner, row_order
+from .errors import error_context
+from .mahalanobis import MetricLearner, Workspace, row_order
 
 
 class KernelMetric(MetricLearner):
@@ -27,8 +27,12 @@ class KernelMetric(MetricLearner):
     degree: float
     coef0: float
     landmarks: int | None
+    gamma_: float
+    landmarks_: Ints
+    X_fit_: AnyArray
+    dual_coef_: AnyArray
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         X = np.asarray(X, dtype=np.float64)
         checks.above(0, **checks.not_none(gamma=self.gamma))
         checks.counts(1, **checks.not_none(landmarks=self.landmarks))
@@ -38,12 +42,13 @@ class KernelMetric(MetricLearner):
             gamma = float(self.gamma)
         settings = self._settings("degree", "coef0", "landmarks")
         found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
-        self._carried = self._in_map(X, found)
-        self.gamma_ = gamma
-        self.landmarks_ = self._given(found.landmarks)
-        self._basis = found.basis
-        self.X_fit_: AnyArray = np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks]
-        return found.rows
+        attributes = {
+            "gamma_": gamma,
+            "landmarks_": found.landmarks if order is None else order[found.landmarks],
+            "X_fit_": np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks],
+        }
+        last = self._in_map(X, found)
+        return Workspace(found.rows, order, basis=found.basis, last=last, attributes=attributes)
 
     def _in_map(self, X: Array, found: kernels.KernelMap) -> Array | None:
         """Return, under `warm_start`, components in the new map that give its landmarks their images of the last fit.
@@ -58,18 +63,17 @@ class KernelMetric(MetricLearner):
             return None
         return np.asarray(self._image(X[found.landmarks]).T @ found.basis)
 
-    def _last_components(self) -> Array | None:
-        # kept until `_keep`: a method may ask for it more than once
-        return self.__dict__.get("_carried")
-
     def _order(self, X: AnyArray) -> Ints:
         # the columns of a kernel matrix belong to its rows, so rows may not be sorted alone
         return np.arange(len(X)) if self.kernel == "precomputed" else row_order(X)
 
-    def _keep(self, components: Array, dtype: Any) -> None:
-        super()._keep(components, dtype)
-        self.dual_coef_ = np.ascontiguousarray(self.__dict__.pop("_basis") @ components.T, dtype=dtype)
-        self.__dict__.pop("_carried", None)
+    def _check_search(self, work: Workspace, features: int) -> None:
+        super()._check_search(work, features=work.rows.shape[1])
+
+    def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
+        assert work.basis is not None
+        dual = np.ascontiguousarray(work.basis @ components.T, dtype=dtype)
+        return {**super()._learned_map(components, work, dtype), "dual_coef_": dual}
 
     def transform(self, X: AnyArray) -> AnyArray:
         """Map rows to ``k(X) @ dual_coef_``: Euclidean distances between the results are the learned ones.

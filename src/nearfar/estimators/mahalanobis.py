@@ -1,9 +1,10 @@
-"""The steps that every fit takes, and the base class of learners of a Mahalanobis metric."""
+"""The template of every fit (`MetricLearner._fit`), and the base class of learners of a Mahalanobis metric."""
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,11 +16,90 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .. import settings
 from ..fit_warnings import warn
 from ..numerics import checks, constraints, psd, scatter
+from ..numerics.constraints import Pairs
 from ..numerics.optimize import Report, Solution
+from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array, Ints
-from .fitted import Fitted, LinearDistance, error_context
+from . import thresholds
+from .errors import error_context
+from .fitted import Fitted, LinearDistance
 
 Self = TypeVar("Self", bound="MetricLearner")
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Checked rows, and what a fit knows of them.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+    known : tuple
+        What `_solve` gets beside the rows: labels, pairs, triplets, chunklets or candidates.
+    order : ndarray of shape (n,) or None
+        The user's number of each row of X. None: they stand as the user gave them, in the user's own memory.
+    pairs : Pairs or None
+        The user's own pairs, on which the threshold of `predict` is calibrated after the fit.
+    """
+
+    X: AnyArray
+    known: tuple[Any, ...]
+    order: Ints | None = None
+    pairs: Pairs | None = None
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The rows that `_solve` works on, and the way back from there to the user's rows and features.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (n, r), float64
+    order : ndarray of shape (n,) or None
+        The user's number of each row; None: 0..n-1.
+    basis : ndarray or None
+        Linear methods: (r, d), with rows = X basis' up to a shift; None: the features themselves. Kernel methods:
+        (m, r), with rows = k(X) basis for m landmarks.
+    last : ndarray of shape (k, r) or None
+        Components of the last fit in the coordinates of `rows`, under `warm_start`.
+    attributes : dict
+        Fitted attributes that making the rows gave, by their full names.
+    extra : object
+        What a method computes of the user's X beside `rows`, such as a graph of neighbors.
+    """
+
+    rows: Array
+    order: Ints | None = None
+    basis: Array | None = None
+    last: Array | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    extra: Any = None
+
+    def start(self, shape: tuple[int, ...] | None = None) -> Array | None:
+        """Return the last components under `warm_start` if they fit these rows and have this shape, else None."""
+        if self.last is None or shape not in (None, self.last.shape):
+            return None
+        return self.last
+
+    def given(self, places: Ints) -> Ints:
+        """Return the numbers of the user's rows that stand at these places among `rows`."""
+        return places if self.order is None else self.order[places]
+
+    def as_given(self, values: AnyArray) -> AnyArray:
+        """Return values of `rows` in the order of the user's rows."""
+        values = np.asarray(values)
+        out = np.empty_like(values)
+        out[self.given(np.arange(len(values)))] = values
+        return out
+
+    def rows_as_given(self, table: Ints) -> Ints:
+        """Return a table of row numbers (-1: none), one line for each of `rows`, in the user's numbers and order."""
+        return self.as_given(np.where(table >= 0, self.given(table), -1))
+
+    def pairs_as_given(self, pairs: Pairs) -> dict[str, Any]:
+        """Return `pairs_` in the user's row numbers, and `pair_labels_`, for methods with a result for each pair."""
+        ij = np.sort(self.given(np.stack([pairs.i, pairs.j], axis=1)), axis=1)
+        return {"pairs": ij, "pair_labels": np.where(pairs.similar, 1, -1)}
 
 
 def without_numbers(X: Any) -> list[str]:
@@ -39,14 +119,74 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     _y_required = True
     _solve: Callable[..., Array | Solution]
+    _strategy = "accuracy"  # of the threshold that is calibrated on the user's pairs
     max_iter: int
     tol: float
 
+    def _fit(self: Self, X: AnyArray, y: AnyArray | None = None, **given: Any) -> Self:
+        """Fit: validate, say what is known of the rows, solve, store. Every public `fit` calls this.
+
+        Nothing of a fit before is changed until the solution is there.
+        """
+        with error_context(self):
+            settings.check_settings(self)
+            supervised = self._supervise(X, y, **given)
+            work = self._workspace(supervised.X, supervised.order)
+            self._check_search(work, features=supervised.X.shape[1])
+            solution = self._solve(work.rows, *supervised.known, work=work)
+            self._store(solution, work, dtype=supervised.X.dtype)
+            if supervised.pairs is not None:
+                self._calibrate(X, supervised.pairs)  # the user's X, which has the names of its columns
+        return self
+
+    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+        """Check what the user gave, and return rows and what is known of them."""
+        raise NotImplementedError
+
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
+        """Return the rows that `_solve` works on; where they were sorted (`order`), X may be overwritten."""
+        raise NotImplementedError
+
+    def _check_search(self, work: Workspace, features: int) -> None:
+        """Check the settings that most learners have, with the dimension that the problem has."""
+        spanned = None if work.basis is None else features
+        check_n_components(getattr(self, "n_components", None), work.rows.shape[1], spanned)
+        checks.counts(1, max_iter=getattr(self, "max_iter", 1))
+        checks.at_least(0, tol=getattr(self, "tol", 0.0))
+
+    def _store(self, found: Array | Solution, work: Workspace, dtype: Any) -> None:
+        """Set the fitted attributes in place of those of an earlier fit, and warn if the stopping rule was not met."""
+        solution = found if isinstance(found, Solution) else Solution(found)
+        # if the objective is not a number, a search ends where it began
+        if not np.isfinite(solution.x).all() or np.isnan(solution.value):
+            raise ValueError("the solution is not finite; scale the features or regularize more")
+        fitted = {**work.attributes, **self._learned_map(solution.x, work, dtype)}
+        fitted |= {"n_iter_": solution.n_iter, "converged_": solution.converged, "objective_": solution.objective}
+        fitted |= {f"{name}_": value for name, value in solution.attributes.items()}
+        for name, value in (("duality_gap_", solution.duality_gap), ("history_", solution.history)):
+            if value is not None:
+                fitted[name] = value
+        # what only an earlier fit reported must not look like a result of this one
+        for name in [name for name in vars(self) if is_fitted_name(name)]:
+            delattr(self, name)
+        for name, value in fitted.items():
+            setattr(self, name, value)
+        warn_if_degenerate(fitted.get("components_"), work.rows)
+        if not solution.converged and solution.message:  # a step of a stream has no stopping rule
+            warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning)
+
+    def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
+        """Return the fitted attributes that `transform` needs."""
+        return {"components_": np.ascontiguousarray(components, dtype=dtype)}
+
+    def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
+        """Set the threshold of `predict` to the best one on the given pairs, by the `_strategy` of the class."""
+        if pairs.similar.any() and not pairs.similar.all():
+            distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), pairs.i, pairs.j))
+            self.threshold_ = thresholds.calibrate(distance, pairs.similar, self._strategy, weight=pairs.weight)
+
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
         """Check X (and y) as scikit-learn does, and return them in float32 or float64."""
-        if reset:
-            self.__dict__.pop("_sorted", None)
-            settings.check_settings(self)
         if self._passes(X, y, reset):
             self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)
@@ -75,101 +215,38 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             return len(X) >= 2
         return X.shape[1] == getattr(self, "n_features_in_", None)
 
-    def _labeled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints]:
-        """Return rows in an order fixed by their values, and label codes: so row order and names cannot matter."""
+    def _labeled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints, Ints]:
+        """Return rows in an order fixed by their values, their label codes, and that order.
+
+        So neither the order of the rows nor the names of the classes can matter.
+        """
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
         X, y = self._rows(X, constraints.numbered(y))
         if not is_plain_labels(y, len(y)) or 2 * len(np.unique(y)) >= len(y):  # others pass, without a warning
             check_classification_targets(y)
-        self._sorted = order = self._order(X)
-        return X[order], constraints.encode(np.asarray(y)[order])[1]
+        order = self._order(X)
+        return X[order], constraints.encode(np.asarray(y)[order])[1], order
 
     def _streamed(self, X: AnyArray, y: AnyArray) -> tuple[AnyArray, Ints, bool]:
         """Return the next rows of a stream, their label codes and whether they are its first; checked as for `fit`."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         first = not hasattr(self, "components_")
+        settings.check_settings(self)
         X, y = self._rows(X, constraints.numbered(y), reset=first)
         labels = constraints.encode(np.asarray(y))[1]
         constraints.require_classes(labels)
         check_n_components(getattr(self, "n_components", None), X.shape[1])
-        self.__dict__.pop("threshold_", None)
         return X, labels, first
 
     def _order(self, X: AnyArray) -> Ints:
         """Return an order of the rows that does not depend on the order in which they were given."""
         return row_order(X)
 
-    def _as_given(self, values: AnyArray) -> AnyArray:
-        """Return values of the rows that `_solve` sees in the order of the user's rows."""
-        values = np.asarray(values)
-        out = np.empty_like(values)
-        out[self._given(np.arange(len(values)))] = values
-        return out
-
-    def _rows_as_given(self, table: Ints) -> Ints:
-        """Return a table of row numbers (-1: none) for the rows that `_solve` sees in the user's numbers and order."""
-        return self._as_given(np.where(table >= 0, self._given(table), -1))
-
-    def _given(self, places: Ints) -> Ints:
-        """Return the numbers of the user's rows that stand at these places among the rows that `_solve` sees."""
-        order: Ints | None = self.__dict__.get("_sorted")
-        return places if order is None else order[places]
-
-    def _learn(self: Self, X: AnyArray, *supervision: Any, own: bool = False) -> Self:
-        """Solve in float64 and keep the result; with `own`, X may be overwritten."""
-        for name in ("threshold_", "stream_"):  # of the metric before; a stream's steps start anew after a fit
-            self.__dict__.pop(name, None)
-        R = self._enter(X, own)
-        spanned = X.shape[1] if "_basis" in self.__dict__ else None
-        check_n_components(getattr(self, "n_components", None), R.shape[1], spanned)
-        checks.counts(1, max_iter=getattr(self, "max_iter", 1))
-        checks.at_least(0, tol=getattr(self, "tol", 0.0))
-        found = self._solve(R, *supervision)
-        solution = found if isinstance(found, Solution) else Solution(found)
-        # if the objective is not a number, a search ends where it began
-        if not np.isfinite(solution.x).all() or np.isnan(solution.value):
-            raise ValueError("the solution is not finite; scale the features or regularize more")
-        self._keep(solution.x, X.dtype)
-        warn_if_degenerate(getattr(self, "components_", None), R)
-        self.__dict__.pop("_sorted", None)
-        self._record(solution)
-        return self
-
-    def _record(self, solution: Solution) -> None:
-        """Set the fitted attributes, and warn if the stopping rule was not met."""
-        # what only an earlier fit reported must not look like a result of this one
-        for name in ("duality_gap", "history", *self.__dict__.pop("_reported", ())):
-            self.__dict__.pop(f"{name}_", None)
-        self.n_iter_ = solution.n_iter
-        self.converged_ = solution.converged
-        self.objective_ = solution.objective
-        for name, value in (("duality_gap", solution.duality_gap), ("history", solution.history)):
-            if value is not None:
-                setattr(self, f"{name}_", value)
-        for name, value in solution.attributes.items():
-            setattr(self, f"{name}_", value)
-        self._reported = tuple(solution.attributes)
-        if not solution.converged and solution.message:  # a step of a stream has no stopping rule
-            warn(f"{type(self).__name__}: {solution.message}", ConvergenceWarning)
-
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        """Return the rows that `_solve` works on; with `own`, X may be overwritten."""
-        raise NotImplementedError
-
-    def _keep(self, components: Array, dtype: Any) -> None:
-        """Store what `transform` needs."""
-        self.components_ = np.ascontiguousarray(components, dtype=dtype)
-
-    def _start(self, shape: tuple[int, ...] | None = None) -> Array | None:
-        """Return the last components under `warm_start` if they fit these rows and have this shape, else None."""
-        last = self._last_components()
-        return last if last is None or shape in (None, last.shape) else None
-
-    def _found_before(self, name: str) -> Any:
-        """Return another result of the last fit by its name, if `_start` has that fit's components; else None."""
-        return None if self._start() is None else getattr(self, name, None)
+    def _found_before(self, name: str, work: Workspace) -> Any:
+        """Return another result of the last fit by its name, if the workspace has that fit's components; else None."""
+        return None if work.last is None else getattr(self, name, None)
 
     def _last_components(self) -> Array | None:
         """Return the last fit's components under `warm_start` if their number of columns still fits, else None."""
@@ -217,36 +294,33 @@ class Mahalanobis(MetricLearner):
     _center = True
     _span: Any = False
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        self.__dict__.pop("_basis", None)
-        if own:
-            R = np.ascontiguousarray(X, dtype=np.float64)
-        else:
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
+        if order is None:
             R = np.array(X, dtype=np.float64, order="C")
+        else:
+            R = np.ascontiguousarray(X, dtype=np.float64)
         if self._center:
             R -= R.mean(axis=0)
+        last = self._last_components()
         if not self._span or R.shape[1] <= len(R):
-            return R
+            return Workspace(R, order, last=last)
         basis = scatter.data_span(R)
         if self._span == "identity" and (getattr(self, "n_components", None) or 0) > len(basis):
-            return R  # directions outside of the span are asked for
-        self._basis = basis if len(basis) else np.eye(1, R.shape[1])
-        return R @ self._basis.T
+            return Workspace(R, order, last=last)  # directions outside of the span are asked for
+        if len(basis) == 0:
+            basis = np.eye(1, R.shape[1])
+        if last is not None:
+            last = last @ basis.T
+        return Workspace(R @ basis.T, order, basis=basis, last=last)
 
-    def _keep(self, components: Array, dtype: Any) -> None:
-        basis = self.__dict__.pop("_basis", None)
-        if basis is not None:
+    def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
+        if work.basis is not None:
             whole = self._span == "identity" and getattr(self, "n_components", None) is None
             if whole:
-                components = psd.beside_identity(components, basis)
+                components = psd.beside_identity(components, work.basis)
             else:
-                components = components @ basis
-        super()._keep(components, dtype)
-
-    def _last_components(self) -> Array | None:
-        last = super()._last_components()
-        basis = self.__dict__.get("_basis")
-        return last if last is None or basis is None else last @ basis.T
+                components = components @ work.basis
+        return super()._learned_map(components, work, dtype)
 
     def transform(self, X: AnyArray) -> AnyArray:
         """``X @ components_.T``: Euclidean distances between the rows of the result are the learned ones.
@@ -272,6 +346,12 @@ class Mahalanobis(MetricLearner):
         """The learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
         check_is_fitted(self)
         return LinearDistance(np.asarray(self.components_, dtype=np.float64))
+
+
+def is_fitted_name(name: str) -> bool:
+    """Whether an attribute of this name is a result of a fit; the number and names of features are of its rows."""
+    of_rows = ("n_features_in_", "feature_names_in_")
+    return name.endswith("_") and not name.startswith("_") and name not in of_rows
 
 
 def is_plain(X: Any) -> bool:

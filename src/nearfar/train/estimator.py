@@ -18,7 +18,8 @@ from ..data.checks.training_items import TrainingItems
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
-from ..estimators.fitted import Fitted, error_context
+from ..estimators.errors import error_context
+from ..estimators.fitted import Fitted
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
 from .checkpoint import first_weights, read_about, save_tensors, undisturbed

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis, error_context
+from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context
 from ...numerics import checks, constraints
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Report, Solution
@@ -111,7 +111,7 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, prior_precision=self.prior_precision)
         k = self.n_components or min(X.shape[1], 50)
         theta0 = weighted_directions.entries(self.prior_mean, k + 1, "prior_mean")
@@ -128,9 +128,8 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
             return Gaussian(self.posterior_mean_, self.posterior_cov_)
         return None
 
-    def _calibrate(self, X: AnyArray, told: Pairs) -> BayesianPairMetric:
+    def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
         self.threshold_ = float(np.sqrt(max(self.posterior_mean_[-1], 0.0)))
-        return self
 
     def log_odds(self, pairs: AnyArray, X: AnyArray | None = None) -> tuple[Array, Array]:
         """Posterior mean and variance of theta' w, positive for dissimilar pairs; arguments as for `pair_distance`."""

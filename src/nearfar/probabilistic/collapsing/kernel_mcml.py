@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromPairs, KernelMetric
+from ...estimators.base import FromPairs, KernelMetric, Workspace
 from ...numerics import certified_psd, checks, constraints
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.kernels import Kernel
@@ -113,9 +113,9 @@ class KernelMCML(FromPairs, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, reg=self.reg)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
-        found = kernel_mcml(R, told, self.reg, self.weighting, start=self._start(), **self._search())
+        found = kernel_mcml(R, told, self.reg, self.weighting, start=work.start(), **self._search())
         return found.with_x(found.x[: self.n_components])

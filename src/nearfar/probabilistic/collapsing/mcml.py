@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis
+from ...estimators.base import FromPairs, Mahalanobis, Workspace
 from ...numerics import certified_psd, checks, constraints, eig, gradient_descent, initialization, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Report, Solution, lbfgs
@@ -129,13 +129,13 @@ class MCML(FromPairs, Mahalanobis):
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, reg=self.reg)
         checks.one_of(("trace", "frobenius"), penalty=self.penalty)
         checks.one_of(("truncate", "factor"), rank_mode=self.rank_mode)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
         k = self.n_components
-        start = self._start()
+        start = work.start()
         rank = k if self.rank_mode == "factor" else None
         if start is not None and rank is not None and not np.linalg.matrix_rank(start) == len(start) == rank:
             start = None

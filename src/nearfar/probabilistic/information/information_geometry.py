@@ -8,9 +8,11 @@ Y: one-hot labels; S_w: scatter within classes. What is minimized is tr(K_L^-1 X
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from ...estimators.base import FromLabels, Mahalanobis, error_context
+from ...estimators.base import FromLabels, Mahalanobis, Supervised, Workspace, with_signature_hint
 from ...numerics import checks, scatter
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array
@@ -73,6 +75,7 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
     def _span(self) -> bool:
         return self.center  # the origin may lie outside of the span of differences
 
+    @with_signature_hint
     def fit(self, X: AnyArray, y: AnyArray | None = None) -> InformationGeometryMetric:
         """Learn from labeled rows.
 
@@ -82,16 +85,18 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         y : array-like of shape (n,) or (n, c)
             Class labels of any kind, the number -1 for unknown; or how much each row belongs to each of c classes.
         """
-        if y is None or np.asarray(y).ndim < 2 or np.asarray(y).shape[1] == 1:
-            return super().fit(X, y)
-        with error_context(self):
-            X = self._rows(X)
-            Y = np.asarray(y, dtype=np.float64)
-            if Y.shape[0] != len(X) or not np.isfinite(Y).all():
-                raise ValueError(f"y must be {len(X)} labels or finite memberships, one row each; got shape {Y.shape}")
-            return self._learn(X, Y)
+        return self._fit(X, y)
 
-    def _solve(self, X: Array, labels: AnyArray) -> Solution:
+    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+        if y is None or np.asarray(y).ndim < 2 or np.asarray(y).shape[1] == 1:
+            return super()._supervise(X, y)
+        X = self._rows(X)
+        Y = np.asarray(y, dtype=np.float64)
+        if Y.shape[0] != len(X) or not np.isfinite(Y).all():
+            raise ValueError(f"y must be {len(X)} labels or finite memberships, one row each; got shape {Y.shape}")
+        return Supervised(X, (Y,))
+
+    def _solve(self, X: Array, labels: AnyArray, work: Workspace) -> Solution:
         checks.above(0, lam=self.lam)
         checks.at_least(0, ridge=self.ridge)
         R = X - X.mean(axis=0) if self.center else X

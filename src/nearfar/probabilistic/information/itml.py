@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ...estimators.base import FromPairs, Mahalanobis
+from ...estimators.base import FromPairs, Mahalanobis, Workspace
 from ...numerics import checks, constraints, psd
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -124,7 +124,7 @@ class ITML(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         self._check()
         pairs = constraints.written_out(pairs)
         logdet.expect_both(pairs.sign)
@@ -134,9 +134,9 @@ class ITML(FromPairs, Mahalanobis):
             gamma = priors.slack_weight(len(pairs.i))
         else:
             gamma = self.gamma
-        search = {"solver": self.solver, "last": self._start(), **self._search()}
+        search = {"solver": self.solver, "last": work.start(), **self._search()}
         found = itml(X, pairs, bounds, L0, gamma, **search)
-        attributes = {**found.attributes, "bounds": bounds, "gamma": gamma, **self._told(pairs)}
+        attributes = {**found.attributes, "bounds": bounds, "gamma": gamma, **work.pairs_as_given(pairs)}
         if self.n_components is None:
             L = cholesky(found.x)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromLabels, KernelMetric
+from ...estimators.base import FromLabels, KernelMetric, Workspace
 from ...numerics import checks, scatter
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -86,7 +86,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
         self.landmarks = landmarks
         self.random_state = random_state
 
-    def _solve(self, R: Array, labels: Ints) -> Solution:
+    def _solve(self, R: Array, labels: Ints, work: Workspace) -> Solution:
         checks.above(0, lam=self.lam)
         checks.at_least(0, ridge=self.ridge)
         return kernel_information_geometry(R, labels, self.lam, self.ridge, self.n_components)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromLabels, Mahalanobis
+from ...estimators.base import FromLabels, Mahalanobis, Workspace
 from ...numerics import checks, initialization
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
@@ -97,7 +97,7 @@ class FastNCA(FromLabels, Mahalanobis):
     def _span(self) -> bool:
         return initialization.in_span(self.init, self.n_components)
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.at_least(0, reg=self.reg)
         checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
@@ -106,7 +106,7 @@ class FastNCA(FromLabels, Mahalanobis):
         L0 = initialization.start(X, labels, self.init, self.n_components, self.random_state)
         if self.init_scale == "median":
             L0 = initialization.median_scaled(X, L0)
-        last = self._start(L0.shape)
+        last = work.start(L0.shape)
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
         found = fast_nca(X, labels, L0 if last is None else last, self.k, self.reg, **search)
-        return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})
+        return found.with_x(found.x, attributes={"neighbors": work.rows_as_given(found.attributes["neighbors"])})

@@ -8,11 +8,12 @@ k_i: row i of the kernel matrix K; H_i, M_i: the k nearest rows of i's class (hi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromLabels, KernelMetric
+from ...estimators.base import FromLabels, KernelMetric, Workspace
 from ...numerics import checks, initialization
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -116,15 +117,14 @@ class KernelFastNCA(FromLabels, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.one_of(("rkhs",) if self.kernel == "precomputed" else ("rkhs", "input"), neighbors=self.neighbors)
+        work = super()._workspace(X, order)
         if self.neighbors == "rkhs":
-            self._near = None
-        else:
-            self._near = np.array(X, dtype=np.float64)
-        return super()._enter(X, own)
+            return work
+        return replace(work, extra=np.array(X, dtype=np.float64))  # rows among which neighbors are searched
 
-    def _solve(self, R: Array, labels: Ints) -> Solution:
+    def _solve(self, R: Array, labels: Ints, work: Workspace) -> Solution:
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
         reg = 1e-3 * len(R) if self.reg is None else self.reg
@@ -132,9 +132,13 @@ class KernelFastNCA(FromLabels, KernelMetric):
         checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
         first = initialization.start(R, labels, self.init, self.n_components, self.random_state)
-        last = self._start(first.shape)
+        last = work.start(first.shape)
         L0 = first if last is None else last
-        ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
+        if self.reg_norm == "coef":
+            basis = np.asarray(work.basis)
+            ridge = Ridge(reg, basis.T @ basis)
+        else:
+            ridge = Ridge(reg, None)
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
-        found = kernel_fast_nca(R, labels, L0, self.k, ridge, near=self.__dict__.pop("_near"), **search)
-        return found.with_x(found.x, attributes={"neighbors": self._rows_as_given(found.attributes["neighbors"])})
+        found = kernel_fast_nca(R, labels, L0, self.k, ridge, near=work.extra, **search)
+        return found.with_x(found.x, attributes={"neighbors": work.rows_as_given(found.attributes["neighbors"])})

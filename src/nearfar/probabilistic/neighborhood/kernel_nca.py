@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromLabels, KernelMetric
+import numpy as np
+
+from ...estimators.base import FromLabels, KernelMetric, Workspace
 from ...numerics import checks, initialization
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -111,7 +113,7 @@ class KernelNCA(FromLabels, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, R: Array, labels: Ints) -> Solution:
+    def _solve(self, R: Array, labels: Ints, work: Workspace) -> Solution:
         checks.one_of(("accuracy", "log"), objective=self.objective)
         checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
         checks.one_of((None, "median"), init_scale=self.init_scale)
@@ -119,11 +121,15 @@ class KernelNCA(FromLabels, KernelMetric):
         reg = 1e-3 * len(R) if self.reg is None else self.reg
         checks.at_least(0, reg=reg)
         L0 = initialization.start(R, labels, self.init, self.n_components, self.random_state)
-        last = self._start(L0.shape)
+        last = work.start(L0.shape)
         if last is not None:
             L0 = last
         elif self.init_scale == "median":
             L0 = initialization.median_scaled(R, L0)
-        ridge = Ridge(reg, self._basis.T @ self._basis if self.reg_norm == "coef" else None)
+        if self.reg_norm == "coef":
+            basis = np.asarray(work.basis)
+            ridge = Ridge(reg, basis.T @ basis)
+        else:
+            ridge = Ridge(reg, None)
         search = {"dtype": self.dtype, "warm": last is not None, **self._search()}
         return kernel_nca(R, labels, L0, self.objective, ridge, **search)

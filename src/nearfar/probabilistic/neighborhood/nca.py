@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromLabels, Mahalanobis, error_context
+from ...estimators.base import FromLabels, Mahalanobis, Workspace, error_context, with_signature_hint
 from ...numerics import checks, gradient_descent, initialization
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
@@ -115,6 +115,7 @@ class NCA(FromLabels, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray) -> NCA:
         """One step of Adam (state: `stream_`) on the objective of the rows; the first call starts. Not `converged_`."""
         with error_context(self):
@@ -127,8 +128,9 @@ class NCA(FromLabels, Mahalanobis):
                 L = np.asarray(self.components_, dtype=np.float64)
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
-            self._keep(adam(L, -gradient), X.dtype)
-            self._record(Solution(L, value, adam.k, converged=False, attributes={"stream": adam.state}))
+            L = adam(L, -gradient)
+            found = Solution(L, value, adam.k, converged=False, attributes={"stream": adam.state})
+            self._store(found, Workspace(R), dtype=X.dtype)
         return self
 
     def _check(self) -> None:
@@ -149,11 +151,11 @@ class NCA(FromLabels, Mahalanobis):
             self.init, self.n_components
         )  # Adam's steps turn with axes
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         self._check()
         checks.one_of(("float64", "float32"), dtype=self.dtype)
         checks.counts(1, **checks.not_none(batch_size=self.batch_size))
         first = self._first(X, labels)
-        last = self._start(first.shape)
+        last = work.start(first.shape)
         search = self._settings("objective", "reg", "batch_size", "dtype") | self._search() | {"warm": last is not None}
         return nca(X, labels, first if last is None else last, seed=self.random_state, **search)

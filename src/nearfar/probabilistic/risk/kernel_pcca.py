@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, KernelMetric
+from ...estimators.base import FromPairs, KernelMetric, Workspace
 from ...numerics import checks
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.kernels import Kernel
@@ -126,13 +126,13 @@ class KernelPCCA(FromPairs, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _calibrate(self, X: AnyArray, told: Pairs) -> KernelPCCA:
-        return self.set_threshold(1.0)
+    def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
+        self.set_threshold(1.0)
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, reg=self.reg)
         checks.above(0, beta=self.beta)
         checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
         settings = self._settings("n_components", "beta", "reg", "pair_weight", "normalize_kernel")
-        start = self._start((self.n_components or R.shape[1], R.shape[1]))
+        start = work.start((self.n_components or R.shape[1], R.shape[1]))
         return kernel_pcca(R, pairs, start=start, **settings, **self._search())

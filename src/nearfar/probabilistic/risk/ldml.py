@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy.special import expit
 
-from ...estimators.base import FromPairs, Mahalanobis, error_context
+from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
 from ...fit_warnings import warn
 from ...numerics import checks, gradient_descent
 from ...numerics.constraints import LabelPairs, Pairs
@@ -125,6 +125,7 @@ class LDML(FromPairs, Mahalanobis):
         """Probability that each pair is similar, shape (m,); pairs as for `pair_distance`."""
         return expit(self.b_ - self.pair_distance(pairs, X) ** 2)
 
+    @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray) -> LDML:
         """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
         with error_context(self):
@@ -138,18 +139,18 @@ class LDML(FromPairs, Mahalanobis):
                 L = self.components_
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             found = solvers.stream(adam, R, L, 1.0 if first else self.b_, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
-            self._keep(found.x, X.dtype)
-            self._record(found.with_x(found.x, attributes={**found.attributes, "stream": adam.state}))
+            found = found.with_x(found.x, attributes={**found.attributes, "stream": adam.state})
+            self._store(found, Workspace(R.X), dtype=X.dtype)
         return self
 
-    def _calibrate(self, X: AnyArray, told: Pairs) -> LDML:
-        return self.set_threshold(max(self.b_, 0.0) ** 0.5)
+    def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
+        self.set_threshold(max(self.b_, 0.0) ** 0.5)
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, reg=self.reg)
         checks.counts(1, **checks.not_none(batch_size=self.batch_size))
         checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
-        last = self._start((self.n_components or X.shape[1], X.shape[1]))
+        last = work.start((self.n_components or X.shape[1], X.shape[1]))
         settings = self._settings("reg", "pair_weight", "n_components", "fit_bias", "batch_size") | self._search()
         start = None if last is None else (last, getattr(self, "b_", 1.0))
         return ldml(X, pairs, start=start, seed=self.random_state, **settings)

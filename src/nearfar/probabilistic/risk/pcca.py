@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromPairs, Mahalanobis, error_context
+from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
 from ...numerics import checks, gradient_descent, initialization
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -105,6 +105,7 @@ class PCCA(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray) -> PCCA:
         """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
         with error_context(self):
@@ -114,12 +115,12 @@ class PCCA(FromPairs, Mahalanobis):
             L = self._first(R.X) if first else self.components_
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             found = solvers.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
-            self._keep(found.x, X.dtype)
-            self._record(found.with_x(found.x, attributes={"stream": adam.state}))
+            found = found.with_x(found.x, attributes={"stream": adam.state})
+            self._store(found, Workspace(R.X), dtype=X.dtype)
         return self
 
-    def _calibrate(self, X: AnyArray, told: Pairs) -> PCCA:
-        return self.set_threshold(1.0)
+    def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
+        self.set_threshold(1.0)
 
     def _check(self) -> None:
         checks.at_least(0, reg=self.reg)
@@ -139,11 +140,11 @@ class PCCA(FromPairs, Mahalanobis):
     def _span(self) -> bool:
         return isinstance(self.init, str) and self.init == "pca"
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         self._check()
         checks.counts(1, **checks.not_none(batch_size=self.batch_size))
         first = self._first(X)
-        last = self._start(first.shape)
+        last = work.start(first.shape)
         settings = self._settings("beta", "reg", "pair_weight", "batch_size")
         found = pcca(X, pairs, first if last is None else last, seed=self.random_state, **settings, **self._search())
         return found.with_x(found.x, attributes={})

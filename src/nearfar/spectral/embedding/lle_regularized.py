@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis
+from ...estimators.base import FromPairs, Mahalanobis, Workspace
 from ...neighbors import graphs
 from ...numerics import checks, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
@@ -107,7 +107,7 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, lam=self.lam, lle_reg=self.lle_reg)
         checks.one_of(locality.SOLVERS, solver=self.solver)
         settings = self._settings("n_components", "lam", "n_neighbors", "lle_reg", "solver", "tol")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import FromPairs, MetricLearner, error_context
+from ...estimators.base import FromPairs, MetricLearner, Workspace, error_context
 from ...numerics import checks, manifolds, psd
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution, stopped
@@ -119,10 +119,10 @@ class GrassmannGMML(FromPairs, MetricLearner):
     def _order(self, X: AnyArray) -> Ints:
         return super()._order(X.reshape(len(X), -1))
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        return manifolds.spans(X.astype(np.float64))
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
+        return Workspace(manifolds.spans(X.astype(np.float64)), order)
 
-    def _solve(self, U: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, U: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.between(0, 1, t=self.t)
         checks.counts(1, n_rounds=self.n_rounds)
         checks.one_of(("best", "last"), keep=self.keep)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import FromPairs, Mahalanobis, MetricLearner, error_context
+from ...estimators.base import FromPairs, Mahalanobis, MetricLearner, Workspace, error_context
 from ...numerics import checks, manifolds, psd
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.types import AnyArray, Array, Ints
@@ -101,11 +101,10 @@ class SPDGMML(FromPairs, Mahalanobis):
     def _order(self, X: AnyArray) -> Ints:
         return super()._order(X.reshape(len(X), -1))
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.one_of(EMBEDDINGS, embedding=self.embedding)
         T = self._logarithms(X)
-        self.columns_ = T.shape[2]
-        return T
+        return Workspace(T, order, attributes={"columns_": T.shape[2]})
 
     def _logarithms(self, X: AnyArray) -> Array:
         """(n, d, d); (n, d (d + 1) / 2, 1) with "vec"; (n, d, 1) of rows."""
@@ -116,7 +115,7 @@ class SPDGMML(FromPairs, Mahalanobis):
             return T
         return manifolds.vectors(T)[:, :, None]
 
-    def _solve(self, T: Array, pairs: Pairs | LabelPairs) -> Array:
+    def _solve(self, T: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Array:
         checks.between(0, 1, t=self.t)
         return psd.compress(spd_gmml(T, pairs, self.t, self.reg), self.n_components)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromPairs, Mahalanobis
+from ...estimators.base import FromPairs, Mahalanobis, Workspace
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array
@@ -94,6 +94,6 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         settings = self._settings("lam", "prior", "bias", "init") | self._search()
-        return stiefel_spd(X, pairs, self.n_components, last=self._start(), seed=self.random_state, **settings)
+        return stiefel_spd(X, pairs, self.n_components, last=work.start(), seed=self.random_state, **settings)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromChunklets, KernelMetric
+from ...estimators.base import FromChunklets, KernelMetric, Workspace
 from ...numerics import checks, scatter
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -109,7 +109,7 @@ class KernelDCA(FromChunklets, KernelMetric):
         self.chunklet_size = chunklet_size
         self.random_state = random_state
 
-    def _solve(self, R: Array, chunklets: Ints, apart: Bools) -> Solution:
+    def _solve(self, R: Array, chunklets: Ints, apart: Bools, work: Workspace) -> Solution:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.at_least(0, reg=self.reg)

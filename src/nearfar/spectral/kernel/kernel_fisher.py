@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, KernelMetric
+from ...estimators.base import FromPairs, KernelMetric, Workspace
 from ...numerics import checks, eig, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.kernels import Kernel
@@ -119,7 +119,7 @@ class KernelFisherMetric(FromPairs, KernelMetric):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.one_of(("orthonormal", "within"), constraint=self.constraint)
         checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)
         checks.at_least(0, reg=self.reg)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, KernelMetric
+from ...estimators.base import FromPairs, KernelMetric, Workspace
 from ...numerics import checks, psd
 from ...numerics.constraints import LabelPairs, Pairs, written_out
 from ...numerics.kernels import Kernel
@@ -127,13 +127,13 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        start = self._found_before("dual_")
+        start = self._found_before("dual_", work)
         pairs = written_out(pairs)
         found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, start=start, **self._search())
         L = psd.components(found.x, self.n_components)
         L = L[np.any(L, axis=1)] if self.n_components is None else L
-        return found.with_x(L, attributes=found.attributes | self._told(pairs))
+        return found.with_x(L, attributes=found.attributes | work.pairs_as_given(pairs))

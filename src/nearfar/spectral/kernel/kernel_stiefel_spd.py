@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromPairs, KernelMetric
+from ...estimators.base import FromPairs, KernelMetric, Workspace
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -110,6 +110,6 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         settings = self._settings("lam", "prior", "bias", "init") | self._search()
-        return kernel_stiefel_spd(R, pairs, self.n_components, last=self._start(), seed=self.random_state, **settings)
+        return kernel_stiefel_spd(R, pairs, self.n_components, last=work.start(), seed=self.random_state, **settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,15 @@ from sklearn.utils.validation import check_consistent_length
 
 import nearfar
 
-from ...estimators.base import KernelMetric, MetricLearner, error_context
+from ...estimators.base import KernelMetric, MetricLearner, Supervised, Workspace, error_context, with_signature_hint
 from ...numerics import checks, constraints
 from ...numerics.kernels import Kernel
-from ...numerics.types import AnyArray, Array
+from ...numerics.optimize import Solution
+from ...numerics.types import AnyArray, Array, Ints
 
 TUPLES = ("pairs", "pair_labels", "pair_weights", "triplets", "quadruplets", "quadruplet_weights")
 ROUTED = (*TUPLES, "distances", "target_pairs", "target_distances", "chunklets", "negative_links", "privileged", "rows")
-TOLD = ("n_iter_", "converged_", "objective_", "duality_gap_", "history_", "threshold_")
+TOLD = ("duality_gap", "history", "threshold")
 
 
 def kernelized(learner: Any, R: Array, **supervision: Any) -> tuple[Any, Array]:
@@ -96,34 +98,44 @@ class Kernelized(KernelMetric):
         self.rank = rank
         self.random_state = random_state
 
+    @with_signature_hint
     def fit(self, X: AnyArray, y: AnyArray | None = None, **supervision: Any) -> Kernelized:
         """Learn from labels y, or from what else the learner takes (``pairs=``, ``triplets=``, ...)."""
-        with error_context(self):
-            X = self._rows(X)
-            told = {key: value for key, value in supervision.items() if value is not None}
-            check_consistent_length(X, y)
-            if y is not None:
-                self._sorted = order = np.arange(len(X)) if told else self._order(X)
-                X = X[order]
-                told = {"y": np.asarray(constraints.numbered(y))[order], **told}
-            R = self._enter(X)
-            learner = clone(self._linear())
-            last = self._start()
-            vars(learner).update({} if last is None else {"components_": last[:, : self.rank]})
-            self.learner_, L = kernelized(learner, R, **told)
-            self.__dict__.pop("_sorted", None)
-            self._keep(L, X.dtype)
-        for name in TOLD:
-            self.__dict__.pop(name, None)
-            if hasattr(self.learner_, name):
-                setattr(self, name, getattr(self.learner_, name))
-        return self
+        return self._fit(X, y, **supervision)
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        R = super()._enter(X, own)
+    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+        X = self._rows(X)
+        told = {key: value for key, value in given.items() if value is not None}
+        check_consistent_length(X, y)
+        if y is None:
+            return Supervised(X, (told,))
+        # what else was given names rows by their numbers, so that only rows with labels alone may be sorted
+        order = np.arange(len(X)) if told else self._order(X)
+        return Supervised(X[order], ({"y": np.asarray(constraints.numbered(y))[order], **told},), order)
+
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.counts(1, **checks.not_none(rank=self.rank))
-        self._basis = self._basis[:, : self.rank]
-        return R if self.rank is None else np.ascontiguousarray(R[:, : self.rank])
+        work = super()._workspace(X, order)
+        if self.rank is None:
+            return work
+        rows = np.ascontiguousarray(work.rows[:, : self.rank])
+        last = None if work.last is None else work.last[:, : self.rank]
+        assert work.basis is not None
+        return replace(work, rows=rows, basis=work.basis[:, : self.rank], last=last)
+
+    def _solve(self, R: Array, told: dict[str, Any], work: Workspace) -> Solution:
+        learner = clone(self._linear())
+        if work.last is not None:
+            learner.components_ = work.last
+        learner, L = kernelized(learner, R, **told)
+        attributes = {name: getattr(learner, f"{name}_") for name in TOLD if hasattr(learner, f"{name}_")}
+        return Solution(
+            L,
+            objective=getattr(learner, "objective_", None),  # scikit-learn's own have none
+            n_iter=getattr(learner, "n_iter_", 1),
+            converged=getattr(learner, "converged_", True),
+            attributes={"learner": learner, **attributes},
+        )
 
     def _linear(self) -> Any:
         """Return the learner, made from its description if that was given."""

@@ -8,18 +8,19 @@ S: the weights that rebuild every row, labeled or not, from its neighbors (LLE).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ...estimators.base import FromPairs, KernelMetric
+from ...estimators.base import FromPairs, KernelMetric, Workspace
 from ...neighbors import graphs
 from ...numerics import checks, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
-from ...numerics.types import AnyArray, Array
+from ...numerics.types import AnyArray, Array, Ints
 from .. import locality
 
 
@@ -133,17 +134,19 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.one_of(("input", "feature"), lle_space=self.lle_space)
         checks.one_of(locality.SOLVERS, solver=self.solver)
         checks.at_least(0, lam=self.lam, lle_reg=self.lle_reg, reg=self.reg)
         if self.kernel == "precomputed" and self.lle_space == "input":
             raise ValueError("lle_space must be 'feature' with a precomputed kernel; got 'input'")
-        R = super()._enter(X, own)
-        rows = np.asarray(X, dtype=np.float64) if self.lle_space == "input" else R
-        self._weights_of_rows = graphs.lle_weights(rows, self.n_neighbors, self.lle_reg)
-        return R
+        work = super()._workspace(X, order)
+        if self.lle_space == "input":
+            rows = np.asarray(X, dtype=np.float64)
+        else:
+            rows = work.rows
+        return replace(work, extra=graphs.lle_weights(rows, self.n_neighbors, self.lle_reg))
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         settings = self._settings("n_components", "lam", "reg", "solver", "tol")
-        return lle_regularized(R, pairs, self.__dict__.pop("_weights_of_rows"), **settings)
+        return lle_regularized(R, pairs, work.extra, **settings)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, KernelMetric
+from ...estimators.base import FromPairs, KernelMetric, Workspace
 from ...numerics import checks, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs, with_similar
 from ...numerics.kernels import Kernel
@@ -129,7 +129,7 @@ class KernelSpectrumMetric(FromPairs, KernelMetric):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, share=self.share, scale=self.scale)
         checks.between(0, 1, share=self.share, floor=self.floor)
         return spectrum(R, pairs, **self._settings("n_components", "share", "scale", "floor", "center"))

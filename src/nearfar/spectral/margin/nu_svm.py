@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis
+from ...estimators.base import FromPairs, Mahalanobis, Workspace
 from ...numerics import checks, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs, written_out
 from ...numerics.optimize import Solution
@@ -132,12 +132,12 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     def _span(self) -> bool:
         return self.prior is None
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, l1=self.l1)
         checks.above(0, l2=self.l2, nu=self.nu, tol=self.tol)
         checks.between(0, 1, nu=self.nu)
-        start = self._found_before("dual_")
+        start = self._found_before("dual_", work)
         pairs = written_out(pairs)
         found = nu_svm(X, pairs, self.l1, self.l2, self.nu, self.definite, self.prior, start=start, **self._search())
         L = psd.components(found.x, self.n_components)
-        return found.with_x(L, attributes=found.attributes | self._told(pairs))
+        return found.with_x(L, attributes=found.attributes | work.pairs_as_given(pairs))

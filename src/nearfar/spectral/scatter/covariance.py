@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.covariance import MinCovDet, oas
 
-from ...estimators.base import FromLabels, Mahalanobis
+from ...estimators.base import FromLabels, Mahalanobis, Workspace, with_signature_hint
 from ...numerics import checks, constraints, mahalanobis, scatter
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
@@ -122,6 +122,7 @@ class CovarianceMetric(FromLabels, Mahalanobis):
     def _center(self) -> bool:  # type: ignore[override]
         return not self.assume_centered
 
+    @with_signature_hint
     def fit(self, X: AnyArray, y: AnyArray | None = None) -> CovarianceMetric:
         """Learn from rows, and with `pooled` from their labels (-1 means unknown).
 
@@ -130,9 +131,9 @@ class CovarianceMetric(FromLabels, Mahalanobis):
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
         """
-        return super().fit(X, y if self.pooled else None)
+        return self._fit(X, y if self.pooled else None)
 
-    def _solve(self, X: Array, labels: Ints | None) -> Solution:
+    def _solve(self, X: Array, labels: Ints | None, work: Workspace) -> Solution:
         if self.pooled and labels is None:
             raise ValueError("pooled=True requires y to be passed, but the target y is None")
         settings = {"shrinkage": self.shrinkage, "assume_centered": self.assume_centered, "seed": self.random_state}

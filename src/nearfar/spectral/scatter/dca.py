@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromChunklets, Mahalanobis
+from ...estimators.base import FromChunklets, Mahalanobis, Workspace
 from ...numerics import checks, scatter
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Bools, Ints
@@ -81,7 +81,7 @@ class DCA(FromChunklets, Mahalanobis):
         self.chunklet_size = chunklet_size
         self.random_state = random_state
 
-    def _solve(self, X: Array, chunklets: Ints, apart: Bools) -> Solution:
+    def _solve(self, X: Array, chunklets: Ints, apart: Bools, work: Workspace) -> Solution:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         settings = self._settings("n_components", "solver", "on_singular", "tol")

@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import FromLabels, Mahalanobis
-from ...estimators.fitted import PointDistance, error_context
+from ...estimators.base import FromLabels, Mahalanobis, Workspace
+from ...estimators.errors import error_context
+from ...estimators.fitted import PointDistance
 from ...numerics import checks, scatter
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints, Seed
@@ -97,7 +98,7 @@ class DiscriminantWhitening(FromLabels, Mahalanobis):
         self.normalize = normalize
         self.random_state = random_state
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.above(0, shrinkage=self.shrinkage)
         checks.between(0, 1, shrinkage=self.shrinkage)
         if isinstance(self.emphasis, str):

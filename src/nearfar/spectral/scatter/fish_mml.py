@@ -8,12 +8,13 @@ With linear kernels HSIC(v, w) = |P_v' C_vw P_w|_F^2, C_vw = X_v' H X_w / (n - 1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
-from ...estimators.base import FromLabels, Mahalanobis, error_context
+from ...estimators.base import FromLabels, Mahalanobis, Supervised, Workspace, error_context, with_signature_hint
 from ...numerics import checks, psd, scatter
 from ...numerics.optimize import Report, Solution, stopped
 from ...numerics.types import AnyArray, Array, Ints
@@ -128,32 +129,37 @@ class FISHMML(FromLabels, Mahalanobis):
         self.warm_start = warm_start
         self.verbose = verbose
 
+    @with_signature_hint
     def fit(self, X: Any, y: AnyArray | None = None) -> FISHMML:
         """Learn from views, a list of arrays (n, d_v), or from their columns side by side, and labels (n,)."""
-        with error_context(self):
-            X, sizes = checks.side_by_side(X)
-        given = self.view_sizes if sizes is None else sizes
-        self.view_sizes_ = None if given is None else np.asarray(given)
-        return super().fit(X, y)
+        return self._fit(X, y)
+
+    def _supervise(self, X: Any, y: AnyArray | None, **given: Any) -> Supervised:
+        joined, sizes = checks.side_by_side(X)
+        supervised = super()._supervise(joined, y)
+        if sizes is not None:
+            widths = np.asarray(sizes)
+        elif self.view_sizes is not None:
+            widths = np.asarray(self.view_sizes)
+        else:
+            widths = np.array([supervised.X.shape[1]])
+        return replace(supervised, known=(*supervised.known, widths))
 
     def transform(self, X: Any) -> AnyArray:
         """Every view's projection side by side, shape (n, k); X as in `fit`."""
         with error_context(self):
             return super().transform(checks.side_by_side(X, getattr(self, "view_sizes_", None))[0])
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, sizes: Ints, work: Workspace) -> Solution:
         checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
-        if self.view_sizes_ is None:
-            self.view_sizes_ = np.array([X.shape[1]])
-        else:
-            self.view_sizes_ = self.view_sizes_
-        whole = self.view_sizes_.dtype.kind in "iu" and (self.view_sizes_ >= 1).all()
-        if not whole or self.view_sizes_.sum() != X.shape[1]:
-            raise ValueError(f"view_sizes must add up to the {X.shape[1]} columns; got {self.view_sizes_.tolist()}")
-        narrowest = int(self.view_sizes_.min())
+        whole = sizes.dtype.kind in "iu" and (sizes >= 1).all()
+        if not whole or sizes.sum() != X.shape[1]:
+            raise ValueError(f"view_sizes must add up to the {X.shape[1]} columns; got {sizes.tolist()}")
+        narrowest = int(sizes.min())
         if self.n_components is not None and self.n_components > narrowest:
             raise ValueError(f"n_components must be at most {narrowest}, the narrowest view's; got {self.n_components}")
         p = self.n_components or min(int(labels.max()), narrowest)
-        views = np.split(X, np.cumsum(self.view_sizes_)[:-1], axis=1)
+        views = np.split(X, np.cumsum(sizes)[:-1], axis=1)
         settings = self._settings("lam1", "lam2", "hsic_scale") | self._search()
-        return fish_mml(views, labels, p, start=self._start(), **settings)
+        found = fish_mml(views, labels, p, start=work.start(), **settings)
+        return found.with_x(found.x, attributes={**found.attributes, "view_sizes": sizes})

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis
+from ...estimators.base import FromPairs, Mahalanobis, Workspace
 from ...fit_warnings import warn
 from ...numerics import checks, eig, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
@@ -103,7 +103,7 @@ class FisherMetric(FromPairs, Mahalanobis):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.one_of(("scatter", "trace"), approach=self.approach)
         checks.one_of(("trace", "unit"), scale=self.scale)
         checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis
+from ...estimators.base import FromPairs, Mahalanobis, Workspace
 from ...numerics import eig, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -92,5 +92,5 @@ class HighDimensionalDCA(FromPairs, Mahalanobis):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         return high_dimensional_dca(X, pairs, self.n_components, self.tol)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...estimators.base import FromLabels, Mahalanobis
+from ...estimators.base import FromLabels, Mahalanobis, Workspace
 from ...neighbors.nearest import nearest
 from ...numerics import checks, eig, scatter
 from ...numerics.constraints import class_sizes
@@ -128,7 +128,7 @@ class LFDA(FromLabels, Mahalanobis):
         self.n_neighbors = n_neighbors
         self.embedding_type = embedding_type
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.counts(1, n_neighbors=self.n_neighbors)
         checks.one_of(KINDS, embedding_type=self.embedding_type)
         return lfda(*scatter.known(X, labels), self.n_neighbors, self.n_components, self.embedding_type)

@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor
 
-from ....estimators.fitted import error_context
+from ....estimators.errors import error_context
 from ....numerics.constraints import numbered
 from ....numerics.types import AnyArray
 from ...objective.relations import UNKNOWN

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from ....catalog import BY_NAME
-from ....estimators.fitted import Fitted, error_context
+from ....estimators.errors import error_context
+from ....estimators.fitted import Fitted
 from ....io import tensor_file
 from ....io.untrusted import parse_json
 from ....numerics.checks import is_finite

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromLabels, Mahalanobis
+from ....estimators.base import FromLabels, Mahalanobis, Workspace
 from ....fit_warnings import warn
 from ....neighbors import nearest
 from ....numerics import checks, psd, scatter
@@ -103,12 +103,12 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.counts(2, n_neighbors=self.n_neighbors)
         k = self.n_components or min(X.shape[1], 50)
         V = weighted_directions.unit_principal(X, k)
         prior = self._prior(k)
-        last = self._found_before("posterior_mean_")
+        last = self._found_before("posterior_mean_", work)
         start = last if last is not None and len(last) == k else None
         n_neighbors = self._available(int((labels >= 0).sum()))
         found = bayesian_nca(X, labels, V, prior, n_neighbors, start=start, **self._search())

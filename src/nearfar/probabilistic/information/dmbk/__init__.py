@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from ....estimators.base import FromLabels, Mahalanobis
+from ....estimators.base import FromLabels, Mahalanobis, Workspace
 from ....numerics import checks, constraints, eig, optimize, psd, scatter
 from ....numerics.constraints import LabelPairs
 from ....numerics.optimize import Solution
@@ -139,7 +139,7 @@ class DMBK(FromLabels, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.at_least(0, reg=self.reg, alpha=self.alpha or 0.0)
         checks.counts(1, n_pairs=self.n_pairs)
         checks.counts(0, n_init=self.n_init)
@@ -153,4 +153,4 @@ class DMBK(FromLabels, Mahalanobis):
                 told = f"n_components={p} must be below the rank, {d}"
             raise ValueError(f"{told}; n_features={self.n_features_in_}")
         settings = self._settings("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init") | self._search()
-        return dmbk(X, labels, p, seed=self.random_state, last=self._start(), **settings)
+        return dmbk(X, labels, p, seed=self.random_state, last=work.start(), **settings)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ....estimators.base import FromTriplets, Mahalanobis, error_context
+from ....estimators.base import FromTriplets, Mahalanobis, Supervised, Workspace, with_signature_hint
 from ....numerics import checks, constraints, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
@@ -98,6 +98,7 @@ class LSML(FromTriplets, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @with_signature_hint
     def fit(
         self,
         X: AnyArray,
@@ -119,25 +120,51 @@ class LSML(FromTriplets, Mahalanobis):
         quadruplet_weights : array-like of shape (m,), optional
             At least 0; only their ratios matter. Default: all alike.
         """
-        with error_context(self):
-            if quadruplets is None:
-                if quadruplet_weights is not None:
-                    raise ValueError("quadruplet_weights belong to quadruplets=, which were not given")
-                if y is None and triplets is None:
-                    told = "pass labels, triplets= or quadruplets="
-                    raise ValueError(f"requires y to be passed, but the target y is None; {told}")
-                return super().fit(X, y, triplets=triplets, rows=rows)
-            X = self._rows(X)
-            weight = quadruplet_weights
-            if rows is not None:
-                quadruplets, weight = checks.present(quadruplets, rows, len(X), "quadruplets", weight)
-            listed = checks.check_indices(quadruplets, 4, len(X), "quadruplets")
-            if weight is not None:
-                weight = checks.check_weights(weight, len(listed), "quadruplet_weights")
-            return self._learn(X, None, None, listed, weight)
+        return self._fit(
+            X,
+            y,
+            quadruplets=quadruplets,
+            quadruplet_weights=quadruplet_weights,
+            triplets=triplets,
+            rows=rows,
+        )
+
+    def _supervise(
+        self,
+        X: AnyArray,
+        y: AnyArray | None,
+        *,
+        quadruplets: AnyArray | None = None,
+        quadruplet_weights: AnyArray | None = None,
+        triplets: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        **given: Any,
+    ) -> Supervised:
+        if quadruplets is None:
+            if quadruplet_weights is not None:
+                raise ValueError("quadruplet_weights belong to quadruplets=, which were not given")
+            if y is None and triplets is None:
+                told = "pass labels, triplets= or quadruplets="
+                raise ValueError(f"requires y to be passed, but the target y is None; {told}")
+            return super()._supervise(X, y, triplets=triplets, rows=rows)
+        X = self._rows(X)
+        weight = quadruplet_weights
+        if rows is not None:
+            quadruplets, weight = checks.present(quadruplets, rows, len(X), "quadruplets", weight)
+        listed = checks.check_indices(quadruplets, 4, len(X), "quadruplets")
+        if weight is not None:
+            weight = checks.check_weights(weight, len(listed), "quadruplet_weights")
+        return Supervised(X, (None, None, listed, weight))
 
     def _solve(
-        self, X: Array, labels: Ints, triplets: Ints, quadruplets: Ints | None = None, weight: Array | None = None
+        self,
+        X: Array,
+        labels: Ints,
+        triplets: Ints,
+        quadruplets: Ints | None = None,
+        weight: Array | None = None,
+        *,
+        work: Workspace,
     ) -> Solution:
         checks.above(0, gamma=self.gamma)
         if triplets is not None:
@@ -147,9 +174,9 @@ class LSML(FromTriplets, Mahalanobis):
             quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)
         weight = np.ones(len(quadruplets)) if weight is None else weight
         L0 = priors.factor(self.prior, X)
-        found = lsml(X, quadruplets, weight, L0, self.gamma, last=self._start(), **self._search())
+        found = lsml(X, quadruplets, weight, L0, self.gamma, last=work.start(), **self._search())
         if self.n_components is None:
             L = cholesky(found.x)
         else:
             L = scatter.widest(cholesky(found.x), X, self.n_components)
-        return found.with_x(L, attributes={"quadruplets": self._given(quadruplets)})
+        return found.with_x(L, attributes={"quadruplets": work.given(quadruplets)})

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ....estimators.base import FromPairs, Mahalanobis, error_context
+from .... import settings
+from ....estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
 from ....numerics import checks, constraints, psd
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
@@ -107,6 +108,7 @@ class OnlineITML(FromPairs, Mahalanobis):
         self.n_pairs = n_pairs
         self.random_state = random_state
 
+    @with_signature_hint
     def partial_fit(
         self,
         X: AnyArray,
@@ -124,16 +126,20 @@ class OnlineITML(FromPairs, Mahalanobis):
             if targets is not None and (pairs is None or pair_labels is not None or self.mode == "batch"):
                 raise ValueError('targets need pairs=, no pair_labels=, and mode="implicit" or "explicit"')
             first = not hasattr(self, "metric_")
+            settings.check_settings(self)
             rows = self._rows(X, reset=first)
+            order = None
             if pairs is None:
-                X, labels = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
+                rows, labels, order = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
                 told = self._from_labels(labels)
             elif targets is None:
                 told = self._from_pairs(pairs, pair_labels, None, len(rows))
             else:
                 told = stream.with_targets(pairs, targets, len(rows))
-            last = None if first else (self.metric_, self.bounds_, self.n_updates_)
-            self._learn(X if pairs is None else rows, told, last)
+            state = None if first else (self.metric_, self.bounds_, self.n_updates_)
+            work = self._workspace(rows, order)
+            self._check_search(work, features=rows.shape[1])
+            self._store(self._solve(work.rows, told, state, work=work), work, dtype=rows.dtype)
             if pairs is not None:
                 self.threshold_ = float(np.sqrt(self.bounds_.mean()))
         return self
@@ -148,7 +154,7 @@ class OnlineITML(FromPairs, Mahalanobis):
         order = constraints.generator(self.random_state).permutation(len(told.i))
         return Pairs(told.i[order], told.j[order], told.similar[order])
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs, state: Any = None) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, state: Any = None, *, work: Workspace) -> Solution:
         checks.above(0, eta=self.eta)
         checks.one_of(("implicit", "explicit", "batch"), mode=self.mode)
         checks.above(0, gamma=1.0 if self.gamma == np.inf else self.gamma)

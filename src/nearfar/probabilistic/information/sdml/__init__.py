@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, eigh
 
-from ....estimators.base import FromPairs, Mahalanobis
+from ....estimators.base import FromPairs, Mahalanobis, Workspace
 from ....fit_warnings import warn
 from ....numerics import checks, scatter
 from ....numerics.constraints import LabelPairs, Pairs
@@ -138,13 +138,13 @@ class SDML(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, sparsity=self.sparsity)
         if self.balance is not None:
             checks.above(0, balance=self.balance)
         told = scatter.pair_scatters(X, pairs)
         R = np.linalg.inv(priors.factor(self.prior, X))
-        start = self._found_before("metric_")
+        start = self._found_before("metric_", work)
         # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
         given = isinstance(pairs, Pairs) and not pairs.from_labels
         P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar

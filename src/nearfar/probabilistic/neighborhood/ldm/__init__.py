@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromPairs, Mahalanobis
+from ....estimators.base import FromPairs, Mahalanobis, Workspace
 from ....numerics import checks, constraints, initialization, scatter
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
@@ -123,7 +123,7 @@ class LDM(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.one_of(("direct", "mm"), solver=self.solver)
         checks.counts(1, n_init=self.n_init)
         if self.neighbors is not None:
@@ -131,4 +131,4 @@ class LDM(FromPairs, Mahalanobis):
             if isinstance(pairs, Pairs):
                 raise ValueError('neighbors needs labels and n_pairs="all"; given pairs all count')
         settings = self._settings("n_components", "neighbors", "solver", "n_init") | self._search()
-        return ldm(X, pairs, seed=self.random_state, last=self._start(), **settings)
+        return ldm(X, pairs, seed=self.random_state, last=work.start(), **settings)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import Mahalanobis, error_context
+from ....estimators.base import Mahalanobis, Supervised, Workspace, with_signature_hint
 from ....fit_warnings import warn
 from ....numerics import checks, gradient_descent, initialization, scatter
 from ....numerics.optimize import Report, Solution, lbfgs
@@ -112,6 +112,7 @@ class MLKR(Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @with_signature_hint
     def fit(self, X: AnyArray, y: AnyArray | None = None) -> MLKR:
         """Learn from rows and their targets.
 
@@ -121,17 +122,19 @@ class MLKR(Mahalanobis):
         y : array-like of shape (n,) or (n, m)
             Finite numbers, not all equal; the squared errors of several columns add up.
         """
-        with error_context(self):
-            X = self._rows(X)
-            Y = checks.targets(y, len(X))
-            self._sorted = order = self._order(X)
-            return self._learn(X[order], Y[order], own=True)
+        return self._fit(X, y)
+
+    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+        X = self._rows(X)
+        Y = checks.targets(y, len(X))
+        order = self._order(X)
+        return Supervised(X[order], (Y[order],), order)
 
     @property
     def _span(self) -> bool:  # the other starts are of the shape of L, where nothing of size d x d is formed
         return isinstance(self.init, str) and (self.n_components is None or self.init in ("auto", "whole"))
 
-    def _solve(self, X: Array, Y: Array) -> Solution:
+    def _solve(self, X: Array, Y: Array, work: Workspace) -> Solution:
         checks.one_of((None, "median"), init_scale=self.init_scale)
         k = self.n_components or X.shape[1]
         init = self.init
@@ -140,7 +143,7 @@ class MLKR(Mahalanobis):
             if init == "auto":
                 init = "identity" if k == X.shape[1] else "whole"
         whole = isinstance(init, str) and init == "whole"
-        L0 = self._start((k, X.shape[1]))
+        L0 = work.start((k, X.shape[1]))
         if L0 is None:
             L0 = scatter.span_or_axes(X, k) if whole else initialization.start(X, None, init, k, self.random_state)
             L0 = L0 if self.init_scale is None else initialization.median_scaled(X, L0)

@@ -8,12 +8,13 @@ x_p, z_p: difference of pair p's rows in the main view and in one that is there 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.linalg import block_diag
 
-from ....estimators.base import FromPairs, Mahalanobis, error_context
+from ....estimators.base import FromPairs, Mahalanobis, Supervised, Workspace, with_signature_hint
 from ....numerics import certified_psd, checks, constraints, psd, scatter
 from ....numerics.constraints import Pairs
 from ....numerics.optimize import Solution
@@ -127,6 +128,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @with_signature_hint
     def fit(
         self,
         X: AnyArray,
@@ -139,19 +141,31 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         rows: AnyArray | None = None,
     ) -> PrivilegedMetric:
         """Learn from labeled rows or from pairs (see `FromPairs.fit`), with a second view `privileged` (n, e)."""
-        with error_context(self):
-            R = self._rows(X)
-            Z = two_views.second(privileged, len(R))
-            self._view = Z if pairs is not None else Z[self._order(R)]
-        return super().fit(X, y, pairs=pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows)
+        return self._fit(
+            X,
+            y,
+            privileged=privileged,
+            pairs=pairs,
+            pair_labels=pair_labels,
+            pair_weights=pair_weights,
+            rows=rows,
+        )
 
-    def _solve(self, X: Array, pairs: Any) -> Solution:
-        Z = self.__dict__.pop("_view")
+    def _supervise(
+        self, X: AnyArray, y: AnyArray | None, *, privileged: AnyArray | None = None, **given: Any
+    ) -> Supervised:
+        supervised = super()._supervise(X, y, **given)
+        Z = two_views.second(privileged, len(supervised.X))
+        if supervised.order is not None:
+            Z = Z[supervised.order]
+        return replace(supervised, known=(*supervised.known, Z))
+
+    def _solve(self, X: Array, pairs: Any, Z: Array, work: Workspace) -> Solution:
         checks.at_least(0, reg_x=self.reg_x, reg_z=self.reg_z)
         checks.one_of(two_views.PENALTIES, penalty=self.penalty)
         checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
         settings = self._settings("reg_x", "reg_z", "penalty", "pair_weight") | self._search()
-        last = self._start()
+        last = work.start()
         second = getattr(self, "privileged_components_", Z[:0])
         if last is None or second.shape[1] != Z.shape[1]:
             start = None

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import inv
 from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import FromPairs, Mahalanobis, error_context
+from ....estimators.base import FromPairs, Mahalanobis, Workspace, error_context
 from ....numerics import checks, optimize, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Report, Solution
@@ -132,12 +132,12 @@ class AML(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, alpha=self.alpha)
         checks.above(0, beta=self.beta)
         checks.one_of(SOLVERS, solver=self.solver)
         S, D = geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), self.reg)
-        found = aml(S, D, self.alpha, self.beta, self.solver, start=self._start(S.shape), **self._search())
+        found = aml(S, D, self.alpha, self.beta, self.solver, start=work.start(S.shape), **self._search())
         return found.with_x(found.x[: self.n_components])
 
     def adversarial_pairs(self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray) -> Array:

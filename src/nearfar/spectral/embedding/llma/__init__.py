@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import FromPairs, MetricLearner, error_context
+from ....estimators.base import FromPairs, MetricLearner, Workspace, error_context
 from ....numerics import checks
 from ....numerics.constraints import LabelPairs, Pairs, with_similar, written_out
 from ....numerics.optimize import Solution
-from ....numerics.types import AnyArray, Array
+from ....numerics.types import AnyArray, Array, Ints
 from . import smooth_shift
 from .smooth_shift import Field
 
@@ -108,7 +108,7 @@ class LLMA(FromPairs, MetricLearner):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.at_least(0, lam=self.lam)
         checks.counts(1, n_centers=self.n_centers, n_stages=self.n_stages)
         checks.above(0, ridge=self.ridge)
@@ -116,17 +116,20 @@ class LLMA(FromPairs, MetricLearner):
         similar = with_similar(written_out(pairs)).part(similar=True)
         settings = self._settings("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge")
         last = getattr(self, "coef_", []) if self.warm_start else []
-        self._fields, found = llma(X, similar, last=last, **settings, **self._search())
-        return found
+        fields, found = llma(X, similar, last=last, **settings, **self._search())
+        attributes = {
+            **found.attributes,
+            "centers": [field.centers for field in fields],
+            "coef": [field.coef for field in fields],
+            "widths": np.array([field.width for field in fields]),
+        }
+        return found.with_x(found.x, attributes=attributes)
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        return np.asarray(X, dtype=np.float64)
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
+        return Workspace(np.asarray(X, dtype=np.float64), order)
 
-    def _keep(self, components: Array, dtype: Any) -> None:
-        fields = self.__dict__.pop("_fields")
-        self.centers_ = [field.centers for field in fields]
-        self.coef_ = [field.coef for field in fields]
-        self.widths_ = np.array([field.width for field in fields])
+    def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
+        return {}  # the fields, which `_solve` reports
 
     @property
     def _n_features_out(self) -> int:

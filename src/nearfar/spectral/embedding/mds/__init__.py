@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromLabels, Mahalanobis, error_context
+from ....estimators.base import FromLabels, Mahalanobis, Supervised, Workspace, with_signature_hint
 from ....numerics import checks, initialization, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array
@@ -98,6 +98,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @with_signature_hint
     def fit(
         self,
         X: AnyArray,
@@ -119,17 +120,28 @@ class MDSMetric(FromLabels, Mahalanobis):
         rows : array-like of shape (n,), optional
             The numbers by which pairs call the rows of X; pairs of other rows are left out. Default: 0..n-1.
         """
+        return self._fit(X, y, pairs=pairs, distances=distances, rows=rows)
+
+    def _supervise(
+        self,
+        X: AnyArray,
+        y: AnyArray | None,
+        *,
+        pairs: AnyArray | None = None,
+        distances: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        **given: Any,
+    ) -> Supervised:
         if pairs is None and distances is None:
-            return super().fit(X, y if self._y_required else None)
-        with error_context(self):
-            X = self._rows(X)
-            return self._learn(X, target_pairs.check(pairs, distances, len(X), rows))
+            return super()._supervise(X, y if self._y_required else None)
+        X = self._rows(X)
+        return Supervised(X, (target_pairs.check(pairs, distances, len(X), rows),))
 
     @property
     def _y_required(self) -> bool:  # type: ignore[override]
         return callable(self.targets) or (isinstance(self.targets, str) and self.targets != "euclidean")
 
-    def _solve(self, X: Array, labels: Any) -> Solution:
+    def _solve(self, X: Array, labels: Any, work: Workspace) -> Solution:
         checks.at_least(0, a=self.a, b=self.b)
         checks.above(0, tol=self.tol)
         checks.one_of(("sstress", "stress"), loss=self.loss)
@@ -145,6 +157,6 @@ class MDSMetric(FromLabels, Mahalanobis):
         problem = targets.pose(X @ V.T, labels, **settings)
         k = min(self.n_components or len(V), len(V))
         first = initialization.principal(X @ V.T, k) if k < len(V) else np.eye(k)
-        last = self._start((k, X.shape[1]))
+        last = work.start((k, X.shape[1]))
         found = mds(problem, first if last is None else last @ V.T, self.loss, **self._search())
         return found.with_x(psd.truncate_rank(found.x @ V, self.n_components))

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import FromPairs, MetricLearner, error_context
+from ....estimators.base import FromPairs, MetricLearner, Workspace, error_context
 from ....numerics import checks
 from ....numerics.constraints import LabelPairs, Pairs, written_out
 from ....numerics.optimize import Solution
-from ....numerics.types import AnyArray, Array
+from ....numerics.types import AnyArray, Array, Ints
 from . import curves, objective
 
 SOLVERS = ("auto", "lbfgs", "adam")
@@ -114,21 +114,22 @@ class CDML(FromPairs, MetricLearner):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         R = X.astype(np.float64)
-        self.mean_ = R.mean(axis=0)
-        R -= self.mean_
-        self.scale_ = float(np.sqrt(np.mean(np.sum(R * R, axis=1)))) or 1.0
-        return R / self.scale_
+        mean = R.mean(axis=0)
+        R -= mean
+        scale = float(np.sqrt(np.mean(np.sum(R * R, axis=1)))) or 1.0
+        attributes = {"mean_": mean, "scale_": scale}
+        return Workspace(R / scale, order, last=self._last_components(), attributes=attributes)
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.counts(1, degree=self.degree, batch_size=self.batch_size)
         checks.at_least(0, lam=self.lam)
         checks.one_of(SOLVERS, solver=self.solver)
         near, far = objective.check_margins(self.margins)
         pairs = written_out(pairs)
         m = self.n_components or min(X.shape[1], 16)
-        last = self._start((m, X.shape[1], self.degree))
+        last = work.start((m, X.shape[1], self.degree))
         init = self.init if last is None else last
         start = objective.start(X, pairs, init, m, self.degree, (near + far) / 2, self.random_state)
         search = self._settings("solver", "batch_size") | self._search()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....estimators.base import FromPairs, Mahalanobis
+from ....estimators.base import FromPairs, Mahalanobis, Workspace
 from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
@@ -108,7 +108,7 @@ class GMML(FromPairs, Mahalanobis):
     def _span(self) -> bool:
         return self.prior is None
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         if isinstance(self.t, str) and self.t != "auto":
             raise ValueError(f't must be a number or "auto"; got {self.t!r}')
         if not isinstance(self.t, str) and not self.extrapolate:

@@ -16,12 +16,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ....deprecation import renamed_settings
-from ....estimators.base import FromPairs, MetricLearner, error_context
+from ....estimators.base import FromPairs, MetricLearner, Workspace, error_context
 from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
-from ....numerics.types import AnyArray, Array
+from ....numerics.types import AnyArray, Array, Ints
 from ... import geodesic
 from .layers import ACTIVATIONS, Layer
 
@@ -116,10 +116,10 @@ class LayeredGMML(FromPairs, MetricLearner):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
-        return np.asarray(X, dtype=np.float64)
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
+        return Workspace(np.asarray(X, dtype=np.float64), order)
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.counts(1, n_layers=self.n_layers)
         checks.between(0, 1, t=self.t)
         checks.one_of(tuple(ACTIVATIONS), activation=self.activation)

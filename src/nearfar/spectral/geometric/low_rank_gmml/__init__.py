@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromPairs, Mahalanobis
+from ....estimators.base import FromPairs, Mahalanobis, Workspace
 from ....numerics import checks, eig, manifolds, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
@@ -114,7 +114,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.between(0, 1, t=self.t)
         checks.counts(1, restarts=self.restarts)
         checks.one_of(SUBSPACES, subspace=self.subspace)
@@ -124,7 +124,7 @@ class LowRankGMML(FromPairs, Mahalanobis):
         if (self.n_components or 0) > max(rank, 1):
             raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {self.n_components}")
         S, D = geodesic.regularized(*scatter.pair_scatters(X @ V.T, pairs).mean(), self.reg)
-        last = self._start()
+        last = work.start()
         search = self._settings("init", "restarts") | self._search()
         search |= {"last": None if last is None else last @ V.T, "seed": self.random_state}
         found = low_rank_gmml(S, D, self.n_components, self.t, self.subspace, **search)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....estimators.base import FromSets, Mahalanobis
+from ....estimators.base import FromSets, Mahalanobis, Workspace
 from ....numerics import checks, psd, scatter
 from ....numerics.types import Array, Bools
 from ... import geodesic
@@ -100,7 +100,7 @@ class PartialLabelGMML(FromSets, Mahalanobis):
         self.reg = reg
         self.n_components = n_components
 
-    def _solve(self, X: Array, Y: Bools) -> Array:
+    def _solve(self, X: Array, Y: Bools, work: Workspace) -> Array:
         checks.counts(1, n_neighbors=self.n_neighbors)
         checks.above(0, l1=self.l1)
         checks.at_least(0, lam=self.lam)

@@ -8,19 +8,20 @@ graph, it is a semidefinite program in Q; q = n - 1 leaves the full problem. New
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from ....estimators.base import FromPairs, KernelMetric
+from ....estimators.base import FromPairs, KernelMetric, Workspace
 from ....fit_warnings import warn
 from ....numerics import checks, psd
 from ....numerics.constraints import LabelPairs, Pairs, written_out
 from ....numerics.kernels import Kernel
 from ....numerics.optimize import Solution
 from ....numerics.scatter import pair_scatters
-from ....numerics.types import AnyArray, Array
+from ....numerics.types import AnyArray, Array, Ints
 from . import separation, smooth_functions
 
 DIAGONAL = 1e-8  # added to the cost in units of its mean eigenvalue: a graph in pieces leaves directions free
@@ -127,26 +128,24 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _enter(self, X: AnyArray, own: bool = False) -> Array:
+    def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.one_of(("input", "feature"), graph_space=self.graph_space)
         if self.kernel == "precomputed" and self.graph_space == "input":
             raise ValueError("graph_space must be 'feature' with a precomputed kernel; got 'input'")
-        R = super()._enter(X, own)
+        work = super()._workspace(X, order)
         if self.graph_space == "input":
             rows = np.asarray(X, dtype=np.float64)
         else:
-            rows = R
-        self._graph = smooth_functions.graph_laplacian(rows, self.n_neighbors)
-        return R
+            rows = work.rows
+        return replace(work, extra=smooth_functions.graph_laplacian(rows, self.n_neighbors))
 
-    def _solve(self, R: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, lam=self.lam, c=self.c, ridge=self.ridge, tol=self.tol)
         checks.counts(1, q=self.q)
-        graph = self.__dict__.pop("_graph")
         pairs = written_out(pairs)
-        found = laplacian_regularized(pairs, graph, self.q, self.lam, self.c, **self._search())
+        found = laplacian_regularized(pairs, work.extra, self.q, self.lam, self.c, **self._search())
         if (self.n_components or 0) > found.x.shape[1]:
             rank = f"{found.x.shape[1]}, the rank of the learned kernel"
             raise ValueError(f"n_components must be at most {rank}; got {self.n_components}")
         L = smooth_functions.ridge_map(R, found.x[:, : self.n_components], self.ridge)
-        return found.with_x(L, attributes={"embedding": self._as_given(found.x), "transductive": True})
+        return found.with_x(L, attributes={"embedding": work.as_given(found.x), "transductive": True})

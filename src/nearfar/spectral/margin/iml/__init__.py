@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....estimators.base import FromLabels, Mahalanobis
+from ....estimators.base import FromLabels, Mahalanobis, Workspace
 from ....numerics import checks, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints
@@ -105,7 +105,7 @@ class IML(FromLabels, Mahalanobis):
         self.warm_start = warm_start
         self.verbose = verbose
 
-    def _solve(self, X: Array, labels: Ints) -> Solution:
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         checks.counts(1, n_neighbors=self.n_neighbors)
         checks.at_least(0, m=self.m, gamma=self.gamma)
         checks.between(0, 1, a=self.a)
@@ -113,6 +113,6 @@ class IML(FromLabels, Mahalanobis):
         checks.one_of(("mean", "frequency"), weighting=self.weighting)
         X, labels = rows_by_class(X, labels)
         settings = self._settings("a", "m", "gamma", "weighting") | self._search()
-        start = self._start((X.shape[1],) * 2)
+        start = work.start((X.shape[1],) * 2)
         found = iml(X, labels, self.n_neighbors, dynamic=self.rivals == "dynamic", start=start, **settings)
         return found.with_x(scatter.widest(found.x, X, self.n_components))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromTriplets, Mahalanobis
+from ....estimators.base import FromTriplets, Mahalanobis, Workspace
 from ....numerics import checks, initialization, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
@@ -113,7 +113,7 @@ class LMNN(FromTriplets, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
+    def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None, work: Workspace) -> Solution:
         self._check()
         unit = 1.0 if self.stratified else scatter.unit(X)  # maps of strata hold the identity, in the units of X
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
@@ -123,7 +123,7 @@ class LMNN(FromTriplets, Mahalanobis):
         squared = self.loss == "squared_hinge"
         seed = self.random_state
         first = initialization.inside(V, X, labels, init, self.n_components, seed)
-        last = self._start((len(first), X.shape[1]))
+        last = work.start((len(first), X.shape[1]))
         begin = first if last is None else unit * last @ V.T
         rule = data.PullsAndPushes(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromTriplets, Mahalanobis
+from ....estimators.base import FromTriplets, Mahalanobis, Workspace
 from ....numerics import checks, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
@@ -111,7 +111,7 @@ class SCML(FromTriplets, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None) -> Solution:
+    def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None, work: Workspace) -> Solution:
         checks.above(0, beta=self.beta, tol=self.tol)
         checks.counts(1, n_neighbors=self.n_neighbors, n_impostors=self.n_impostors)
         checks.counts(1, **checks.not_none(n_basis=self.n_basis))
@@ -121,7 +121,7 @@ class SCML(FromTriplets, Mahalanobis):
         if triplets is None:
             triplets = nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
         B = self._directions(X, labels, triplets, V)
-        basis = self._found_before("basis_")
+        basis = self._found_before("basis_", work)
         if basis is None:
             start = None
         else:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from ....estimators.base import FromPairs, Mahalanobis
+from ....estimators.base import FromPairs, Mahalanobis, Workspace
 from ....numerics import checks, eig, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs, written_out
 from ....numerics.optimize import Solution
@@ -139,7 +139,7 @@ class MMC(FromPairs, Mahalanobis):
     def _span(self) -> bool:
         return not self.diagonal
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs) -> Solution:
+    def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
         checks.at_least(0, shrinkage=self.shrinkage)
         pairs = written_out(pairs)
@@ -149,7 +149,7 @@ class MMC(FromPairs, Mahalanobis):
         S = np.diag(np.diag(S)) if self.diagonal else S
         S = eig.regularize_singular(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
-        found = solve(X, S, pairs.part(similar=False), scale, floor, self._start(), **self._search())
+        found = solve(X, S, pairs.part(similar=False), scale, floor, work.start(), **self._search())
         k = self.n_components
         attributes = {"floor": floor}
         return found.with_x(found.x[:k] if self.diagonal else scatter.widest(found.x, X, k), attributes=attributes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromChunklets, Mahalanobis
+from ....estimators.base import FromChunklets, Mahalanobis, Workspace
 from ....numerics import checks, eig, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints
@@ -133,7 +133,7 @@ class RCA(FromChunklets, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _solve(self, X: Array, chunklets: Ints) -> Solution:
+    def _solve(self, X: Array, chunklets: Ints, work: Workspace) -> Solution:
         checks.one_of(("whiten", "probabilistic"), objective=self.objective)
         checks.one_of(("total", "chunklet"), criterion=self.criterion)
         checks.one_of((0, "chunklets"), ddof=self.ddof)
@@ -144,7 +144,7 @@ class RCA(FromChunklets, Mahalanobis):
         settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
         settings |= self._search()
         V = scatter.pca(X, self.pca, self.n_components)
-        last = self._start()
+        last = work.start()
         if V is None:
             return rca(X, chunklets, self.n_components, last=last, **settings)
         found = rca(X @ V.T, chunklets, self.n_components, last=None if last is None else last @ V.T, **settings)

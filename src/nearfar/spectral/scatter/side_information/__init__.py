@@ -9,11 +9,12 @@ semidefinite program needs to be solved. The second form takes target distances 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromPairs, Mahalanobis, error_context
+from ....estimators.base import FromPairs, Mahalanobis, Supervised, Workspace, with_signature_hint
 from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
@@ -94,6 +95,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @with_signature_hint
     def fit(
         self,
         X: AnyArray,
@@ -117,35 +119,57 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         target_distances : array-like of shape (p,), optional
             The distance, at least 0, that each of them should have.
         """
-        untold = target_pairs is None and target_distances is None
-        self._targets: Any = None if untold else (target_pairs, target_distances, rows)
-        try:
-            if untold or y is not None or pairs is not None:
-                told = {"pairs": pairs, "pair_labels": pair_labels, "pair_weights": pair_weights, "rows": rows}
-                return super().fit(X, y, **told)
-            with error_context(self):
-                return self._learn(self._rows(X), None)
-        finally:
-            del self._targets
+        return self._fit(
+            X,
+            y,
+            pairs=pairs,
+            pair_labels=pair_labels,
+            pair_weights=pair_weights,
+            rows=rows,
+            target_pairs=target_pairs,
+            target_distances=target_distances,
+        )
 
-    def _solve(self, X: Array, pairs: Pairs | LabelPairs | None) -> Solution:
+    def _supervise(
+        self,
+        X: AnyArray,
+        y: AnyArray | None,
+        *,
+        pairs: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        target_pairs: AnyArray | None = None,
+        target_distances: AnyArray | None = None,
+        **given: Any,
+    ) -> Supervised:
+        untold = target_pairs is None and target_distances is None
+        if untold or y is not None or pairs is not None:
+            supervised = super()._supervise(X, y, pairs=pairs, rows=rows, **given)
+        else:
+            supervised = Supervised(self._rows(X), (None,))
+        if untold:
+            return replace(supervised, known=(*supervised.known, None))
+        told = targets.check(target_pairs, target_distances, len(supervised.X), rows, prefix="target_")
+        return replace(supervised, known=(*supervised.known, told))
+
+    def _solve(
+        self, X: Array, pairs: Pairs | LabelPairs | None, told: targets.Told | None, work: Workspace
+    ) -> Solution:
         checks.at_least(0, beta=self.beta)
-        if pairs is None or self._targets is not None:
-            return self._matched(X, pairs)
+        if told is not None:
+            return self._matched(X, pairs, told, work)
         if self.n_components not in (None, 1):
             raise ValueError(f"n_components must be 1, the optimum has rank one; got {self.n_components}")
+        assert pairs is not None  # there is one of both
         return side_information(X, pairs)
 
-    def _matched(self, X: Array, pairs: Pairs | LabelPairs | None) -> Solution:
-        places = np.argsort(self._given(np.arange(len(X))))
-        target_pairs, target_distances, rows = self._targets
-        told = targets.check(target_pairs, target_distances, len(X), rows, prefix="target_")
+    def _matched(self, X: Array, pairs: Pairs | LabelPairs | None, told: targets.Told, work: Workspace) -> Solution:
+        places = np.argsort(work.given(np.arange(len(X))))  # where each of the user's rows stands in X
         Z = X[places[told.i]] - X[places[told.j]]
         A = np.zeros((X.shape[1],) * 2)
         if pairs is not None:
             S, D = scatter.pair_scatters(X, pairs).mean()
             A = self.beta * (S - D)
-        last = self._start()
+        last = work.start()
         start = None if last is None else last.T @ last
         found = match_distances(Z, told.squares, A, start, **self._search())
         return found.with_x(psd.components(found.x, self.n_components))

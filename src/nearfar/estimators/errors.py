@@ -1,11 +1,49 @@
-"""What a call of `fit` is told when its arguments do not fit."""
+"""Errors of learners: each names the learner, and says what a call takes that was given something else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
 from typing import Any
+
+from sklearn.exceptions import NotFittedError
+
+from ..fit_warnings import LEARNER
+
+WIDE_FEATURES = 3000  # so many features that a square matrix of them may not fit into memory
+# messages of SciPy and Python about overflows inside a computation, which name nothing that a user knows
+OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
+
+
+@contextmanager
+def error_context(estimator: object) -> Iterator[None]:
+    """Put the estimator's name in front of every ValueError, warning, overflow and MemoryError raised inside."""
+    name = type(estimator).__name__
+    before = LEARNER.set(name)
+    try:
+        yield
+    except NotFittedError:
+        raise
+    except MemoryError as error:
+        d = getattr(estimator, "n_features_in_", 0)
+        if d < WIDE_FEATURES or str(error).startswith(name):
+            raise
+        told = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
+        hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"
+        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {told}: {hint}") from error
+    except (ValueError, OverflowError) as error:
+        text = str(error)
+        if text.startswith(name):
+            raise
+        if any(words in text for words in OVERFLOWS):
+            text = "numbers became infinite or vanished on the way; scale the features of X (or the weights)"
+        elif isinstance(error, OverflowError):
+            raise
+        raise ValueError(f"{name}: {text}") from error
+    finally:
+        LEARNER.reset(before)
 
 
 def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
