@@ -144,7 +144,7 @@ def parse(text: str, expected: str = "a name with settings such as Name(setting=
     >>> print(parse("TripletLoss( margin = .1 )+2 * BatchHard"))
     TripletLoss(margin=0.1) + 2*BatchHard()
     """
-    parser = _Parser(text, expected)
+    parser = Parser(text, expected)
     found = parser.sum()
     parser.end()
     return found
@@ -152,7 +152,7 @@ def parse(text: str, expected: str = "a name with settings such as Name(setting=
 
 def parse_list(text: str, expected: str) -> tuple[Node, ...]:
     """Read several expressions with commas between them; an empty text has none."""
-    parser = _Parser(text, expected)
+    parser = Parser(text, expected)
     found = []
     while parser.token.kind != "end":
         found.append(parser.sum())
@@ -289,8 +289,13 @@ ESCAPES = {"\\": "\\", "'": "'", '"': '"', "n": "\n", "t": "\t", "r": "\r", "0":
 SIGNS = "()[]{},:=+*-"
 
 
-class _Parser:
-    """Reads a text from left to right; `token` is the next word."""
+class Parser:
+    """Reads a text from left to right; `token` is the next word.
+
+    Filters of an index (`nearfar.index.filters`) are another grammar on the same words, with more `signs`.
+    """
+
+    signs = SIGNS
 
     def __init__(self, text: str, expected: str) -> None:
         self.text = text
@@ -462,7 +467,7 @@ class _Parser:
                 self.position = end
                 return _Token(kind, self.text[start:end], start)
         sign = self.text[start]
-        if sign not in SIGNS:
+        if sign not in self.signs:
             what = "this text has no end" if sign in "'\"" else f"{sign!r} is not allowed"
             raise self._error(what, start)
         self.position = start + 1
@@ -503,10 +508,14 @@ class _Parser:
             self._advance()
 
     def _open(self) -> None:
+        self.deeper()
+        self._advance()
+
+    def deeper(self) -> None:
+        """Count one more bracket around what is read next."""
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise self._error(f"brackets may stand in each other up to {MAX_NESTING} deep")
-        self._advance()
 
     def _close(self, sign: str) -> None:
         self.depth -= 1

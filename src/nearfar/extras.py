@@ -16,6 +16,7 @@ PACKAGES = {
     "onnxscript": "export",
     "onnxruntime": "export",
     "pymilvus": "store",
+    "lancedb": "lance",
     "clarabel": "solvers",
     "tensorboard": "tensorboard",
     "timm": "vision",

@@ -288,9 +288,14 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
 
 def distance_of(source: Path) -> str:
     """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
+    return known_distance_of(source) or "cosine"
+
+
+def known_distance_of(source: Path) -> str:
+    """Return the distance in which a source's embeddings are compared, or "" where a file of them does not tell."""
     if is_embeddings(source):
         told = _told(source, "distance")
-        return told if told in DISTANCES else "cosine"
+        return told if told in DISTANCES else ""
     return "cosine" if is_run(source) else "euclidean"
 
 

@@ -60,7 +60,7 @@ def store(file: Path, uri: str, *, collection: str, token: str = "", add: bool =
         Write into a collection that is there; items of the same names are replaced.
     """
     from ..index.store import to_milvus
-    from .index_files import load_index
+    from .index_files import open_index
 
-    count = to_milvus(load_index(file), uri, collection, token=token, add=add)
+    count = to_milvus(open_index(file).in_memory(), uri, collection, token=token, add=add)
     print(f"{uri}: collection {collection} holds {count:,} items")

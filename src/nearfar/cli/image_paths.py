@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,50 +12,52 @@ from ..quoting import quoted
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader
-    from ..index import Index
 
 
-def sources_of(index: Index) -> list[str]:
+About = Mapping[str, str]
+"""What an index says of itself: `about` of an `Index` and of a store."""
+
+
+def sources_of(about: About) -> list[str]:
     """Return the DATA that an index was made of, as they were given."""
-    sources = told_of(index, "data", "[]")
+    sources = told_of(about, "data", "[]")
     if not isinstance(sources, list):
         raise ValueError(f"the index is damaged: expected a list of its data, got {quoted(sources)}; index anew")
     return [str(source) for source in sources]
 
 
-def labels_of(index: Index) -> dict[str, str]:
+def labels_of(about: About) -> dict[str, str]:
     """Return the column of the classes in tables among these, where it was named."""
-    labels = told_of(index, "label", "{}")
+    labels = told_of(about, "label", "{}")
     if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
         raise ValueError(f"the index is damaged: expected columns by data, got {quoted(labels)}; index anew")
     return labels
 
 
-def told_of(index: Index, key: str, where_not: str) -> Any:
-    """Read a part of `Index.about` that is JSON."""
+def told_of(about: About, key: str, where_not: str) -> Any:
+    """Read a part of what an index says of itself that is JSON."""
     try:
-        return parse_json(index.about.get(key, where_not))
+        return parse_json(about.get(key, where_not))
     except ValueError as error:
         raise ValueError(f"the index is damaged: its {key!r} is no JSON ({error}); index anew") from error
 
 
-def home_of(index: Index, file: Path) -> Path:
+def home_of(about: About, file: Path) -> Path:
     """The folder from which the names of an index lead to its images.
 
     It lies beside the file of the index as it did, where both were moved, or where it was; older indexes do not tell,
     and of those whose data are gone nobody can: that is the folder where the command runs.
     """
     here = Path.cwd()
-    about = index.about
     if "folder" in about and "beside" in about:
         for folder in (file.absolute().parent / about["beside"], Path(about["folder"])):
-            if any((folder / source).exists() for source in sources_of(index)):
+            if any((folder / source).exists() for source in sources_of(about)):
                 return Path(os.path.normpath(folder))
     return here
 
 
 def about_home(home: Path, file: Path) -> dict[str, str]:
-    """Return what an index in `file` is to remember of its folder, as a part of `Index.about`."""
+    """Return what an index in `file` is to remember of its folder, as a part of what it says of itself."""
     return {"folder": str(home), "beside": os.path.relpath(home, file.absolute().parent)}
 
 
@@ -103,8 +105,8 @@ def data_from_home(data: str, home: Path) -> str:
     return from_home([data], home)[0] if Path(data).exists() else data
 
 
-def pictures_of(index: Index, file: Path) -> NamedReader:
-    """Read the items of an index, wherever the command runs."""
+def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
+    """Read the items of an index that have these names, wherever the command runs."""
     from ..data.items import NamedReader
 
-    return NamedReader(index.names.tolist(), sources_of(index), labels_of(index), home_of(index, file))
+    return NamedReader(names, sources_of(about), labels_of(about), home_of(about, file))

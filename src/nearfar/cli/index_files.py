@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from ..data import Dataset
-    from ..index import Index
+    from ..index import Store
     from ..numerics.types import AnyArray
 
 
@@ -28,16 +28,22 @@ def one_at_a_time(file: Path) -> Iterator[None]:
         yield
 
 
-def load_index(file: Path) -> Index:
-    """Read an index, or say which command makes one."""
-    from ..index import Index
+def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
+    """Open an index, or say which command makes one; who changes it holds `one_at_a_time`."""
+    from ..index import open_store
+    from ..index.uris import is_folder
     from .embedding import is_embeddings
 
     if is_embeddings(file):
         raise ValueError(f"{file}: holds rows and is no index; `nearfar index {file} -o FILE` makes one of them")
-    if not file.is_file():
+    if not (file.is_dir() if is_folder(file) else file.is_file()):
         raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes it")
-    return Index.load(file)
+    return open_store(file, mode, lock=False)
+
+
+def told_store(store: Store) -> str:
+    """Say how many items an index has, and how they are searched."""
+    return f"Index of {store.count():,} x {store.dimensions}, {store.distance}, engine {store.engine()}"
 
 
 def weights_of(source: Path) -> str:

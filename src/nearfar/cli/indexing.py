@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
@@ -15,18 +17,19 @@ from .image_paths import about_home, data_from_home, form_in, forms_of, from_hom
 from .index_files import (
     embedded_by,
     items_of,
-    load_index,
     named_by_paths,
     names_of,
     one_at_a_time,
+    open_index,
+    told_store,
     weights_of,
 )
 from .options import Trust, check_out
-from .search_results import classes_of
 
 if TYPE_CHECKING:
     from ..data import Dataset
-    from ..index import Index
+    from ..index import Store
+    from ..numerics.types import AnyArray
 
 
 def index(
@@ -38,6 +41,8 @@ def index(
     new: bool = False,
     remove: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     engine: str | None = None,
+    columns: Path | None = None,
+    threshold: float | None = None,
     label: str | None = None,
     skip_bad: bool = False,
     trust: Trust = (),
@@ -54,7 +59,8 @@ def index(
     data
         As for train; also loose images. Not with embeddings.
     out
-        The file of the index.
+        The file of the index, which is searched exactly; or a folder such as photos.lance, in which LanceDB keeps an
+        approximate index of many items (the extra lance).
     add
         Add to the index in OUT; items that it has already, by name, are replaced, and keep their class where they come
         without one.
@@ -65,7 +71,13 @@ def index(
         with SOURCE only beside --add, which comes after it.
     engine
         exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
-        that of the index.
+        that of the index. Of a folder, exact or ivf; where not given, ivf from 100,000 items on.
+    columns
+        A table with more on the items, such as price and shop, which filters and groups of `nearfar search` use. Its
+        rows are found by the column name, or path as in a table of images.
+    threshold
+        Keep with the index the distance beyond which nothing is a match, such as a threshold of `nearfar evaluate
+        --protocol identification`. May be given alone.
     label
         The column of the classes in a table, as for train.
     skip_bad
@@ -73,20 +85,30 @@ def index(
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
+    from ..index.stores import THRESHOLD
+    from ..index.uris import is_folder
+
+    if threshold is not None and not 0 <= threshold < inf:
+        raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
+    about = {} if threshold is None else {THRESHOLD: repr(threshold)}
     if source is None:
-        if add or new or engine or label or skip_bad or not remove:
-            raise ValueError("SOURCE: give a run, a learner or a file of embeddings; only --remove alone takes none")
+        alone = remove or threshold is not None
+        if add or new or engine or label or skip_bad or columns or not alone:
+            raise ValueError(
+                "SOURCE: give a run, a learner or a file of embeddings; only --remove and --threshold take none"
+            )
         with one_at_a_time(out):
-            print(removed_from(out, remove))
+            print(changed(out, remove, about))
         return
     if remove and not add:
         raise ValueError("--remove: with SOURCE also give --add, without which the index is made anew")
     if new and not add:
         raise ValueError("--new: only with --add; without it the index is made anew of all items")
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
-    check_out(out)
+    if not is_folder(out):
+        check_out(out)
     with one_at_a_time(out), trusting(*trust):
-        print(index_to(source, data, out, label=label, **how))
+        print(index_to(source, data, out, label=label, columns=columns, about=about, **how))
 
 
 def index_to(
@@ -100,59 +122,62 @@ def index_to(
     engine: str | None,
     skip_bad: bool,
     label: str | None = None,
+    columns: Path | None = None,
+    about: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Build or extend an index; returns one line on what was written."""
-    from ..index import Index
-    from .embedding import distance_of, is_embeddings, left_out, refuse_data
+    from ..index import create, records_of
+    from .embedding import distance_of, is_embeddings, known_distance_of, left_out, refuse_data
 
     alone = is_embeddings(source)
     if alone:
         refuse_data(source, data)
         data = str(source)
-    about = {"source": "", "weights": ""}
+    told = {"source": "", "weights": ""}
     if not alone:
-        about = {"source": str(source.resolve()), "weights": weights_of(source)}
-    old = index_to_extend(out, source, about["weights"]) if add else None
-    home = Path.cwd() if old is None else home_of(old, out)
-    gone = 0 if old is None else shorten(old, remove, home)
+        told = {"source": str(source.resolve()), "weights": weights_of(source)}
+    old = index_to_extend(out, source, told["weights"], known_distance_of(source)) if add else None
+    home = Path.cwd() if old is None else home_of(old.about, out)
+    there = Present.of(old)
+    gone = there.named_by(remove, home)
+    there = there.without(gone)
     items = items_of(data, skip_bad, label)
-    names = names_for(old, home, items, str(data))
-    there = 0
+    names = names_for(there.names if old is not None else None, home, items, str(data))
+    known = 0
     if old is not None and new:
-        items, names, there = new_among(items, names, old)
+        items, names, known = new_among(items, names, there.names)
         if not names:
-            if engine:
-                old.engine = engine
-                check_engine(old)
-            old.save(out)  # it may have lost items
-            return f"{out}: {old!r}; nothing new{told_counts(there, gone)}{left_out(items)}"
+            if gone:
+                old.remove(gone)
+            if engine or about:
+                old.change(engine=engine or "", about=about)
+            return f"{out}: {told_store(old)}; nothing new{told_counts(known, len(gone))}{left_out(items)}"
     rows = embedded_by(None if alone else source, items, Path(str(data)))
-    about |= about_home(home, out)
-    told = data_from_home(str(data), home)
-    about["data"] = told_sources(old, told)
-    labels = ({} if old is None else labels_of(old)) | ({told: label} if label else {})
-    about |= {"label": json.dumps(labels)} if labels else {}
-    index = Index(
-        rows,
-        names=names,
-        labels=[items.classes[label] for label in items.labels],
-        distance=distance_of(source),
-        engine=engine or ("exact" if old is None else old.engine),
-        about=about,
+    told |= about_home(home, out)
+    where = data_from_home(str(data), home)
+    before = {} if old is None else old.about
+    told["data"] = json.dumps([*dict.fromkeys([*sources_of(before), where])])
+    labels = labels_of(before) | ({where: label} if label else {})
+    told |= {"label": json.dumps(labels)} if labels else {}
+    told |= about
+    classes = [items.classes[label] for label in items.labels]
+    more = {} if columns is None else columns_of(columns, names, home)
+    if old is not None:
+        more |= kept_columns(old, names, more)
+    had = dict(zip(there.names, there.classes, strict=True))
+    # an item that comes again without a class, as one image or a folder of loose ones does, keeps the one that it had
+    records = records_of(
+        rows, names, labels=[kind or had.get(name, "") for name, kind in zip(names, classes, strict=True)], columns=more
     )
     replaced = 0
-    if old is not None:
-        index, replaced = extended(old, index)
-    check_engine(index)
-    index.save(out)
+    if old is None:
+        store = create(out, records, distance=distance_of(source), engine=engine or "", about=told, lock=False)
+    else:
+        replaced = sum(name in had for name in names)
+        store = old
+        store.add(records, about=told, gone=gone, engine=engine or "")
     found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
-    return f"{out}: {index!r}; {found}{told_counts(there, gone)}{left_out(items)}"
-
-
-def check_engine(index: Index) -> None:
-    """Search once: an engine that does not work says so before the file is written."""
-    if index.engine != "exact":
-        index.search(index.embeddings[:1], k=1)
+    return f"{out}: {told_store(store)}; {found}{told_counts(known, len(gone))}{left_out(items)}"
 
 
 def told_counts(there: int, gone: int) -> str:
@@ -160,92 +185,155 @@ def told_counts(there: int, gone: int) -> str:
     return (f"; {there:,} were there already" if there else "") + (f"; {gone:,} removed" if gone else "")
 
 
-def index_to_extend(file: Path, source: Path, weights: str) -> Index:
-    """Read an index to which embeddings of a source are added, which must have made it with the same weights."""
-    index = load_index(file)
-    if index.about.get("weights") != weights:
+def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> Store:
+    """Open an index to which embeddings of a source are added, which must have made it with the same weights."""
+    store = open_index(file, "w")
+    if store.about.get("weights") != weights:
         raise ValueError(f"{file} was not made with the present weights of {source}; index anew, without --add")
-    return index
+    if distance and store.distance != distance:
+        told = f"{file} compares by the {store.distance} distance, {source} by the {distance} one"
+        raise ValueError(f"{told}; index anew, without --add")
+    return store
 
 
-def names_for(old: Index | None, home: Path, items: Dataset, data: str) -> list[str]:
+def names_for(known: Sequence[str] | None, home: Path, items: Dataset, data: str) -> list[str]:
     """Return the names of new items; those that are paths lead from the folder of the index that they join."""
     names = names_of(items, data)
-    if old is None or not named_by_paths(items, data):
+    if known is None or not named_by_paths(items, data):
         return names
-    return from_home(names, home, old.names.tolist())
+    return from_home(names, home, known)
 
 
-def new_among(items: Dataset, names: list[str], old: Index) -> tuple[Dataset, list[str], int]:
+def new_among(items: Dataset, names: list[str], there: Sequence[str]) -> tuple[Dataset, list[str], int]:
     """Return the items that an index has not, by name, with their names, and the number of those that it has."""
-    known = set(old.names.tolist())
+    known = set(there)
     places = [place for place, name in enumerate(names) if name not in known]
     return items.subset(places), [names[place] for place in places], len(names) - len(places)
 
 
-def told_sources(old: Index | None, data: str) -> str:
-    """Return the DATA of an index, each once, as the text in which it remembers them."""
-    before = [] if old is None else sources_of(old)
-    return json.dumps([*dict.fromkeys([*before, data])])
+def changed(out: Path, remove: Sequence[str], about: Mapping[str, str]) -> str:
+    """Remove items from an index, or keep a threshold with it; returns one line on what was written."""
+    store = open_index(out, "w")
+    gone = Present.of(store).named_by(remove, home_of(store.about, out))
+    if gone:
+        store.remove(gone)
+    if about:
+        store.change(about=about)
+    done = [f"{len(gone):,} items removed"] if remove else []
+    done += [f"{key} {value}" for key, value in about.items()]
+    return f"{out}: {told_store(store)}; {', '.join(done)}"
 
 
-def removed_from(out: Path, remove: Sequence[str]) -> str:
-    """Remove items from an index; returns one line on what was written."""
-    index = load_index(out)
-    gone = shorten(index, remove, home_of(index, out))
-    index.save(out)
-    return f"{out}: {index!r}; {gone:,} items removed"
+class Present(NamedTuple):
+    """The names and the classes of the items that an index has."""
+
+    names: list[str]
+    classes: list[str]
+
+    @classmethod
+    def of(cls, store: Store | None) -> Present:
+        """Read them; of no index there are none."""
+        if store is None:
+            return cls([], [])
+        names = store.column("name").tolist()
+        if "label" not in store.columns():
+            return cls(names, [""] * len(names))
+        return cls(names, [str(label) for label in store.column("label").tolist()])
+
+    def without(self, gone: Collection[str]) -> Present:
+        """Return the items but those of these names."""
+        if not gone:
+            return self
+        left = set(gone)
+        pairs = [pair for pair in zip(self.names, self.classes, strict=True) if pair[0] not in left]
+        return Present([name for name, _ in pairs], [kind for _, kind in pairs])
+
+    def named_by(self, words: Sequence[str], home: Path) -> list[str]:
+        """Return the names of what each word names: an item, or else a folder, or else a class.
+
+        Names and folders may also be paths from where the command runs; those of the index lead from `home`.
+
+        Raises
+        ------
+        ValueError
+            A word that is none of the three, or nothing would be left.
+        """
+        known = set(self.names)
+        gone: dict[str, None] = {}
+        here = Path.cwd()
+        forms = forms_of(self.names, home) if words else {}
+        for word in words:
+            path = Path(word).as_posix()  # as names are written: without a slash at the end
+            paths = (path, form_in(forms, path, home, here)) if word else (path,)
+            found = [name for name in (word, *paths) if name in known][:1]
+            found = found or [name for name in self.names if name.startswith(tuple(f"{path}/" for path in paths))]
+            found = found or [
+                name for name, kind in zip(self.names, self.classes, strict=True) if word and kind == word
+            ]
+            if not found:
+                first = quoted(self.names[0])
+                raise ValueError(
+                    f"--remove: no item, folder or class is called {quoted(word)}; the first item is {first}"
+                )
+            gone.update(dict.fromkeys(found))
+        if words and len(gone) == len(self.names):
+            raise ValueError("--remove: nothing would be left in the index")
+        return [*gone]
 
 
-def shorten(index: Index, remove: Sequence[str], home: Path) -> int:
-    """Remove what each word names, an item, or else a folder, or else a class; return how many items are gone.
+def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dict[str, AnyArray]:
+    """Return the columns of items that come again, where nothing new is said of them."""
+    from ..index.columns import missing
 
-    Names and folders may also be paths from where the command runs; those of the index lead from `home`.
+    kinds = {name: kind for name, kind in old.columns().items() if name not in ("name", "label", *more)}
+    there = old.get(names) if kinds else None
+    if there is None or len(there) == 0:
+        return {}
+    rows = {name: row for row, name in enumerate(names)}
+    places = [rows[name] for name in there.names.tolist()]
+    found = {}
+    for name, kind in kinds.items():
+        values = missing(kind, len(names)).astype(there.columns[name].dtype)
+        values[places] = there.columns[name]
+        found[name] = values
+    return found
+
+
+def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
+    """Return more on items, from a table whose column `name`, or else `path`, says which item a row is of.
+
+    Columns that a table of images has for other ends (label, split, group, a box) are left out.
 
     Raises
     ------
     ValueError
-        A word that is none of the three, or nothing would be left.
+        The table has neither column, none of its rows is of an item, or it has nothing more on them.
     """
-    names = index.names.tolist()
-    labels = classes_of(index)
-    known = set(names)
-    gone = set[str]()
-    here = Path.cwd()
-    forms = forms_of(names, home) if remove else {}
-    for word in remove:
-        path = Path(word).as_posix()  # as names are written: without a slash at the end
-        paths = (path, form_in(forms, path, home, here)) if word else (path,)
-        found = [name for name in (word, *paths) if name in known][:1]
-        found = found or [name for name in names if name.startswith(tuple(f"{path}/" for path in paths))]
-        found = found or [name for name, label in zip(names, labels, strict=True) if word and label == word]
-        if not found:
-            raise ValueError(
-                f"--remove: no item, folder or class is called {quoted(word)}; the first item is {quoted(names[0])}"
-            )
-        gone.update(found)
-    if len(gone) == len(index):
-        raise ValueError("--remove: nothing would be left in the index")
-    if gone:
-        index.remove(gone)
-    return len(gone)
+    from ..data.readers.manifest import ABOUT, EMBEDDING, LABELS, SIDES, read_columns
+    from ..index.columns import RESERVED, parsed_column
 
-
-def extended(old: Index, new: Index) -> tuple[Index, int]:
-    """Put the new items into the old index, and return it with the number of items that they replaced by name.
-
-    An item that comes again without a class, as one image or a folder of loose ones does, keeps the class that it had.
-    """
-    import numpy as np
-
-    again = np.intersect1d(old.names, new.names)
-    had = dict(zip(old.names.tolist(), classes_of(old), strict=True))
-    new.labels = np.array([label or had.get(name, "") for name, label in zip(new.names, classes_of(new), strict=True)])
-    if len(again) == len(old):
-        return new, len(again)
-    old.engine = new.engine
-    old.about = new.about
-    if len(again):
-        old.remove(again)
-    old.add(new.embeddings, names=new.names, labels=new.labels)
-    return old, len(again)
+    cells = read_columns(table)
+    key = next((name for name in ("name", "path") if name in cells), None)
+    if key is None:
+        raise ValueError(f"--columns: {table}: expected a column name or path, which say what item a row is of")
+    if key == "name":
+        rows = {str(name): row for row, name in enumerate(cells["name"])}
+    else:
+        here = Path.cwd()
+        forms = forms_of(names, home)
+        paths = [(table.parent / str(path)).as_posix() for path in cells["path"]]
+        rows = {form_in(forms, path, home, here): row for row, path in enumerate(paths)}
+    places = [rows.get(name) for name in names]
+    if all(place is None for place in places):
+        raise ValueError(
+            f"--columns: {table}: none of its {len(rows):,} rows is of an item; the first is {quoted(names[0])}"
+        )
+    others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "")
+    found = {
+        name: parsed_column([None if place is None else values[place] for place in places])
+        for name, values in cells.items()
+        if name not in others and not EMBEDDING.fullmatch(name)
+    }
+    if not found:
+        raise ValueError(f"--columns: {table}: has no column besides {', '.join(cells)}")
+    return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..data import Dataset
     from ..data.items import NamedReader
-    from ..index import Found, Index
+    from ..index import Hits, Index, Records, Store
     from ..numerics.types import AnyArray
     from ..report.content import Items
 
@@ -17,21 +17,22 @@ Neighbors = list[tuple[str, int, float, str, str]]  # of one query
 UNIT_DISTANCE_ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
 
 
-def classes_of(index: Index) -> list[str]:
+def classes_of(items: Index | Records) -> list[str]:
     """The class of every item, empty where the index has none."""
-    if index.labels is None:
-        return [""] * len(index)
-    return [str(label) for label in index.labels]
+    if items.labels is None:
+        return [""] * len(items)
+    return [str(label) for label in items.labels]
 
 
-def neighbor_rows(index: Index, names: Sequence[str], found: Found) -> Iterator[Neighbors]:
+def neighbor_rows(names: Sequence[str], hits: Hits) -> Iterator[Neighbors]:
     """Yield, for each query, its name and the rank, distance, class and name of its neighbors."""
-    for query, distances, positions in zip(names, *found, strict=True):
+    items = hits.records
+    for query, distances, positions in zip(names, hits.distances, hits.positions, strict=True):
         rows: Neighbors = []
         for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
             if at >= 0:
-                label = "" if index.labels is None else str(index.labels[at])
-                rows.append((query, rank, float(distance), label, str(index.names[at])))
+                label = "" if items.labels is None else str(items.labels[at])
+                rows.append((query, rank, float(distance), label, str(items.names[at])))
         yield rows
 
 
@@ -67,24 +68,26 @@ def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[objec
 
 def write_hits(
     out: Path,
-    index: Index,
+    store: Store,
     queries: Dataset,
     rows: AnyArray,
     names: Sequence[str],
-    found: Found,
+    hits: Hits,
     pictures: NamedReader,
 ) -> None:
-    """Write a page with every query and its neighbors in an index of `pictures`."""
+    """Write a page with every query and its neighbors, of which there are `pictures`."""
     from ..report.content import Items
     from ..report.search_page import Line, Near, write_found
 
     lines = []
-    for q, (distances, positions) in enumerate(zip(*found, strict=True)):
+    for q, (distances, positions) in enumerate(zip(hits.distances, hits.positions, strict=True)):
         near = [Near(int(at), distance_text(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
         lines.append(Line(Near(q, ""), near))
-    note = f"Each query, and what is nearest to it among {len(index):,} items, with the {index.distance} distance."
+    note = f"Each query, and what is nearest to it among {store.count():,} items, with the {store.distance} distance."
     asked = Items(rows, queries.labels, queries.classes, names, queries.read)
-    write_found(out, lines, items_in(index, pictures), title=f"Nearest to {queries.name}", note=note, queries=asked)
+    write_found(
+        out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=asked
+    )
 
 
 def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: str, pictures: NamedReader) -> None:
@@ -105,7 +108,7 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
     write_found(out, lines, items_in(index, pictures), title="Items that are nearly the same", note=note)
 
 
-def items_in(index: Index, pictures: NamedReader) -> Items:
+def items_in(index: Index | Records, pictures: NamedReader) -> Items:
     """The items of an index, with their pictures."""
     import numpy as np
 

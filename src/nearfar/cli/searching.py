@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain, groupby
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ..quoting import quoted
 from ..trust import trusting
 from .image_paths import pictures_of
-from .index_files import load_index, names_of, open_embedded, weights_of
+from .index_files import names_of, open_embedded, open_index, weights_of
 from .options import Trust, check_out
 from .search_results import (
     classes_of,
@@ -24,7 +27,7 @@ from .search_results import (
 )
 
 if TYPE_CHECKING:
-    from ..index import Found, Index
+    from ..index import Hits, Store
     from ..numerics.types import AnyArray
 
 Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
@@ -36,6 +39,8 @@ def search(
     *,
     k: Annotated[int, Parameter(name="-k")] = 5,
     within: float | None = None,
+    where: str = "",
+    group_by: str = "",
     run: Path | None = None,
     out: Out = None,
     label: str | None = None,
@@ -50,14 +55,20 @@ def search(
     Parameters
     ----------
     file
-        What `nearfar index` wrote.
+        What `nearfar index` wrote: a file, or a folder such as photos.lance.
     query
         An image, a folder of images, an .npy or .npz of rows, or data as for train.
     k
         Neighbors of each query.
     within
         Only neighbors that are at most this far, such as at a threshold of `nearfar evaluate --protocol
-        identification`; a query may then have none.
+        identification`; a query may then have none. Where not given, the threshold that the index keeps (`nearfar index
+        --threshold`), if it keeps one; inf for none.
+    where
+        Only items for which this holds, such as 'price < 10 and shop == "a"'; of columns that the index has, and name
+        and label.
+    group_by
+        Only the nearest item of each value of this column, such as product.
     run
         Where the run or the learner that made the index is now, if it was moved; or what embeds the queries of an index
         of embeddings, such as the means of each class.
@@ -76,7 +87,7 @@ def search(
         several.
     """
     with trusting(*trust):
-        print(search_in(file, query, k, within, run, out, skip_bad, label, rerank))
+        print(search_in(file, query, k, within, run, out, skip_bad, label, rerank, where=where, group_by=group_by))
 
 
 def duplicates(
@@ -114,39 +125,38 @@ def search_in(
     skip_bad: bool = False,
     label: str | None = None,
     rerank: str | None = None,
+    *,
+    where: str = "",
+    group_by: str = "",
 ) -> str:
     """Search an index; returns the lines to print."""
     from .embedding import left_out
 
     if rerank is not None:
-        check_reranking(rerank, within)
+        check_reranking(rerank, within, where, group_by)
     if within is not None and not within >= 0:
         raise ValueError(f"--within: expected a distance of at least 0, got {within}")
     if out is not None:
         check_page_or_table(out)
-    index = load_index(file)
-    made = index.about.get("source", "")
-    source = run or (Path(made) if made else None)
-    if source is not None and not source.exists():
-        raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
-    weights = index.about.get("weights")  # none where it was made from embeddings
-    if source is not None and weights and weights_of(source) != weights:
-        raise ValueError(f"{source} has other weights than those that made {file}; index anew")
-    items, queries = open_embedded(source, query, skip_bad, label)
+    store = open_index(file)
+    within = threshold_of(store.about) if within is None else within
+    items, queries = open_embedded(embedder_of(store.about, file, run), query, skip_bad, label)
     names = names_of(items, query)
     if rerank is None:
-        found = index.search(queries, k)
+        hits = store.search(queries, k, where=where, group_by=group_by)
     else:
-        found = reranked(index, queries, k, rerank)
-    count = f"{min(k, len(index))} neighbors of {len(names):,} queries"
-    if within is not None:
-        found, lost = near_enough(found, within)
+        hits = reranked(store, queries, k, rerank)
+        within = None  # a threshold that the index keeps is one of plain distances
+    count = f"{min(k, store.count(where))} neighbors of {len(names):,} queries"
+    if within is not None and within != inf:
+        hits, lost = near_enough(hits, within)
         count = f"up to {count} within {within:g}; {lost:,} have none"
     told = f"{out}: {count}{left_out(items)}"
     if out is not None and out.suffix == ".html":
-        write_hits(out, index, items, queries, names, found, pictures_of(index, file))
+        pictures = pictures_of(hits.records.names.tolist(), store.about, file)
+        write_hits(out, store, items, queries, names, hits, pictures)
         return told
-    rows = [*neighbor_rows(index, names, found)]
+    rows = [*neighbor_rows(names, hits)]
     if out is not None:
         write_table(out, ("query", "rank", "distance", "class", "name"), [*chain.from_iterable(rows)])
         return told
@@ -155,27 +165,64 @@ def search_in(
     return "\n".join(lines)
 
 
-def check_reranking(rerank: str, within: float | None) -> None:
-    """Refuse, before anything is embedded, a text that names no method, and a limit of plain distances beside it."""
+def check_reranking(rerank: str, within: float | None, where: str, group_by: str) -> None:
+    """Refuse, before anything is embedded, a text that names no method, and what re-ranking cannot do."""
     from ..evaluation.reranking import read_reranking
 
     read_reranking(rerank)
     if within is not None:
         raise ValueError("--within: not with --rerank, whose distances are its own")
+    if where or group_by:
+        option = "where" if where else "group-by"
+        raise ValueError(f"--{option}: not with --rerank, which looks at all items together")
 
 
-def reranked(index: Index, queries: AnyArray, k: int, rerank: str) -> Found:
+def reranked(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
     """Return the k nearest items of each query after re-ranking."""
     from ..evaluation import search_reranked
-    from ..index import Found
+    from ..index.records import Hits, all_of
 
     if k < 1:
         raise ValueError(f"-k: expected 1 or more, got {k}")
+    index = store.in_memory()
     found = search_reranked(queries, index.embeddings, min(k, len(index)), rerank, distance=index.distance)
-    return Found(found.distances, found.indices)
+    return Hits(all_of(index), found.distances, found.indices)
 
 
-def near_enough(found: Found, within: float) -> tuple[Found, int]:
+def embedder_of(about: Mapping[str, str], file: Path, run: Path | None) -> Path | None:
+    """Return the run or the learner that embeds the queries of an index; None where they are rows.
+
+    Raises
+    ------
+    FileNotFoundError
+        What made the index is not there any more.
+    ValueError
+        It has other weights now.
+    """
+    made = about.get("source", "")
+    source = run or (Path(made) if made else None)
+    if source is not None and not source.exists():
+        raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
+    weights = about.get("weights")  # none where it was made from embeddings
+    if source is not None and weights and weights_of(source) != weights:
+        raise ValueError(f"{source} has other weights than those that made {file}; index anew")
+    return source
+
+
+def threshold_of(about: Mapping[str, str]) -> float | None:
+    """Return the distance beyond which nothing is a match, where an index keeps one."""
+    from ..index.stores import THRESHOLD
+
+    told = about.get(THRESHOLD, "")
+    if not told:
+        return None
+    try:
+        return float(told)
+    except ValueError:
+        raise ValueError(f"the index is damaged: its threshold is {quoted(told)}; set another") from None
+
+
+def near_enough(found: Hits, within: float) -> tuple[Hits, int]:
     """Return the neighbors that are at most so far, and how many queries have none."""
     import numpy as np
 
@@ -185,7 +232,7 @@ def near_enough(found: Found, within: float) -> tuple[Found, int]:
 
 def nearest_in(file: Path, k: int) -> str:
     """Return lines on the k nearest pairs of an index."""
-    index = load_index(file)
+    index = open_index(file).in_memory()
     labels = classes_of(index)
     lines = [
         f"{distance_text(d):>10}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
@@ -201,7 +248,7 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
 
     if out is not None:
         check_page_or_table(out)
-    index = load_index(file)
+    index = open_index(file).in_memory()
     labels = classes_of(index)
     (numbers, distances) = index.duplicates(within)
     order = np.flatnonzero(numbers >= 0)
@@ -216,7 +263,7 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
         lines = [line for number, part in groups for line in group_lines(number, part, wide)]
         return "\n".join([*lines, found])
     if out.suffix == ".html":
-        write_groups(out, index, numbers, distances, found, pictures_of(index, file))
+        write_groups(out, index, numbers, distances, found, pictures_of(index.names.tolist(), index.about, file))
     else:
         write_table(out, ("group", "distance", "class", "name"), rows)
     return f"{out}: {found}"

@@ -4,9 +4,27 @@
 >>> index = Index([[1.0, 0.0], [0.0, 1.0]], names=["east", "north"])
 >>> index.names[index.search([[0.9, 0.1]], k=1).positions]
 array([['east']], dtype='<U5')
+
+`open` and `create` give the same on a URI, a file or a folder that an approximate index stays in; see `Store`.
 """
 
 from ..neighbors.near_pairs import Groups, NearPairs
 from .index import Found, Index
+from .records import Hits, Records, records_of
+from .stores import Store, create, open_store
 
-__all__ = ["Found", "Groups", "Index", "NearPairs"]
+open = open_store  # nearfar.index.open("photos.index"), as of a file
+
+__all__ = [
+    "Found",
+    "Groups",
+    "Hits",
+    "Index",
+    "NearPairs",
+    "Records",
+    "Store",
+    "create",
+    "open",
+    "open_store",
+    "records_of",
+]

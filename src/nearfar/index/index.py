@@ -6,7 +6,8 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +22,14 @@ from ..numerics.distances import as_rows, check_distance
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import PATH, in_brief, quoted
 from .approximate import Approximate, check_recipe
+from .columns import Columns, checked_columns, column_kinds, joined_columns, picked_columns
+from .filters import mask, parse_filter
+from .groups import first_of_groups
 from .one_at_a_time import WAIT, one_at_a_time
 
 FORMAT = "nearfar index 1"
+COLUMN = "column/"  # before the names of columns in a file
+MAX_FILTERED = 2  # filters whose items are kept ready for the next search with the same filter
 
 
 class Found(NamedTuple):
@@ -57,12 +63,16 @@ class Index:
         "IVF256,Flat;nprobe=16" (needs the extra `ann`). It is built at the first search, and anew after a change.
     about : dict of str, optional
         Text that is saved with the index.
+    columns : dict of str to sequence, optional
+        What filters use and groups are made of, such as a price or a product: numbers (NaN where one is missing) or
+        text, one per item.
 
     Attributes
     ----------
     embeddings : ndarray of float32, shape (n, d)
     names : ndarray of str, shape (n,)
     labels : ndarray of int64 or str, shape (n,), or None
+    columns : dict of str to ndarray of float64 or str, shape (n,)
 
     Raises
     ------
@@ -93,16 +103,34 @@ class Index:
         distance: str = "cosine",
         engine: str = "exact",
         about: dict[str, str] | None = None,
+        columns: Columns | None = None,
     ) -> None:
-        self.embeddings = _singles(embeddings, "embeddings").copy()
-        self.names = _names(names, len(self.embeddings), ())
-        self.labels = _labels(labels, len(self.embeddings))
+        rows = _singles(embeddings, "embeddings").copy()
+        self._hold(rows, names, labels, distance, engine, about, columns)
+
+    def _hold(
+        self,
+        rows: AnyArray,
+        names: Any,
+        labels: Any,
+        distance: str,
+        engine: str,
+        about: dict[str, str] | None,
+        columns: Columns | None,
+    ) -> None:
+        """Keep rows, which nobody else may change, and what belongs to them."""
+        self.embeddings = rows
+        self.names = _names(names, len(rows), ())
+        self.labels = _labels(labels, len(rows))
+        self.columns = checked_columns(columns, len(rows))
         self.distance = check_distance(distance)
         self.engine = engine
         self.about = dict(about or {})
         if engine != "exact":
             check_recipe(engine)
         _check_different(self.names)
+        self._engine: Gallery | Approximate | None = None
+        self._filters: dict[str, tuple[Ints, Gallery | None]] = {}
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -111,25 +139,55 @@ class Index:
         n, d = self.embeddings.shape
         return f"Index of {n:,} x {d}, {self.distance}, engine {self.engine}"
 
-    def search(self, queries: Any, k: int = 10) -> Found:
+    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Found:
         """Find the k nearest items of each query, or all items where there are fewer.
 
         Parameters
         ----------
         queries : array-like of shape (n, d)
         k : int
+        where : str
+            Only items for which this filter holds, such as ``price < 10 and shop == "a"``; the columns are those of the
+            index, ``name`` and ``label``. Such a search is exact whatever the engine.
+        group_by : str
+            Only the nearest item of each value of this column, such as a product; items without a value stand alone.
 
         Raises
         ------
         ValueError
-            Another number of columns than the index has, k below 1, rows that are not finite.
+            Another number of columns than the index has, k below 1, rows that are not finite, a column that is missing.
+
+        Examples
+        --------
+        >>> index = Index([[1, 0], [1, 1], [0, 1]], columns={"price": [5, 20, 7]}, names=["a", "b", "c"])
+        >>> index.names[index.search([[1, 1]], k=2, where="price < 10").positions].tolist()
+        [['a', 'c']]
         """
-        x = _singles(queries, "queries")
-        if x.shape[1] != self.embeddings.shape[1]:
-            raise ValueError(f"queries: expected {self.embeddings.shape[1]} columns as in the index, got {x.shape[1]}")
-        if not isinstance(k, Integral) or k < 1:
-            raise ValueError(f"k: expected 1 or more, got {quoted(k)}")
-        return Found(*self._engine.nearest(x, min(int(k), len(self))))
+        x = checked_queries(queries, self.embeddings.shape[1], k)
+        rows: Ints | None = None
+        engine: Gallery | Approximate | None
+        if where:
+            rows, engine = self._filtered(where)
+        else:
+            engine = self._engine_of_all()
+        if engine is None:
+            return Found(np.full((len(x), 0), np.inf), np.full((len(x), 0), -1))
+        found = partial(_found, engine, x, rows)
+        most = len(self) if rows is None else len(rows)
+        if not group_by:
+            return found(min(int(k), most))
+        columns = self.all_columns()
+        if group_by not in columns:
+            raise ValueError(f"group_by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
+        grouped: Found = first_of_groups(found, lambda: columns[group_by], k=int(k), most=most)
+        return grouped
+
+    def all_columns(self) -> dict[str, AnyArray]:
+        """Return what filters and groups can use: the columns of the index, the names and the labels."""
+        own = {"name": self.names}
+        if self.labels is not None:
+            own["label"] = self.labels
+        return {**self.columns, **own}
 
     def duplicates(self, within: float) -> Groups:
         """Group the items that are at most so far apart, directly or by a chain of others; exact whatever the engine.
@@ -155,8 +213,10 @@ class Index:
         """Find the k nearest of all pairs of items: ``i``, ``j`` and ``distances`` (k,), nearest first; exact."""
         return nearest_pairs(self.embeddings, k, distance=self.distance)
 
-    def add(self, embeddings: Any, *, names: Any = None, labels: Any = None) -> None:
+    def add(self, embeddings: Any, *, names: Any = None, labels: Any = None, columns: Columns | None = None) -> None:
         """Append items; they need labels exactly where the index has them, and are numbered where they have no names.
+
+        Columns that the index or the new items lack are filled with NaN or empty text.
 
         Raises
         ------
@@ -173,8 +233,10 @@ class Index:
         called = _names(names, len(rows), self.names)
         _check_different(np.concatenate([_those_of(self.names, called), called]))
         new = _labels(labels, len(rows))
+        all_columns = joined_columns(self.columns, len(self), checked_columns(columns, len(rows)), len(rows))
         if self.labels is not None and new is not None:
-            self.labels = _joined(self.labels, new)
+            self.labels = joined_labels(self.labels, new)
+        self.columns = all_columns
         self.embeddings = np.concatenate([self.embeddings, rows])
         self.names = np.concatenate([self.names, called])
         self._forget()
@@ -200,6 +262,7 @@ class Index:
         self.embeddings = self.embeddings[keep]
         self.names = self.names[keep]
         self.labels = None if self.labels is None else self.labels[keep]
+        self.columns = picked_columns(self.columns, keep)
         self._forget()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -207,18 +270,17 @@ class Index:
 
         What others have written there since it was loaded is replaced: `updating` keeps them from it.
         """
-        arrays = {"embeddings": self.embeddings, "names": _bytes(self.names)}
-        if self.labels is not None:
-            if self.labels.dtype.kind == "i":
-                arrays["labels"] = self.labels
-            else:
-                arrays["labels"] = _bytes(self.labels)
-        text = {"format": FORMAT, "distance": self.distance, "engine": self.engine, "about": json.dumps(self.about)}
-        tensor_file.write(path, arrays, text)
+        write_index(path, self, self.embeddings)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Index:
+    def load(cls, path: str | os.PathLike[str], *, mapped: bool = False) -> Index:
         """Read an index that `save` wrote; nothing in the file is run.
+
+        Parameters
+        ----------
+        path : path
+        mapped : bool
+            Leave the embeddings in the file, read-only: they come into memory where they are looked at.
 
         Raises
         ------
@@ -227,21 +289,27 @@ class Index:
         ValueError
             It is not an index, or does not hold what one holds.
         """
-        arrays, text = tensor_file.read(path)
+        arrays, text = tensor_file.read(path, mapped=("embeddings",) if mapped else ())
         if text.get("format") != FORMAT:
             raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
-        labels = arrays.get("labels")
+        index = cls.__new__(cls)
         try:
-            return cls(
-                arrays["embeddings"],
+            index._hold(
+                _singles(arrays["embeddings"], "embeddings"),  # they are nobody else's, and need no copy
                 names=_words(arrays["names"]),
-                labels=_words(labels) if labels is not None and labels.dtype == np.uint8 else labels,
+                labels=_words_or_numbers(arrays.get("labels")),
                 distance=text["distance"],
                 engine=text["engine"],
                 about=_about(text["about"]),
+                columns={
+                    name.removeprefix(COLUMN): _words_or_numbers(column)
+                    for name, column in arrays.items()
+                    if name.startswith(COLUMN)
+                },
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{os.fspath(path)} holds no whole index: {in_brief(str(error), 2 * PATH)}") from error
+        return index
 
     @classmethod
     @contextmanager
@@ -273,14 +341,72 @@ class Index:
             yield index
             index.save(path)
 
-    @cached_property
-    def _engine(self) -> Gallery | Approximate:
-        if self.engine == "exact":
-            return Gallery(self.embeddings, self.distance)
-        return Approximate(self.embeddings, self.distance, self.engine)
+    def _engine_of_all(self) -> Gallery | Approximate:
+        """What searches all items, built at the first search."""
+        engine = self._engine  # another thread may drop it meanwhile
+        if engine is None:
+            if self.engine == "exact":
+                engine = Gallery(self.embeddings, self.distance)
+            else:
+                engine = Approximate(self.embeddings, self.distance, self.engine)
+            self._engine = engine
+        return engine
+
+    def _filtered(self, where: str) -> tuple[Ints, Gallery | None]:
+        """The rows for which a filter holds, and what searches them; None where it holds for none."""
+        ready = self._filters
+        if where in ready:
+            return ready[where]
+        columns = self.all_columns()
+        rows = np.flatnonzero(mask(parse_filter(where, column_kinds(columns)), columns))
+        found = (rows, Gallery(self.embeddings[rows], self.distance) if len(rows) else None)
+        kept = list(ready.items())[-MAX_FILTERED + 1 :]
+        self._filters = {**dict(kept), where: found}  # a new one: other threads may read the old
+        return found
 
     def _forget(self) -> None:
-        self.__dict__.pop("_engine", None)
+        """Drop what was built for searching."""
+        self._engine = None
+        self._filters = {}
+
+
+def write_index(path: str | os.PathLike[str], index: Index | Kept, embeddings: AnyArray | tensor_file.Stacked) -> None:
+    """Write what `Index.load` reads: all of an index but its embeddings, and embeddings."""
+    arrays: dict[str, AnyArray | tensor_file.Stacked] = {"embeddings": embeddings, "names": _bytes(index.names)}
+    if index.labels is not None:
+        arrays["labels"] = index.labels if index.labels.dtype.kind == "i" else _bytes(index.labels)
+    for name, column in index.columns.items():
+        arrays[f"{COLUMN}{name}"] = column if column.dtype.kind == "f" else _bytes(column)
+    text = {"format": FORMAT, "distance": index.distance, "engine": index.engine, "about": json.dumps(index.about)}
+    tensor_file.write(path, arrays, text)
+
+
+@dataclass
+class Kept:
+    """What an index keeps beside its embeddings; see there."""
+
+    names: AnyArray
+    labels: AnyArray | None
+    columns: dict[str, AnyArray]
+    distance: str
+    engine: str
+    about: dict[str, str]
+
+
+def _found(engine: Gallery | Approximate, x: AnyArray, rows: Ints | None, k: int) -> Found:
+    """Find neighbors among all items, or among some, whose `rows` then count."""
+    distances, positions = engine.nearest(x, k)
+    return Found(distances, positions if rows is None else rows[positions])
+
+
+def checked_queries(queries: Any, dimensions: int, k: Any) -> AnyArray:
+    """Return queries as rows of float32; raise a ValueError where they do not fit an index, or k is below 1."""
+    x = _singles(queries, "queries")
+    if x.shape[1] != dimensions:
+        raise ValueError(f"queries: expected {dimensions} columns as in the index, got {x.shape[1]}")
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k: expected 1 or more, got {quoted(k)}")
+    return x
 
 
 def _singles(x: Any, name: str) -> AnyArray:
@@ -326,7 +452,7 @@ def _labels(labels: Any, n: int) -> AnyArray | None:
     return found.astype(np.int64 if found.dtype.kind in "iu" else np.str_)
 
 
-def _joined(labels: AnyArray, new: AnyArray) -> AnyArray:
+def joined_labels(labels: AnyArray, new: AnyArray) -> AnyArray:
     if (labels.dtype.kind == "i") != (new.dtype.kind == "i"):
         kinds = ["numbers" if part.dtype.kind == "i" else "text" for part in (labels, new)]
         raise ValueError(f"labels: expected {kinds[0]} as in the index, got {kinds[1]}")
@@ -351,6 +477,11 @@ def _about(text: str) -> dict[str, str]:
 def _bytes(words: AnyArray) -> AnyArray:
     """Text as bytes that the file format can hold: a JSON list."""
     return np.frombuffer(json.dumps(words.tolist()).encode(), dtype=np.uint8)
+
+
+def _words_or_numbers(data: AnyArray | None) -> AnyArray | None:
+    """Return text where bytes came, as a file holds it; numbers, and nothing, as they are."""
+    return _words(data) if data is not None and data.dtype == np.uint8 else data
 
 
 def _words(data: AnyArray) -> AnyArray:

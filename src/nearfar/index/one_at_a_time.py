@@ -1,4 +1,4 @@
-"""Changes of one index file that come one after another."""
+"""Changes of one index that come one after another."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..io.atomic_files import locked
+from .uris import is_folder
 
 WAIT = 600.0
 """Seconds to wait for another process that changes the same index."""
@@ -30,12 +31,12 @@ def one_at_a_time(file: Path, *, wait: float = WAIT, waiting: Callable[[], None]
     TimeoutError
         Another process still changes it.
     ValueError
-        There is something else than a file.
+        There is something else than a file, or than a folder of LanceDB.
     OSError
         Its folder cannot be written in.
     """
     target = Path(os.path.realpath(file))  # of all names of one file there is one lock
-    if target.exists() and not target.is_file():
+    if target.exists() and not (target.is_dir() if is_folder(file) else target.is_file()):
         raise ValueError(f"{file}: cannot be written (it is no regular file)")
     with ExitStack() as held:
         if target.parent.is_dir():  # else there is no index either, as is told soon

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from ..numerics.types import AnyArray
 from ..quoting import PATH, in_brief, quoted
 from .atomic_files import atomic_write
-from .untrusted import Unreadable, parse_json, read_file
+from .untrusted import Unreadable, open_regular, parse_json
 
 NAMES = {
     "F64": "<f8",
@@ -32,7 +32,15 @@ DTYPES = {np.dtype(code): name for name, code in NAMES.items()}
 MAX_HEADER = 100_000_000
 
 
-def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: dict[str, str]) -> None:
+class Stacked(NamedTuple):
+    """An array that is written part by part, and never whole in memory; parts are stacked along the first axis."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    parts: Iterable[AnyArray]
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray | Stacked], metadata: dict[str, str]) -> None:
     """Write arrays and text under names; the file appears whole or not at all.
 
     Raises
@@ -41,29 +49,41 @@ def write(path: str | os.PathLike[str], arrays: dict[str, AnyArray], metadata: d
         An array has a type that the format lacks (text, objects, complex numbers).
     """
     header: dict[str, Any] = {"__metadata__": metadata}
-    blobs = []
     end = 0
     for name, array in arrays.items():
-        data = np.ascontiguousarray(array)
-        data = data.astype(data.dtype.newbyteorder("<"), copy=False)
-        if data.dtype not in DTYPES:
-            raise ValueError(f"{name}: arrays of dtype {data.dtype} cannot be saved")
-        header[name] = {
-            "dtype": DTYPES[data.dtype],
-            "shape": list(np.shape(array)),
-            "data_offsets": [end, end + data.nbytes],
-        }
-        blobs.append(data.reshape(-1).view(np.uint8).data)  # its own memory: an index may take half of what there is
-        end += data.nbytes
+        dtype = array.dtype.newbyteorder("<")
+        if dtype not in DTYPES:
+            raise ValueError(f"{name}: arrays of dtype {dtype} cannot be saved")
+        size = int(np.prod(array.shape, dtype=object)) * dtype.itemsize
+        header[name] = {"dtype": DTYPES[dtype], "shape": list(array.shape), "data_offsets": [end, end + size]}
+        end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with atomic_write(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.writelines(blobs)
+        for name, array in arrays.items():
+            _write_array(file, name, array)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, str]]:
+def _write_array(file: IO[bytes], name: str, array: AnyArray | Stacked) -> None:
+    written = 0
+    for part in array.parts if isinstance(array, Stacked) else [array]:
+        data = np.ascontiguousarray(part)
+        data = data.astype(array.dtype.newbyteorder("<"), copy=False)
+        written += file.write(data.reshape(-1).view(np.uint8).data)  # its own memory: it may be half of what there is
+    expected = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
+    if written != expected:
+        raise ValueError(f"{name}: expected {expected} bytes in all parts, got {written}")
+
+
+def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[dict[str, AnyArray], dict[str, str]]:
     """Return the arrays and the text of a file that `write` (or any safetensors library) made.
+
+    Parameters
+    ----------
+    path : path
+    mapped : collection of str
+        Arrays that stay in the file, read-only, and come into memory where they are looked at.
 
     Raises
     ------
@@ -71,13 +91,16 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, s
         The file is not of this format, or is cut short.
     """
     try:
-        raw = read_file(path)
-        size = int.from_bytes(raw[:8], "little")
-        if not 2 <= size <= min(MAX_HEADER, len(raw) - 8):
-            raise ValueError("its header is missing or cut short")
-        header = parse_json(raw[8 : 8 + size])
-        metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
-        arrays = {name: unpack(raw, 8 + size, entry) for name, entry in header.items()}
+        with open_regular(path) as file:
+            total = os.fstat(file.fileno()).st_size
+            size = int.from_bytes(file.read(8), "little")
+            if not 2 <= size <= min(MAX_HEADER, total - 8):
+                raise ValueError("its header is missing or cut short")
+            header = parse_json(file.read(size))
+            metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
+            arrays = {
+                name: _read_array(file, 8 + size, total, entry, stays=name in mapped) for name, entry in header.items()
+            }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Unreadable) as error:
         raise ValueError(
             f"{os.fspath(path)} is not a readable safetensors file: {in_brief(str(error), PATH)}"
@@ -85,15 +108,18 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, AnyArray], dict[str, s
     return arrays, metadata
 
 
-def unpack(raw: bytes, start: int, entry: dict[str, Any]) -> AnyArray:
+def _read_array(file: IO[bytes], start: int, total: int, entry: dict[str, Any], *, stays: bool) -> AnyArray:
     """Return one array of the file."""
     dtype = np.dtype(NAMES[entry["dtype"]])
     shape = tuple(int(n) for n in entry["shape"])
     a, b = (int(x) for x in entry["data_offsets"])
     count = int(np.prod(shape, dtype=object)) if shape else 1
-    if min(shape, default=0) < 0 or b - a != count * dtype.itemsize or not 0 <= a <= b <= len(raw) - start:
+    if min(shape, default=0) < 0 or b - a != count * dtype.itemsize or not 0 <= a <= b <= total - start:
         raise ValueError(f"the offsets {a}, {b} do not fit shape {shape}")
-    return np.frombuffer(raw, dtype, count, start + a).reshape(shape).copy()
+    if stays and count:
+        return np.memmap(file, dtype=dtype, mode="r", offset=start + a, shape=shape)
+    file.seek(start + a)
+    return np.fromfile(file, dtype=dtype, count=count).reshape(shape)
 
 
 def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:

@@ -9,13 +9,14 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 __all__ = [
     "Unreadable",
     "check_expansion",
     "check_regular",
     "check_size",
+    "open_regular",
     "parse_json",
     "read_file",
     "read_json",
@@ -73,6 +74,18 @@ def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     OSError
         It is not there, no regular file, or larger than `most`; `strerror` says which.
     """
+    with open_regular(path) as file:
+        return file.read() if most is None else read_stream(file, most)
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a regular file to read its bytes.
+
+    Raises
+    ------
+    OSError
+        It is not there, or no regular file; `strerror` says which.
+    """
     # a pipe without a writer would keep even the opening waiting
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
@@ -80,8 +93,7 @@ def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     except OSError:
         os.close(descriptor)
         raise
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read() if most is None else read_stream(file, most)
+    return os.fdopen(descriptor, "rb")
 
 
 def _check_mode(mode: int) -> None:

@@ -20,7 +20,7 @@ from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
 from .parquet import read_parquet
-from .text_tables import read_text_table
+from .text_tables import TABLES, read_text_table
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
@@ -109,6 +109,22 @@ def read_manifest(
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, whole), image_size)
     groups = _groups(path, table)
     return image_source(name_of(path), reader, labels, roles=roles, split=split, groups=groups, skip_bad=skip_bad)
+
+
+def read_columns(path: str | Path) -> Table:
+    """Return the columns of a table under the names that `read_manifest` knows them by, and say nothing of images.
+
+    Raises
+    ------
+    DataError
+        Where the table cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise DataNotFoundError(f"{path}: no such table")
+    if not path.name.endswith(TABLES):
+        raise DataError(f"{path}: expected a table, {', '.join(TABLES)}")
+    return _columns(path, None)[0]
 
 
 def name_of(path: Path) -> str:

@@ -1,0 +1,189 @@
+"""A collection in our one file: searched exactly in memory, and written anew, whole or not at all, by every change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..io.tensor_file import Stacked
+from ..numerics.distances import check_distance
+from ..numerics.types import AnyArray, Bools
+from .approximate import Approximate
+from .columns import column_kinds, joined_columns, picked_columns
+from .filters import Kind, mask, parse_filter
+from .index import Index, Kept, joined_labels, write_index
+from .one_at_a_time import one_at_a_time
+from .records import Hits, Records, all_of
+from .writing import check_new, check_some_left, check_there
+
+PART_BYTES = 2**24  # of embeddings that are copied from the old file to the new one at a time
+
+
+class FileStore:
+    """See `Store`. A reader sees the file as it was when it was opened."""
+
+    def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
+        self.uri = str(path)
+        self.path = path
+        self.writes = writes
+        self._held = ExitStack()
+        if writes and lock:
+            self._held.enter_context(one_at_a_time(path, wait=0))
+        try:
+            self._index = Index.load(path, mapped=writes)  # a writer looks at few of the embeddings
+        except BaseException:
+            self._held.close()
+            raise
+
+    @classmethod
+    def create(
+        cls, path: Path, records: Records, *, distance: str, engine: str, about: Mapping[str, str], lock: bool
+    ) -> FileStore:
+        """Write a new file, and open it to be changed."""
+        check_distance(distance)
+        rows = np.asarray(records.embeddings, dtype=np.float32)
+        if engine != "exact":
+            Approximate(rows, distance, engine)  # an engine that does not work says so before the file is written
+        with ExitStack() as held:
+            if lock:
+                held.enter_context(one_at_a_time(path, wait=0))
+            kept = Kept(records.names, records.labels, dict(records.columns), distance, engine, dict(about))
+            write_index(path, kept, rows)
+            made = cls(path, writes=True, lock=False)
+            made._held = held.pop_all()
+        return made
+
+    @property
+    def distance(self) -> str:
+        return self._index.distance
+
+    @property
+    def about(self) -> dict[str, str]:
+        return dict(self._index.about)
+
+    @property
+    def dimensions(self) -> int:
+        return int(self._index.embeddings.shape[1])
+
+    def engine(self) -> str:
+        return self._index.engine
+
+    def columns(self) -> dict[str, Kind]:
+        kinds = column_kinds(self._index.columns) | {"name": "text"}
+        if self._index.labels is not None:
+            kinds |= column_kinds({"label": self._index.labels})
+        return kinds
+
+    def count(self, where: str = "") -> int:
+        return len(self._index) if not where else int(self._mask(where).sum())
+
+    def column(self, name: str, where: str = "") -> AnyArray:
+        columns = self._index.all_columns()
+        check_there(name, columns)
+        return columns[name][self._mask(where)] if where else columns[name]
+
+    def get(self, names: Sequence[str]) -> Records:
+        wanted = np.asarray(names, dtype=np.str_)
+        rows = np.flatnonzero(np.isin(self._index.names, wanted))
+        places = dict(zip(self._index.names[rows].tolist(), rows.tolist(), strict=True))
+        return all_of(self._index).pick([places[name] for name in wanted.tolist() if name in places])
+
+    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
+        found = self._index.search(queries, k, where=where, group_by=group_by)
+        return Hits(all_of(self._index), found.distances, found.positions)
+
+    def add(
+        self,
+        records: Records,
+        *,
+        about: Mapping[str, str] | None = None,
+        gone: Sequence[str] = (),
+        engine: str = "",
+    ) -> None:
+        index = self._index
+        check_new(records, dimensions=self.dimensions, labels=index.labels, columns=self.columns())
+        keep = ~np.isin(index.names, np.concatenate([np.asarray(gone, dtype=np.str_), records.names]))
+        n = int(keep.sum())
+        labels = None
+        if index.labels is not None and records.labels is not None:
+            labels = joined_labels(index.labels[keep], records.labels)
+        self._write(
+            Kept(
+                names=np.concatenate([index.names[keep], records.names]),
+                labels=labels,
+                columns=joined_columns(picked_columns(index.columns, keep), n, records.columns, len(records)),
+                distance=index.distance,
+                engine=engine or index.engine,
+                about=index.about | dict(about or {}),
+            ),
+            self._stacked(keep, records.embeddings),
+        )
+
+    def remove(self, names: Sequence[str]) -> None:
+        index = self._index
+        keep = ~np.isin(index.names, np.asarray(names, dtype=np.str_))
+        check_some_left(names, index.names, int(keep.sum()))
+        self._write(
+            Kept(
+                names=index.names[keep],
+                labels=None if index.labels is None else index.labels[keep],
+                columns=picked_columns(index.columns, keep),
+                distance=index.distance,
+                engine=index.engine,
+                about=index.about,
+            ),
+            self._stacked(keep, np.empty((0, self.dimensions), dtype=np.float32)),
+        )
+
+    def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
+        index = self._index
+        kept = Kept(
+            names=index.names,
+            labels=index.labels,
+            columns=index.columns,
+            distance=index.distance,
+            engine=engine or index.engine,
+            about=index.about | dict(about or {}),
+        )
+        self._write(kept, self._stacked(np.ones(len(index), dtype=bool), index.embeddings[:0]))
+
+    def in_memory(self) -> Index:
+        return Index.load(self.path) if self.writes else self._index
+
+    def close(self) -> None:
+        self._held.close()
+
+    def __enter__(self) -> FileStore:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _mask(self, where: str) -> Bools:
+        return mask(parse_filter(where, self.columns()), self._index.all_columns())
+
+    def _stacked(self, keep: Bools, more: AnyArray) -> Stacked:
+        """The rows that are kept, read from the old file while the new one is written, and then others."""
+        old = self._index.embeddings
+        rows = max(1, PART_BYTES // (4 * old.shape[1]))
+
+        def parts() -> Iterator[AnyArray]:
+            for start in range(0, len(old), rows):
+                yield old[start : start + rows][keep[start : start + rows]]
+            yield more
+
+        return Stacked((int(keep.sum()) + len(more), old.shape[1]), np.dtype(np.float32), parts())
+
+    def _write(self, kept: Kept, embeddings: Stacked) -> None:
+        if not self.writes:
+            raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
+        if kept.engine != "exact":
+            rows = np.concatenate([*embeddings.parts])
+            Approximate(rows, kept.distance, kept.engine)  # as in `create`
+            embeddings = embeddings._replace(parts=[rows])
+        write_index(self.path, kept, embeddings)
+        self._index = Index.load(self.path, mapped=True)

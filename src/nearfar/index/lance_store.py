@@ -1,0 +1,541 @@
+"""A collection in a folder of LanceDB: its approximate index stays on disk, and grows and shrinks with the items.
+
+The folder holds ``collection.json``, which names the table of the items and says what made it, and the table. A new
+collection is a new table; renaming ``collection.json`` puts it in the place of the old one. Changes of a table are
+commits of LanceDB: a reader sees the last one that is whole, and a killed writer leaves the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..io.atomic_files import atomic_write
+from ..io.untrusted import Unreadable, parse_json, read_file
+from ..numerics.distances import check_distance, pair_distances
+from ..numerics.types import AnyArray, Array, Ints
+from ..quoting import PATH, in_brief, quoted
+from .filters import Kind, parse_filter, sql, sql_value
+from .groups import first_of_groups
+from .index import Index, checked_queries
+from .one_at_a_time import one_at_a_time
+from .records import Hits, Records, nothing
+from .writing import check_new, check_some_left, check_there
+
+FORMAT = "nearfar collection 1"
+ABOUT = "collection.json"
+MAX_ABOUT = 2**24  # bytes of collection.json
+METRICS: dict[str, Any] = {"cosine": "cosine", "euclidean": "l2", "sqeuclidean": "l2"}
+ENGINES = ("exact", "ivf")
+
+APPROXIMATE_FROM = 100_000  # items; below, comparing with all of them takes less than 10 ms
+RECALL = 0.95  # of the ten nearest that the index must find of items drawn from the collection
+DRAWN = 100  # items by which that is measured
+REFRESHED_SHARE = 0.1  # of the items that may be outside the index before it takes them in
+MAX_FRAGMENTS = 30  # files of a table before small ones are put together
+KEPT_VERSIONS = timedelta(days=1)  # for readers that opened an older version of the table
+QUERIES = 64  # that are handed over at a time
+NAMES = 2000  # that one condition lists
+
+
+class LanceStore:
+    """See `Store`. A reader sees every change that is complete."""
+
+    def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
+        self.uri = str(path)
+        self.path = path
+        self.writes = writes
+        self._held = ExitStack()
+        if writes and lock:
+            self._held.enter_context(one_at_a_time(path, wait=0))
+        try:
+            self._told = _read_about(path)
+            self._db = _connected(path)
+            with told_by_lance(self.uri):
+                self._table = self._db.open_table(self._told["table"])
+            if writes:
+                self._remove_old_tables()
+        except BaseException:
+            self._held.close()
+            raise
+
+    @classmethod
+    def create(
+        cls, path: Path, records: Records, *, distance: str, engine: str, about: Mapping[str, str], lock: bool
+    ) -> LanceStore:
+        """Write a new table, put it in the place of what was there, and open it to be changed."""
+        check_distance(distance)
+        _check_engine(engine)
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path}: expected a folder of LanceDB, got a file; choose another name")
+        if path.is_dir() and any(path.iterdir()) and not (path / ABOUT).is_file():
+            raise ValueError(f"{path}: holds something else than a collection of nearfar; choose another name")
+        with ExitStack() as held:
+            if lock:
+                held.enter_context(one_at_a_time(path, wait=0))
+            db = _connected(path)
+            name = f"items_{secrets.token_hex(4)}"
+            with told_by_lance(str(path)):
+                table = db.create_table(name, _arrow(records))
+                table.create_index("name", config=_btree())
+            told = {
+                "format": FORMAT,
+                "table": name,
+                "distance": distance,
+                "engine": engine,
+                "probes": 0,
+                "recall": None,
+                "about": dict(about),
+            }
+            if records.labels is None:
+                told["labels"] = ""
+            else:
+                told["labels"] = "number" if records.labels.dtype.kind == "i" else "text"
+            _build(table, told)
+            _write_about(path, told)
+            made = cls(path, writes=True, lock=False)
+            made._held = held.pop_all()
+        return made
+
+    @property
+    def distance(self) -> str:
+        return str(self._told["distance"])
+
+    @property
+    def about(self) -> dict[str, str]:
+        return dict(self._told["about"])
+
+    @property
+    def dimensions(self) -> int:
+        return int(self._table.schema.field("embedding").type.list_size)
+
+    def engine(self) -> str:
+        probes = self._told["probes"]
+        if not probes:
+            return "exact"
+        recall = self._told["recall"]
+        return f"approximate (ivf, {probes} lists looked into; recall@10 {recall:.3f} when it was built)"
+
+    def columns(self) -> dict[str, Kind]:
+        fields = [field for field in self._table.schema if field.name != "embedding"]
+        return {field.name: "text" if str(field.type).endswith("string") else "number" for field in fields}
+
+    def count(self, where: str = "") -> int:
+        condition = self._condition(where)
+        with told_by_lance(self.uri):
+            return int(self._table.count_rows(condition))
+
+    def column(self, name: str, where: str = "") -> AnyArray:
+        check_there(name, self.columns())
+        condition = self._condition(where)
+        with told_by_lance(self.uri):
+            query = self._table.search().select([name]).limit(self._table.count_rows())
+            rows = (query.where(condition) if condition else query).to_arrow()
+        return _from_arrow(rows, name)
+
+    def get(self, names: Sequence[str]) -> Records:
+        wanted = [str(name) for name in names]
+        parts = []
+        for start in range(0, len(wanted), NAMES):
+            some = wanted[start : start + NAMES]
+            with told_by_lance(self.uri):
+                parts.append(self._table.search().where(_named(some)).limit(len(some)).to_arrow())
+        if not any(len(part) for part in parts):
+            return nothing(self.dimensions)
+        import pyarrow
+
+        found = self._records(pyarrow.concat_tables(parts))
+        places = {name: row for row, name in enumerate(found.names.tolist())}
+        return found.pick([places[name] for name in wanted if name in places])
+
+    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
+        x = checked_queries(queries, self.dimensions, k)
+        condition = self._condition(where)
+        most = self.count(where)
+        if group_by:
+            check_there(group_by, self.columns())
+            return self._groups(x, condition, group_by, int(k), most)
+        return self._nearest(x, condition, min(int(k), most))
+
+    def _groups(self, x: AnyArray, condition: str | None, group_by: str, k: int, most: int) -> Hits:
+        """Search items until they are of k groups, whose column comes with them."""
+        found: list[Hits] = []
+
+        def search(count: int) -> Hits:
+            found.append(self._nearest(x, condition, count))
+            return found[-1]
+
+        def column_found() -> AnyArray:
+            records = found[-1].records
+            if group_by == "name":
+                return records.names
+            if group_by == "label" and records.labels is not None:
+                return records.labels
+            return records.columns[group_by]
+
+        if most == 0:
+            return self._nearest(x, condition, 0)
+        hits: Hits = first_of_groups(search, column_found, k=k, most=most)
+        return hits
+
+    def _nearest(self, x: AnyArray, condition: str | None, k: int) -> Hits:
+        """Ask LanceDB for neighbors, and give them their exact distances."""
+        if k == 0:
+            empty = np.empty((len(x), 0))
+            return Hits(nothing(self.dimensions), empty, empty.astype(np.intp))
+        import pyarrow
+
+        parts = []
+        asked = []
+        for start in range(0, len(x), QUERIES):
+            some = x[start : start + QUERIES]
+            rows = self._asked(some, condition, k)
+            if "query_index" in rows.column_names:
+                asked.append(start + rows["query_index"].to_numpy())
+                rows = rows.drop_columns(["query_index"])
+            else:
+                asked.append(np.full(len(rows), start))
+            parts.append(rows.drop_columns(["_distance"]))
+        records = self._records(pyarrow.concat_tables(parts))
+        return ranked(x, records, np.concatenate(asked), k, self.distance)
+
+    def _asked(self, x: AnyArray, condition: str | None, k: int, exact: bool = False) -> Any:
+        """A table of the rows that LanceDB finds, with `query_index` where there are several queries."""
+        vectors = [*x] if len(x) > 1 else x[0]
+        with told_by_lance(self.uri):
+            query = self._table.search(vectors, vector_column_name="embedding").distance_type(METRICS[self.distance])
+            if exact or not self._told["probes"]:
+                query = query.bypass_vector_index()
+            else:
+                query = query.nprobes(self._told["probes"])
+            if condition:
+                query = query.where(condition, prefilter=True)
+            return query.limit(k).to_arrow()
+
+    def add(
+        self,
+        records: Records,
+        *,
+        about: Mapping[str, str] | None = None,
+        gone: Sequence[str] = (),
+        engine: str = "",
+    ) -> None:
+        self._check_writes()
+        labels = self._told["labels"] or None
+        check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
+        if records.labels is not None and (records.labels.dtype.kind == "i") != (labels == "number"):
+            raise ValueError(f"labels: expected {'numbers' if labels == 'number' else 'text'} as in the index")
+        with told_by_lance(self.uri):
+            if gone:
+                come = set(records.names.tolist())
+                self._delete([name for name in gone if name not in come])
+            self._add_columns(records)
+            kinds = {name: kind for name, kind in self.columns().items() if name not in ("name", "label")}
+            rows = _arrow(records, kinds)
+            known = self._known(records.names)
+            if known:
+                every = self._table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
+                every.execute(rows)
+            else:
+                self._table.add(rows)
+            self._keep_in_shape()
+        if about or engine:
+            self.change(about=about, engine=engine)
+
+    def remove(self, names: Sequence[str]) -> None:
+        self._check_writes()
+        known = self._known(np.asarray(names, dtype=np.str_))
+        check_some_left(names, np.asarray(sorted(known), dtype=np.str_), self.count() - len(known))
+        with told_by_lance(self.uri):
+            self._delete(list(names))
+            self._keep_in_shape()
+
+    def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
+        self._check_writes()
+        _check_engine(engine)
+        told = {**self._told, "about": {**self._told["about"], **(about or {})}}
+        if engine and engine != told["engine"]:
+            told["engine"] = engine
+            with told_by_lance(self.uri):
+                _build(self._table, told)
+        _write_about(self.path, told)
+        self._told = told
+
+    def in_memory(self) -> Index:
+        with told_by_lance(self.uri):
+            records = self._records(self._table.to_arrow())
+        return Index(
+            records.embeddings,
+            names=records.names,
+            labels=records.labels,
+            distance=self.distance,
+            about=self.about,
+            columns=records.columns,
+        )
+
+    def close(self) -> None:
+        self._held.close()
+
+    def __enter__(self) -> LanceStore:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _condition(self, where: str) -> str | None:
+        return sql(parse_filter(where, self.columns())) if where else None
+
+    def _known(self, names: AnyArray) -> set[str]:
+        """Which of these names are there."""
+        found = set[str]()
+        wanted = names.tolist()
+        for start in range(0, len(wanted), NAMES):
+            some = wanted[start : start + NAMES]
+            with told_by_lance(self.uri):
+                rows = self._table.search().where(_named(some)).select(["name"]).limit(len(some)).to_arrow()
+            found.update(rows["name"].to_pylist())
+        return found
+
+    def _delete(self, names: Sequence[str]) -> None:
+        for start in range(0, len(names), NAMES):
+            self._table.delete(_named(names[start : start + NAMES]))
+
+    def _add_columns(self, records: Records) -> None:
+        """Give the table the columns that new items bring, missing for all others."""
+        there = self.columns()
+        for name, values in records.columns.items():
+            if name not in there:
+                missing = "''" if values.dtype.kind == "U" else "cast(NULL AS double)"
+                self._table.add_columns({name: missing})
+
+    def _keep_in_shape(self) -> None:
+        """Take new items into the index, and put small files together, where there are many."""
+        n = self._table.count_rows()
+        if self._told["engine"] != "exact" and not self._told["probes"] and n >= APPROXIMATE_FROM:
+            told = dict(self._told)
+            _build(self._table, told)
+            _write_about(self.path, told)
+            self._told = told
+            return
+        outside = 0
+        if self._told["probes"]:
+            statistics = self._table.index_stats("embedding_idx")
+            outside = 0 if statistics is None else statistics.num_unindexed_rows
+        fragments = self._table.stats()["fragment_stats"]["num_fragments"]
+        if outside > REFRESHED_SHARE * n or fragments > MAX_FRAGMENTS:
+            self._table.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+    def _remove_old_tables(self) -> None:
+        """Remove tables that nothing names: what a killed process began, and what a new collection replaced."""
+        for name in self._db.list_tables(limit=1000).tables:
+            if name.startswith("items_") and name != self._told["table"]:
+                self._db.drop_table(name)
+
+    def _records(self, rows: Any) -> Records:
+        own = ("name", "label", "embedding")
+        columns = {name: _from_arrow(rows, name) for name in rows.column_names if name not in own}
+        labels = _from_arrow(rows, "label") if "label" in rows.column_names else None
+        flat = rows["embedding"].combine_chunks()
+        values = flat.flatten().to_numpy() if len(rows) else np.empty(0, dtype=np.float32)
+        embeddings = values.reshape(-1, self.dimensions)
+        return Records(_from_arrow(rows, "name"), embeddings, labels, columns)
+
+    def _check_writes(self) -> None:
+        if not self.writes:
+            raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
+
+
+def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) -> Hits:
+    """Order what was found by exact distances, ties as it came.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, d)
+        Queries.
+    records : Records
+        What was found for all of them, m items.
+    asked : ndarray of int, shape (m,)
+        By which query each was found.
+    k : int
+        Places for each query.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+    """
+    distances: Array = np.full((len(x), k), np.inf)
+    positions: Ints = np.full((len(x), k), -1, dtype=np.intp)
+    if len(records):
+        rows = np.arange(len(records))
+        exact = pair_distances(x, records.embeddings, asked[:, None], rows[:, None], distance)[:, 0]
+        order = np.lexsort((rows, exact, asked))
+        place = np.arange(len(order)) - np.searchsorted(asked[order], asked[order])
+        kept = place < k
+        distances[asked[order][kept], place[kept]] = exact[order][kept]
+        positions[asked[order][kept], place[kept]] = order[kept]
+    return Hits(records, distances, positions)
+
+
+def _connected(path: Path) -> Any:
+    os.environ.setdefault("LANCE_LOG", "error")  # it remarks on every new table otherwise
+    import lancedb
+
+    with told_by_lance(str(path)):
+        return lancedb.connect(path, read_consistency_interval=timedelta(0))
+
+
+@contextmanager
+def told_by_lance(uri: str) -> Iterator[None]:
+    """Say in one line what LanceDB raises."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        first = next(iter(str(error).splitlines()), "no reason given")
+        raise OSError(f"{uri}: LanceDB: {in_brief(first, PATH)}") from error
+    except ValueError as error:
+        if "LanceError" not in str(error) and "lance error" not in str(error) and "was not found" not in str(error):
+            raise
+        first = next(iter(str(error).splitlines()), "no reason given")
+        raise ValueError(f"{uri}: LanceDB: {in_brief(first, PATH)}") from error
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    """Read what a collection says of itself; raise a ValueError where it is none of ours."""
+    file = path / ABOUT
+    if not path.is_dir() or not file.is_file():
+        raise ValueError(f"{path} is not a collection of nearfar (it has no {ABOUT}); `nearfar index` makes one")
+    try:
+        told = parse_json(read_file(file, most=MAX_ABOUT))
+    except (ValueError, Unreadable) as error:
+        raise ValueError(f"{file}: damaged ({in_brief(str(error), PATH)}); index anew") from None
+    if not isinstance(told, dict) or told.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a collection of this version of nearfar; index anew")
+    about = told.get("about")
+    fits = (
+        isinstance(told.get("table"), str)
+        and told["table"].isidentifier()
+        and told.get("distance") in METRICS
+        and told.get("engine") in ("", *ENGINES)
+        and told.get("labels") in ("", "number", "text")
+        and isinstance(told.get("probes"), int)
+        and isinstance(told.get("recall"), (float, int, type(None)))
+        and isinstance(about, dict)
+        and all(isinstance(value, str) for value in about.values())
+    )
+    if not fits:
+        raise ValueError(f"{file}: damaged (it lacks what a collection says); index anew")
+    return told
+
+
+def _write_about(path: Path, told: Mapping[str, Any]) -> None:
+    with atomic_write(path / ABOUT, "w", encoding="utf-8") as file:
+        json.dump(told, file, indent=1)
+
+
+def _check_engine(engine: str) -> None:
+    if engine not in ("", *ENGINES):
+        raise ValueError(f"engine: expected exact or ivf for a folder of LanceDB, got {quoted(engine)}")
+
+
+def _build(table: Any, told: dict[str, Any]) -> None:
+    """Build the approximate index where it is wanted, and say in `told` how it is searched."""
+    n = table.count_rows()
+    wanted = told["engine"] == "ivf" or (told["engine"] == "" and n >= APPROXIMATE_FROM)
+    if not wanted:
+        told["probes"] = 0
+        return
+    from lancedb.index import IvfFlat
+
+    lists = max(1, int(2 * np.sqrt(n)))
+    table.create_index(
+        "embedding",
+        config=IvfFlat(distance_type=METRICS[told["distance"]], num_partitions=lists),
+        name="embedding_idx",
+    )
+    told["probes"], told["recall"] = _lists_needed(table, told, lists)
+
+
+def _lists_needed(table: Any, told: Mapping[str, Any], lists: int) -> tuple[int, float]:
+    """Return how many lists a search looks into for a recall@10 of `RECALL`, and the recall of items drawn.
+
+    The items are moved a little, since a query is seldom an item of the collection.
+    """
+    rng = np.random.default_rng(0)
+    rows = np.sort(rng.choice(table.count_rows(), size=min(DRAWN, table.count_rows()), replace=False))
+    drawn = table.take_offsets(rows.tolist()).select(["embedding"]).to_arrow()["embedding"].combine_chunks()
+    x = drawn.flatten().to_numpy().reshape(len(rows), -1)
+    x = x + 0.3 * np.abs(x).mean() * rng.normal(size=x.shape).astype(np.float32)
+
+    def names_found(probes: int) -> list[set[str]]:
+        found = []
+        for query in x:
+            search = table.search(query, vector_column_name="embedding").distance_type(METRICS[told["distance"]])
+            search = search.nprobes(probes) if probes else search.bypass_vector_index()
+            found.append(set(search.select(["name"]).limit(10).to_arrow()["name"].to_pylist()))
+        return found
+
+    true = names_found(0)
+    total = sum(map(len, true))
+    probes = 8
+    while True:
+        probes = min(probes, lists)
+        recall = sum(len(near & found) for near, found in zip(true, names_found(probes), strict=True)) / total
+        if recall >= RECALL + 0.02 or probes == lists:  # a little more: these are 100 queries only
+            return probes, float(recall)
+        probes *= 2
+
+
+def _btree() -> Any:
+    from lancedb.index import BTree
+
+    return BTree()
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"name IN ({', '.join(map(sql_value, names))})"
+
+
+def _arrow(records: Records, kinds: Mapping[str, Kind] | None = None) -> Any:
+    """Return items as a table of Arrow; columns of `kinds` that they lack are missing."""
+    import pyarrow
+
+    n, d = records.embeddings.shape
+    flat = np.ascontiguousarray(records.embeddings, dtype=np.float32).ravel()
+    arrays: dict[str, Any] = {
+        "name": pyarrow.array(records.names.tolist(), type=pyarrow.string()),
+        "embedding": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat), d),
+    }
+    if records.labels is not None:
+        of_numbers = records.labels.dtype.kind == "i"
+        arrays["label"] = pyarrow.array(
+            records.labels.tolist(), type=pyarrow.int64() if of_numbers else pyarrow.string()
+        )
+    for name, values in records.columns.items():
+        arrays[name] = _arrow_column(values)
+    for name, kind in (kinds or {}).items():
+        if name not in arrays:
+            arrays[name] = _arrow_column(np.full(n, "") if kind == "text" else np.full(n, np.nan))
+    return pyarrow.table(arrays)
+
+
+def _arrow_column(values: AnyArray) -> Any:
+    import pyarrow
+
+    if values.dtype.kind == "U":
+        return pyarrow.array(values.tolist(), type=pyarrow.string())
+    return pyarrow.array(values, type=pyarrow.float64(), from_pandas=True)  # NaN becomes null
+
+
+def _from_arrow(rows: Any, name: str) -> AnyArray:
+    column = rows[name]
+    if str(column.type).endswith("string"):
+        return np.array(["" if value is None else value for value in column.to_pylist()], dtype=np.str_)
+    found = column.to_numpy()
+    return found if found.dtype.kind == "i" else found.astype(np.float64)

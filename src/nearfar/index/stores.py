@@ -1,0 +1,217 @@
+"""One URI for a collection of embeddings, from one file to a cluster.
+
+=====================  ==============================================================================================
+``photos.index``       our one file, searched exactly in memory (or by a structure of faiss that is built anew)
+``photos.lance``       a folder of LanceDB: the approximate index stays on disk; needs the extra `lance`
+=====================  ==============================================================================================
+
+>>> import tempfile
+>>> from nearfar.index import create, open_store, records_of
+>>> uri = tempfile.mkdtemp() + "/points.index"
+>>> with create(uri, records_of([[1.0, 0.0], [0.0, 1.0]], ["east", "north"]), distance="cosine") as store:
+...     store.add(records_of([[-1.0, 0.0]], ["west"]))
+>>> with open_store(uri) as store:
+...     hits = store.search([[0.9, 0.1]], k=1)
+...     print(hits.records.names[hits.positions], store.count())
+[['east']] 3
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from ..numerics.types import AnyArray
+from ..quoting import PATH, in_brief
+from .filters import Kind
+from .index import Index
+from .records import Hits, Records
+from .uris import is_folder
+
+THRESHOLD = "threshold"
+"""Where `about` keeps the distance beyond which nothing is a match."""
+
+
+class Store(Protocol):
+    """A collection of embeddings that is kept somewhere.
+
+    One process writes at a time, and any number read; what a method that changes has returned from is kept, whatever
+    happens to the process afterwards. Errors are one line: ValueError for what is asked, OSError for where it is kept.
+
+    Attributes
+    ----------
+    uri : str
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+    about : dict of str to str
+        What made it, and the no-match threshold.
+    """
+
+    uri: str
+
+    @property
+    def distance(self) -> str: ...
+
+    @property
+    def about(self) -> dict[str, str]: ...
+
+    @property
+    def dimensions(self) -> int:
+        """Length of the embeddings."""
+        ...
+
+    def engine(self) -> str:
+        """Say in a few words how it is searched, such as "exact"."""
+        ...
+
+    def columns(self) -> dict[str, Kind]:
+        """What filters and groups can use, with `name` and, where there are classes, `label`."""
+        ...
+
+    def count(self, where: str = "") -> int:
+        """Return the number of items for which a filter holds."""
+        ...
+
+    def column(self, name: str, where: str = "") -> AnyArray:
+        """Return one column, as `name` or `label`, in the order of the items."""
+        ...
+
+    def get(self, names: Sequence[str]) -> Records:
+        """Return the items of these names, in this order; those that are not there are left out."""
+        ...
+
+    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
+        """Find the k nearest items of each query; see `Index.search`."""
+        ...
+
+    def add(
+        self,
+        records: Records,
+        *,
+        about: Mapping[str, str] | None = None,
+        gone: Sequence[str] = (),
+        engine: str = "",
+    ) -> None:
+        """Add items; those that are there by the same names are replaced, and those of the names in `gone` removed.
+
+        `about` and `engine` are as in `change`.
+        """
+        ...
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove the items of these names; raise a ValueError where one is not there, or nothing would be left."""
+        ...
+
+    def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
+        """Change what `about` says under these keys, or how it is searched."""
+        ...
+
+    def in_memory(self) -> Index:
+        """Return all items as an index, for what compares all pairs."""
+        ...
+
+    def close(self) -> None:
+        """Let others write."""
+        ...
+
+    def __enter__(self) -> Store: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lock: bool = True) -> Store:
+    """Open a collection that `create` or `nearfar index` made.
+
+    Parameters
+    ----------
+    uri : str or path
+        A file such as "photos.index", or a folder of LanceDB such as "photos.lance".
+    mode : {"r", "w"}
+        "w" to add and remove, which one process does at a time.
+    lock : bool
+        False where the caller holds the lock of the collection (`one_at_a_time`).
+
+    Returns
+    -------
+    Store
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such collection.
+    ValueError
+        It is not a collection of this library, or is damaged.
+    TimeoutError
+        Another process writes it.
+
+    Examples
+    --------
+    >>> open_store("missing.index")
+    Traceback (most recent call last):
+    FileNotFoundError: missing.index: no such collection; `nearfar index RUN DATA -o missing.index` makes it
+    """
+    if mode not in ("r", "w"):
+        raise ValueError(f'mode: expected "r" or "w", got {mode!r}')
+    path = Path(_local(uri))
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such collection; `nearfar index RUN DATA -o {path}` makes it")
+    if is_folder(path):
+        from .lance_store import LanceStore
+
+        return LanceStore(path, writes=mode == "w", lock=lock)
+    from .file_store import FileStore
+
+    return FileStore(path, writes=mode == "w", lock=lock)
+
+
+def create(
+    uri: str | os.PathLike[str],
+    records: Records,
+    *,
+    distance: str = "cosine",
+    engine: str = "",
+    about: Mapping[str, str] | None = None,
+    lock: bool = True,
+) -> Store:
+    """Make a collection, or make it anew; it is there whole or not at all, and open to be written.
+
+    Parameters
+    ----------
+    uri : str or path
+        As for `open_store`; the folder that it lies in must be there.
+    records : Records
+        The first items, at least one.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        How items are compared.
+    engine : str
+        Of a file as for `Index`; of LanceDB "exact", "ivf", or "" for what suits the number of items.
+    about : mapping of str to str, optional
+        Text that is kept with it.
+    lock : bool
+        As for `open_store`.
+
+    Raises
+    ------
+    ValueError
+        An unknown distance or engine.
+    TimeoutError
+        Another process writes it.
+    """
+    path = Path(_local(uri))
+    if is_folder(path):
+        from .lance_store import LanceStore
+
+        return LanceStore.create(path, records, distance=distance, engine=engine, about=about or {}, lock=lock)
+    from .file_store import FileStore
+
+    return FileStore.create(path, records, distance=distance, engine=engine or "exact", about=about or {}, lock=lock)
+
+
+def _local(uri: str | os.PathLike[str]) -> str:
+    """Return the path that a URI is; refuse addresses."""
+    text = os.fspath(uri)
+    if "://" in text:
+        shown = in_brief(text, PATH)
+        raise ValueError(f"{shown}: expected a file such as photos.index or a folder such as photos.lance")
+    return text

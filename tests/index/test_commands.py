@@ -1,0 +1,133 @@
+"""`nearfar index`, `search` and `duplicates` on one URI: a file or a folder of LanceDB."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import nearfar.index
+from tests.test_cli import run
+
+
+@pytest.fixture(params=["x.index", "x.lance"])
+def uri(request, tmp_path, monkeypatch):
+    if request.param.endswith(".lance"):
+        pytest.importorskip("lancedb")
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(12, 4))
+    names = [f"n{k}" for k in range(12)]
+    np.savez("all.npz", embeddings=rows, labels=list("abcabcabcabc"), names=names)
+    np.savez("some.npz", embeddings=rows[:2], labels=["", "a"], names=["n0", "more"])
+    np.savez("query.npz", embeddings=rows[:1], names=["q"])
+    np.savez("far.npz", embeddings=rows, labels=list("abcabcabcabc"), names=names, distance="euclidean")
+    (tmp_path / "shop.csv").write_text(
+        "name,price,product,label\n" + "".join(f"n{k},{k},p{k // 3},z\n" for k in range(11))
+    )
+    return request.param
+
+
+def test_items_are_indexed_filtered_grouped_and_removed(uri, capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--columns", "shop.csv")
+    assert (code, out) == (0, f"{uri}: Index of 12 x 4, cosine, engine exact; 12 items embedded\n")
+    code, out, _ = run(
+        capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--where", "price >= 3 and price < 5"
+    )
+    assert code == 0
+    assert sorted(line.split()[-1] for line in out.splitlines()[1:]) == ["n3", "n4"]
+    code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--group-by", "product")
+    assert len(out.splitlines()) == 1 + 5  # of the products 0 to 3, and n11, which is of none
+    code, out, _ = run(capsys, monkeypatch, "index", "some.npz", "-o", uri, "--add")
+    assert out.endswith("Index of 13 x 4, cosine, engine exact; 2 items embedded, 1 of them replaced\n")
+    with nearfar.index.open(uri) as store:
+        item = store.get(["n0"])
+        assert item.labels.tolist() == ["a"]  # it came without a class
+        assert item.columns["price"].tolist() == [0]  # and without a price
+    code, out, _ = run(capsys, monkeypatch, "index", "-o", uri, "--remove", "b", "--remove", "more")
+    assert (code, out) == (0, f"{uri}: Index of 8 x 4, cosine, engine exact; 5 items removed\n")
+    code, out, _ = run(capsys, monkeypatch, "duplicates", uri, "-k", "3")
+    assert code == 0
+    assert len(out.splitlines()) == 4
+
+
+def test_a_threshold_stays_with_the_index(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    code, out, _ = run(capsys, monkeypatch, "index", "-o", uri, "--threshold", "0.001")
+    assert (code, out) == (0, f"{uri}: Index of 12 x 4, cosine, engine exact; threshold 0.001\n")
+    _, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12")
+    assert len(out.splitlines()) == 2
+    _, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--within", "inf")
+    assert len(out.splitlines()) == 13
+    code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-o", "found.html", "--where", "name == 'n5'")
+    assert (code, out) == (0, "found.html: up to 1 neighbors of 1 queries within 0.001; 1 have none\n")
+
+
+def test_bad_input_costs_one_line(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--columns", "shop.csv")
+    for words, told in (
+        (["search", uri, "query.npz", "--where", "cost < 3"], "there is no column 'cost'; there are "),
+        (["search", uri, "query.npz", "--where", "price <"], "at its end, expected a number or a text"),
+        (["search", uri, "query.npz", "--group-by", "cost"], "there is no column 'cost'"),
+        (["index", "far.npz", "-o", uri, "--add"], "compares by the cosine distance, far.npz by the euclidean one"),
+        (["index", "all.npz", "-o", uri, "--add", "--columns", "all.npz"], "all.npz: expected a table"),
+        (["index", "all.npz", "-o", uri, "--engine", "none"], "engine: expected exact"),
+        (["index", "-o", uri, "--threshold", "-1"], "--threshold: expected a distance of at least 0"),
+        (["search", "http://localhost:1/x", "query.npz"], "no such index"),
+    ):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert (code, err.count("\n")) == (2, 1), err
+        assert told in err
+    with nearfar.index.open(uri) as store:
+        assert store.count() == 12
+
+
+WRITER = """
+import sys
+import numpy as np
+import nearfar.index
+from nearfar.index import records_of
+
+uri, start = sys.argv[1], int(sys.argv[2])
+with nearfar.index.open(uri, "w") as store:
+    for k in range(start, start + 1000):
+        rows = np.random.default_rng(k).normal(size=(3, 4))
+        store.add(records_of(rows, [f"w{k}.{j}" for j in range(3)], labels=["a"] * 3))
+        print(f"+w{k}", flush=True)
+        if k % 3 == 2:
+            store.remove([f"w{k - 1}.{j}" for j in range(3)])
+            print(f"-w{k - 1}", flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_what_was_reported_survives_a_kill_at_any_moment(uri, capsys, monkeypatch, tmp_path):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    chance = random.Random(0)
+    kept = {f"n{k}" for k in range(12)}
+    for round_number in range(3):
+        start = 1000 * round_number
+        command = [sys.executable, "-c", WRITER, uri, str(start)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as writer:
+            told = writer.stdout.readline()
+            time.sleep(chance.uniform(0, 0.3))
+            writer.send_signal(signal.SIGKILL)
+            told += writer.stdout.read()
+        unsure = set()
+        lines = told.split("\n")[:-1]
+        for line in lines:
+            group = {f"{line[1:]}.{j}" for j in range(3)}
+            kept = kept | group if line[0] == "+" else kept - group
+        last = int(lines[-1].lstrip("+-w"))
+        unsure = {f"w{k}.{j}" for k in (last - 1, last, last + 1, last + 2) for j in range(3)}
+        with nearfar.index.open(uri, "w") as store:
+            there = set(store.column("name").tolist())
+            assert there - unsure == kept - unsure
+            added = {name for name in kept & unsure if f"+{name.partition('.')[0]}" in lines}
+            removed_soon = {f"w{last - 1}.{j}" for j in range(3)} | {f"w{last}.{j}" for j in range(3)}
+            assert added - there <= removed_soon  # by a removal that was under way
+            kept = there
+            assert len(store.search(np.ones((1, 4)), 5).records)

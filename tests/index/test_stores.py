@@ -1,0 +1,208 @@
+"""One law over the stores: whatever the URI, the same items are found, filtered, grouped, added and removed."""
+
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+import nearfar.index
+from nearfar.index import Index, create, lance_store, records_of
+
+KINDS = ["items.index", "items.lance"]
+rng = np.random.default_rng(0)
+
+
+def records(names, columns=None, labels=None):
+    rows = np.stack([np.random.default_rng(crc32(name.encode())).normal(size=5) for name in names])
+    return records_of(rows, names, labels=labels, columns=columns)
+
+
+@pytest.fixture(params=KINDS)
+def uri(request, tmp_path):
+    if request.param.endswith(".lance"):
+        pytest.importorskip("lancedb")
+    return str(tmp_path / request.param)
+
+
+NAMES = [f"photos/ä'{k}.png" for k in range(60)]
+COLUMNS = {
+    "price": [None if k % 7 == 0 else float(k) for k in range(60)],
+    "shop": ["" if k % 11 == 0 else "abc"[k % 3] for k in range(60)],
+    "product": [f"p{k // 4}" for k in range(60)],
+}
+LABELS = ["x", "y'"] * 30
+
+
+def filled(uri, distance="cosine"):
+    return create(uri, records(NAMES, COLUMNS, LABELS), distance=distance, about={"made": "by a test"})
+
+
+def named(hits):
+    return [[str(hits.records.names[at]) for at in row if at >= 0] for row in hits.positions]
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean", "sqeuclidean"])
+def test_a_store_finds_what_an_index_finds(uri, distance):
+    plain = records(NAMES, COLUMNS, LABELS)
+    index = Index(plain.embeddings, names=plain.names, labels=plain.labels, distance=distance, columns=plain.columns)
+    queries = rng.normal(size=(70, 5)).astype(np.float32)
+    with filled(uri, distance) as store:
+        assert (store.distance, store.about, store.dimensions) == (distance, {"made": "by a test"}, 5)
+        assert store.engine() == "exact"
+        for asked in (
+            {},
+            {"where": "price < 30"},
+            {"where": 'not price < 30 and label == "y\'"'},
+            {"where": "price != 3 or shop in ['a', '']"},
+            {"where": "shop not in ['a'] and name >= 'photos/'", "group_by": "product"},
+            {"group_by": "product"},
+            {"group_by": "shop"},
+            {"group_by": "label"},
+            {"where": "price > 1e6"},
+        ):
+            expected = index.search(queries, 7, **asked)
+            found = store.search(queries, 7, **asked)
+            assert named(found) == [[str(index.names[at]) for at in row if at >= 0] for row in expected.positions]
+            far = found.distances[found.positions >= 0]
+            np.testing.assert_allclose(far, expected.distances[expected.positions >= 0], atol=1e-6)
+
+
+def test_a_filter_holds_for_the_rows_of_a_plain_loop(uri):
+    with filled(uri) as store:
+        prices, shops = COLUMNS["price"], COLUMNS["shop"]
+        for where, holds in (
+            ("price < 30", lambda k: prices[k] is not None and prices[k] < 30),
+            ("not price < 30", lambda k: not (prices[k] is not None and prices[k] < 30)),
+            ("price != 3", lambda k: prices[k] is not None and prices[k] != 3),
+            ("price in [1, 2.0, 900]", lambda k: prices[k] in (1, 2)),
+            ("price not in [1]", lambda k: prices[k] != 1),
+            (
+                "shop == '' or (price > 50 and shop != 'a')",
+                lambda k: shops[k] == "" or ((prices[k] or 0) > 50 and shops[k] != "a"),
+            ),
+            ("price == -1", lambda k: False),
+        ):
+            expected = [NAMES[k] for k in range(60) if holds(k)]
+            assert sorted(store.column("name", where).tolist()) == sorted(expected), where
+            assert store.count(where) == len(expected)
+
+
+def test_items_are_added_replaced_and_removed(uri):
+    with filled(uri) as store:
+        more = records(["new", NAMES[3]], {"price": [5.0, 6.0], "date": ["2026-01-31", ""]}, ["x", "x"])
+        store.add(more, about={"made": "by two"}, gone=[NAMES[0]])
+        assert store.count() == 60
+        assert store.about == {"made": "by two"}
+        assert store.columns()["date"] == "text"
+        found = store.get(["new", NAMES[3], NAMES[0], NAMES[5]])
+        assert found.names.tolist() == ["new", NAMES[3], NAMES[5]]
+        assert found.columns["date"].tolist() == ["2026-01-31", "", ""]
+        assert found.columns["price"].tolist() == [5, 6, 5]
+        assert found.columns["shop"].tolist() == ["", "", COLUMNS["shop"][5]]
+        assert found.labels.tolist() == ["x", "x", "y'"]
+        np.testing.assert_allclose(found.embeddings[0], more.embeddings[0])
+        assert named(store.search(more.embeddings[:1], 1)) == [["new"]]
+        store.remove(["new", NAMES[4]])
+        assert store.count() == 58
+        assert "new" not in store.column("name").tolist()
+    with nearfar.index.open(uri) as store:
+        assert store.count() == 58
+        assert len(store.in_memory()) == 58
+        assert store.in_memory().about == {"made": "by two"}
+
+
+def test_labels_may_be_numbers(uri):
+    with create(uri, records(["a", "b"], labels=[3, 5])) as store:
+        store.add(records(["c"], labels=[7]))
+        assert sorted(store.column("label").tolist()) == [3, 5, 7]
+        assert store.count("label >= 5") == 2
+        with pytest.raises(ValueError, match=r"^labels: expected numbers"):
+            store.add(records(["d"], labels=["x"]))
+
+
+def test_what_does_not_fit_is_refused_in_one_line(uri):
+    with filled(uri) as store:
+        for wrong, told in (
+            (lambda: store.search(np.ones((1, 4))), "queries: expected 5 columns as in the index, got 4"),
+            (lambda: store.search(np.ones((1, 5)), 0), "k: expected 1 or more, got 0"),
+            (
+                lambda: store.search(np.ones((1, 5)), where="prise < 3"),
+                "filter: there is no column 'prise'; there are ",
+            ),
+            (
+                lambda: store.search(np.ones((1, 5)), where="price < 'a'"),
+                "filter: column 'price' holds numbers, got 'a'",
+            ),
+            (lambda: store.search(np.ones((1, 5)), group_by="x"), "there is no column 'x'; there are "),
+            (lambda: store.remove(["a", NAMES[0]]), r"names: the index has no 'a' \(1 of 2 are unknown\)"),
+            (lambda: store.remove(NAMES), "names: nothing would be left in the index"),
+            (lambda: store.add(records_of(np.ones((1, 4)), ["a"], labels=["x"])), "embeddings: expected 5 columns"),
+            (lambda: store.add(records(["a"])), "labels: the index has labels, the new items have none"),
+            (lambda: store.add(records(["a"], {"price": ["x"]}, ["x"])), "columns: expected numbers in 'price' as in"),
+        ):
+            with pytest.raises(ValueError, match=told) as error:
+                wrong()
+            assert "\n" not in str(error.value)
+        assert store.count() == 60
+    with nearfar.index.open(uri) as store, pytest.raises(ValueError, match="opened to be read"):
+        store.add(records(["a"], labels=["x"]))
+
+
+def test_one_writes_and_many_read(uri):
+    with filled(uri) as store:
+        with pytest.raises(
+            TimeoutError, match="another process is still changing it after 0 s; try again when that has ended"
+        ):
+            nearfar.index.open(uri, "w")
+        with nearfar.index.open(uri) as first, nearfar.index.open(uri) as second:
+            store.remove(NAMES[:10])
+            assert named(first.search(records(NAMES[20:21]).embeddings, 1)) == [[NAMES[20]]]
+            assert named(second.search(records(NAMES[21:22]).embeddings, 1)) == [[NAMES[21]]]
+    with nearfar.index.open(uri, "w") as store:
+        assert store.count() == 50
+
+
+def test_what_is_no_collection_is_told(uri, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such collection; `nearfar index RUN DATA -o "):
+        nearfar.index.open(uri)
+    if uri.endswith(".index"):
+        np.save(tmp_path / "x.npy", np.ones(3))
+        (tmp_path / "x.npy").rename(uri)
+    else:
+        (tmp_path / "items.lance").mkdir()
+        (tmp_path / "items.lance" / "data.bin").write_bytes(b"x")
+        with pytest.raises(ValueError, match="holds something else than a collection of nearfar"):
+            filled(uri)
+    with pytest.raises(ValueError, match=r"is not a (readable|collection of nearfar)"):
+        nearfar.index.open(uri)
+    with pytest.raises(ValueError, match=r"expected a file such as photos\.index"):
+        nearfar.index.open("ftp://somewhere/else")
+
+
+def test_a_new_collection_takes_the_place_of_the_old(uri):
+    filled(uri).close()
+    create(uri, records(["a", "b"])).close()
+    with nearfar.index.open(uri, "w") as store:
+        assert sorted(store.column("name").tolist()) == ["a", "b"]
+        assert "price" not in store.columns()
+
+
+@pytest.mark.slow
+def test_an_approximate_index_finds_and_grows(tmp_path, monkeypatch):
+    pytest.importorskip("lancedb")
+    monkeypatch.setattr(lance_store, "APPROXIMATE_FROM", 3000)
+    rows = np.repeat(rng.normal(size=(30, 16)), 100, axis=0) + 0.3 * rng.normal(size=(3000, 16))
+    names = [str(k) for k in range(3000)]
+    with create(tmp_path / "x.lance", records_of(rows, names)) as store:
+        assert store.engine().startswith("approximate (ivf, ")
+        index = Index(rows, names=names)
+        queries = rows[::50] + 0.05
+        expected = [{str(at) for at in row} for row in index.search(queries, 10).positions]
+        found = [set(row) for row in named(store.search(queries, 10))]
+        assert np.mean([len(a & b) / 10 for a, b in zip(expected, found, strict=True)]) >= 0.95
+        store.add(records_of([[100.0] + [0.0] * 15], ["newcomer"]))
+        assert named(store.search([[90.0] + [0.0] * 15], 1)) == [["newcomer"]]
+        store.remove(["newcomer"])
+        assert named(store.search([[90.0] + [0.0] * 15], 1)) != [["newcomer"]]
+        store.change(engine="exact")
+        assert store.engine() == "exact"
