@@ -6,7 +6,6 @@ formula in plain loops, and may hold
 * `metric(X, y) -> M` (d, d): what the learner must find, made with `SETTINGS` (default: the catalog's small ones);
 * `check(learner, X, y)`: for solvers that iterate, asserts on the fitted learner (optimality, objective by loops);
 * `EXCEPTIONS = {"law": "reason"}`: laws that the method does not obey, with the reason in words;
-* `EXPECTED_FAILURES = {"check_name": "reason"}`: for scikit-learn's checks;
 * `TOLERANCE`: relative, of the invariances (default 1e-6).
 
 One of the first two must be there.
@@ -54,9 +53,7 @@ def close(a: np.ndarray, b: np.ndarray, method: Method) -> None:
 def test_scikit_learn_checks(method: Method) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = check_estimator(
-            make(method), expected_failed_checks=told(method, "EXPECTED_FAILURES", {}), on_fail=None
-        )
+        results = check_estimator(make(method), on_fail=None)
     failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
     assert not failed
     assert sum(r["status"] == "passed" for r in results) >= 30
@@ -286,17 +283,47 @@ def test_equals_its_reference(method: Method) -> None:
 
 
 @every_learner
-def test_unknown_labels_are_no_class(method: Method) -> None:
+def test_rows_without_a_label_are_no_class(method: Method) -> None:
     law("unknown labels", method)
     X, y = data()
     y = np.where(np.arange(len(y)) % 3 == 0, -1, y)
-    learner = fit(make(method), X, y)
+    learner = fit(make(method), X, y, unlabeled=-1)
     assert np.isfinite(learner.transform(X)).all()
     named = [-1 if label < 0 else f"class {label}" for label in y]
-    assert_array_equal(fit(make(method), X, named).transform(X), learner.transform(X))
+    assert_array_equal(fit(make(method), X, named, unlabeled=-1).transform(X), learner.transform(X))
+    text = ["?" if label < 0 else f"class {label}" for label in y]
+    assert_array_equal(fit(make(method), X, text, unlabeled="?").transform(X), learner.transform(X))
     if make(method).__sklearn_tags__().target_tags.required:
         with pytest.raises(ValueError, match=rf"^{method.name}: .*class"):
-            make(method).fit(X, np.full(len(y), -1))
+            make(method).fit(X, np.full(len(y), -1), unlabeled=-1)
+
+
+@every_learner
+def test_minus_one_is_a_class_like_any_other(method: Method) -> None:
+    law("label names", method)
+    X, y = data()
+    found = fit(make(method), X, y - 1).transform(X)
+    assert_array_equal(found, fit(make(method), X, y).transform(X))
+    two = np.where(y == 0, -1, 1)
+    assert_array_equal(fit(make(method), X, two).transform(X), fit(make(method), X, two + 1).transform(X))
+
+
+@every_learner
+def test_small_classes_and_few_rows_leave_fewer_neighbors(method: Method) -> None:
+    settings = signature(type(make(method))).parameters
+    asked = [name for name in ("n_neighbors", "k") if name in settings]
+    if not asked:
+        pytest.skip("it has no number of neighbors")
+    X, y = data(30)
+    y[np.flatnonzero(y == 2)[2:]] = 0  # two rows are left
+    learner = make(method, **dict.fromkeys(asked, 50))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        learner.fit(X, y)
+    assert np.isfinite(learner.transform(X)).all()
+    said_of_neighbors = [str(w.message) for w in said if f"{asked[0]}=50" in str(w.message)]
+    assert len(said_of_neighbors) in (0, 1)
+    assert all(text.startswith(method.name) for text in said_of_neighbors)
 
 
 @every_learner

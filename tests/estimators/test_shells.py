@@ -156,7 +156,7 @@ def test_named_classes_and_unknown_rows():
     names = np.array(["owl", "cat", "fox"], dtype=object)[Y]
     names[:4] = -1
     told = np.where(np.arange(len(Y)) < 4, -1, Y)
-    assert_array_equal(GMML().fit(X, names).components_, GMML().fit(X, told).components_)
+    assert_array_equal(GMML().fit(X, names, unlabeled=-1).components_, GMML().fit(X, told, unlabeled=-1).components_)
 
 
 def test_counts_and_thresholds_that_are_no_numbers_are_refused():
@@ -258,7 +258,7 @@ def test_candidate_sets_reach_the_method():
     C = np.eye(3, dtype=int)[Y]
     C[0] = 1
     assert_array_equal(Sets().fit(X, C).given_, C.astype(bool))
-    assert Sets().fit(X, np.where(np.arange(60) == 3, -1, Y)).given_.sum() == 59 + 3
+    assert Sets().fit(X, np.where(np.arange(60) == 3, -1, Y), unlabeled=-1).given_.sum() == 59 + 3
     for bad in (2 * C, C[:-1], 0 * C):
         with pytest.raises(ValueError, match=r"^Sets: y must be a 0/1 matrix"):
             Sets().fit(X, bad)
@@ -488,17 +488,17 @@ def test_wide_rows_are_solved_in_their_span_and_start_there_again():
 
 def test_arguments_that_a_learner_does_not_take_are_named_with_those_it_takes():
     cases = {
-        r"LFDA.fit takes X, y; got an unexpected keyword argument 'pairs'": lambda: LFDA().fit(X, pairs=PAIRS),
-        r"LFDA.fit takes X, y; too many positional arguments": lambda: LFDA().fit(X, Y, PAIRS),
+        r"LFDA.fit takes X, y, unlabeled; got .* argument 'pairs'": lambda: LFDA().fit(X, pairs=PAIRS),
+        r"LFDA.fit takes X, y, unlabeled; too many positional arguments": lambda: LFDA().fit(X, Y, PAIRS),
         r"GMML.fit takes X, y, pairs, .*; got .* 'triplets'": lambda: GMML().fit(X, triplets=[[0, 1, 2]]),
         r"LSML.fit takes X, y, quadruplets, .*; got .* 'pairs'": lambda: LSML().fit(X, pairs=PAIRS),
-        r"NCA.partial_fit takes X, y; missing a required argument: 'y'": lambda: NCA().partial_fit(X),
-        r"LFDA.fit takes X, y; got": lambda: Kernelized(LFDA()).fit(X, pairs=PAIRS),
+        r"NCA.partial_fit takes X, y, unlabeled; missing a required argument: 'y'": lambda: NCA().partial_fit(X),
+        r"LFDA.fit takes X, y, unlabeled; got": lambda: Kernelized(LFDA()).fit(X, pairs=PAIRS),
     }
     for message, call in cases.items():
         with pytest.raises(TypeError, match=f"^{message}"):
             call()
-    assert list(inspect.signature(LFDA.fit).parameters) == ["self", "X", "y"]
+    assert list(inspect.signature(LFDA.fit).parameters) == ["self", "X", "y", "unlabeled"]
     with pytest.raises(ValueError, match=r"^RCA: chunklets and pairs were given; pass one of them"):
         RCA().fit(X, chunklets=Y, pairs=PAIRS)
 
@@ -666,7 +666,7 @@ REFUSED = {
     "no pair here": (GMML(), {"X": X, **PAIR, "rows": np.arange(100, 160)}, "none of 2 join"),
     "labels beside rows": (GMML(), {"X": X, **PAIR, "pair_labels": [1], "rows": np.arange(60)}, "labels and weights"),
     "one class": (GMML(), {"X": X, "y": np.zeros(60)}, "at least 2 classes"),
-    "all unknown": (GMML(), {"X": X, "y": np.full(60, -1)}, "at least 2 classes"),
+    "all unknown": (GMML(), {"X": X, "y": np.full(60, -1), "unlabeled": -1}, "at least 2 classes"),
     "all alone": (GMML(), {"X": X, "y": np.arange(60)}, "no similar pair"),
     "chunklets lengths": (RCA(), {"X": X, "chunklets": Y[1:]}, "chunklets must be 60 integers"),
     "chunklets by name": (RCA(), {"X": X, "chunklets": ["a"] * 60}, r"dtype <U1; pandas.factorize\(c\)\[0\] numbers"),

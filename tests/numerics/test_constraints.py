@@ -70,9 +70,9 @@ def test_written_out():
 
 def test_objects_are_numbered_and_minus_one_stays_unknown():
     y = np.array(["owl", -1, "cat", "owl"], dtype=object)
-    assert constraints.numbered(y).tolist() == [0, -1, 1, 0]
+    assert constraints.numbered(y, -1).tolist() == [0, -1, 1, 0]
     for plain in (y.tolist(), tuple(y), [b"owl", -1, b"cat", b"owl"], ["owl", np.int64(-1), "cat", "owl"]):
-        assert constraints.numbered(plain).tolist() == [0, -1, 1, 0]
+        assert constraints.numbered(plain, -1).tolist() == [0, -1, 1, 0]
     given = np.array([3, -1, 3])
     assert constraints.numbered(given) is given
 
@@ -81,7 +81,7 @@ def test_objects_are_numbered_and_minus_one_stays_unknown():
     ("labels", "message"),
     [
         (["owl", None, float("nan")], "y: 2 of 3 labels are missing"),
-        (["owl", 3, -1], "labels of one type, and -1 for unknown; got int, str"),
+        (["owl", 3, -1], "labels of one type; got int, str"),
     ],
 )
 def test_objects_that_are_no_labels(labels, message):
@@ -98,15 +98,15 @@ def test_the_missing_label_of_tables():
 
 
 def test_numbers_that_are_missing_are_told_how_unknown_labels_are_written():
-    with pytest.raises(ValueError, match="y: 1 of 3 labels are missing; -1 says that a label is unknown"):
+    with pytest.raises(ValueError, match="y: 1 of 3 labels are missing; write another value there, such as -1"):
         constraints.numbered(np.array([0.0, np.nan, 1.0]))
 
 
 def test_codes_do_not_depend_on_names_and_keep_unknown():
-    names, y = constraints.encode(np.array([7, -1, 3, 7, 5]))
+    names, y = constraints.encode(np.array([7, -1, 3, 7, 5]), -1)
     assert_array_equal(y, [0, -1, 1, 0, 2])
     assert_array_equal(names, [7, 3, 5])
-    assert_array_equal(constraints.encode(np.array(["b", "-1", "a", "b"]))[1], [0, 1, 2, 0])
+    assert_array_equal(constraints.encode(np.array(["b", "-1", "a", "b"]), -1)[1], [0, 1, 2, 0])
 
 
 @pytest.mark.parametrize("size", [2, 3])

@@ -77,8 +77,14 @@ def test_spans_are_judged_by_the_size_of_each_basis(scale):
     flat[3, :, 1] = flat[3, :, 0]
     with pytest.raises(ValueError, match=r"X\[3\] spans fewer than 2 dimensions"):
         manifolds.require_spans(scale * flat)
-    with pytest.raises(ValueError, match=r"X\[1\] spans fewer than 1 dimensions"):
-        manifolds.require_spans(np.stack([np.ones(3), np.zeros(3)]))
+    rows = np.stack([np.ones(3), np.zeros(3)])
+    with pytest.warns(UserWarning, match="1 of 2 rows are 0, through which no line goes"):
+        manifolds.require_spans(rows)
+    M = np.diag([1.0, 2.0, 3.0])
+    V = manifolds.unit_bases(manifolds.spans(rows), M)
+    T = manifolds.projectors(manifolds.spans(rows), M)
+    assert_allclose(V @ V.transpose(0, 2, 1), T)
+    assert_allclose(T, [np.full((3, 3), 1 / 6), np.zeros((3, 3))])
     with pytest.raises(ValueError, match="at least as many rows as columns"):
         manifolds.require_spans(U.transpose(0, 2, 1))
 

@@ -364,7 +364,7 @@ def test_fast_search_with_all_neighbors_is_the_full_search():
 def test_fast_search_tells_its_hits_and_misses_in_the_numbers_of_the_rows_given(make):
     X, y = data()
     y = np.where(np.arange(60) % 7 == 0, -1, y)
-    found = fit(make(k=3), X, y).neighbors_
+    found = fit(make(k=3), X, y, unlabeled=-1).neighbors_
     assert found.shape == (60, 6)
     assert (found[y == -1] == -1).all()
     d = np.linalg.norm(X[:, None] - X, axis=2)

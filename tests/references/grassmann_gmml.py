@@ -9,7 +9,6 @@ EXCEPTIONS = {
     "history": "the best round is kept, which need not be the last",
     "n_components": "the metric is on d x d matrices, of which no row can go alone",
 }
-EXPECTED_FAILURES = {"check_estimators_dtypes": "its integers hold a row of zeros, and no line goes through that"}
 
 
 def rule(X, M):

@@ -3,9 +3,6 @@
 import numpy as np
 
 SETTINGS = {"max_iter": 2000, "tol": 1e-5}
-EXPECTED_FAILURES = {
-    "check_fit2d_1feature": "its ten rows leave a class of three, which cannot have three target neighbors"
-}
 
 
 def targets(X, y, k=3):

@@ -4,19 +4,10 @@ import numpy as np
 from scipy.linalg import inv, sqrtm
 from scipy.optimize import lsq_linear
 
-EXCEPTIONS = {"equal rows": "nothing differs within reach of a row"}
 SETTINGS = {"n_neighbors": 5}
 TOLERANCE = (
     1e-5  # neighbors' combinations are unique only in what they give, up to the rounding of the normal equations
 )
-APART = "its three blobs lie apart: no row of another class is in reach, D is 0, and the method has to refuse"
-EXPECTED_FAILURES = {
-    "check_estimators_pickle": APART,
-    "check_pipeline_consistency": APART,
-    "check_transformer_data_not_an_array": APART,
-    "check_transformer_general": APART,
-    "check_transformer_preserve_dtypes": APART,
-}
 
 
 def parts(X, Y, k):

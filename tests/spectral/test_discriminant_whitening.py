@@ -63,7 +63,7 @@ def test_more_columns_than_rows_equal_the_reference():
 def test_rows_of_unknown_class_count_for_the_mean_alone():
     X, y = features()
     unknown = np.arange(len(y)) % 3 == 0
-    learner = DiscriminantWhitening().fit(X, np.where(unknown, -1, y))
+    learner = DiscriminantWhitening().fit(X, np.where(unknown, -1, y), unlabeled=-1)
     assert_allclose(learner.mean_, X.mean(axis=0), atol=1e-12)
     assert_allclose(learner.get_mahalanobis_matrix(), metric(X[~unknown], y[~unknown]), rtol=1e-6, atol=1e-8)
 

@@ -112,12 +112,21 @@ def test_bad_settings_are_named(settings, word):
         IML(**settings).fit(*two_classes())
 
 
-def test_small_classes_are_refused():
+@pytest.mark.parametrize("weighting", ["mean", "frequency"])
+@pytest.mark.parametrize("small", [1, 3])
+def test_small_classes_have_fewer_neighbors(small, weighting):
     X = np.random.default_rng(0).normal(size=(12, 2))
-    with pytest.raises(ValueError, match=r"^IML: n_neighbors .*smallest class size 3; got 3"):
-        IML().fit(X, np.arange(12) < 3)
-    with pytest.raises(ValueError, match=r"^IML: n_neighbors .*smallest class size 1"):
-        IML(1).fit(X, np.arange(12) < 1)
+    y = np.where(np.arange(12) < small, 0, 1 + np.arange(12) % 2)
+    with pytest.warns(UserWarning, match=r"^IML: n_neighbors=4: "):
+        learner = IML(4, rivals="fixed", weighting=weighting, tol=1e-9, max_iter=5000).fit(X, y)
+    M = learner.get_mahalanobis_matrix()
+    others = loops.nearest(X, y, np.eye(2), 4, False)
+    value = loops.objective(M, X, y, others, k=4, frequency=weighting == "frequency")
+    assert_allclose(learner.objective_, value, rtol=1e-7)
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        A = rng.normal(size=(2, 2)) * 0.1
+        assert loops.objective(M + A @ A.T, X, y, others, k=4, frequency=weighting == "frequency") >= value - 1e-7
 
 
 def test_more_than_two_classes_by_loops():

@@ -216,9 +216,9 @@ def test_lle_counts_unlabeled_rows():
     y = np.where(np.arange(60) < 40, Y, -1)
     moved = X.copy()
     moved[40:] += 3
-    a, b = (fit(KernelLLERegularizedMetric(n_components=1, gamma=GAMMA), rows, y) for rows in (X, moved))
+    a, b = (fit(KernelLLERegularizedMetric(n_components=1, gamma=GAMMA), rows, y, unlabeled=-1) for rows in (X, moved))
     assert np.abs(distances(a, X[:40]) - distances(b, X[:40])).max() > 1e-3
-    with pytest.raises(ValueError, match=r"^KernelLLERegularizedMetric: n_neighbors must be in 1..59"):
+    with pytest.warns(UserWarning, match=r"^KernelLLERegularizedMetric: n_neighbors=60, but there are 60 rows"):
         KernelLLERegularizedMetric(n_neighbors=60).fit(X, Y)
     with pytest.raises(ValueError, match=r"^KernelLLERegularizedMetric: lam"):
         KernelLLERegularizedMetric(lam=-1).fit(X, Y)

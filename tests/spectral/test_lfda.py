@@ -52,7 +52,7 @@ def test_embeddings_span_one_space():
 def test_rows_of_unknown_class_do_not_count():
     X, y = data(60, 4)
     unknown = np.r_[y, [-1, -1]]
-    more = LFDA().fit(np.r_[X, 100 + X[:2]], unknown)
+    more = LFDA().fit(np.r_[X, 100 + X[:2]], unknown, unlabeled=-1)
     assert_allclose(more.components_, LFDA().fit(X, y).components_, rtol=1e-6, atol=1e-9)
 
 

@@ -58,7 +58,7 @@ def test_pairs_leave_one_generalized_eigenvector_out():
 def test_unlabeled_rows_count():
     X, y = data()
     hidden = np.where(np.arange(60) % 2, y, -1)
-    learner = fit(LLERegularizedMetric(2, lam=5.0), X, hidden)
+    learner = fit(LLERegularizedMetric(2, lam=5.0), X, hidden, unlabeled=-1)
     alone = fit(LLERegularizedMetric(2, lam=5.0), X[hidden >= 0], y[hidden >= 0])
     assert np.abs(distances(learner, X) - distances(alone, X)).max() > 1e-3
     pairs = np.array([[1, 3], [3, 5], [1, 5], [7, 9]])
@@ -67,10 +67,12 @@ def test_unlabeled_rows_count():
         assert np.isfinite(fit(LLERegularizedMetric(1), X, pairs=pairs, pair_labels=labels).components_).all()
 
 
-@pytest.mark.parametrize("n_neighbors", [0, 60, 100])
-def test_neighbors_out_of_range_are_refused(n_neighbors):
-    with pytest.raises(ValueError, match=r"^LLERegularizedMetric: n_neighbors must be in 1\.\.59"):
-        LLERegularizedMetric(n_neighbors=n_neighbors).fit(*data())
+@pytest.mark.parametrize("n_neighbors", [60, 100])
+def test_more_neighbors_than_rows_are_all_of_them(n_neighbors):
+    X, y = data()
+    with pytest.warns(UserWarning, match=rf"^LLERegularizedMetric: n_neighbors={n_neighbors}, but there are 60 rows"):
+        learner = LLERegularizedMetric(n_neighbors=n_neighbors).fit(X, y)
+    assert_allclose(learner.components_, fit(LLERegularizedMetric(n_neighbors=59), X, y).components_)
     assert fit(LLERegularizedMetric(lam=0.0, n_neighbors=n_neighbors), *data()).converged_, "none are looked for"
 
 

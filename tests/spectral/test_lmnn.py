@@ -193,20 +193,40 @@ def test_bad_settings_are_named(settings):
         LMNN(**settings).fit(*data())
 
 
-def test_as_many_neighbors_as_the_class_has_rows_is_refused():
-    X, y = data()
-    size = np.bincount(y).min()
-    fit(LMNN(int(size) - 1, max_iter=3), X, y)
-    with pytest.raises(ValueError, match=rf"^LMNN: n_neighbors .*{size}; got {size}"):
-        LMNN(int(size)).fit(X, y)
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("small", [1, 2])
+def test_rows_of_small_classes_pull_those_that_there_are(small, squared):
+    X, y = data(30)
+    y = np.where(np.arange(30) < small, 3, y)
+    with pytest.warns(UserWarning, match=rf"^LMNN: n_neighbors=3: class 3 has {small} row\(s\)"):
+        learner = LMNN(loss="squared_hinge" if squared else "hinge", tol=1e-5, max_iter=2000).fit(X, y)
+    M = learner.get_mahalanobis_matrix()
+    f = loops.objective(M, X, y, squared=squared)
+    assert_allclose(learner.objective_, f, rtol=1e-7)
+    assert learner.duality_gap_ <= 1e-5 * f
+    rng = np.random.default_rng(0)
+    for k in range(8):
+        A = rng.normal(size=(4, 1 + k % 4))
+        N = M + 10.0 ** -(k // 2 + 1) * np.trace(M) * A @ A.T
+        assert loops.objective(N, X, y, squared=squared) >= f - learner.duality_gap_
 
 
-def test_the_error_of_rare_classes_says_how_to_leave_them_out():
+@pytest.mark.parametrize("strategy", mining.STRATEGIES)
+def test_mined_triplets_of_small_classes(strategy):
+    X, y = data(30)
+    y = np.where(np.arange(30) < 2, 3, y)
+    a, p, n = mining.mine(X, y, strategy, 5, seed=0).T
+    assert (y[a] == y[p]).all()
+    assert (a != p).all()
+    assert (y[a] != y[n]).all()
+    assert (np.bincount(a, minlength=30) > 0).all()
+
+
+def test_the_warning_of_rare_classes_names_the_smallest():
     X, y = data()
     y = np.where(np.arange(len(y)) < 2, y.max() + 1, y)
-    with pytest.raises(ValueError, match=r"size 2; got 3; the label -1 leaves rows out, .* the 1 class\(es\)"):
-        LMNN(max_iter=3).fit(X, y)
-    fit(LMNN(max_iter=3), X, np.where(y == y.max(), -1, y))
+    with pytest.warns(UserWarning, match=rf"^LMNN: n_neighbors=3: class {y.max()} has 2 row\(s\); a row has at most"):
+        LMNN(max_iter=3, tol=1.0).fit(X, y)
 
 
 @pytest.mark.parametrize("init", ["pca", "lda", "identity", "random"])

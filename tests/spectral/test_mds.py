@@ -163,7 +163,7 @@ def test_targets_that_are_all_0_end_the_search(loss):
 def test_unknown_rows_have_no_targets():
     X, y = data()
     hidden = np.where(np.arange(60) < 20, -1, y)
-    M = fit(MDSMetric(), X, hidden).get_mahalanobis_matrix()
+    M = fit(MDSMetric(), X, hidden, unlabeled=-1).get_mahalanobis_matrix()
     assert_allclose(M, fit(MDSMetric(), X[20:], y[20:]).get_mahalanobis_matrix(), atol=1e-4 * np.abs(M).max())
 
 

@@ -17,7 +17,7 @@ puts them into the coordinates of the problem, `_solve` solves it, `_store` sets
 of them changes the learner. What `_solve` gets besides X:
 
 =============  ==========================================================================================
-FromLabels     ``labels``: codes 0..c-1, -1 unknown; at least two classes and one similar pair are there
+FromLabels     ``labels``: codes 0..c-1, -1 unlabeled; at least two classes and one similar pair are there
 FromPairs      ``pairs``: `Pairs` (i, j, similar, weight), or `LabelPairs` where the class has ``n_pairs="all"``;
                `scatter.pair_scatters` takes both, `constraints.written_out` makes the first of the second
 FromTriplets   ``labels, triplets``: one of them is None; triplets (m, 3) are (anchor, positive, negative)
@@ -72,23 +72,25 @@ class FromLabels(MetricLearner):
     """`fit(X, y)`; a class with ``_y_required = False`` gets ``labels=None`` from `fit(X)`."""
 
     @with_signature_hint
-    def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> Self:
         """Learn from labeled rows.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,)
-            Class labels of any kind; the number -1 means unknown.
+            Class labels of any kind.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, unlabeled=unlabeled)
 
-    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+    def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:
         if y is None and not self._y_required:
             return Supervised(self._rows(X), (None,))
-        X, labels, order = self._labeled(X, y)
-        constraints.require_classes(labels, similar=self._y_required)
-        return Supervised(X, (labels,), order)
+        rows = self._labeled(X, y, unlabeled)
+        constraints.require_classes(rows.labels, similar=self._y_required)
+        return Supervised(rows.X, (rows.labels,), rows.order, classes=rows.classes)
 
 
 class FromPairs(MetricLearner):
@@ -112,6 +114,7 @@ class FromPairs(MetricLearner):
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> Self:
         """Learn from labeled rows or from pairs of rows.
 
@@ -119,7 +122,7 @@ class FromPairs(MetricLearner):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
-            Class labels; -1 means unknown. Not read where `pairs` are given.
+            Class labels. Not read where `pairs` are given.
         pairs : array-like of shape (m, 2), optional
             Row numbers of X.
         pair_labels : array-like of shape (m,), optional
@@ -129,8 +132,12 @@ class FromPairs(MetricLearner):
         rows : array-like of shape (n,), optional
             The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
             one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y, pairs=pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows)
+        return self._fit(
+            X, y, pairs=pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows, unlabeled=unlabeled
+        )
 
     def _supervise(
         self,
@@ -141,12 +148,13 @@ class FromPairs(MetricLearner):
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
         **given: Any,
     ) -> Supervised:
         checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
         if pairs is None:
-            X, labels, order = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
-            return Supervised(X, (self._from_labels(labels),), order)
+            known = self._labeled(X, y, unlabeled, "; pass labels, or pairs= and pair_labels=")
+            return Supervised(known.X, (self._from_labels(known.labels),), known.order, classes=known.classes)
         X = self._rows(X)
         if pair_weights is not None and not self._weights:
             raise ValueError("pair_weights are not supported by this method")
@@ -184,6 +192,7 @@ class FromTriplets(MetricLearner):
         *,
         triplets: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> Self:
         """Learn from labeled rows or from triplets of rows.
 
@@ -191,14 +200,16 @@ class FromTriplets(MetricLearner):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
-            Class labels; -1 means unknown. Not read where `triplets` are given.
+            Class labels. Not read where `triplets` are given.
         triplets : array-like of shape (m, 3), optional
             Row numbers (anchor, positive, negative): the first two are nearer to each other than the first and third.
         rows : array-like of shape (n,), optional
             The number that triplets use for each row of X. Default: 0..n-1. Triplets of other rows are left out, so
             that one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y, triplets=triplets, rows=rows)
+        return self._fit(X, y, triplets=triplets, rows=rows, unlabeled=unlabeled)
 
     def _supervise(
         self,
@@ -207,12 +218,13 @@ class FromTriplets(MetricLearner):
         *,
         triplets: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
         **given: Any,
     ) -> Supervised:
         if triplets is None:
-            X, labels, order = self._labeled(X, y, "; pass labels, or triplets=")
-            constraints.require_classes(labels)
-            return Supervised(X, (labels, None), order)
+            known = self._labeled(X, y, unlabeled, "; pass labels, or triplets=")
+            constraints.require_classes(known.labels)
+            return Supervised(known.X, (known.labels, None), known.order, classes=known.classes)
         X = self._rows(X)
         if rows is not None:
             triplets = checks.present(triplets, rows, len(X), "triplets")[0]
@@ -239,6 +251,7 @@ class FromChunklets(MetricLearner):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> Self:
         """Learn from labeled rows, or from chunklets: small sets of rows known to be of one class each.
 
@@ -246,7 +259,7 @@ class FromChunklets(MetricLearner):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
-            Class labels; -1 means unknown. Not read where chunklets or pairs are given.
+            Class labels. Not read where chunklets or pairs are given.
         chunklets : array-like of shape (n,), optional
             Number of each row's chunklet, -1 for rows in none.
         negative_links : array-like of shape (m, 2), optional
@@ -258,6 +271,8 @@ class FromChunklets(MetricLearner):
         rows : array-like of shape (n,), optional
             The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
             of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
         return self._fit(
             X,
@@ -267,6 +282,7 @@ class FromChunklets(MetricLearner):
             pairs=pairs,
             pair_labels=pair_labels,
             rows=rows,
+            unlabeled=unlabeled,
         )
 
     def _supervise(
@@ -279,6 +295,7 @@ class FromChunklets(MetricLearner):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
         **given: Any,
     ) -> Supervised:
         checks.only_with("chunklets", chunklets, negative_links=negative_links)
@@ -286,9 +303,9 @@ class FromChunklets(MetricLearner):
         if chunklets is not None and pairs is not None:
             raise ValueError("chunklets and pairs were given; pass one of them")
         if chunklets is None and pairs is None:
-            X, labels, order = self._labeled(X, y, "; pass labels, chunklets= or pairs=")
-            constraints.require_classes(labels)
-            return Supervised(X, self._linked(*self._from_labels(labels)), order)
+            known = self._labeled(X, y, unlabeled, "; pass labels, chunklets= or pairs=")
+            constraints.require_classes(known.labels)
+            return Supervised(known.X, self._linked(*self._from_labels(known.labels)), known.order)
         X = self._rows(X)
         if chunklets is not None:
             told = checks.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
@@ -320,22 +337,25 @@ class FromSets(MetricLearner):
     """`fit(X, y)` with labels, or with a 0/1 matrix of the classes that each row may have."""
 
     @with_signature_hint
-    def fit(self: Self, X: AnyArray, y: AnyArray | None = None) -> Self:
+    def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> Self:
         """Learn from rows for which only candidate classes are known.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n, q) or (n,)
-            1 where row i may be of class k. Or labels: each is its row's only candidate, and -1 allows any class.
+            1 where row i may be of class k. Or labels: each is its row's only candidate.
+        unlabeled : object, optional
+            The value in y that marks rows of which any class is a candidate, such as -1.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, unlabeled=unlabeled)
 
-    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+    def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:
         if y is None or np.asarray(y).shape[1:] in ((), (1,)):
-            X, labels, order = self._labeled(X, y)
-            constraints.require_classes(labels)
-            return Supervised(X, ((labels[:, None] == np.arange(labels.max() + 1)) | (labels[:, None] < 0),), order)
+            known = self._labeled(X, y, unlabeled)
+            constraints.require_classes(known.labels)
+            labels = known.labels[:, None]
+            return Supervised(known.X, ((labels == np.arange(labels.max() + 1)) | (labels < 0),), known.order)
         X = self._rows(X)
         candidates = check_array(y)
         whole = np.isin(candidates, (0, 1)).all() and candidates.any(axis=1).all()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -27,6 +27,26 @@ from .fitted import Fitted, LinearDistance
 Self = TypeVar("Self", bound="MetricLearner")
 
 
+class Labeled(NamedTuple):
+    """Checked rows and their labels.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d), float32 or float64
+    labels : ndarray of shape (n,)
+        Codes 0, 1, ... by first appearance; -1 for rows without a label.
+    order : ndarray of shape (n,)
+        The user's number of each row.
+    classes : ndarray of shape (c,)
+        The user's name of each code.
+    """
+
+    X: AnyArray
+    labels: Ints
+    order: Ints
+    classes: AnyArray
+
+
 @dataclass(frozen=True)
 class Supervised:
     """Checked rows, and what a fit knows of them.
@@ -40,12 +60,15 @@ class Supervised:
         The user's number of each row of X. None: they stand as the user gave them, in the user's own memory.
     pairs : Pairs or None
         The user's own pairs, on which the threshold of `predict` is calibrated after the fit.
+    classes : ndarray of shape (c,) or None
+        The user's name of each code, where `known` holds labels.
     """
 
     X: AnyArray
     known: tuple[Any, ...]
     order: Ints | None = None
     pairs: Pairs | None = None
+    classes: AnyArray | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +87,8 @@ class Workspace:
         Components of the last fit in the coordinates of `rows`, under `warm_start`.
     attributes : dict
         Fitted attributes that making the rows gave, by their full names.
+    classes : ndarray of shape (c,) or None
+        The user's name of each code of the labels.
     extra : object
         What a method computes of the user's X beside `rows`, such as a graph of neighbors.
     """
@@ -73,6 +98,7 @@ class Workspace:
     basis: Array | None = None
     last: Array | None = None
     attributes: dict[str, Any] = field(default_factory=dict)
+    classes: AnyArray | None = None
     extra: Any = None
 
     def start(self, shape: tuple[int, ...] | None = None) -> Array | None:
@@ -131,7 +157,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with error_context(self):
             settings.check_settings(self)
             supervised = self._supervise(X, y, **given)
-            work = self._workspace(supervised.X, supervised.order)
+            work = replace(self._workspace(supervised.X, supervised.order), classes=supervised.classes)
             self._check_search(work, features=supervised.X.shape[1])
             solution = self._solve(work.rows, *supervised.known, work=work)
             self._store(solution, work, dtype=supervised.X.dtype)
@@ -215,27 +241,40 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             return len(X) >= 2
         return X.shape[1] == getattr(self, "n_features_in_", None)
 
-    def _labeled(self, X: AnyArray, y: AnyArray | None, needs: str = "") -> tuple[AnyArray, Ints, Ints]:
-        """Return rows in an order fixed by their values, their label codes, and that order.
+    def _labeled(self, X: AnyArray, y: AnyArray | None, unlabeled: Any = None, needs: str = "") -> Labeled:
+        """Return checked rows in an order fixed by their values, with their label codes.
 
         So neither the order of the rows nor the names of the classes can matter.
         """
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
-        X, y = self._rows(X, constraints.numbered(y))
+        given = y
+        X, y, codes = self._coded(X, y, unlabeled)
         if not is_plain_labels(y, len(y)) or 2 * len(np.unique(y)) >= len(y):  # others pass, without a warning
             check_classification_targets(y)
         order = self._order(X)
-        return X[order], constraints.encode(np.asarray(y)[order])[1], order
+        numbers, labels = constraints.encode(codes[order], unlabeled=-1)  # anew, by first appearance in this order
+        first = np.unique(codes, return_index=True)[1][-len(numbers) :]  # a row of each of 0, 1, ...; -1 comes before
+        return Labeled(X[order], labels, order, np.asarray(given)[first][numbers])
 
-    def _streamed(self, X: AnyArray, y: AnyArray) -> tuple[AnyArray, Ints, bool]:
+    def _coded(self, X: AnyArray, y: AnyArray, unlabeled: Any, reset: bool = True) -> tuple[AnyArray, AnyArray, Ints]:
+        """Return checked rows and labels, and the labels' codes 0, 1, ..., with -1 for rows without a label."""
+        names = constraints.numbered(y, unlabeled)
+        if names is not y and unlabeled is not None:
+            unlabeled = -1  # as `numbered` writes it
+        X, y = self._rows(X, names, reset=reset)
+        y = np.asarray(y)
+        if unlabeled is None:
+            warn_of_minus_one(y)
+        return X, y, constraints.encode(y, unlabeled)[1]
+
+    def _streamed(self, X: AnyArray, y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints, bool]:
         """Return the next rows of a stream, their label codes and whether they are its first; checked as for `fit`."""
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
         first = not hasattr(self, "components_")
         settings.check_settings(self)
-        X, y = self._rows(X, constraints.numbered(y), reset=first)
-        labels = constraints.encode(np.asarray(y))[1]
+        X, _, labels = self._coded(X, y, unlabeled, reset=first)
         constraints.require_classes(labels)
         check_n_components(getattr(self, "n_components", None), X.shape[1])
         return X, labels, first
@@ -352,6 +391,18 @@ def is_fitted_name(name: str) -> bool:
     """Whether an attribute of this name is a result of a fit; the number and names of features are of its rows."""
     of_rows = ("n_features_in_", "feature_names_in_")
     return name.endswith("_") and not name.startswith("_") and name not in of_rows
+
+
+def warn_of_minus_one(y: AnyArray) -> None:
+    """Warn of the label -1 beside classes 0, 1, ...: elsewhere it often marks rows without a label."""
+    if y.dtype.kind not in "if" or y.ndim != 1:
+        return
+    others = np.unique(y[y != -1])
+    count = len(y) - int(np.count_nonzero(y != -1))
+    if count and len(others) >= 2 and others[0] >= 0:
+        warn(
+            f"y: {count} of {len(y)} rows have the label -1, a class like any other; unlabeled=-1 leaves them unlabeled"
+        )
 
 
 def is_plain(X: Any) -> bool:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse import csr_array
 
+from ..fit_warnings import warn
+from ..numerics import checks
 from ..numerics.types import Array, Ints
 from .nearest import nearest
 
 
 def neighbors(X: Array, k: int) -> Ints:
-    """Return each row's k nearest other rows, shape (n, k).
-
-    Raises
-    ------
-    ValueError
-        k is not in 1..n-1.
-    """
-    if not 1 <= k < len(X):
-        raise ValueError(f"n_neighbors must be in 1..{len(X) - 1}, one less than the rows; got {k}")
-    return nearest(X, X, k, exclude_self=True)[1]
+    """Return each row's k nearest other rows, shape (n, k); where there are fewer, all of them, with a warning."""
+    checks.counts(1, n_neighbors=k)
+    others = len(X) - 1
+    if k > others:
+        warn(f"n_neighbors={k}, but there are {len(X)} rows: each has {others} neighbors")
+    return nearest(X, X, min(k, others), exclude_self=True)[1]
 
 
 def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
@@ -37,6 +35,7 @@ def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
     Roweis & Saul (2000).
     """
     near = neighbors(X, k)
+    k = near.shape[1]
     S = np.empty(near.shape)
     step = max(1, (1 << 22) // (k * (k + X.shape[1])))
     for a in range(0, len(X), step):

@@ -174,7 +174,7 @@ def check_chunklets(
         else:
             hint = ""
         raise ValueError(f"{needs}; got shape {c.shape}, dtype {c.dtype}{hint}")
-    names, codes = encode(np.where(c < 0, -1, c))
+    names, codes = encode(np.where(c < 0, -1, c), unlabeled=-1)
     if len(names) == 0:
         raise ValueError("chunklets must name at least one chunklet; every entry is negative")
     if negative_links is None:

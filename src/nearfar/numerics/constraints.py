@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from ..fit_warnings import warn
 from .types import AnyArray, Array, Bools, Ints, Seed
 
 
@@ -57,8 +58,17 @@ def generator(seed: Seed) -> np.random.Generator:
         raise ValueError(f"random_state must be {kinds}; got {seed!r}") from None
 
 
-def numbered(y: AnyArray) -> AnyArray:
-    """Return labels that are objects, or a list of text and -1, as numbers that keep -1; return others as they are.
+def is_label(y: AnyArray, label: Any) -> Bools:
+    """Return which entries of y are this label; text and numbers are never equal."""
+    if label is None or ((y.dtype.kind in "US") != isinstance(label, (str, bytes)) and y.dtype != object):
+        return np.zeros(len(y), dtype=bool)
+    return np.asarray(y == label, dtype=bool)
+
+
+def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
+    """Return labels that are objects, or a list of text and a number, as numbers; return others as they are.
+
+    Labels that equal `unlabeled` become -1, and others 0, 1, ...
 
     Raises
     ------
@@ -67,7 +77,7 @@ def numbered(y: AnyArray) -> AnyArray:
 
     Examples
     --------
-    >>> numbered(["owl", -1, "cat", "owl"]).tolist()
+    >>> numbered(["owl", -1, "cat", "owl"], unlabeled=-1).tolist()
     [0, -1, 1, 0]
     """
     names = np.asarray(y)
@@ -83,11 +93,13 @@ def numbered(y: AnyArray) -> AnyArray:
         return y
     missing = sum(is_missing(label) for label in names)
     if missing:
-        raise ValueError(f"y: {missing} of {len(names)} labels are missing; -1 says that a label is unknown")
-    known = np.asarray(names != -1, dtype=bool)
+        told = f"y: {missing} of {len(names)} labels are missing"
+        raise ValueError(f"{told}; write another value there, such as -1, and pass it as unlabeled=")
+    known = ~is_label(names, unlabeled)
     kinds = sorted({type(label).__name__ for label in names[known].tolist()})
     if len(kinds) > 1:
-        raise ValueError(f"y must hold labels of one type, and -1 for unknown; got {', '.join(kinds)}")
+        hint = "the value that marks rows without a label is passed as unlabeled="
+        raise ValueError(f"y must hold labels of one type; got {', '.join(kinds)}; {hint}")
     codes = np.full(len(names), -1, dtype=np.intp)
     codes[known] = encode(names[known])[1]
     return codes
@@ -98,15 +110,12 @@ def is_missing(label: Any) -> bool:
     return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
-def encode(y: AnyArray) -> tuple[AnyArray, Ints]:
-    """Return class names and each row's code: 0, 1, ... by first appearance, or -1 (unknown) for the number -1.
+def encode(y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints]:
+    """Return class names and each row's code: 0, 1, ... by first appearance, or -1 where y equals `unlabeled`.
 
     Codes that do not depend on the names make every learner invariant to them.
     """
-    if np.issubdtype(y.dtype, np.number):
-        known = y != -1
-    else:
-        known = np.ones(len(y), dtype=bool)
+    known = ~is_label(y, unlabeled)
     names, first, inverse = np.unique(y[known], return_index=True, return_inverse=True)
     order = np.argsort(first)
     codes = np.full(len(y), -1, dtype=np.intp)
@@ -119,6 +128,31 @@ def class_sizes(labels: Ints) -> Ints:
     return np.bincount(labels[labels >= 0])
 
 
+def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, setting: str = "n_neighbors") -> None:
+    """Warn, once, of classes whose rows have fewer than k other rows of their class.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Codes; -1 rows are in no class.
+    k : int
+    names : ndarray of shape (c,), optional
+        The user's names of the classes.
+    setting : str
+        The user's name of k.
+    """
+    n = class_sizes(labels)
+    small = np.flatnonzero((n > 0) & (n <= k))
+    if len(small) == 0:
+        return
+    smallest = small[n[small].argmin()]
+    name = smallest if names is None else names[smallest]
+    told = f"class {name!s} has {n[smallest]} row(s)"
+    if len(small) > 1:
+        told = f"{len(small)} classes have no more rows than that; the smallest, {name!s}, has {n[smallest]}"
+    warn(f"{setting}={k}: {told}; a row has at most the other rows of its class as neighbors")
+
+
 def require_classes(labels: Ints, similar: bool = True) -> None:
     """Raise unless there are at least two classes and, with `similar`, one class of two members.
 
@@ -128,7 +162,7 @@ def require_classes(labels: Ints, similar: bool = True) -> None:
     """
     n = class_sizes(labels)
     if len(n) < 2:
-        raise ValueError(f"y must hold at least 2 classes besides -1 (unknown); got {len(n)}")
+        raise ValueError(f"y must hold at least 2 classes; got {len(n)}")
     if similar and n.max() < 2:
         raise ValueError("y holds only classes of one sample, so there is no similar pair")
 

@@ -127,41 +127,58 @@ def rectified(T: Array, floor: float = 0.0) -> Array:
 
 
 def require_spans(X: Array) -> None:
-    """Raise unless the columns of each basis (n, d, q) are independent and each row (n, d) is nonzero.
+    """Raise unless the columns of each basis (n, d, q) are independent.
 
     Raises
     ------
     ValueError
-        A basis (or row) spans too little; the message says which.
+        A basis spans too little; the message says which.
 
     Warns
     -----
     UserWarning
-        The columns of a basis are not orthonormal.
+        The columns of a basis are not orthonormal, or rows (n, d) are 0, through which no line goes.
     """
-    d, q = (X.shape[1], 1) if X.ndim == 2 else X.shape[1:]
+    if X.ndim == 2:
+        zero = ~X.any(axis=1)
+        if zero.any():
+            warn(f"{np.count_nonzero(zero)} of {len(X)} rows are 0, through which no line goes; their projector is 0")
+        return
+    d, q = X.shape[1:]
     if q > d:
         raise ValueError(f"X must hold matrices with at least as many rows as columns; got shape {X.shape}")
-    s = np.linalg.svd(X.reshape(len(X), d, q), compute_uv=False)
+    s = np.linalg.svd(X, compute_uv=False)
     thin = s[:, -1] <= d * np.finfo(X.dtype).eps * s[:, 0]
     if thin.any():
         raise ValueError(f"X[{thin.argmax()}] spans fewer than {q} dimensions")
     off = np.abs(s - 1).max(axis=1)
-    if X.ndim == 3 and off.max() > 1e-5:
+    if off.max() > 1e-5:
         warn(f"the columns of X[{off.argmax()}] are not orthonormal; their span is used")
 
 
 def spans(X: Array) -> Array:
-    """Orthonormal bases (n, d, q) of the columns of each matrix, or (n, d, 1) of each row."""
-    return np.linalg.qr(X[:, :, None] if X.ndim == 2 else X)[0]
+    """Orthonormal bases (n, d, q) of the columns of each matrix, or (n, d, 1) of each row; a row of 0 stays 0."""
+    if X.ndim == 3:
+        return np.linalg.qr(X)[0]
+    largest = np.abs(X).max(axis=1, keepdims=True)
+    unit = X / np.where(largest > 0, largest, 1.0)  # lengths of which no square overflows
+    length = np.linalg.norm(unit, axis=1, keepdims=True)
+    return (unit / np.where(length > 0, length, 1.0))[:, :, None]
+
+
+def inner_products(U: Array, M: Array) -> Array:
+    """U' M U of every basis (n, d, q), with the identity where U is 0."""
+    G = U.transpose(0, 2, 1) @ M @ U
+    G[~U.any(axis=(1, 2))] = np.eye(U.shape[2])
+    return G
 
 
 def unit_bases(U: Array, M: Array) -> Array:
     """Return for every basis U (n, d, q) a V of the same span with V' M V = I: `projectors` gives V V'."""
-    C = np.linalg.cholesky(U.transpose(0, 2, 1) @ M @ U)
+    C = np.linalg.cholesky(inner_products(U, M))
     return np.linalg.solve(C, U.transpose(0, 2, 1)).transpose(0, 2, 1)
 
 
 def projectors(U: Array, M: Array) -> Array:
     """Return U (U' M U)^-1 U' for every basis U (n, d, q); it depends on the span of U alone."""
-    return U @ np.linalg.solve(U.transpose(0, 2, 1) @ M @ U, U.transpose(0, 2, 1))
+    return U @ np.linalg.solve(inner_products(U, M), U.transpose(0, 2, 1))

@@ -297,8 +297,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Items of known classes."""
         X = self._items(X)
         check_consistent_length(X, y)
-        check_classification_targets(y := column_or_1d(constraints.numbered(y), warn=True))
-        codes = constraints.encode(y)[1]
+        check_classification_targets(y := column_or_1d(constraints.numbered(y, unlabeled=-1), warn=True))
+        codes = constraints.encode(y, unlabeled=-1)[1]
         constraints.require_classes(codes, similar=False)
         dataset = self._dataset(X, codes)
         return dataset if codes.min() >= 0 else dataset.subset(codes >= 0)

@@ -76,20 +76,22 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         return self.center  # the origin may lie outside of the span of differences
 
     @with_signature_hint
-    def fit(self, X: AnyArray, y: AnyArray | None = None) -> InformationGeometryMetric:
+    def fit(self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> InformationGeometryMetric:
         """Learn from labeled rows.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,) or (n, c)
-            Class labels of any kind, the number -1 for unknown; or how much each row belongs to each of c classes.
+            Class labels of any kind; or how much each row belongs to each of c classes.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, unlabeled=unlabeled)
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
         if y is None or np.asarray(y).ndim < 2 or np.asarray(y).shape[1] == 1:
-            return super()._supervise(X, y)
+            return super()._supervise(X, y, **given)
         X = self._rows(X)
         Y = np.asarray(y, dtype=np.float64)
         if Y.shape[0] != len(X) or not np.isfinite(Y).all():

@@ -69,10 +69,10 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
                 continue
             near = nearest.nearest(X[own], X[rows], width, exclude_self=same)[1]
             found.append((np.repeat(own, width), rows[near].ravel(), np.full(near.size, same)))
-    for same, kind in ((True, "its class"), (False, "other classes")):
-        if largest[same] < k:
-            message = f"{name}={k} is more than any row's {largest[same]} neighbors of {kind}, which are used"
-            warn(message)
+    kinds = {True: "its class", False: "other classes"}
+    few = [f"{largest[same]} neighbors of {kind}" for same, kind in kinds.items() if largest[same] < k]
+    if few:
+        warn(f"{name}={k} is more than any row's {' and '.join(few)}, which are used")
     i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
     return lists(i, j, same_class, len(X))
 

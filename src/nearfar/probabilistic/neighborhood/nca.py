@@ -116,10 +116,10 @@ class NCA(FromLabels, Mahalanobis):
         self.random_state = random_state
 
     @with_signature_hint
-    def partial_fit(self, X: AnyArray, y: AnyArray) -> NCA:
+    def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> NCA:
         """One step of Adam (state: `stream_`) on the objective of the rows; the first call starts. Not `converged_`."""
         with error_context(self):
-            X, labels, first = self._streamed(X, y)
+            X, labels, first = self._streamed(X, y, unlabeled)
             self._check()
             R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # later rows may differ in other features
             if first:

@@ -126,10 +126,10 @@ class LDML(FromPairs, Mahalanobis):
         return expit(self.b_ - self.pair_distance(pairs, X) ** 2)
 
     @with_signature_hint
-    def partial_fit(self, X: AnyArray, y: AnyArray) -> LDML:
+    def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> LDML:
         """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
         with error_context(self):
-            X, labels, first = self._streamed(X, y)
+            X, labels, first = self._streamed(X, y, unlabeled)
             checks.at_least(0, reg=self.reg)
             checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
             R = solvers.of_labels(X, labels, self.pair_weight)

@@ -106,10 +106,10 @@ class PCCA(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     @with_signature_hint
-    def partial_fit(self, X: AnyArray, y: AnyArray) -> PCCA:
+    def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> PCCA:
         """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
         with error_context(self):
-            X, labels, first = self._streamed(X, y)
+            X, labels, first = self._streamed(X, y, unlabeled)
             self._check()
             R = solvers.of_labels(X, labels, self.pair_weight)
             L = self._first(R.X) if first else self.components_

@@ -25,7 +25,17 @@ from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
 
 TUPLES = ("pairs", "pair_labels", "pair_weights", "triplets", "quadruplets", "quadruplet_weights")
-ROUTED = (*TUPLES, "distances", "target_pairs", "target_distances", "chunklets", "negative_links", "privileged", "rows")
+ROUTED = (
+    *TUPLES,
+    "distances",
+    "target_pairs",
+    "target_distances",
+    "chunklets",
+    "negative_links",
+    "privileged",
+    "rows",
+    "unlabeled",
+)
 TOLD = ("duality_gap", "history", "threshold")
 
 
@@ -103,7 +113,7 @@ class Kernelized(KernelMetric):
         """Learn from labels y, or from what else the learner takes (``pairs=``, ``triplets=``, ...)."""
         return self._fit(X, y, **supervision)
 
-    def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
+    def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:
         X = self._rows(X)
         told = {key: value for key, value in given.items() if value is not None}
         check_consistent_length(X, y)
@@ -111,7 +121,10 @@ class Kernelized(KernelMetric):
             return Supervised(X, (told,))
         # what else was given names rows by their numbers, so that only rows with labels alone may be sorted
         order = np.arange(len(X)) if told else self._order(X)
-        return Supervised(X[order], ({"y": np.asarray(constraints.numbered(y))[order], **told},), order)
+        labels = constraints.numbered(y, unlabeled)
+        if unlabeled is not None:
+            told["unlabeled"] = unlabeled if labels is y else -1
+        return Supervised(X[order], ({"y": np.asarray(labels)[order], **told},), order)
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.counts(1, **checks.not_none(rank=self.rank))

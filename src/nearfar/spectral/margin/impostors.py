@@ -47,22 +47,6 @@ class Impostors(NamedTuple):
         return Impostors(*np.divmod(both, n), None, self.complete and other.complete)
 
 
-def require_targets(labels: Ints, k: int) -> None:
-    """Raise unless every class has more than k rows.
-
-    Raises
-    ------
-    ValueError
-    """
-    sizes = class_sizes(labels)
-    smallest = int(sizes.min())
-    if not 1 <= k < smallest:
-        told = f"n_neighbors must be at least 1 and below the smallest class size {smallest}; got {k}"
-        rare = np.count_nonzero(sizes <= k)
-        hint = f"; the label -1 leaves rows out, such as those of the {rare} class(es) that have no more than {k}"
-        raise ValueError(told + (hint if 1 <= k < sizes.max() else ""))
-
-
 def class_groups(labels: Ints) -> Iterator[slice]:
     """Ranges of whole classes of sorted labels: one large class, or small ones up to about `GROUP` rows."""
     ends = np.flatnonzero(np.diff(labels, append=labels[-1] + 1)) + 1
@@ -74,18 +58,27 @@ def class_groups(labels: Ints) -> Iterator[slice]:
 
 
 def target_neighbors(X: Array, labels: Ints, k: int) -> Ints:
-    """The k nearest rows of the same class, nearest first, shape (n, k); labels sorted."""
-    require_targets(labels, k)
+    """The k nearest rows of the same class, nearest first, shape (n, k); labels sorted.
+
+    A row whose class has fewer others stands itself in the places that are left; k is cut to the largest class.
+    """
+    sizes = class_sizes(labels)
+    k = max(1, min(k, int(sizes.max()) - 1))
     out = np.empty((len(X), k), dtype=np.intp)
     for group in class_groups(labels):
         size = group.stop - group.start
         step = max(1, IMPOSTOR_BLOCK_CELLS // size)
+        width = min(k, size)
         for a in range(group.start, group.stop, step):
             rows = slice(a, min(a + step, group.stop))
             D = squared_distances(X[rows], X[group])
             D[labels[rows, None] != labels[group]] = np.inf
             D[np.arange(len(D)), np.arange(len(D)) + a - group.start] = np.inf
-            out[rows] = group.start + smallest(D, k)
+            near = smallest(D, width)
+            own = np.arange(rows.start, rows.stop)[:, None]
+            there = np.isfinite(np.take_along_axis(D, near, axis=1))
+            out[rows] = own
+            out[rows, :width] = np.where(there, group.start + near, own)
     return out
 
 

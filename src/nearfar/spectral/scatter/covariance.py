@@ -123,15 +123,17 @@ class CovarianceMetric(FromLabels, Mahalanobis):
         return not self.assume_centered
 
     @with_signature_hint
-    def fit(self, X: AnyArray, y: AnyArray | None = None) -> CovarianceMetric:
-        """Learn from rows, and with `pooled` from their labels (-1 means unknown).
+    def fit(self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> CovarianceMetric:
+        """Learn from rows, and with `pooled` from their labels.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y if self.pooled else None)
+        return self._fit(X, y if self.pooled else None, unlabeled=unlabeled)
 
     def _solve(self, X: Array, labels: Ints | None, work: Workspace) -> Solution:
         if self.pooled and labels is None:

@@ -130,13 +130,13 @@ class FISHMML(FromLabels, Mahalanobis):
         self.verbose = verbose
 
     @with_signature_hint
-    def fit(self, X: Any, y: AnyArray | None = None) -> FISHMML:
+    def fit(self, X: Any, y: AnyArray | None = None, *, unlabeled: Any = None) -> FISHMML:
         """Learn from views, a list of arrays (n, d_v), or from their columns side by side, and labels (n,)."""
-        return self._fit(X, y)
+        return self._fit(X, y, unlabeled=unlabeled)
 
     def _supervise(self, X: Any, y: AnyArray | None, **given: Any) -> Supervised:
         joined, sizes = checks.side_by_side(X)
-        supervised = super()._supervise(joined, y)
+        supervised = super()._supervise(joined, y, **given)
         if sizes is not None:
             widths = np.asarray(sizes)
         elif self.view_sizes is not None:

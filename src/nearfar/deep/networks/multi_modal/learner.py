@@ -136,7 +136,7 @@ class ViewReconstruction(NetworkLearner):
         if y is None:
             return torch.full((n,), UNKNOWN, device=self.device)
         with error_context(self):
-            y = column_or_1d(numbered(y))  # which refuses missing labels, and keeps -1 beside text
+            y = column_or_1d(numbered(y, unlabeled=-1))  # which refuses missing labels, and keeps -1 beside text
             if y.dtype.kind == "f":
                 check_classification_targets(y)
         if len(y) != n:

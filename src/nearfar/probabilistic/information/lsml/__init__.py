@@ -108,6 +108,7 @@ class LSML(FromTriplets, Mahalanobis):
         quadruplet_weights: AnyArray | None = None,
         triplets: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> LSML:
         """Learn from labeled rows, from triplets (see `FromTriplets.fit`), or from comparisons of two distances.
 
@@ -119,6 +120,8 @@ class LSML(FromTriplets, Mahalanobis):
             Row numbers (a, b, c, d): a and b are nearer to each other than c and d.
         quadruplet_weights : array-like of shape (m,), optional
             At least 0; only their ratios matter. Default: all alike.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
         return self._fit(
             X,
@@ -127,6 +130,7 @@ class LSML(FromTriplets, Mahalanobis):
             quadruplet_weights=quadruplet_weights,
             triplets=triplets,
             rows=rows,
+            unlabeled=unlabeled,
         )
 
     def _supervise(
@@ -146,7 +150,7 @@ class LSML(FromTriplets, Mahalanobis):
             if y is None and triplets is None:
                 told = "pass labels, triplets= or quadruplets="
                 raise ValueError(f"requires y to be passed, but the target y is None; {told}")
-            return super()._supervise(X, y, triplets=triplets, rows=rows)
+            return super()._supervise(X, y, triplets=triplets, rows=rows, **given)
         X = self._rows(X)
         weight = quadruplet_weights
         if rows is not None:

@@ -117,6 +117,7 @@ class OnlineITML(FromPairs, Mahalanobis):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         targets: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> OnlineITML:
         """Go on with more pairs; arguments as for `fit`, or `targets` (m,): the pairs' squared distances themselves.
 
@@ -130,8 +131,10 @@ class OnlineITML(FromPairs, Mahalanobis):
             rows = self._rows(X, reset=first)
             order = None
             if pairs is None:
-                rows, labels, order = self._labeled(X, y, "; pass labels, or pairs= and pair_labels=")
-                told = self._from_labels(labels)
+                known = self._labeled(X, y, unlabeled, "; pass labels, or pairs= and pair_labels=")
+                rows = known.X
+                order = known.order
+                told = self._from_labels(known.labels)
             elif targets is None:
                 told = self._from_pairs(pairs, pair_labels, None, len(rows))
             else:

@@ -139,6 +139,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> PrivilegedMetric:
         """Learn from labeled rows or from pairs (see `FromPairs.fit`), with a second view `privileged` (n, e)."""
         return self._fit(
@@ -149,6 +150,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
             pair_labels=pair_labels,
             pair_weights=pair_weights,
             rows=rows,
+            unlabeled=unlabeled,
         )
 
     def _supervise(

@@ -107,6 +107,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         pairs: AnyArray | None = None,
         distances: AnyArray | None = None,
         rows: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> MDSMetric:
         """Learn from labeled rows, or from pairs of rows with target distances.
 
@@ -114,13 +115,15 @@ class MDSMetric(FromLabels, Mahalanobis):
         ----------
         X : array-like of shape (n, d)
         y : array-like of shape (n,), optional
-            Class labels; -1 means unknown. Read only where no `pairs` are given and `targets` depend on classes.
+            Class labels. Read only where no `pairs` are given and `targets` depend on classes.
         pairs, distances : array-like of shape (m, 2), (m,), optional
             Row numbers of X, and target distances of at least 0.
         rows : array-like of shape (n,), optional
             The numbers by which pairs call the rows of X; pairs of other rows are left out. Default: 0..n-1.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y, pairs=pairs, distances=distances, rows=rows)
+        return self._fit(X, y, pairs=pairs, distances=distances, rows=rows, unlabeled=unlabeled)
 
     def _supervise(
         self,
@@ -133,7 +136,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         **given: Any,
     ) -> Supervised:
         if pairs is None and distances is None:
-            return super()._supervise(X, y if self._y_required else None)
+            return super()._supervise(X, y if self._y_required else None, **given)
         X = self._rows(X)
         return Supervised(X, (target_pairs.check(pairs, distances, len(X), rows),))
 

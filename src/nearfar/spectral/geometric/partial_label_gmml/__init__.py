@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....estimators.base import FromSets, Mahalanobis, Workspace
+from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
 from ....numerics.types import Array, Bools
 from ... import geodesic
@@ -31,7 +32,12 @@ def partial_label_gmml(
     reg: float | str = 0.1,
 ) -> Array:
     """L (d, d) with L' L = M; see `PartialLabelGMML` for the settings."""
-    return psd.sharp_factor(*geodesic.regularized(*scatters(X, Y, n_neighbors, l1, lam), reg), t)
+    S, D = scatters(X, Y, n_neighbors, l1, lam)
+    if not D.any():
+        if reg in (0, "auto"):
+            raise ValueError("D is 0: within reach of no row lies one that differs in all candidates; set reg above 0")
+        warn("within reach of no row lies one that differs in all candidates; only similar rows and reg count")
+    return psd.sharp_factor(*geodesic.regularized(S, D, reg), t)
 
 
 def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, Array]:
@@ -41,7 +47,7 @@ def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, 
     R = candidates.residual(X, near, there)
     i = np.repeat(np.arange(len(X)), near.shape[1])
     S = scatter.weighted_outer(X, i, near.ravel(), v.ravel()) + lam * R.T @ R
-    return S / len(R), apart / count
+    return S / len(R), apart / max(count, 1)
 
 
 class PartialLabelGMML(FromSets, Mahalanobis):
@@ -70,8 +76,8 @@ class PartialLabelGMML(FromSets, Mahalanobis):
     -----
     Zhou & Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018. Defaults are ours. S
     and D are means where the paper has sums, which makes `reg` comparable and else only scales M. Rows whose
-    candidates nobody shares are left out of S. Where classes lie so far apart that every N_i^- is empty, D is 0 and
-    `fit` raises ValueError.
+    candidates nobody shares are left out of S. Where classes lie so far apart that every N_i^- is empty, D is 0: the
+    metric is then that of S and `reg` alone, which is warned of.
 
     Examples
     --------

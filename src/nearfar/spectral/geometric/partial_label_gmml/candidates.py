@@ -41,7 +41,7 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
     Raises
     ------
     ValueError
-        No two rows share a candidate, all do, or no row has a different one within reach that shares none with it.
+        No two rows share a candidate, or all do.
     """
     n, d = X.shape
     k = min(k, n - 1)
@@ -67,7 +67,7 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
     if not met:
         raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
     if np.trace(apart) <= CANDIDATE_ROUNDING * count * square.max():
-        raise ValueError("D is 0: within reach of no row lies one that differs in all candidates; raise n_neighbors")
+        apart = np.zeros((d, d))  # what is left is rounding
     return CandidateNeighbors(near, there, apart, count)
 
 

@@ -18,7 +18,7 @@ def graph_laplacian(X: Array, k: int) -> csr_array:
     """Return diag(W 1) - W, where W_ij is 1 if either of rows i and j is among the other's k nearest, else 0."""
     near = graphs.neighbors(X, k)
     n = len(near)
-    A = csr_array((np.ones(near.size), near.ravel(), np.arange(0, near.size + 1, k)), shape=(n, n))
+    A = csr_array((np.ones(near.size), near.ravel(), np.arange(0, near.size + 1, near.shape[1])), shape=(n, n))
     W = A.maximum(A.T)
     return csr_array(dia_array((W.sum(axis=1)[None], [0]), shape=(n, n)) - W)
 

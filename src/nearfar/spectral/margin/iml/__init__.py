@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....estimators.base import FromLabels, Mahalanobis, Workspace
-from ....numerics import checks, scatter
+from ....numerics import checks, constraints, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints
 from ..coordinates import rows_by_class
@@ -34,7 +34,7 @@ class IML(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_neighbors : int
-        Neighbors of each kind per row; below the smallest class size, at most the rows outside the largest class.
+        Neighbors of each kind per row. Classes of fewer rows have fewer, which is warned of.
     a : float
         In [0, 1]: share of the similar pairs. The paper tries 0 to 1 in steps of 0.05.
     m : float
@@ -111,6 +111,7 @@ class IML(FromLabels, Mahalanobis):
         checks.between(0, 1, a=self.a)
         checks.one_of(("dynamic", "fixed"), rivals=self.rivals)
         checks.one_of(("mean", "frequency"), weighting=self.weighting)
+        constraints.warn_of_small_classes(labels, self.n_neighbors, work.classes)
         X, labels = rows_by_class(X, labels)
         settings = self._settings("a", "m", "gamma", "weighting") | self._search()
         start = work.start((X.shape[1],) * 2)

@@ -36,11 +36,20 @@ def rivals(Z: Array, labels: Ints, k: int) -> Ints:
     return out
 
 
-def class_weights(labels: Ints, k: int, share: float, weighting: str) -> Array:
-    """The weight of each row's pairs: every class the same in sum, or by the share of the other classes."""
+def class_weights(labels: Ints, k: Ints, share: float, weighting: str) -> Array:
+    """The weight of each row's pairs: every class the same in sum, or by the share of the other classes.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+    k : ndarray of shape (c,)
+        Pairs that each row of a class has.
+    share : float
+    weighting : "mean" or "frequency"
+    """
     size = class_sizes(labels).astype(float)
     if weighting == "mean":
-        weight = 1 / (2 * len(size) * size * k)
+        weight = 1 / (2 * len(size) * size * np.maximum(k, 1))
     else:
         weight = 1 - size / size.sum()
     return share * weight[labels]
@@ -66,7 +75,7 @@ def hinges(
     Parameters
     ----------
     k : int
-        Neighbors of each kind.
+        Neighbors of each kind, or as many as there are: of its own class for each row, of others for all rows alike.
     a : float
         In [0, 1]: share of the similar pairs.
     width : float
@@ -77,21 +86,26 @@ def hinges(
     dynamic : bool
         Look rivals up again under the metric found.
     """
-    i = np.repeat(np.arange(len(X)), k)
-    mates = target_neighbors(X, labels, k).ravel()
-    near = X[i] - X[mates]
-    weight = [np.repeat(class_weights(labels, k, share, weighting), k) for share in (a, 1 - a)]
-    s = np.repeat([1.0, -1.0], len(i))
-    b = np.repeat([1.0, 1.0 + width], len(i))
-    c = np.concatenate(weight)
+    sizes = class_sizes(labels)
+    mates = target_neighbors(X, labels, k)
+    i, place = np.nonzero(mates != np.arange(len(X))[:, None])  # a row stands itself where its class has no more
+    n_mates = np.minimum(k, sizes - 1)
+    n_rivals = min(k, len(X) - int(sizes.max()))
+    first = np.repeat(np.arange(len(X)), n_rivals)
+    near = X[i] - X[mates[i, place]]
+    s = np.repeat([1.0, -1.0], [len(i), len(first)])
+    b = np.repeat([1.0, 1.0 + width], [len(i), len(first)])
+    own = class_weights(labels, n_mates, a, weighting)
+    other = class_weights(labels, np.full(len(sizes), n_rivals), 1 - a, weighting)
+    c = np.concatenate([own[i], other[first]])
     I = np.eye(X.shape[1])
 
     def against(others: Ints) -> Hinges:
-        return Hinges(np.concatenate([near, X[i] - X[others.ravel()]]), s, b, c, I, gamma)
+        return Hinges(np.concatenate([near, X[first] - X[others.ravel()]]), s, b, c, I, gamma)
 
     L = I if start is None else start
     dual = None
-    others = rivals(X, labels, k)
+    others = rivals(X, labels, n_rivals)
     spent = 0
     settled = False
     seen: list[Ints] = []
@@ -107,7 +121,7 @@ def hinges(
         bound = max(bound, found.value - (found.duality_gap or 0.0))
         seen.append(others)
         if dynamic:
-            others = rivals(X @ L.T, labels, k)
+            others = rivals(X @ L.T, labels, n_rivals)
             problem = against(others)
         now = problem(L.T @ L)
         if now < value:

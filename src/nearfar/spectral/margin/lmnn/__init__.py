@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....estimators.base import FromTriplets, Mahalanobis, Workspace
-from ....numerics import checks, initialization, psd, scatter
+from ....numerics import checks, constraints, initialization, psd, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
 from ..coordinates import coordinates, rows_by_class
@@ -39,7 +39,8 @@ class LMNN(FromTriplets, Mahalanobis):
     Parameters
     ----------
     n_neighbors : int
-        Target neighbors k; below the smallest class size.
+        Target neighbors k of each row. Rows of a class of no more than k rows have one less than there are, which is
+        warned of; a row alone in its class pulls nothing and still pushes others away.
     regularization : float
         Weight r of the pull, in [0, 1); mu of the paper is 1 - r.
     n_components : int, optional
@@ -118,7 +119,12 @@ class LMNN(FromTriplets, Mahalanobis):
         unit = 1.0 if self.stratified else scatter.unit(X)  # maps of strata hold the identity, in the units of X
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
         X = X / unit
-        rows, codes = (X, None) if labels is None else rows_by_class(X, labels)
+        if labels is None:
+            rows = X
+            codes = None
+        else:
+            constraints.warn_of_small_classes(labels, self.n_neighbors, work.classes)
+            rows, codes = rows_by_class(X, labels)
         V = coordinates(rows)  # in which the problem is posed and solved
         squared = self.loss == "squared_hinge"
         seed = self.random_state

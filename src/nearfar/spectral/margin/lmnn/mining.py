@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....numerics.constraints import generator
+from ....numerics.constraints import class_sizes, generator
 from ....numerics.distances import squared_distances
 from ....numerics.types import Array, Ints, Seed
-from ..impostors import IMPOSTOR_BLOCK_CELLS, require_targets, smallest
+from ..impostors import IMPOSTOR_BLOCK_CELLS, smallest
 
 # strategy -> whether the furthest positives, and whether the furthest negatives, are taken
 PRODUCTS = {
@@ -38,15 +38,11 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None
     strategy : str
         One of `STRATEGIES`; "negative_sampling" looks at the rows scaled to unit norm.
     k : int
-        Number of positives of each anchor, and of negatives of each of these pairs.
+        Number of positives of each anchor, and of negatives of each of these pairs; as many as there are.
     seed : int, Generator, RandomState or None
-
-    Raises
-    ------
-    ValueError
-        k is not below the smallest class size.
     """
-    require_targets(labels, k)
+    largest = int(class_sizes(labels).max())
+    k = max(1, min(k, largest - 1, len(X) - largest))
     if strategy == "negative_sampling":
         X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
     rng = generator(seed)
@@ -64,6 +60,7 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, rng: np.ra
     own = same.copy()
     own[np.arange(len(D)), anchors] = False
     positives = smallest(np.where(own, -D if furthest else D, np.inf), k)
+    mated = np.take_along_axis(own, positives, axis=1)  # whether the class has so many rows
     N = np.where(same, np.inf, -D if far_negatives else D)
     if strategy == "batch_semi_hard":
         negatives = not_nearer(N, np.take_along_axis(D, positives, 1), k)
@@ -73,7 +70,7 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, rng: np.ra
     else:
         negatives = np.repeat(smallest(N, k)[:, None], k, axis=1)
     a, p, n = np.broadcast_arrays(anchors[:, None, None], positives[:, :, None], negatives)
-    triplets = np.stack([a, p, n], axis=-1).reshape(-1, 3)
+    triplets = np.stack([a, p, n], axis=-1)[mated].reshape(-1, 3)
     return triplets[triplets[:, 2] >= 0]
 
 

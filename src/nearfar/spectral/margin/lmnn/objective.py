@@ -29,6 +29,7 @@ from .. import impostors
 from ..impostors import Impostors
 
 PAIRS_PER_CHUNK = 1 << 17  # pairs looked at together
+NO_REACH = -1e200  # of a pull that is not there: its hinge is 0 against every impostor
 NONE = Impostors(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp), None)
 
 
@@ -147,7 +148,8 @@ class LargeMargin:
     weight : ndarray of shape (q,), optional
         Weights of the pulls.
     labels : ndarray of shape (n,), optional
-        Sorted. With them impostors are searched and every row has the same number of pulls; else `fixed` holds them.
+        Sorted. With them impostors are searched and every row has the same number of pulls, of which those of a row
+        to itself fill empty places; else `fixed` holds them.
     fixed : Impostors, optional
     """
 
@@ -172,6 +174,7 @@ class LargeMargin:
         self.labels = labels
         self.fixed = fixed
         self.k = len(i) // len(X)
+        self.empty = i == j  # pulls that are not there, in classes of few rows
         self.pulls = Graph(i, j, NONE if fixed is None else fixed, len(X))
         w = np.ones(len(i)) if weight is None else weight
         parts = [slice(a, a + len(X)) for a in range(0, len(i), len(X))]
@@ -198,6 +201,7 @@ class LargeMargin:
         """1 + d_ij - d_il of chunks of the impostors (k, m): a row for each pull that they are held against."""
         near = edges.near
         reach = 1 + square[edges.pull]
+        reach[self.empty] = NO_REACH
         if near.target is None:
             reach = np.ascontiguousarray(reach.reshape(-1, self.k).T)
         else:
@@ -302,5 +306,6 @@ class LargeMargin:
         far = squared_distances(Z[rows], Z)
         apart = self.labels[rows, None] != self.labels
         reach = square.reshape(-1, self.k)[rows]
+        pulled = ~self.empty.reshape(-1, self.k)[rows]
         pairs = np.nonzero(apart)
-        return float(reach.sum()), (far[pairs][:, None] - reach[pairs[0]]).ravel()
+        return float(reach.sum()), (far[pairs][:, None] - reach[pairs[0]])[pulled[pairs[0]]]

@@ -107,6 +107,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         rows: AnyArray | None = None,
         target_pairs: AnyArray | None = None,
         target_distances: AnyArray | None = None,
+        unlabeled: Any = None,
     ) -> SideInformationMetric:
         """Learn from labeled rows, from pairs of rows, from distances that pairs should have, or from both.
 
@@ -118,6 +119,8 @@ class SideInformationMetric(FromPairs, Mahalanobis):
             Row numbers of X.
         target_distances : array-like of shape (p,), optional
             The distance, at least 0, that each of them should have.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
         return self._fit(
             X,
@@ -128,6 +131,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
             rows=rows,
             target_pairs=target_pairs,
             target_distances=target_distances,
+            unlabeled=unlabeled,
         )
 
     def _supervise(
