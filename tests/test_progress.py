@@ -10,7 +10,7 @@ from nearfar.data import inspect_data
 from nearfar.evaluation import evaluate, verify
 from nearfar.neighbors.near_pairs import pairs_within
 from nearfar.neighbors.nearest import nearest
-from nearfar.progress import counted, listening, stage
+from nearfar.progress import Bars, counted, listening, stage
 
 
 class Notes:
@@ -78,11 +78,10 @@ def test_all_that_there_is_gets_done(n, monkeypatch):
 
 def test_a_bar_comes_after_a_moment_and_goes(monkeypatch):
     rich = pytest.importorskip("rich.console")
-    bars = pytest.importorskip("nearfar.cli.bars")
     screen, console = io.StringIO(), rich.Console
     monkeypatch.setattr(rich, "Console", lambda **_: console(file=screen, force_terminal=True, width=80))
-    monkeypatch.setattr(bars, "MOMENT", 0.05)
-    with listening(bars.Bars()):
+    monkeypatch.setattr("nearfar.progress.MOMENT", 0.05)
+    with listening(Bars()):
         with stage("quick", 1) as done:
             done(1)
         with stage("slow work", 4) as done, stage("inner"):
@@ -101,7 +100,7 @@ def test_nothing_is_shown_where_nobody_sees_it(monkeypatch):
     monkeypatch.setattr("sys.stderr", io.StringIO())
     assert bars.bars_for(["evaluate"]) is None
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert isinstance(bars.bars_for(["evaluate"]), bars.Bars)
+    assert isinstance(bars.bars_for(["evaluate"]), Bars)
     assert bars.bars_for(["evaluate", "runs/glyphs", "--quiet"]) is None
     monkeypatch.setenv("RANK", "1")
     assert bars.bars_for(["train"]) is None

@@ -1,5 +1,7 @@
 """Progress of long work: whoever listens is told what is being done and how far it is. By default nobody does.
 
+Work is told with `stage` and `counted`, in any module; `Bars` is the listener that shows it on a terminal.
+
 with stage("embedding", len(items)) as done:
     for part in parts:
         ...
@@ -13,9 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 T = TypeVar("T")
+
+MOMENT = 1.0  # seconds that work lasts before there is a bar for it
 
 
 class Listener(Protocol):
@@ -76,3 +85,74 @@ def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
 
 def _unheard(by: int) -> None:
     """Nobody listens."""
+
+
+@dataclass
+class Work:
+    """A piece of work: what it is, how much there is and is done of it, and its bar once it has one."""
+
+    what: str
+    total: int | None
+    done: int = 0
+    ended: bool = False
+    bar: TaskID | None = None
+    timer: Timer = field(init=False)
+
+
+class Bars:
+    """Bars on stderr, each from a moment after its work began until it ends; what is printed later finds no trace."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._lock = Lock()  # timers have threads of their own
+
+    def begin(self, what: str, total: int | None) -> Work:
+        work = Work(what, total)
+        work.timer = Timer(MOMENT, self._show, [work])
+        work.timer.daemon = True
+        work.timer.start()
+        return work
+
+    def advance(self, work: Work, by: int) -> None:
+        with self._lock:
+            work.done += by
+            if self._progress is not None and work.bar is not None:
+                self._progress.update(work.bar, completed=work.done)
+
+    def end(self, work: Work) -> None:
+        work.timer.cancel()
+        with self._lock:
+            work.ended = True
+            if self._progress is None or work.bar is None:
+                return
+            self._progress.remove_task(work.bar)
+            if not self._progress.tasks:
+                self._progress.stop()
+                self._progress = None
+
+    def _show(self, work: Work) -> None:
+        with self._lock:
+            if work.ended:
+                return
+            if self._progress is None:
+                self._progress = terminal_display()
+                self._progress.start()
+            work.bar = self._progress.add_task(work.what, total=work.total, completed=work.done)
+
+
+def terminal_display(*columns: ProgressColumn, transient: bool = True) -> Progress:
+    """Return a display on stderr.
+
+    Parameters
+    ----------
+    *columns : ProgressColumn
+        What rich shows of each piece of work; its usual columns and the time so far where none are given.
+    transient : bool
+        Leave nothing on the terminal when it stops, and leave stdout alone, which is for results. What is printed
+        beside a display that stays comes to stand above it.
+    """
+    from rich.console import Console
+    from rich.progress import Progress, TimeElapsedColumn
+
+    shown = columns or (*Progress.get_default_columns(), TimeElapsedColumn())
+    return Progress(*shown, console=Console(stderr=True), transient=transient, redirect_stdout=not transient)

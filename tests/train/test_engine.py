@@ -355,13 +355,13 @@ def test_data_that_have_changed_since_the_training_are_noticed(tmp_path, small) 
 
     written(12)
     run = train(small(data=str(tmp_path / "rows.csv"), trunk="mlp", steps=2), tmp_path / "run", progress=False)
-    assert "NOT the data" not in evaluate_run(run).protocol
+    assert "NOT the data" not in evaluate_run(run.folder).protocol
     written(14)
-    assert "NOT the data of the training" in evaluate_run(run).protocol
+    assert "NOT the data of the training" in evaluate_run(run.folder).protocol
     with pytest.raises(TrainError, match="4 training classes then, 5 now"):
         train(None, run.folder, resume=True, progress=False)
     written(12, each=3)
-    assert "NOT the data" not in evaluate_run(run).protocol  # the same classes are unseen
+    assert "NOT the data" not in evaluate_run(run.folder).protocol  # the same classes are unseen
     with pytest.raises(TrainError, match="or of data that have changed since"):
         train(None, run.folder, resume=True, progress=False)
 
@@ -484,7 +484,7 @@ def test_steps_end_a_run_inside_an_epoch(tmp_path, small) -> None:
 def test_a_folder_that_cannot_be_written_in_is_refused_before_the_work(tmp_path, monkeypatch, small) -> None:
     run = train(small(epochs=1), tmp_path / "run", progress=False)
     monkeypatch.setattr("nearfar.train.scoring.os.access", lambda path, mode: False)
-    monkeypatch.setattr("nearfar.train.scoring.task_of", lambda run: pytest.fail("opened the data"))
+    monkeypatch.setattr("nearfar.train.scoring._task", lambda *of: pytest.fail("opened the data"))
     with pytest.raises(TrainError, match=r"run: scores of the test are kept in it, and it cannot be written in"):
         evaluate_run(run)
 
@@ -571,13 +571,13 @@ def test_weights_that_are_not_finite_are_neither_scored_nor_kept(tmp_path, small
 
 def test_all_random_numbers_of_a_run_follow_from_its_seed(monkeypatch, small) -> None:
     drawn = []
-    plain = building.open_data
+    plain = building.open_resolved
 
     def draws(*given):  # as a user's own trunk or data may
         drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
         return plain(*given)
 
-    monkeypatch.setattr(building, "open_data", draws)
+    monkeypatch.setattr(building, "open_resolved", draws)
     for _ in range(2):
         building.build(small())
     assert drawn[0] == drawn[1]

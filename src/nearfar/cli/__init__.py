@@ -271,6 +271,7 @@ def train(
     }
     from ..train import train as run_training
     from ..train.final import told_of_final, train_final
+    from .scoring import score_run
     from .steps import check_step_options, train_by_steps
 
     check_step_options(ladder, step, resume=resume, devices=devices)
@@ -291,7 +292,9 @@ def train(
             if not quiet:
                 print(told_of_final(run))
         elif is_first():
-            evaluating.evaluate(run.folder, trust=run.config.modules(), quiet=quiet)
+            table = score_run(run)  # with the data and the network that it holds
+            if not quiet:
+                print(table)
 
 
 @app.command

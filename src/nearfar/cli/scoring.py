@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ..numerics.types import AnyArray
 from ..progress import stage
 from .embedding import Chosen, Embedded, distance_of, embed_with, embedded_with_gallery, is_embeddings, is_run
 from .saved_learners import items_of, load_learner, remark
+
+if TYPE_CHECKING:
+    from ..train import Run
 
 
 @dataclass(frozen=True)
@@ -47,18 +50,21 @@ def score(source: Path, chosen: Chosen, ks: Sequence[int] = (), rerank: str | No
     if rerank is not None:
         return score_reranked(source, chosen, ks, rerank)
     if is_run(source) and chosen.all_of_run:
-        from ..train import TrainConfig, evaluate_run
-
-        result = evaluate_run(source, ks=ks)
-        scaled = TrainConfig.from_json(source / "config.json").standardize
-        if scaled:
-            what = "the items themselves, standardized"
-        else:
-            what = "the items themselves"
-        others = [remark for remark in result.remarks if remark != result.scores.why_unscored()]  # in the table
-        return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
+        return score_run(source, ks)
     scored = scored_on(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
+
+
+def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
+    """Score a run on its test classes, write `scores.json`, and return the table to print."""
+    from ..train import evaluate_run
+
+    result = evaluate_run(run, ks=ks)
+    what = "the items themselves"
+    if result.standardized:
+        what = "the items themselves, standardized"
+    others = [remark for remark in result.remarks if remark != result.scores.why_unscored()]  # in the table
+    return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
 
 
 def score_reranked(source: Path, chosen: Chosen, ks: Sequence[int], rerank: str) -> str:

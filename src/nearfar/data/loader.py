@@ -17,7 +17,7 @@ from ..children import safely_started
 from .dataset import DataError, Dataset, some
 from .decode import Resizing, fit, read_square
 
-FEW = 512
+MIN_ITEMS_FOR_WORKERS = 512
 """Sets of fewer items are decoded sooner than processes for them have started."""
 MAX_WORKERS = 8
 """Processes that decode, at most, where nobody says how many: each holds batches in memory."""
@@ -180,7 +180,7 @@ def usual_workers(dataset: Dataset) -> int:
     """
     process = multiprocessing.current_process()
     forks = (multiprocessing.get_start_method(allow_none=True) or START_METHODS[0]) == "fork"
-    if dataset.array is not None or len(dataset) < FEW or process.daemon or not forks:
+    if dataset.array is not None or len(dataset) < MIN_ITEMS_FOR_WORKERS or process.daemon or not forks:
         return 0
     cores = available_cores()
     if cores < 2:

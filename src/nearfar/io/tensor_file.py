@@ -1,6 +1,9 @@
 """Arrays and a little text in one file of the safetensors format, written and read without running any code.
 
 The format is eight bytes of length, a JSON header, then the raw little-endian numbers.
+
+Not `safetensors.numpy`: that package comes with the extra `deep`, and classical learners and indexes are saved without
+it; its header is written in an order of chance; and it copies all arrays once more before it writes them.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
 from .run import missing_folders, remove_empty, write_json
 
-A_FEW = 64  # classes with which objectives are tried out that do not count theirs
+TRIAL_CLASSES = 64  # classes with which objectives are tried out that do not count theirs
 SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  # in all runs alike, or arguments
 
 
@@ -175,12 +175,12 @@ def classes_in(objective: str) -> int:
     try:
         nodes = list(walk(parse(objective)))
     except ExpressionError:  # whoever builds it says what is wrong
-        return A_FEW
+        return TRIAL_CLASSES
     settings = [argument for node in nodes if isinstance(node, Call) for argument in node.arguments]
     counts = [
         len(one.value.items) for one in settings if one.name == "class_counts" and isinstance(one.value, ValueSequence)
     ]
-    return counts[0] if counts else A_FEW
+    return counts[0] if counts else TRIAL_CLASSES
 
 
 def with_test_classes(base: TrainConfig) -> TrainConfig:

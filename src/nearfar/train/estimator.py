@@ -28,7 +28,7 @@ from .estimator_config import arguments_of, config_of
 from .features import embed
 from .interrupts import Interrupts
 from .listed_pairs import KnownPairs, refuse_classes
-from .loading import load_embedder
+from .loading import build_embedder
 from .run import RunFolder, open_run
 from .scoring import as_trained
 from .setup import build
@@ -234,7 +234,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         config = TrainConfig.from_json(folder.config, trust)
         config.refuse_untrusted()  # of the estimator, they are typed
         metric = cls(**arguments_of(config), random_state=config.seed)
-        metric._keep(folder, config)
+        metric._keep(folder, config, build_embedder(folder, config))
         columns = metric._about.get("columns") or ()
         if columns:
             metric.feature_names_in_ = np.array(columns, dtype=object)
@@ -271,13 +271,14 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             parts = build(config, given=task, known=known)
             with Interrupts() as interrupts:
                 trainer = Trainer(parts, folder, interrupts, progress=bool(self.verbose))
-                trainer.run()
-            self._keep(folder, parts.config)
+                run = trainer.run()
+            assert run.embedder is not None
+            self._keep(folder, parts.config, run.embedder)
         self.loss_curve_ = np.array([row["loss"] for row in trainer.position.rows])
         self.n_iter_ = len(self.loss_curve_)
 
-    def _keep(self, folder: RunFolder, config: TrainConfig) -> None:
-        self.network_ = load_embedder(folder.path, trust=config.modules())
+    def _keep(self, folder: RunFolder, config: TrainConfig, embedder: Embedder) -> None:
+        self.network_ = embedder
         self.config_ = config
         self._about = read_about(folder.best)
         self._training_items = TrainingItems.read(folder.training_items)

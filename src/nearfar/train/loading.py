@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import METRIC, NETWORK
 from ..deep.networks.whiten import Whiten
-from ..trust import modules_of
 from .checkpoint import load_tensors, shape_of
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
@@ -24,12 +23,10 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def folder_and_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> tuple[RunFolder, TrainConfig]:
-    """Return the folder of a run and its settings, whose texts may name trusted modules, and those of a `Run`."""
+    """Return the folder of a run and its settings: those of a `Run`, or of the file, which may name trusted modules."""
     if isinstance(run, Run):
-        folder = open_run(run.folder)
-        trust = (*modules_of(trust), *run.config.modules())
-    else:
-        folder = open_run(run)
+        return open_run(run.folder), run.config
+    folder = open_run(run)
     return folder, TrainConfig.from_json(folder.config, trust)
 
 
@@ -53,14 +50,30 @@ def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Co
         If its trunk is of a module that is not trusted.
     """
     folder, config = folder_and_config(run, trust)
+    return build_embedder(folder, config, which)
+
+
+def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") -> Embedder:
+    """Load the embedder of a run as `load_embedder` does, with settings that are known."""
     tensors, about = load_tensors(folder.checkpoint(which))
     tensors = without_adapters(tensors, config)  # which the last checkpoint keeps apart
     # no objective, which may be of a module that is not here
     embedder = make_embedder(config.without_weights(), shape_of(about), architecture=_architecture(about))
-    own = {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}
     make_metric(embedder, tensors)
-    _fill(embedder, own, folder.path)
+    _fill(embedder, _of_network(tensors), folder.path)
     return _placed(embedder, config, about)
+
+
+def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, ...]) -> Embedder:
+    """Give a network that was trained the weights of its best checkpoint, in evaluation mode; return the same one.
+
+    `shape` is that of the items that it takes.
+    """
+    tensors, _ = load_tensors(folder.best)
+    embedder.metric = nn.Identity()
+    make_metric(embedder, tensors)
+    _fill(embedder, _of_network(tensors), folder.path)
+    return _laid_out(embedder, shape).eval()
 
 
 def load_step(run: Run | str | Path) -> Step:
@@ -87,6 +100,11 @@ def _architecture(about: dict[str, Any]) -> dict[str, Any] | None:
     return told
 
 
+def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return those tensors of a checkpoint that are the embedder's, by their names in it."""
+    return {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}
+
+
 def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path, needed: str = "") -> None:
     try:
         missing, unknown = module.load_state_dict(tensors, strict=False)
@@ -97,6 +115,11 @@ def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path, needed: str
 
 
 def _placed(module: Network, config: TrainConfig, about: dict[str, Any]) -> Network:
-    if len(about["shape"]) == 3:
+    return _laid_out(module, shape_of(about)).to(make_accelerator(config).device).eval()
+
+
+def _laid_out(module: Network, shape: tuple[int, ...]) -> Network:
+    """Bring the weights of a network of images into the order in memory that its convolutions like."""
+    if len(shape) == 3:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares it too narrowly
-    return module.to(make_accelerator(config).device).eval()
+    return module

@@ -15,7 +15,6 @@ from ..deep.networks.whiten import Whiten
 from .checkpoint import load_tensors, save_tensors
 from .config import TrainConfig, TrainError
 from .features import Floats, embed, encode, sizes_of
-from .loading import load_embedder
 from .monitor import neighbor_scores
 from .run import RunFolder
 from .setup import Parts
@@ -48,25 +47,27 @@ class MetricChoice(NamedTuple):
         return f"A whitening, fitted to the training items, was left out: {scores}."
 
 
-def add_metric(parts: Parts, folder: RunFolder) -> MetricChoice | None:
-    """Fit the metric that a config asks for to the best checkpoint, and write it into that; None where there is none.
+def add_metric(embedder: Embedder, parts: Parts, folder: RunFolder) -> MetricChoice | None:
+    """Fit the metric that a config asks for to the network of the best checkpoint; None where there is none.
 
-    Only the first process works; it takes the network from the checkpoint, so that one in training stays as it is.
+    It is written into the checkpoint, and the embedder has it, where it is kept.
     """
     config = parts.config
-    if not parts.accelerator.is_main_process or not folder.best.is_file():
-        return None
     if config.metric == "none" or (config.metric == "auto" and parts.unseen is None):
         return None
-    embedder = load_embedder(folder.path, trust=config.modules())
-    embedder.metric = nn.Identity()  # that of an earlier end of a run that went on
+    earlier = embedder.metric  # that of an earlier end of a run that went on
+    embedder.metric = nn.Identity()
     whiten = fitted_whitening(embedder, parts.train, config)
     score, without = with_and_without(embedder, whiten, parts)
     if config.metric == "auto" and score is None:
+        embedder.metric = earlier
         return None
     better = score is not None and without is not None and score > without
     found = MetricChoice(config.metric == "whitening" or better, score, without)
     _write(folder, whiten if found.kept else None, found)
+    if found.kept:
+        device = next((parameter.device for parameter in embedder.parameters()), torch.device("cpu"))
+        embedder.metric = whiten.to(device).eval()
     return found
 
 

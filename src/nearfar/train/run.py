@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -34,6 +34,10 @@ from ..io.untrusted import parse_json, read_json
 from ..settings import no_option
 from .checkpoint import read_about, replace_file, save_tensors, save_tree
 from .config import TrainConfig, TrainError
+
+if TYPE_CHECKING:
+    from ..data import Task
+    from ..deep.networks.embedder import Embedder
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,10 @@ class Run:
         The epoch of `best.safetensors`, counted from 1.
     best : float or None
         What the validation classes scored there; None without validation classes.
+    task : Task or None
+        The data, as the training has opened them; None in all processes but the first.
+    embedder : Embedder or None
+        The network with the weights of that epoch, in evaluation mode; None in all processes but the first.
     """
 
     folder: Path
@@ -60,6 +68,8 @@ class Run:
     step: int
     best_epoch: int
     best: float | None
+    task: Task | None = field(default=None, repr=False, compare=False)
+    embedder: Embedder | None = field(default=None, repr=False, compare=False)
 
 
 COMMAND = "command.txt"

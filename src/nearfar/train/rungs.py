@@ -27,11 +27,12 @@ from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .features import Floats, cached_features, embed, sizes_of
 from .interrupts import Interrupts
+from .loading import with_best_weights
 from .metric import MetricChoice, fitted_whitening, passed, with_and_without
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
 from .setup import build, checked, make_embedder, seen_sample
-from .task import item_shape, open_data, resolve, training_items, with_preprocessing
+from .task import item_shape, open_data, open_resolved, resolve, training_items, with_preprocessing
 from .trainer import Trainer
 
 STEPS = {
@@ -397,8 +398,7 @@ def save_frozen(config: TrainConfig, out: str | Path) -> Run:
 
 def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
     config = with_preprocessing(config)
-    task = open_data(config)
-    config = resolve(config, task)
+    task, config = open_resolved(config)
     trunk = cast(Trunk, _untrained(config, item_shape(task.train, config), None).trunk)
     width = int(trunk.num_features)
     parts = build(config.replace(embedding_dim=width, epochs=1, steps=None), given=task)
@@ -410,13 +410,22 @@ def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
     if parts.config.metric == "whitening":
         whiten = fitted_whitening(embedder, parts.train, parts.config)
         about["metric"] = MetricChoice(True, *with_and_without(embedder, whiten, parts))._asdict()
-        embedder.metric = whiten
+        embedder.metric = whiten.to(parts.accelerator.device)
     tensors = {NETWORK + name: value for name, value in embedder.state_dict().items()}
     save_tensors(folder.best, tensors, about)
     save_tensors(folder.last, tensors, about)
     training_items(parts.config, parts.task, folder.start).write(folder.training_items)
     folder.describe(parts.config, str(parts.accelerator.device), weights=parts.weights)
-    return Run(folder.path, parts.config, epoch=0, step=0, best_epoch=0, best=None)
+    return Run(
+        folder=folder.path,
+        config=parts.config,
+        epoch=0,
+        step=0,
+        best_epoch=0,
+        best=None,
+        task=task,
+        embedder=with_best_weights(embedder.to(parts.accelerator.device), folder, parts.about["shape"]),
+    )
 
 
 def write_ladder(found: Ladder, run: str | Path) -> None:

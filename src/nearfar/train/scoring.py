@@ -16,13 +16,14 @@ from ..data import Dataset, Task, open_items
 from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
 from ..data.decode import read_square
+from ..deep.networks.embedder import Embedder
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.whiten import Whiten
 from ..progress import counted
 from .checkpoint import columns_of, first_weights, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
-from .loading import folder_and_config, load_embedder
+from .loading import build_embedder, folder_and_config
 from .metric import passed, told
 from .remarks import random_trunk, remarks
 from .run import Run, RunFolder, write_json
@@ -45,6 +46,7 @@ class Result(NamedTuple):
     protocol : dataset, classes, items, how they were split, what chose the checkpoint
     remarks : what stands out in the training, each with what may help
     without_metric : of the embeddings before the closed-form metric; None where the checkpoint has none
+    standardized : whether `raw` is of rows whose columns were standardized, as the network sees them
     """
 
     scores: Scores
@@ -52,6 +54,7 @@ class Result(NamedTuple):
     protocol: str
     remarks: tuple[str, ...] = ()
     without_metric: Scores | None = None
+    standardized: bool = False
 
 
 def embed_run(
@@ -85,11 +88,18 @@ def embed_run(
     DataError
         If the network was trained on a table, and the items are of one with other columns; their order is free.
     """
-    folder, config = folder_and_config(run)
+    folder, config = folder_and_config(run, trust)
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
     about = read_about(folder.checkpoint(which))
     dataset, sizes = as_trained(dataset, config, about, str(folder.path))
-    return embed(load_embedder(run, which, trust=trust), dataset, layer=layer, **sizes)
+    return embed(_network(run, folder, config, which), dataset, layer=layer, **sizes)
+
+
+def _network(run: Run | str | Path, folder: RunFolder, config: TrainConfig, which: str) -> Embedder:
+    """Return the network of a run: the one that it holds, or that of a checkpoint."""
+    if which == "best" and isinstance(run, Run) and run.embedder is not None:
+        return run.embedder
+    return build_embedder(folder, config, which)
 
 
 def as_trained(
@@ -161,18 +171,21 @@ def evaluate_run(
     TrainError
         There is no run, or no such checkpoint; the data are gone; or the folder cannot be written in.
     """
-    folder, config = folder_and_config(run)
+    folder, config = folder_and_config(run, trust)
     if not os.access(folder.path, os.W_OK):
         kept = f"`nearfar evaluate {folder.path} DATA` scores data that are named, and keeps nothing"
         raise TrainError(f"{folder.path}: scores of the test are kept in it, and it cannot be written in; {kept}")
     asked = config.replace(ks=sorted({1, *ks})) if ks else config
-    task = task_of(run)
-    embedder = load_embedder(run, which, trust=trust)
+    task = _task(run, folder, config)
+    embedder = _network(run, folder, config, which)
     about = read_about(folder.checkpoint(which))
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
     embedder.metric = torch.nn.Identity()
-    embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
+    try:
+        embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
+    finally:
+        embedder.metric = metric  # a `Run` goes on holding its network
     without = None
     if isinstance(metric, Whiten):
         without = _score(embedded, sets, asked, clustering=False)
@@ -190,7 +203,14 @@ def evaluate_run(
     if without is not None:
         found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
         said = (*said, f"The embeddings without the whitening that follows them: {found}.")
-    result = Result(scores, raw, protocol, said, without)
+    result = Result(
+        scores=scores,
+        raw=raw,
+        protocol=protocol,
+        remarks=said,
+        without_metric=without,
+        standardized=config.standardize,
+    )
     _write_arrays(folder.path / "test.npz", embedded, sets)
     checkpoint = {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
     write_json(folder.path / "scores.json", _content(result, split, checkpoint, config))
@@ -230,12 +250,17 @@ def refuse_final(folder: Path, config: TrainConfig) -> None:
 
 
 def task_of(run: Run | str | Path) -> Task:
-    """Open the data of a run, from the folder in which it was started where they are not found from here.
+    """Return the data that a run holds, or open them, from where it was started if they are not found from here.
 
     The protocol says where they have changed: classes drawn for the test may then be others, which training has seen.
     """
-    folder, config = folder_and_config(run)
+    return _task(run, *folder_and_config(run))
+
+
+def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task:
     refuse_final(folder.path, config)
+    if isinstance(run, Run) and run.task is not None:
+        return run.task
     task = open_data(config, folder.start)
     # older runs do not tell them
     if folder.best.is_file():

@@ -48,7 +48,7 @@ from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
 from .start import start_embedding
-from .task import class_mark, item_shape, open_data, resolve, with_preprocessing
+from .task import class_mark, item_shape, open_resolved, resolve, with_preprocessing
 from .weight_averages import Averages
 
 
@@ -194,11 +194,11 @@ def build(
     accelerator = make_accelerator(config)
     config = with_preprocessing(config)
     seed_random_state(config.seed)
-    task = given or open_data(config, start)
-    resolved = resolve(config, task)
-    if config.symmetries != "none" and config.image_size != resolved.image_size:
-        task = open_data(resolved, start)  # with images turned at that size, as a resumed run reads them
-    config = resolved
+    if given is None:
+        task, config = open_resolved(config, start)
+    else:
+        task = given
+        config = resolve(config, given)
     if config.freeze_bn is None:
         config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
     step = _new_step(config, task, start, resumed)

@@ -39,6 +39,18 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
     return with_more_classes(task, config.symmetries)
 
 
+def open_resolved(config: TrainConfig, start: Path | None = None) -> tuple[Task, TrainConfig]:
+    """Open the task of a config, and fill in what depends on it.
+
+    Images are of the size that is then settled, as a run that goes on reads them, and who scores it.
+    """
+    task = open_data(config, start)
+    resolved = resolve(config, task)
+    if _size_when_opened(resolved) != _size_when_opened(config):
+        task = open_data(resolved, start)
+    return task, resolved
+
+
 def with_preprocessing(config: TrainConfig) -> TrainConfig:
     """Return the config with the record of how images reach its trunk, where that brings one.
 
@@ -54,12 +66,10 @@ def with_preprocessing(config: TrainConfig) -> TrainConfig:
 
 def _opened(config: TrainConfig, start: Path | None) -> Task:
     """Open the data that a config names, split, or of a final model all as the training."""
-    # a trunk with its own preprocessing needs its own way of resizing, which batches get when they are read
-    size = None if config.preprocessing else config.resize or config.image_size
     how: dict[str, Any] = {
         "test": None if config.test is None else located(config.test, start),
         "label": config.label,
-        "image_size": size,
+        "image_size": _size_when_opened(config),
         "skip_bad": config.skip_bad,
     }
     source = located(config.data, start)
@@ -72,6 +82,13 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
         seed=config.seed,
         **how,
     )
+
+
+def _size_when_opened(config: TrainConfig) -> int | None:
+    """Return the side to which images are brought as they are opened; None leaves them as they are."""
+    if config.preprocessing is not None:  # its own way of resizing is that of batches, when they are read
+        return None
+    return config.resize or config.image_size
 
 
 def class_mark(task: Task) -> str:

@@ -12,12 +12,14 @@ from torch import Tensor
 
 from ..deep import distributed
 from ..deep.networks.adapters import adapter_files
+from ..deep.networks.embedder import Embedder
 from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
 from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
 from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
 from .interrupts import Interrupts
+from .loading import build_embedder, with_best_weights
 from .metric import add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
@@ -213,15 +215,37 @@ class Trainer:
                 self._epoch()
                 self._finish_epoch()
                 self._stop_if_asked(written=True)
-            self._add_metric()
+            embedder = self._best_network()
+            self._add_metric(embedder)
         finally:
             for watcher in self.watchers:
                 watcher.close()
-        return Run(self.folder.path, config, position.epoch, position.step, position.best_epoch, position.best)
+        return Run(
+            folder=self.folder.path,
+            config=config,
+            epoch=position.epoch,
+            step=position.step,
+            best_epoch=position.best_epoch,
+            best=position.best,
+            task=self.parts.task if self.main else None,
+            embedder=embedder,
+        )
 
-    def _add_metric(self) -> None:
-        """Fit the closed-form metric of the config, if any, to the best weights, and say what came of it."""
-        found = add_metric(self.parts, self.folder)
+    def _best_network(self) -> Embedder | None:
+        """Return the network with the weights of the best checkpoint, in the first process; None in the others.
+
+        It is the one that was trained, where its weights are whole and its own: the last checkpoint has those of the
+        last step. Those of one that was trained in several processes, or with adapters, are put into another.
+        """
+        if not self.main or not self.folder.best.is_file():
+            return None
+        if self.parts.accelerator.num_processes > 1 or self.parts.config.lora is not None:
+            return build_embedder(self.folder, self.parts.config)
+        return with_best_weights(self.parts.step.embedder, self.folder, self.parts.about["shape"])
+
+    def _add_metric(self, embedder: Embedder | None) -> None:
+        """Fit the closed-form metric of the config, if any, to the best network, and say what came of it."""
+        found = None if embedder is None else add_metric(embedder, self.parts, self.folder)
         self.parts.accelerator.wait_for_everyone()
         if found is not None:
             for watcher in self.watchers:

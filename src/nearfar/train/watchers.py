@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from ..data import Task
 from ..data.checks.shared_images import remark_shared
-from ..progress import listening
+from ..progress import listening, terminal_display
 
 
 class Watcher(Protocol):
@@ -45,8 +45,7 @@ class ProgressLine:
     """
 
     def __init__(self, steps: int, epochs: int, done: int = 0, task: Task | None = None, first: str = "") -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
         columns = (
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
@@ -54,7 +53,7 @@ class ProgressLine:
             TextColumn("{task.fields[text]}"),
             TimeRemainingColumn(compact=True),
         )
-        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._bar = terminal_display(*columns, transient=False)  # what it says of epochs stays
         self._alone = ExitStack()
         self._items = "images" if task is None else f"{task.train.kind}s"
         self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")

@@ -1,6 +1,10 @@
 """Running averages of the weights, which often generalize better than the weights themselves.
 
 w' <- w' + (1 - b) (w - w')        b = min(decay, (1 + t) / (10 + t)) after t steps, so that the start is soon forgotten
+
+The update is PyTorch's. Its `AveragedModel` is not used: that holds a second network, frozen weights included, and
+copies the objective with its memories and generators. Here only what is trained is held; it takes the place of the
+weights for an evaluation, and is saved as a list.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class Averages:
@@ -44,10 +49,11 @@ class Averages:
     @torch.no_grad()
     def update(self, steps: int) -> None:
         """Take in the weights after so many steps."""
-        if self.decay is not None:
-            share = 1 - min(self.decay, (1 + steps) / (10 + steps))
-            for value, weight in zip(self.values, self.weights, strict=True):
-                value.lerp_(weight, share)
+        if self.decay is None or not self.values:
+            return
+        b = min(self.decay, (1 + steps) / (10 + steps))
+        weights = [weight.detach() for weight in self.weights]
+        get_ema_multi_avg_fn(b)(self.values, weights, steps)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
