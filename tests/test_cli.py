@@ -40,6 +40,8 @@ COMMANDS = (
     "export",
     "store",
     "list",
+    "card",
+    "doctor",
 )
 SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
 
@@ -86,6 +88,18 @@ def test_help_loads_nothing_heavy():
         assert command in shown
 
 
+def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch):
+    from nearfar.cli import diagnosing
+
+    found = diagnosing.installed
+    monkeypatch.setattr(diagnosing, "installed", lambda name: None if name == "timm" else found(name))
+    monkeypatch.setattr(diagnosing, "find_spec", lambda name: None if name == "timm" else name)
+    code, out, _ = run(capsys, monkeypatch, "doctor")
+    assert code == 0
+    assert f"numpy             {np.__version__}" in out
+    assert "missing: timm (--trunk timm:NAME and transformers:NAME, LoRA): pip install 'nearfar[vision]'" in out
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, command, "--help")
@@ -93,7 +107,7 @@ def test_every_command_has_help_with_an_example(command, capsys, monkeypatch):
     assert "Example: nearfar" in out
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "list"])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in ("list", "doctor")])
 def test_every_option_has_help(command):
     from inspect import getdoc, signature
 

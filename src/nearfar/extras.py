@@ -22,6 +22,7 @@ PACKAGES = {
     "timm": "vision",
     "torchvision": "vision",
     "peft": "vision",
+    "huggingface_hub": "vision",
 }
 
 

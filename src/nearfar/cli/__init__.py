@@ -1,7 +1,7 @@
 """The command line.
 
-``nearfar inspect | train | fit | evaluate | embed | index | search | duplicates | report | compare | export | store |
-list``.
+``nearfar inspect | train | fit | evaluate | embed | index | search | duplicates | report | card |
+compare | export | store | list | doctor``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,18 @@ from ..io.untrusted import DEEPEST
 from ..progress import listening
 from ..quoting import PATH, in_brief
 from ..trust import trusting
-from . import evaluating, exporting, fitting, indexing, inspecting, listing, reporting, searching
+from . import (
+    describing,
+    diagnosing,
+    evaluating,
+    exporting,
+    fitting,
+    indexing,
+    inspecting,
+    listing,
+    reporting,
+    searching,
+)
 from .bars import bars_for
 from .encoding import WRITABLE
 from .options import (
@@ -72,9 +83,11 @@ app.command(indexing.index)
 app.command(searching.search)
 app.command(searching.duplicates)
 app.command(reporting.report)
+app.command(describing.card)
 app.command(exporting.export)
 app.command(exporting.store)
 app.command(listing.list_methods, name="list")
+app.command(diagnosing.doctor)
 
 
 def main() -> None:

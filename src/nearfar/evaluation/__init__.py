@@ -5,6 +5,7 @@ from .few_shot import FewShot, few_shot, one_shot_accuracy
 from .generalization import diversity, h_divergence, joint_error
 from .identification import Identification, identify
 from .intervals import Interval, interval, subset_recall
+from .plots import plot_confusions, plot_map, plot_recall, plot_roc
 from .protocol import (
     clustering_scores,
     evaluate,
@@ -50,6 +51,10 @@ __all__ = [
     "nmi",
     "one_shot_accuracy",
     "pairwise_f1",
+    "plot_confusions",
+    "plot_map",
+    "plot_recall",
+    "plot_roc",
     "precision_at_k",
     "r_precision",
     "recall_at_k",

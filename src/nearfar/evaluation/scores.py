@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from html import escape
 from math import isnan
 from typing import Any
 
@@ -93,6 +94,24 @@ class Scores:
             ("Pairwise F1", self.f1, None),
         ]
         return [(name, score, chance) for name, score, chance in found if score is not None]
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each score: its value, and what chance gives (NaN if unknown)."""
+        import pandas as pd
+
+        rows = self.rows()
+        columns = {"value": [value for _, value, _ in rows], "chance": [chance for _, _, chance in rows]}
+        return pd.DataFrame(columns, index=pd.Index([name for name, _, _ in rows], name="score"), dtype=float)
+
+    def _repr_html_(self) -> str:
+        """The table of scores in a notebook."""
+        lines = ["<table><thead><tr><th>score</th><th>value</th><th>chance</th></tr></thead><tbody>"]
+        for name, value, chance in self.rows():
+            if not isnan(value):
+                by_chance = "" if chance is None else f"{chance:.4f}"
+                lines.append(f"<tr><td>{name}</td><td>{value:.4f}</td><td>{by_chance}</td></tr>")
+        lines.append(f"</tbody></table><p>{escape(self.protocol_line())}</p>")
+        return "".join(lines)
 
     def protocol_line(self) -> str:
         """One sentence: how many queries, items and classes, which distance, what became of lone queries."""

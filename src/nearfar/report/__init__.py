@@ -3,6 +3,7 @@
 Importing this package loads neither Matplotlib, Pillow nor Jinja.
 """
 
+from .card import model_card, push_run, write_card
 from .comparison import Comparison, compare, write_comparison
 from .content import Curve, Items, Other, ReportContent
 from .page import build_report
@@ -17,7 +18,10 @@ __all__ = [
     "ReportError",
     "build_report",
     "compare",
+    "model_card",
+    "push_run",
     "read_run",
     "report_run",
+    "write_card",
     "write_comparison",
 ]

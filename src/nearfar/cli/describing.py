@@ -1,0 +1,34 @@
+"""``nearfar card``: a model card of a run, for people and for model hubs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def card(run: Path, *, name: str = "", license: str = "", data: str = "", push: str = "", public: bool = False) -> None:
+    """Write a model card into the folder of a run: its scores and their protocol, data, license, and how it is used.
+
+    Example: nearfar card runs/photos --license apache-2.0 --push owner/photos
+
+    Parameters
+    ----------
+    run
+        The folder of a run.
+    name
+        The title; by default the name of the folder, or of the repository that it is uploaded to.
+    license
+        The license of the weights, such as apache-2.0.
+    data
+        What the data are, in words.
+    push
+        Also upload the run and its card to this repository, owner/name, of the Hugging Face hub.
+    public
+        Make the repository public if it is not there yet.
+    """
+    from ..report import push_run, write_card
+
+    about = {"license": license, "data": data} | ({"name": name} if name else {})
+    if push:
+        print(push_run(run, push, private=not public, **about))
+    else:
+        print(write_card(run, **about))

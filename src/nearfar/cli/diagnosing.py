@@ -1,0 +1,101 @@
+"""``nearfar doctor``: what is installed, what is missing for which command, and where files are kept."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+from ..extras import PACKAGES
+
+CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
+DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
+NEEDED_BY = {
+    "deep": "train, compare, embed and evaluate of runs",
+    "vision": "--trunk timm:NAME and transformers:NAME, LoRA",
+    "report": "report",
+    "tables": "Parquet tables",
+    "ann": "approximate search of large indexes",
+    "export": "export",
+    "store": "store",
+    "solvers": "references by cone programs",
+    "tensorboard": "--set tensorboard=true",
+}
+
+
+def doctor() -> None:
+    """Show versions, devices, what is missing for which command, and where files are kept.
+
+    Example: nearfar doctor
+
+    Exits with 1 if a package that the library needs itself cannot be found.
+    """
+    lines = [f"nearfar {version('nearfar')}, Python {platform.python_version()}, {platform.platform()}"]
+    missing = [name for name in CORE if installed(name) is None]
+    lines += ["", *(f"{name:<18}{installed(name) or 'missing'}" for name in CORE)]
+    lines += ["", *extras(), "", *devices(), "", *linear_algebra(), "", *folders()]
+    print("\n".join(lines))
+    if missing:
+        sys.exit(1)
+
+
+def installed(distribution: str) -> str | None:
+    """The version of an installed package; None where it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def extras() -> list[str]:
+    """A line for each extra: the versions that are there, or what to install and for what."""
+    lines = []
+    for extra in dict.fromkeys(PACKAGES.values()):
+        names = [name for name, of in PACKAGES.items() if of == extra]
+        found = {name: installed(DISTRIBUTIONS.get(name, name)) for name in names}
+        absent = [name for name, number in found.items() if number is None and find_spec(name) is None]
+        present = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
+        lines.append(f"[{extra}]".ljust(18) + (present or "-"))
+        if absent:
+            use = NEEDED_BY.get(extra, "")
+            lines.append(f"{'':<18}missing: {', '.join(absent)} ({use}): pip install 'nearfar[{extra}]'")
+    return lines
+
+
+def devices() -> list[str]:
+    """Processors, memory and accelerators."""
+    lines = [f"{'processors':<18}{os.cpu_count()}"]
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        lines.append(f"{'memory':<18}{size / 2**30:.0f} GiB")
+    if find_spec("torch") is None:
+        return [*lines, f"{'accelerators':<18}not known without torch"]
+    import torch
+
+    found = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
+    if torch.backends.mps.is_available():
+        found.append("Apple MPS")
+    return [*lines, f"{'accelerators':<18}{', '.join(found) or 'none'}"]
+
+
+def linear_algebra() -> list[str]:
+    """The libraries of products and their threads, which set how fast the classical half is."""
+    import numpy as np
+    from threadpoolctl import threadpool_info
+
+    np.ones((2, 2)) @ np.ones((2, 2))
+    lines = []
+    for pool in threadpool_info():
+        kernel = f", kernels of {pool['architecture']}" if pool.get("architecture") else ""
+        name = f"{pool['internal_api']} {pool.get('version') or ''}".strip()
+        lines.append(f"{pool['user_api']:<18}{name}, {pool['num_threads']} threads{kernel}")
+    return lines
+
+
+def folders() -> list[str]:
+    """Where caches and downloads are."""
+    cache = os.environ.get("NEARFAR_CACHE") or os.path.join("~", ".cache", "nearfar")
+    hub = os.environ.get("HF_HOME", os.path.join("~", ".cache", "huggingface"))
+    return [f"{'cache':<18}{cache}", f"{'models of hubs':<18}{hub}"]

@@ -1,0 +1,198 @@
+"""Pictures of scores for papers and notebooks, drawn into Matplotlib axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..extras import hint
+from ..neighbors.nearest import nearest
+from ..numerics.distances import as_rows
+from .retrieval import retrieve
+from .threshold_curves import Verification
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_POINTS = 5000
+"""Items of a map: t-SNE of more takes minutes."""
+
+
+def plot_recall(
+    embeddings: Any,
+    labels: Any,
+    *,
+    ks: Any = (1, 2, 4, 8, 16, 32),
+    distance: str = "cosine",
+    label: str | None = None,
+    axes: Axes | None = None,
+) -> Axes:
+    """Draw Recall@K against K.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Arrays or tensors; each searches all others.
+    labels : array-like of shape (n,)
+        Their classes.
+    ks : sequence of int
+        The K.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        What "near" means.
+    label : str, optional
+        The name of the curve in a legend.
+    axes : matplotlib Axes, optional
+        Where to draw; new ones by default. Draw several models into the same.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> axes = plot_recall(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4, ks=(1, 2, 4))
+    >>> axes.get_ylabel()
+    'Recall@K'
+    """
+    found = retrieve(embeddings, labels, ks=ks, distance=distance, up_to_r=False)
+    searched = found.relevant > 0
+    recall = (found.hits[searched] > 0).mean(axis=0)
+    axes = axes if axes is not None else _new_axes()
+    axes.plot(found.ks, recall, marker="o", label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(found.ks, [str(k) for k in found.ks])
+    axes.set_xlabel("K")
+    axes.set_ylabel("Recall@K")
+    axes.set_ylim(0, 1.02)
+    return axes
+
+
+def plot_roc(verification: Verification, *, label: str | None = None, axes: Axes | None = None) -> Axes:
+    """Draw the share of accepted pairs of one class against that of accepted pairs of two classes.
+
+    Parameters
+    ----------
+    verification : Verification
+        What `verify` or `verify_pairs` returned.
+    label : str, optional
+        The name of the curve in a legend.
+    axes : matplotlib Axes, optional
+        Where to draw; new ones by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        The false-accept rate (FAR) on a logarithmic scale, the true-accept rate (TAR).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearfar.evaluation import verify
+    >>> rows = np.random.default_rng(0).normal(size=(40, 3))
+    >>> plot_roc(verify(rows, np.arange(40) % 4)).get_ylabel()
+    'true-accept rate'
+    """
+    far, tar = verification.curve
+    axes = axes if axes is not None else _new_axes()
+    axes.plot(far, tar, label=label)
+    axes.set_xscale("log")
+    axes.set_xlabel("false-accept rate")
+    axes.set_ylabel("true-accept rate")
+    axes.set_ylim(0, 1.02)
+    return axes
+
+
+def plot_confusions(
+    embeddings: Any, labels: Any, *, most: int = 30, distance: str = "cosine", axes: Axes | None = None
+) -> Axes:
+    """Draw how often the nearest item of one class is of another.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Arrays or tensors.
+    labels : array-like of shape (n,)
+        Their classes.
+    most : int
+        Classes shown: those with the most wrong nearest neighbors.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        What "near" means.
+    axes : matplotlib Axes, optional
+        Where to draw; new ones by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        A matrix: rows are the classes of queries, columns those of their nearest items; a row sums to 1 over all
+        classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> plot_confusions(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 4).get_xlabel()
+    'class of the nearest item'
+    """
+    rows = as_rows(embeddings, "embeddings")
+    names, y = np.unique(np.asarray(labels), return_inverse=True)
+    _, first = nearest(rows, rows, 1, distance=distance, exclude_self=True)
+    neighbor = y[first[:, 0]]
+    counts = np.zeros((len(names), len(names)))
+    np.add.at(counts, (y, neighbor), 1.0)
+    share = counts / counts.sum(axis=1, keepdims=True)
+    wrong = 1 - np.diag(share)
+    shown = np.sort(np.argsort(-wrong, kind="stable")[:most])
+    axes = axes if axes is not None else _new_axes()
+    image = axes.imshow(share[np.ix_(shown, shown)], vmin=0, vmax=1, cmap="Blues")
+    axes.figure.colorbar(image, ax=axes, label="share of the row's items")
+    axes.set_xticks(range(len(shown)), [str(names[k]) for k in shown], rotation=90)
+    axes.set_yticks(range(len(shown)), [str(names[k]) for k in shown])
+    axes.set_xlabel("class of the nearest item")
+    axes.set_ylabel("class of the query")
+    return axes
+
+
+def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None = None) -> Axes:
+    """Draw the embeddings in two dimensions by t-SNE (van der Maaten and Hinton, 2008), a color for each class.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Arrays or tensors; of more than 5,000 some are drawn at random.
+    labels : array-like of shape (n,)
+        Their classes.
+    seed : int
+        Of the layout and of the draw.
+    axes : matplotlib Axes, optional
+        Where to draw; new ones by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        Without ticks: only who is near whom means something, and not how far groups are apart.
+    """
+    from sklearn.manifold import TSNE
+
+    rows = as_rows(embeddings, "embeddings")
+    names, y = np.unique(np.asarray(labels), return_inverse=True)
+    if len(rows) > MOST_POINTS:
+        drawn = np.random.default_rng(seed).choice(len(rows), MOST_POINTS, replace=False)
+        rows = rows[drawn]
+        y = y[drawn]
+    perplexity = min(30.0, max(2.0, (len(rows) - 1) / 3))
+    places = TSNE(perplexity=perplexity, random_state=seed).fit_transform(rows)
+    axes = axes if axes is not None else _new_axes()
+    for k, name in enumerate(names):
+        axes.scatter(*places[y == k].T, s=8, label=str(name))
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return axes
+
+
+def _new_axes() -> Axes:
+    try:
+        from matplotlib import pyplot as plt
+    except ImportError as error:
+        raise ImportError(hint(error), name="matplotlib") from error
+    return plt.subplots()[1]

@@ -1,0 +1,213 @@
+"""A model card: what a run is, how it was scored and how it is used, as a README for people and for model hubs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from ..evaluation.scores import Scores
+from ..extras import hint
+from ..io.atomic_files import atomic_write
+from ..io.scores_file import read_scores
+from ..io.untrusted import read_json
+from ..quoting import quoted
+from .run import ReportError
+
+CARD = "README.md"
+UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
+"""What others need of a run: no states of a training, no embeddings of test items, no folders of a machine."""
+
+LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
+"""The names of licenses that hubs know, such as apache-2.0."""
+
+SETTINGS = (
+    "objective",
+    "trunk",
+    "embedding_dim",
+    "image_size",
+    "epochs",
+    "batch_size",
+    "sampler",
+    "lr",
+    "metric",
+    "seed",
+)
+
+
+def model_card(run: str | Path, *, name: str = "", license: str = "", data: str = "") -> str:
+    """Describe a run in Markdown, with the header that model hubs read.
+
+    Parameters
+    ----------
+    run : str or Path
+        The folder of a run; where it has been evaluated, its scores and their protocol are part of the card.
+    name : str
+        The title, and the name under which it is loaded; by default that of the folder.
+    license : str
+        The license of the weights, such as "apache-2.0". Without it the card says that none was given.
+    data : str
+        What the data are, in words; by default the path or name in the settings.
+
+    Returns
+    -------
+    str
+        Markdown.
+
+    Raises
+    ------
+    ReportError
+        The folder holds no run.
+    ValueError
+        `license` is no name of a license.
+
+    Examples
+    --------
+    >>> model_card("no-such-run")
+    Traceback (most recent call last):
+    nearfar.report.run.ReportError: no-such-run: is no run folder (it has no config.json)
+    """
+    folder = Path(run)
+    config = _part(folder, "config.json")
+    if not config:
+        raise ReportError(f"{folder}: is no run folder (it has no config.json)")
+    if license and not LICENSE.fullmatch(license):
+        raise ValueError(f"license: expected a name such as apache-2.0, got {quoted(license)}")
+    title = name or folder.resolve().name
+    lines = [*_header(license), f"# {title}", ""]
+    lines += [
+        f"An embedding model: items that look alike get vectors that are near. Trained with `{config['objective']}`."
+    ]
+    lines += ["", "## Use", "", *_usage(title), ""]
+    lines += [*_scores(folder), *_training(folder, config, data or str(config.get("data", "")))]
+    said = license or "none was given; ask whoever made it before you use it"
+    lines += ["## License", "", f"{said[0].upper()}{said[1:]}.", ""]
+    return "\n".join(lines)
+
+
+def write_card(run: str | Path, path: str | Path | None = None, **about: str) -> Path:
+    """Write the card of a run, by default as README.md into its folder; `about` is that of `model_card`."""
+    target = Path(path) if path is not None else Path(run) / CARD
+    text = model_card(run, **about)
+    with atomic_write(target, "w", encoding="utf-8") as file:
+        file.write(text)
+    return target
+
+
+def push_run(run: str | Path, repository: str, *, private: bool = True, **about: str) -> str:
+    """Upload a run and its card to a repository of the Hugging Face hub.
+
+    Parameters
+    ----------
+    run : str or Path
+        The folder of a run. Its weights, settings, scores and card are uploaded, and nothing else.
+    repository : str
+        "owner/name"; made where it is not there yet.
+    private : bool
+        Whether a repository that is made is private.
+    **about : str
+        The title, license and data of the card, as for `model_card`.
+
+    Returns
+    -------
+    str
+        The address of the repository.
+
+    Raises
+    ------
+    ValueError
+        `repository` is no "owner/name".
+    ImportError
+        huggingface_hub is not installed.
+    """
+    owner, _, model = repository.partition("/")
+    if not owner or not model or "/" in model:
+        raise ValueError(f"repository: expected owner/name, got {quoted(repository)}")
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        raise ImportError(hint(error), name="huggingface_hub") from error
+    write_card(run, **{"name": repository, **about})
+    api = HfApi()
+    api.create_repo(repository, private=private, exist_ok=True)
+    api.upload_folder(repo_id=repository, folder_path=str(run), allow_patterns=list(UPLOADED))
+    return f"{api.endpoint}/{repository}"
+
+
+def _header(license: str) -> list[str]:
+    lines = ["---", "library_name: nearfar", "tags:", "- metric-learning", "- embeddings", "- similarity-search"]
+    if license:
+        lines += [f"license: {license}"]
+    return [*lines, "---", ""]
+
+
+def _usage(title: str) -> list[str]:
+    return [
+        "```python",
+        "from nearfar.train import embed_run",
+        "",
+        f'embeddings = embed_run("{title}", "photos/")  # the folder of this model; a row for each image',
+        "```",
+        "",
+        f"On the command line: `nearfar index {title} photos/ -o photos.index`, then",
+        "`nearfar search photos.index query.jpg`.",
+    ]
+
+
+def _scores(folder: Path) -> list[str]:
+    if not (folder / "scores.json").is_file():
+        return ["## Scores", "", "It has not been evaluated: `nearfar evaluate` scores it.", ""]
+    try:
+        content = read_scores(folder / "scores.json")
+    except ValueError as error:
+        raise ReportError(str(error)) from error
+    counts = {name: int(value) for name, value in content["scores"].items() if name.startswith("n_")}
+    scores = Scores.from_dict(content["scores"] | counts)
+    raw = {name: value for name, value, _ in Scores.from_dict(content["raw"]).rows()}
+    lines = ["## Scores", "", content["protocol"], ""]
+    lines += ["| score | value | baseline (raw items) | chance |", "| --- | ---: | ---: | ---: |"]
+    for score, value, chance in scores.rows():
+        cells = [_number(value), _number(raw.get(score)), _number(chance)]
+        lines += [f"| {score} | {' | '.join(cells)} |"]
+    lines += ["", f"{scores.protocol_line()}.", ""]
+    remarks = content.get("remarks") or []
+    if remarks:
+        lines += ["What stood out:", "", *(f"- {remark}" for remark in remarks), ""]
+    return lines
+
+
+def _training(folder: Path, config: Mapping[str, Any], data: str) -> list[str]:
+    environment = _part(folder, "environment.json")
+    versions = environment.get("versions", {})
+    lines = ["## Training", "", f"- data: {data}"]
+    if environment.get("weights"):
+        lines += [f"- {str(environment['weights'])[0].lower()}{str(environment['weights'])[1:]}"]
+    lines += [f"- {name}: {config[name]}" for name in SETTINGS if config.get(name) is not None]
+    if config.get("preprocessing"):
+        lines += [f"- preprocessing: {config['preprocessing']}"]
+    lines += (
+        [f"- versions: {', '.join(f'{package} {version}' for package, version in versions.items())}"]
+        if versions
+        else []
+    )
+    return [*lines, ""]
+
+
+def _part(folder: Path, name: str) -> dict[str, Any]:
+    """Read a file of the run; nothing where it is not there."""
+    path = folder / name
+    if not path.is_file():
+        return {}
+    try:
+        content = read_json(path)
+    except ValueError as error:
+        raise ReportError(f"{path}: is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ReportError(f"{path}: expected a JSON object, got {quoted(content)}")
+    return content
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or isnan(value) else f"{value:.4f}"

@@ -1,0 +1,90 @@
+"""The model card of a run: true, readable by hubs, and free of what belongs to one machine."""
+
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+
+from nearfar.report import ReportError, model_card, push_run, write_card
+from nearfar.report.card import UPLOADED
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of three steps, evaluated."""
+    folder = tmp_path_factory.mktemp("cards") / "digits"
+    small = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
+    subprocess.run([sys.executable, "-m", "nearfar", "train", "digits", "--out", str(folder), *small], check=True)
+    return folder
+
+
+def test_a_card_says_how_it_was_scored_and_trained(run):
+    text = model_card(run, license="apache-2.0", data="scanned digits")
+    scores = json.loads((run / "scores.json").read_text())
+    assert text.startswith("---\nlibrary_name: nearfar\n")
+    assert "license: apache-2.0\n" in text
+    assert "# digits\n" in text
+    assert scores["protocol"] in text
+    value, raw = scores["scores"]["map_at_r"], scores["raw"]["map_at_r"]
+    assert f"| MAP@R | {value:.4f} | {raw:.4f} |" in text
+    assert "896 queries of 5 classes" in text
+    assert "- data: scanned digits" in text
+    assert "TripletLoss()" in text
+
+
+def test_a_card_without_license_or_scores_says_so(run, tmp_path):
+    (tmp_path / "config.json").write_text((run / "config.json").read_text())
+    text = model_card(tmp_path)
+    assert "None was given" in text
+    assert "It has not been evaluated" in text
+    assert "license:" not in text
+
+
+def test_what_is_no_run_or_no_license_is_told(run, tmp_path):
+    with pytest.raises(ReportError, match="is no run folder"):
+        model_card(tmp_path)
+    with pytest.raises(ValueError, match=r"license: expected a name such as apache-2\.0"):
+        model_card(run, license="mit\nevil: true")
+    with pytest.raises(ValueError, match="repository: expected owner/name"):
+        push_run(run, "photos")
+
+
+def test_the_python_of_a_card_runs(run, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    code = model_card(run).split("```python\n")[1].split("```")[0].replace("photos/", "digits")
+    found = {}
+    exec(code, found)
+    assert found["embeddings"].shape[1] == 64
+
+
+def test_a_run_is_pushed_without_what_is_of_one_machine(run, monkeypatch):
+    called = []
+
+    class Api:
+        endpoint = "https://hub"
+
+        def create_repo(self, name, **how):
+            called.append((name, how))
+
+        def upload_folder(self, **how):
+            called.append(how)
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=Api))
+    assert push_run(run, "owner/digits", license="mit") == "https://hub/owner/digits"
+    assert called[0] == ("owner/digits", {"private": True, "exist_ok": True})
+    assert called[1]["allow_patterns"] == list(UPLOADED)
+    assert "environment.json" not in UPLOADED  # it names folders
+    assert "# owner/digits\n" in (run / "README.md").read_text()
+
+
+def test_the_command_writes_the_card(run, capsys):
+    from nearfar.cli import app
+
+    app(["card", str(run), "--license", "mit", "--name", "glyphs"], result_action="return_value")
+    assert capsys.readouterr().out.strip() == str(run / "README.md")
+    assert "# glyphs\n" in (run / "README.md").read_text()
+    assert write_card(run).read_text() == model_card(run)
