@@ -191,8 +191,7 @@ def train(
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
 
-    What neither an option nor a recipe says: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate
-    0.001, seed 0.
+    Defaults: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0.
 
     Example: nearfar train glyphs --objective "TripletLoss(margin=0.2) + 0.02*EnergyConfusion()" --out runs/glyphs
 
@@ -225,7 +224,7 @@ def train(
     batch_size
         Items of a batch, over all devices together.
     epochs
-        Passes over the sampler.
+        Passes over the training data.
     lr
         Learning rate.
     augment
@@ -234,9 +233,10 @@ def train(
         Side of the square images that the network sees; where images differ in size, by default 84 for conv4 and
         224 for larger trunks.
     standardize
-        Let the network see columns of rows with mean 0 and deviation 1; it takes rows as they are.
+        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model, which takes rows as they
+        are.
     seed
-        Of weights, batches, augmentation and split.
+        Random seed for weights, batches, augmentation and the split.
     settings
         Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
     skip_bad
@@ -323,11 +323,13 @@ def embed(
     run
         The folder of a run, or a learner saved as .safetensors.
     data
-        As for train; also loose images.
+        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
+        or single images.
     out
         An .npz: embeddings (n, d), labels (n,), classes, names, and the distance in which they are compared.
     label
-        As for train.
+        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     trust
@@ -362,25 +364,26 @@ def compare(
     Parameters
     ----------
     data
-        As for train.
+        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     objectives
         An objective; repeat for each one.
     out
         A folder for the runs. Finished runs in it are not repeated, runs that were cut off go on.
     seeds
-        Seeds 0, 1, ... of weights, batches, augmentation and validation classes.
+        How many random seeds, 0, 1, ..., each objective is trained with.
     jobs
         Runs at a time, each with one thread.
     recipe
-        As for train.
+        Start from the settings of a paper; `nearfar list --recipes` names them.
     test
-        As for train.
+        Test on this source instead of on half of the classes of DATA.
     test_classes
-        As for train.
+        Test on these classes only: names, or the beginning of names. Repeat for several.
     label
-        As for train.
+        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     epochs
-        As for train.
+        Passes over the training data.
     settings
         Any other setting as field=value. Repeat for several.
     vary

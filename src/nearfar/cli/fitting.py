@@ -45,7 +45,9 @@ def fit(
     Parameters
     ----------
     data
-        As for train. Images must be of one size.
+        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
+        Images must be of one size.
     learner
         A classical learner or an autoencoder with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
         "MultiModalAutoencoder(view_sizes=(47, 76))".
@@ -56,7 +58,7 @@ def fit(
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
     label
-        As for train.
+        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     standardize
         Learn from columns (or pixels) of equal deviation. What is saved takes them as they are; linear learners only.
     seed

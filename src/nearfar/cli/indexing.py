@@ -57,7 +57,9 @@ def index(
         The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings. To
         remove only, none.
     data
-        As for train; also loose images. Not with embeddings.
+        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
+        or single images. Not with embeddings.
     out
         The file of the index, which is searched exactly; or a folder such as photos.lance, in which LanceDB keeps an
         approximate index of many items (the extra lance).

@@ -36,15 +36,16 @@ def inspect(
     Parameters
     ----------
     data
-        As for train.
+        A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
+        "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     test
-        As for train.
+        A source with the test items, where DATA holds only those of training.
     test_classes
-        As for train.
+        The classes that are tested on: names, or the beginning of names. Repeat for several.
     seed
-        As for train; it draws the test classes where DATA has no split.
+        Random seed that draws the test classes where DATA has no split of its own.
     label
-        As for train.
+        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     out
         Write all that was found, with every name, to this .json file too.
     """

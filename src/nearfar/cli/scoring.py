@@ -23,6 +23,8 @@ from .saved_learners import items_of, load_learner, remark
 if TYPE_CHECKING:
     from ..train import Run
 
+RAW = "baseline (raw items)"
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -60,9 +62,9 @@ def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
     from ..train import evaluate_run
 
     result = evaluate_run(run, ks=ks)
-    what = "the items themselves"
+    what = RAW
     if result.standardized:
-        what = "the items themselves, standardized"
+        what = "baseline (standardized items)"
     others = [remark for remark in result.remarks if remark != result.scores.why_unscored()]  # in the table
     return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
 
@@ -95,7 +97,7 @@ def _listed(remarks: Sequence[str]) -> list[str]:
     return ["", *(f"- {remark}" for remark in remarks)] if remarks else []
 
 
-def _table(protocol: str, scores: Scores, raw: Scores | None, what: str = "the items themselves") -> str:
+def _table(protocol: str, scores: Scores, raw: Scores | None, what: str = RAW) -> str:
     lines = [protocol, "", str(scores)]
     if raw is not None and not scores.why_unscored():
         lines += ["", _beside(what, raw)]
@@ -215,7 +217,7 @@ def compare_to(
         many = "1 seed."
     why = Scores.from_dict(compared.raw).why_unscored()
     note = " ".join(filter(None, [compared.protocol, many, why]))
-    table = compare(scores, baseline=compared.raw, baseline_name="the items themselves", note=note)
+    table = compare(scores, baseline=compared.raw, baseline_name=RAW, note=note)
     try:
         page = str(write_comparison(table, out / "comparison.html"))
     except ModuleNotFoundError as error:  # the table took hours, and needs nothing of it

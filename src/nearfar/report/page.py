@@ -120,7 +120,10 @@ def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]
         threshold = analysis.verification.eer_threshold
         rate = analysis.verification.eer
         said.append(
-            ("distances", f"One threshold, {threshold:.3g}, judges pairs with {rate:.1%} errors of either kind.")
+            (
+                "distances",
+                f"One threshold, {threshold:.3g}, misjudges {rate:.1%} of same-class and of different-class pairs.",
+            )
         )
     if analysis.spectrum:
         used = analysis.spectrum.effective_dimension
