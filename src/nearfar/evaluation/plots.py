@@ -184,7 +184,8 @@ def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None =
     places = TSNE(perplexity=perplexity, random_state=seed).fit_transform(rows)
     axes = axes if axes is not None else _new_axes()
     for k, name in enumerate(names):
-        axes.scatter(*places[y == k].T, s=8, label=str(name))
+        mine = places[y == k]
+        axes.scatter(mine[:, 0], mine[:, 1], s=8, label=str(name))
     axes.set_xticks([])
     axes.set_yticks([])
     return axes
