@@ -35,6 +35,7 @@ from . import (
     listing,
     reporting,
     searching,
+    serving,
 )
 from .bars import bars_for
 from .encoding import WRITABLE
@@ -82,6 +83,7 @@ app.command(evaluating.evaluate)
 app.command(indexing.index)
 app.command(searching.search)
 app.command(searching.duplicates)
+app.command(serving.serve)
 app.command(reporting.report)
 app.command(describing.card)
 app.command(exporting.export)

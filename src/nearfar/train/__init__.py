@@ -25,6 +25,7 @@ HOMES = {
     "evaluate_run": "scoring",
     "load_embedder": "loading",
     "embed_run": "scoring",
+    "RunEmbedder": "scoring",
     "embed": "features",
     "recipe": "recipes",
     "recipe_names": "recipes",

@@ -88,11 +88,31 @@ def embed_run(
     DataError
         If the network was trained on a table, and the items are of one with other columns; their order is free.
     """
-    folder, config = folder_and_config(run, trust)
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
-    about = read_about(folder.checkpoint(which))
-    dataset, sizes = as_trained(dataset, config, about, str(folder.path))
-    return embed(_network(run, folder, config, which), dataset, layer=layer, **sizes)
+    return RunEmbedder(run, layer=layer, which=which, trust=trust)(dataset)
+
+
+class RunEmbedder:
+    """Embeds sets with the network of a run, which is loaded once; the arguments are those of `embed_run`."""
+
+    def __init__(
+        self,
+        run: Run | str | Path,
+        *,
+        layer: str = "embedding",
+        which: str = "best",
+        trust: str | Collection[str] = (),
+    ) -> None:
+        folder, self.config = folder_and_config(run, trust)
+        self.owner = str(folder.path)
+        self.layer = layer
+        self.about = read_about(folder.checkpoint(which))
+        self.network = _network(run, folder, self.config, which)
+
+    def __call__(self, dataset: Dataset) -> Floats:
+        """Embed all items of a set, (n, d)."""
+        items, sizes = as_trained(dataset, self.config, self.about, self.owner)
+        return embed(self.network, items, layer=self.layer, **sizes)
 
 
 def _network(run: Run | str | Path, folder: RunFolder, config: TrainConfig, which: str) -> Embedder:

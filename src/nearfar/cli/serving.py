@@ -1,0 +1,113 @@
+"""``nearfar serve``: a page to search an index by picture, and its API."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..trust import trusting
+from .image_paths import pictures_of
+from .index_files import open_index
+from .options import Trust
+from .searching import embedder_of
+
+if TYPE_CHECKING:
+    pass
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+LEAST_TOKEN = 16  # characters
+
+
+def serve(
+    file: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    token: str = "",
+    name: tuple[str, ...] = (),
+    run: Path | None = None,
+    wrong: Path | None = None,
+    trust: Trust = (),
+) -> None:
+    """Start a page on which an index is searched by picture, with a JSON API, until it is stopped.
+
+    Example: nearfar serve photos.index
+
+    Parameters
+    ----------
+    file
+        What `nearfar index` wrote: a file, or a folder such as photos.lance.
+    host
+        The address to listen at; any other than that of this machine itself needs --token.
+    port
+        The port to listen at.
+    token
+        What every request must bring: open http://HOST:PORT/?token=TOKEN once. At least 16 characters.
+    name
+        A name under which the server is reached, besides its address, such as search.example.org. Repeat for several.
+    run
+        Where the run or the learner that made the index is now, if it was moved.
+    wrong
+        The .csv that keeps labels marked as wrong; by default beside the index, such as photos.wrong.csv.
+    trust
+        Modules of your own that the run that made the index may name, such as mynets: their code runs. Repeat for
+        several.
+    """
+    check_address(host, port, token)
+    wrong = wrong or file.with_suffix(".wrong.csv")
+    with trusting(*trust):
+        app = app_of(file, run=run, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
+    from ..serve.server import serve as run_server
+
+    shown = f"[{host}]" if ":" in host else host
+    print(f"http://{shown}:{port}/ searches {file}; Ctrl-C stops it", file=sys.stderr, flush=True)
+    run_server(app, host, port)
+
+
+def check_address(host: str, port: int, token: str) -> None:
+    """Refuse to be open to others without a token."""
+    if not 0 <= port < 65536:
+        raise ValueError(f"--port: expected 0 to 65535, got {port}")
+    if token and (
+        len(token) < LEAST_TOKEN or not token.isascii() or not token.replace("-", "").replace("_", "").isalnum()
+    ):
+        raise ValueError(f"--token: expected at least {LEAST_TOKEN} letters, digits, - and _")
+    if host not in LOCAL and not token:
+        raise ValueError(
+            f"--host: {host} is open to others; give a --token that they need, of {LEAST_TOKEN} characters or more"
+        )
+
+
+def app_of(file: Path, *, run: Path | None, wrong: Path, hosts: Sequence[str], token: str) -> Any:
+    """Return the ASGI application for an index."""
+    from ..serve import Collection, WrongLabels, make_app
+
+    store = open_index(file)
+    source = embedder_of(store.about, file, run)
+    collection = Collection(
+        file,
+        partial(open_index, file),
+        read_pictures=partial(pictures_in, file),
+        embed=None if source is None else embedder(source),
+    )
+    return make_app(collection, WrongLabels(wrong), hosts=hosts, token=token)
+
+
+def pictures_in(file: Path, names: Sequence[str], about: Mapping[str, str]) -> Any:
+    """Read the items of an index that have these names."""
+    return pictures_of(names, about, file)
+
+
+def embedder(source: Path) -> Any:
+    """Return what embeds data sets with a run or a learner that is loaded once."""
+    from .embedding import is_run
+    from .saved_learners import load_learner, transformed
+
+    if not is_run(source):
+        return partial(transformed, load_learner(source))
+    from ..train import RunEmbedder
+
+    return RunEmbedder(source)

@@ -1,0 +1,355 @@
+"""The application: the page, the JSON API, what says whether it is well."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from collections.abc import Collection as Names
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from ..index.stores import THRESHOLD
+from .collection import Collection, NotAnImageError, TooManyPixelsError, item_told, neighbors_told, one_item
+from .guard import COOKIE, LOOPBACK, Guard, told
+from .marks import WrongLabels
+from .metrics import Metrics
+from .openapi import specification
+
+STATIC = Path(__file__).parent / "static"
+FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/javascript"}
+MAX_NEIGHBORS = 200
+MAX_ITEMS = 200  # of one answer that lists items
+MAX_SIDE = 1024  # pixels of a picture of an item
+MAX_NAME = 4096  # characters
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may cost.
+
+    Attributes
+    ----------
+    upload_bytes : of an image
+    upload_pixels : of an image; 10,000 x 10,000 are too many
+    upload_seconds : for sending it
+    text_bytes : of a JSON body
+    """
+
+    upload_bytes: int = 20_000_000
+    upload_pixels: int = 50_000_000
+    upload_seconds: float = 20.0
+    text_bytes: int = 10_000
+
+
+def make_app(
+    collection: Collection,
+    marks: WrongLabels,
+    *,
+    hosts: Names[str] = LOOPBACK,
+    token: str = "",
+    limits: Limits = Limits(),
+) -> Starlette:
+    """Return the ASGI application.
+
+    Parameters
+    ----------
+    collection : Collection
+        What is searched.
+    marks : WrongLabels
+        Where labels that are marked as wrong are kept.
+    hosts : collection of str
+        Names under which the server may be asked.
+    token : str
+        What every request must bring; "" for nothing, which is right on loopback only.
+    limits : Limits
+    """
+    metrics = Metrics()
+    api = Api(collection, marks, limits, metrics, token)
+    routes = api.routes()
+    paths = [route.path for route in routes]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, hosts=hosts, token=token, metrics=metrics, paths=paths)],
+        exception_handlers={HTTPException: _http_error, Exception: _unknown_error},
+    )
+
+
+class Api:
+    """The answers; each public method is one route."""
+
+    def __init__(
+        self, collection: Collection, marks: WrongLabels, limits: Limits, metrics: Metrics, token: str
+    ) -> None:
+        self.collection = collection
+        self.marks = marks
+        self.limits = limits
+        self.metrics = metrics
+        self.token = token
+
+    def routes(self) -> list[Route]:
+        """Return all routes; `openapi.py` describes those below /api."""
+        return [
+            Route("/", self.page),
+            Route("/static/{name}", self.static),
+            Route("/docs", self.docs),
+            Route("/openapi.json", self.openapi),
+            Route("/health", self.health),
+            Route("/metrics", self.prometheus),
+            Route("/api/about", self.about),
+            Route("/api/search", self.search, methods=["POST"]),
+            Route("/api/search-text", self.search_text, methods=["POST"]),
+            Route("/api/neighbors", self.neighbors),
+            Route("/api/items", self.items),
+            Route("/api/item", self.item),
+            Route("/api/classes", self.classes),
+            Route("/api/picture", self.picture),
+            Route("/api/wrong", self.wrong, methods=["POST"]),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        if self.token and "token" in request.query_params:  # Guard has compared it
+            response = RedirectResponse("/", status_code=303)
+            response.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
+            return response
+        return FileResponse(STATIC / "page.html", media_type="text/html")
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in FILES:
+            raise HTTPException(404, "there is no such file")
+        return FileResponse(STATIC / name, media_type=FILES[name])
+
+    async def docs(self, request: Request) -> Response:
+        return FileResponse(STATIC / "api.html", media_type="text/html")
+
+    async def openapi(self, request: Request) -> Response:
+        return JSONResponse(specification(self.limits, bearer=bool(self.token)))
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def prometheus(self, request: Request) -> Response:
+        count = await run_in_threadpool(lambda: self.collection.store().count())
+        return PlainTextResponse(self.metrics.text(count))
+
+    async def about(self, request: Request) -> Response:
+        def ask() -> dict[str, Any]:
+            store = self.collection.store()
+            return {
+                "name": self.collection.path.name,
+                "items": store.count(),
+                "dimensions": store.dimensions,
+                "distance": store.distance,
+                "engine": store.engine(),
+                "threshold": threshold_of(store.about),
+                "columns": store.columns(),
+                "classes": len(self.collection.classes()),
+                "images": self.collection.embed is not None,
+                "text": self.collection.embed_text is not None,
+                "pictures": self.collection.read_pictures is not None,
+            }
+
+        return JSONResponse(await _asked(ask))
+
+    async def search(self, request: Request) -> Response:
+        how = SearchQuery.of(request)
+        data = await self._body(request, self.limits.upload_bytes)
+        if not data:
+            raise HTTPException(400, "expected an image as the body")
+        return await self._found(lambda: self.collection.embedded_image(data, self.limits.upload_pixels), how)
+
+    async def search_text(self, request: Request) -> Response:
+        how = SearchQuery.of(request)
+        text = (await self._json(request)).get("text")
+        if not isinstance(text, str) or not text.strip():
+            raise HTTPException(400, 'expected {"text": "..."}')
+        if self.collection.embed_text is None:
+            raise HTTPException(501, "the model of this index takes no text")
+        return await self._found(lambda: self.collection.embedded_text(text), how)
+
+    async def neighbors(self, request: Request) -> Response:
+        how = SearchQuery.of(request)
+        name = _name(request)
+        return await self._found(lambda: one_item(self.collection.store(), name).embeddings, how)
+
+    async def items(self, request: Request) -> Response:
+        where = request.query_params.get("where", "")
+        label = request.query_params.get("class")
+        offset = _number(request, "offset", 0, 0, 10**9)
+        limit = _number(request, "limit", 60, 1, MAX_ITEMS)
+
+        def ask() -> dict[str, Any]:
+            store = self.collection.store()
+            names = store.column("name", where)
+            if label is not None:
+                labels = store.column("label", where) if "label" in store.columns() else np.full(len(names), "")
+                names = names[labels.astype(np.str_) == label]
+            records = store.get(names[offset : offset + limit].tolist())
+            told_items = [item_told(records, at, self.marks.right) for at in range(len(records))]
+            return {"total": len(names), "offset": offset, "items": told_items}
+
+        return JSONResponse(await _asked(ask))
+
+    async def item(self, request: Request) -> Response:
+        name = _name(request)
+        return JSONResponse(
+            await _asked(lambda: item_told(one_item(self.collection.store(), name), 0, self.marks.right))
+        )
+
+    async def classes(self, request: Request) -> Response:
+        begins = request.query_params.get("begins", "").lower()
+        found = [one for one in await _asked(self.collection.classes) if one.name.lower().startswith(begins)]
+        shown = found[:MAX_ITEMS]
+        return JSONResponse({"total": len(found), "classes": [{"name": one.name, "items": one.count} for one in shown]})
+
+    async def picture(self, request: Request) -> Response:
+        name = _name(request)
+        side = _number(request, "side", 240, 16, MAX_SIDE)
+        data = await _asked(lambda: self.collection.picture(name, side))
+        if data is None:
+            raise HTTPException(404, "there is no picture of that item")
+        return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
+
+    async def wrong(self, request: Request) -> Response:
+        body = await self._json(request)
+        name = body.get("name")
+        right = body.get("right", "")
+        if not isinstance(name, str) or not isinstance(right, str) or len(right) > MAX_NAME:
+            raise HTTPException(400, 'expected {"name": "...", "right": "..."}; right may be left out')
+
+        def mark() -> dict[str, Any]:
+            records = one_item(self.collection.store(), name)
+            label = "" if records.labels is None else str(records.labels[0])
+            self.marks.add(name, label, right)
+            return item_told(records, 0, self.marks.right)
+
+        return JSONResponse(await _asked(mark), status_code=201)
+
+    async def _found(self, embedding: Callable[[], Any], how: SearchQuery) -> Response:
+        def ask() -> dict[str, Any]:
+            query = embedding()
+            store = self.collection.store()
+            threshold = threshold_of(store.about) if how.within is None else how.within
+            hits = store.search(query, how.k, where=how.where, group_by=how.group_by)
+            found = neighbors_told(hits, self.marks.right, threshold)
+            return {"threshold": threshold, "distance": store.distance, "neighbors": found}
+
+        return JSONResponse(await _asked(ask))
+
+    async def _body(self, request: Request, most: int) -> bytes:
+        """Read a body that is not too large, and does not take too long."""
+        length = request.headers.get("content-length", "0")
+        too_large = HTTPException(413, f"expected at most {most:,} bytes")
+        if not length.isdecimal() or int(length[:20]) > most:
+            raise too_large
+        parts = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.upload_seconds):
+                async for part in request.stream():
+                    parts += part
+                    if len(parts) > most:
+                        raise too_large
+        except TimeoutError:
+            seconds = self.limits.upload_seconds
+            raise HTTPException(408, f"the request took longer than {seconds:g} s to arrive") from None
+        except ClientDisconnect:
+            raise HTTPException(400, "the request broke off") from None
+        return bytes(parts)
+
+    async def _json(self, request: Request) -> dict[str, Any]:
+        """Read an object; a page of another site cannot send this content type unasked."""
+        from ..io.untrusted import parse_json
+
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise HTTPException(415, "expected Content-Type: application/json")
+        data = await self._body(request, self.limits.text_bytes)
+        try:
+            found = parse_json(data.decode())
+        except (ValueError, RecursionError):
+            raise HTTPException(400, "the body is no JSON") from None
+        if not isinstance(found, dict):
+            raise HTTPException(400, "expected a JSON object")
+        return found
+
+
+@dataclass(frozen=True)
+class SearchQuery:
+    """How neighbors are looked for."""
+
+    k: int
+    within: float | None
+    where: str
+    group_by: str
+
+    @classmethod
+    def of(cls, request: Request) -> SearchQuery:
+        """Read it from the query of a request."""
+        given = request.query_params
+        within = None
+        if given.get("within"):
+            try:
+                within = float(given["within"])
+            except ValueError:
+                within = -1.0
+            if not isfinite(within) or within < 0:
+                raise HTTPException(400, "within: expected a distance of at least 0")
+        k = _number(request, "k", 12, 1, MAX_NEIGHBORS)
+        return cls(k, within, given.get("where", ""), given.get("group_by", ""))
+
+
+def threshold_of(about: Any) -> float | None:
+    """Return the no-match threshold that an index keeps, if it keeps one."""
+    try:
+        return float(about[THRESHOLD])
+    except (KeyError, ValueError):
+        return None
+
+
+async def _asked(question: Callable[[], Any]) -> Any:
+    """Answer in another thread; what is asked wrongly is one line."""
+    try:
+        return await run_in_threadpool(question)
+    except TooManyPixelsError as error:
+        raise HTTPException(413, str(error)) from None
+    except NotAnImageError as error:
+        raise HTTPException(415, str(error)) from None
+    except KeyError as error:
+        raise HTTPException(404, str(error.args[0])) from None
+    except ValueError as error:
+        raise HTTPException(400, str(error)) from None
+    except OSError:
+        raise HTTPException(503, "the index cannot be read at the moment") from None
+
+
+def _name(request: Request) -> str:
+    name = request.query_params.get("name", "")
+    if not 0 < len(name) <= MAX_NAME:
+        raise HTTPException(400, "name: expected the name of an item")
+    return name
+
+
+def _number(request: Request, key: str, default: int, least: int, most: int) -> int:
+    text = request.query_params.get(key, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
+        raise HTTPException(400, f"{key}: expected a number from {least} to {most}")
+    return int(text)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return told(error.status_code, error.detail)
+
+
+async def _unknown_error(request: Request, error: Exception) -> Response:
+    return told(500, "something went wrong here; the log of the server says what")

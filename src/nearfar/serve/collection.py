@@ -1,0 +1,223 @@
+"""What is served: an index, what embeds queries for it, and the pictures of its items."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..data import Dataset
+from ..data.decode import BadImageError, ImageReader, guess_channels, image_source, read_small
+from ..index import Hits, Records, Store
+from ..numerics.types import AnyArray
+from ..quoting import quoted
+
+Embed = Callable[[Dataset], AnyArray]
+EmbedText = Callable[[str], AnyArray]
+Read = Callable[[Sequence[str]], Any]
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # no others are opened: some of Pillow's start other programs
+CHECK_EVERY = 1.0  # seconds between looks whether the index has changed on the disk
+UPLOAD = "upload"
+
+
+class NotAnImageError(ValueError):
+    """What was uploaded is no image that is read."""
+
+
+class TooManyPixelsError(ValueError):
+    """What was uploaded has more pixels than are decoded."""
+
+
+class ClassCount(NamedTuple):
+    """A class and the number of its items."""
+
+    name: str
+    count: int
+
+
+class Uploaded:
+    """One file in memory, as `Files` of a reader of images."""
+
+    root = ""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def names(self) -> list[str]:
+        return [UPLOAD]
+
+    def read(self, name: str) -> bytes:
+        return self.data
+
+
+class Collection:
+    """An index that is searched by many threads while other processes may change it.
+
+    Parameters
+    ----------
+    path : Path
+        The file or the folder of the index.
+    open_store : callable
+        Opens it.
+    read_pictures : callable, optional
+        Names of items -> what reads item i of them as an image, as `nearfar.data.items.NamedReader`.
+    embed : callable, optional
+        A data set of one image -> its embedding (1, d). Without it items are found by items only.
+    embed_text : callable, optional
+        A text -> its embedding (1, d), where the model has a tower for texts.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        open_store: Callable[[], Store],
+        read_pictures: Callable[[Sequence[str], Mapping[str, str]], Any] | None = None,
+        embed: Embed | None = None,
+        embed_text: EmbedText | None = None,
+    ) -> None:
+        self.path = path
+        self.open_store = open_store
+        self.read_pictures = read_pictures
+        self.embed = embed
+        self.embed_text = embed_text
+        self._one = threading.Lock()  # for opening the index
+        self._network = threading.Lock()  # a second network at a time would only take memory
+        self._store = open_store()
+        self._seen = self._stamp()
+        self._looked = time.monotonic()
+        self._classes: dict[int, list[ClassCount]] = {}
+
+    def store(self) -> Store:
+        """Return the index as it is now: opened anew where it has changed on the disk."""
+        if time.monotonic() - self._looked >= CHECK_EVERY:
+            with self._one:
+                self._looked = time.monotonic()
+                stamp = self._stamp()
+                if stamp != self._seen:
+                    self._store = self.open_store()
+                    self._seen = stamp
+                    self._classes = {}
+        return self._store
+
+    def embedded_image(self, data: bytes, max_pixels: int) -> AnyArray:
+        """Embed an uploaded image, (1, d).
+
+        Raises
+        ------
+        NotAnImageError, TooManyPixelsError
+        """
+        if self.embed is None:
+            raise NotAnImageError("this index has no model that embeds images; search it by its items")
+        check_image(data, max_pixels)
+        files: Any = Uploaded(data)
+        try:
+            reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
+            items = image_source(UPLOAD, reader, [""]).items
+            with self._network:
+                return self.embed(items)
+        except BadImageError as error:
+            raise NotAnImageError(str(error)) from error
+
+    def embedded_text(self, text: str) -> AnyArray | None:
+        """Embed a text, (1, d); None where the model takes none."""
+        if self.embed_text is None:
+            return None
+        with self._network:
+            return self.embed_text(text)
+
+    def picture(self, name: str, side: int) -> bytes | None:
+        """Return a small JPEG of an item of the index; None where there is no such item, or no picture of it."""
+        store = self.store()
+        if self.read_pictures is None or not len(store.get([name])):
+            return None
+        reader = self.read_pictures([name], store.about)
+        try:
+            pixels = read_small(reader, 0, side)
+        except (ValueError, OSError):
+            return None
+        return jpeg(pixels, side) if pixels.ndim == 3 else None
+
+    def classes(self) -> list[ClassCount]:
+        """Return the classes and the numbers of their items, by name."""
+        store = self.store()
+        known = self._classes.get(id(store))
+        if known is None:
+            labels = store.column("label") if "label" in store.columns() else np.empty(0, dtype=np.str_)
+            names, counts = np.unique(labels, return_counts=True)
+            known = [ClassCount(str(name), int(count)) for name, count in zip(names, counts, strict=True)]
+            self._classes = {id(store): known}
+        return known
+
+    def _stamp(self) -> tuple[int, int]:
+        from ..index.uris import is_folder
+
+        file = self.path / "collection.json" if is_folder(self.path) else self.path
+        try:
+            found = os.stat(file)
+        except OSError:
+            return (0, 0)
+        return found.st_mtime_ns, found.st_ino
+
+
+def check_image(data: bytes, max_pixels: int) -> None:
+    """Raise an error for what is no image of a kind that is read, or has too many pixels; only its head is decoded."""
+    from PIL import Image
+
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            width, height = image.size
+    except Image.DecompressionBombError:
+        raise TooManyPixelsError(f"the image has more than {max_pixels / 1e6:.0f} million pixels") from None
+    except Exception as error:  # decoders raise nearly anything on a corrupt file
+        raise NotAnImageError(f"expected an image ({', '.join(FORMATS)}); this cannot be decoded") from error
+    if width * height > max_pixels:
+        told = f"{width:,} x {height:,} pixels; expected up to {max_pixels / 1e6:.0f} million"
+        raise TooManyPixelsError(f"the image has {told}")
+
+
+def jpeg(pixels: AnyArray, side: int) -> bytes:
+    """Encode (H, W, 1 or 3) pixels as a JPEG whose longer side is at most `side`."""
+    from PIL import Image
+
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    image.thumbnail((side, side))
+    out = BytesIO()
+    image.save(out, "JPEG", quality=85)
+    return out.getvalue()
+
+
+def neighbors_told(hits: Hits, right: Callable[[str], str | None], threshold: float | None) -> list[dict[str, Any]]:
+    """Return the neighbors of one query as plain data."""
+    found = []
+    for distance, at in zip(hits.distances[0], hits.positions[0], strict=True):
+        if at >= 0:
+            item = item_told(hits.records, int(at), right)
+            match = threshold is None or bool(distance <= threshold)
+            found.append({**item, "distance": round(float(distance), 6), "match": match})
+    return found
+
+
+def item_told(records: Records, at: int, right: Callable[[str], str | None]) -> dict[str, Any]:
+    """Return one item as plain data; what is missing is null."""
+    name = str(records.names[at])
+    columns: dict[str, Any] = {}
+    for column, values in records.columns.items():
+        value = values[at].item()
+        columns[column] = None if value != value or value == "" else value  # NaN differs from itself
+    label = None if records.labels is None else str(records.labels[at])
+    return {"name": name, "class": label, "columns": columns, "marked": right(name)}
+
+
+def one_item(store: Store, name: str) -> Records:
+    """Return an item by its name; raise a KeyError where there is none."""
+    found = store.get([name])
+    if not len(found):
+        raise KeyError(f"there is no item {quoted(name)}")
+    return found

@@ -1,0 +1,154 @@
+"""Who may ask, and how much: Host, Origin and token are checked, bodies and times are bounded.
+
+A server on loopback is open to every page that the user's browser shows. Such a page cannot read answers of another
+origin, but it can send requests, or give a name of its own the address 127.0.0.1 (DNS rebinding). So the Host must be a
+name of this server, and a request that a browser marks as coming from another site is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Collection
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .metrics import Metrics
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+COOKIE = "nearfar_token"
+OPEN = ("/health",)  # needs no token: it says only that the server runs
+WRITE_SECONDS = 30.0  # for which one part of an answer may wait for a client that does not read
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "img-src 'self' blob:",
+        "style-src 'self'",
+        "script-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Guard:
+    """Middleware around the whole application.
+
+    Parameters
+    ----------
+    app : ASGI application
+    hosts : collection of str
+        Names under which this server is asked, without ports.
+    token : str
+        What a request must bring, as `Authorization: Bearer ...` or as the cookie that the page sets; "" for nothing.
+    metrics : Metrics
+    paths : collection of str
+        Those that are counted each; all others are one.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, hosts: Collection[str], token: str, metrics: Metrics, paths: Collection[str]
+    ) -> None:
+        self.app = app
+        self.paths = frozenset(paths)
+        self.hosts = frozenset(host.lower() for host in hosts)
+        self.token = token
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status = 500
+
+        async def guarded(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            async with asyncio.timeout(WRITE_SECONDS):
+                await send(message)
+
+        try:
+            refused = self._refused(scope)
+            if refused is None:
+                await self.app(scope, receive, guarded)
+            else:
+                await refused(scope, receive, guarded)
+        except TimeoutError:
+            status = 499  # the client did not read
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.answered(path, status, time.perf_counter() - began)
+
+    def _refused(self, scope: Scope) -> JSONResponse | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host_name(host) not in self.hosts:
+            return told(400, "this server is not known by that name (Host)")
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            return told(403, "requests of other sites are refused (Origin)")
+        site = headers.get("sec-fetch-site", "same-origin")
+        typed = scope["path"] == "/" and scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        if site not in ("same-origin", "none") and not typed:
+            return told(403, "requests of other sites are refused (Sec-Fetch-Site)")
+        if self.token and scope["path"] not in OPEN and not self._knows_token(scope, headers):
+            return told(401, "give the token: open /?token=TOKEN, or send Authorization: Bearer TOKEN")
+        return None
+
+    def _knows_token(self, scope: Scope, headers: Headers) -> bool:
+        given = [headers.get("authorization", "").removeprefix("Bearer "), cookie_of(headers.get("cookie", ""))]
+        if scope["path"] == "/":
+            query = dict(
+                part.split("=", 1) for part in scope["query_string"].decode("latin-1").split("&") if "=" in part
+            )
+            given.append(query.get("token", ""))
+        expected = self.token.encode()
+        return any(hmac.compare_digest(one.encode("utf-8", "replace"), expected) for one in given if one)
+
+
+def told(status: int, message: str) -> JSONResponse:
+    """Return an answer that says in one line what is wrong."""
+    return JSONResponse({"error": message}, status_code=status)
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without the port and the brackets of IPv6.
+
+    >>> host_name("localhost:8000"), host_name("[::1]:8000"), host_name("127.0.0.1")
+    ('localhost', '::1', '127.0.0.1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()
+
+
+def cookie_of(header: str) -> str:
+    """Return the token in a Cookie header, or nothing."""
+    try:
+        found = SimpleCookie(header).get(COOKIE)
+    except CookieError:
+        return ""
+    return "" if found is None else found.value

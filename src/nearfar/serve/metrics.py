@@ -1,0 +1,44 @@
+"""Counts and times of requests, in the text format that Prometheus reads."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
+
+
+class Metrics:
+    """What the server has answered since it started."""
+
+    def __init__(self) -> None:
+        self._one = threading.Lock()
+        self._count = Counter[tuple[str, int]]()
+        self._within = Counter[tuple[str, float]]()
+        self._seconds = Counter[str]()
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Count one request; `path` is that of a route, so that there are few of them."""
+        with self._one:
+            self._count[path, status] += 1
+            self._seconds[path] += seconds  # type: ignore[assignment]  # a sum of floats
+            for bucket in BUCKETS:
+                if seconds <= bucket:
+                    self._within[path, bucket] += 1
+
+    def text(self, items: int) -> str:
+        """Return all as Prometheus reads it."""
+        with self._one:
+            lines = ["# TYPE nearfar_items gauge", f"nearfar_items {items}", "# TYPE nearfar_requests_total counter"]
+            for (path, status), count in sorted(self._count.items()):
+                lines.append(f'nearfar_requests_total{{path="{path}",status="{status}"}} {count}')
+            lines.append("# TYPE nearfar_request_seconds histogram")
+            for path, total in sorted(self._seconds.items()):
+                count = sum(n for (other, _), n in self._count.items() if other == path)
+                for bucket in BUCKETS:
+                    within = self._within[path, bucket]
+                    lines.append(f'nearfar_request_seconds_bucket{{path="{path}",le="{bucket:g}"}} {within}')
+                lines.append(f'nearfar_request_seconds_bucket{{path="{path}",le="+Inf"}} {count}')
+                lines.append(f'nearfar_request_seconds_sum{{path="{path}"}} {total:.6f}')
+                lines.append(f'nearfar_request_seconds_count{{path="{path}"}} {count}')
+        return "\n".join(lines) + "\n"

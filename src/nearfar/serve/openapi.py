@@ -1,0 +1,165 @@
+"""What the API takes and gives, as OpenAPI 3.1; `/docs` shows it without anything from elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+
+if TYPE_CHECKING:
+    from .app import Limits
+
+ITEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["name", "class", "columns", "marked"],
+    "properties": {
+        "name": {"type": "string"},
+        "class": {"type": ["string", "null"]},
+        "columns": {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}},
+        "marked": {"type": ["string", "null"], "description": "Its right class, where its label was marked as wrong."},
+    },
+}
+NEIGHBOR: dict[str, Any] = {
+    "allOf": [
+        {"$ref": "#/components/schemas/Item"},
+        {
+            "type": "object",
+            "required": ["distance", "match"],
+            "properties": {
+                "distance": {"type": "number"},
+                "match": {"type": "boolean", "description": "Whether it is within the threshold."},
+            },
+        },
+    ]
+}
+FOUND: dict[str, Any] = {
+    "type": "object",
+    "required": ["threshold", "distance", "neighbors"],
+    "properties": {
+        "threshold": {"type": ["number", "null"]},
+        "distance": {"enum": ["cosine", "euclidean", "sqeuclidean"]},
+        "neighbors": {"type": "array", "items": {"$ref": "#/components/schemas/Neighbor"}},
+    },
+}
+ERROR: dict[str, Any] = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+
+
+def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
+    """Return the description of the API; `bearer` says whether it asks for a token."""
+    found = answer("The nearest items, nearest first.", "Found")
+    item = answer("The item.", "Item")
+    how = [
+        query("k", {"type": "integer", "minimum": 1, "maximum": 200, "default": 12}, "Neighbors."),
+        query("within", {"type": "number", "minimum": 0}, "The threshold of a match; by default that of the index."),
+        query("where", {"type": "string"}, 'A filter such as price < 10 and shop == "a".'),
+        query("group_by", {"type": "string"}, "Only the nearest item of each value of this column."),
+    ]
+    name = query("name", {"type": "string"}, "The name of an item.", required=True)
+    megabytes = limits.upload_bytes // 1_000_000
+    pixels = limits.upload_pixels // 1_000_000
+    paths = {
+        "/api/about": {"get": operation("What is served.", answer("Size, distance, engine, columns."))},
+        "/api/search": {
+            "post": operation(
+                f"Find what is nearest to an image: up to {megabytes} MB and {pixels} million pixels, as the body.",
+                found,
+                parameters=how,
+                body={"image/*": {"schema": {"type": "string", "format": "binary"}}},
+            )
+        },
+        "/api/search-text": {
+            "post": operation(
+                "Find what is nearest to a text, where the model takes texts.",
+                found,
+                parameters=how,
+                body=json_body({"text": {"type": "string"}}, ["text"]),
+            )
+        },
+        "/api/neighbors": {"get": operation("Find what is nearest to an item.", found, parameters=[name, *how])},
+        "/api/items": {
+            "get": operation(
+                "List items.",
+                answer("Some of the items, and how many there are."),
+                parameters=[
+                    query("class", {"type": "string"}, "Only of this class."),
+                    how[2],
+                    query("offset", {"type": "integer", "minimum": 0, "default": 0}, "Items before the first."),
+                    query("limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 60}, "Items at most."),
+                ],
+            )
+        },
+        "/api/item": {"get": operation("Show an item.", item, parameters=[name])},
+        "/api/classes": {
+            "get": operation(
+                "List classes.",
+                answer("Up to 200 classes with their numbers of items, and how many there are."),
+                parameters=[query("begins", {"type": "string"}, "How the name begins.")],
+            )
+        },
+        "/api/picture": {
+            "get": operation(
+                "Show the picture of an item.",
+                {"200": {"description": "A JPEG.", "content": {"image/jpeg": {}}}},
+                parameters=[
+                    name,
+                    query("side", {"type": "integer", "minimum": 16, "maximum": 1024, "default": 240}, "Longer side."),
+                ],
+            )
+        },
+        "/api/wrong": {
+            "post": operation(
+                "Mark the label of an item as wrong; kept in a table.",
+                {"201": {**item["200"]}},
+                body=json_body({"name": {"type": "string"}, "right": {"type": "string"}}, ["name"]),
+            )
+        },
+    }
+    content: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "nearfar serve", "version": __version__, "description": "Search an index by picture."},
+        "paths": paths,
+        "components": {"schemas": {"Item": ITEM, "Neighbor": NEIGHBOR, "Found": FOUND, "Error": ERROR}},
+    }
+    if bearer:
+        content["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        content["security"] = [{"token": []}]
+    return content
+
+
+def operation(
+    summary: str,
+    answers: dict[str, Any],
+    *,
+    parameters: list[dict[str, Any]] | None = None,
+    body: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return one operation; whatever is wrong with a request is one sentence in `error`."""
+    error = {"description": "What is wrong, in one sentence.", "content": schema("Error")}
+    found: dict[str, Any] = {"summary": summary, "responses": {**answers, "default": error}}
+    if parameters:
+        found["parameters"] = parameters
+    if body:
+        found["requestBody"] = {"required": True, "content": body}
+    return found
+
+
+def query(name: str, kind: dict[str, Any], description: str, *, required: bool = False) -> dict[str, Any]:
+    """Return one parameter of a query."""
+    return {"name": name, "in": "query", "required": required, "schema": kind, "description": description}
+
+
+def answer(description: str, name: str = "") -> dict[str, Any]:
+    """Return the answer of success, of a schema that has a name, or of any object."""
+    content = schema(name) if name else {"application/json": {"schema": {"type": "object"}}}
+    return {"200": {"description": description, "content": content}}
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return a JSON body of a schema that has a name."""
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
+
+
+def json_body(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """Return a JSON body of these properties."""
+    kind = {"type": "object", "required": required, "properties": properties}
+    return {"application/json": {"schema": kind}}

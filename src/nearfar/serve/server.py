@@ -1,0 +1,69 @@
+"""The server process: uvicorn, with an end to the patience for clients that send slowly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_SECONDS = 10.0  # for the first line and the headers of a request
+CONNECTIONS = 256  # at a time; further ones are answered 503
+HEAD_BYTES = 16_384
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP/1.1 that closes a connection whose request line and headers take too long."""
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is h11.IDLE:
+            self._wait()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._waiting is None:
+            self._waiting = self.loop.call_later(HEAD_SECONDS, self._close)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _close(self) -> None:
+        self._waiting = None
+        if not self.transport.is_closing() and self.conn.their_state is h11.IDLE:
+            self.transport.close()
+
+
+def serve(app: Any, host: str, port: int) -> None:
+    """Answer requests until the process is stopped."""
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=ImpatientProtocol,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+    )
+    uvicorn.Server(config).run()

@@ -1,0 +1,294 @@
+"""The JSON API: what it finds, whom it answers, what it refuses."""
+
+import re
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from io import BytesIO
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from nearfar.index import open_store, records_of
+from nearfar.serve import Limits, WrongLabels
+from nearfar.serve import server as serve_server
+from tests.serve.conftest import Image
+from tests.test_cli import run
+
+BASE = "http://127.0.0.1:8000"
+
+
+@pytest.fixture
+def client(build):
+    return TestClient(build(), base_url=BASE)
+
+
+def picture(color, size=(60, 40), kind="PNG"):
+    out = BytesIO()
+    Image.new("RGB", size, color).save(out, kind)
+    return out.getvalue()
+
+
+def names(answer):
+    assert answer.status_code == 200, answer.text
+    return [one["name"] for one in answer.json()["neighbors"]]
+
+
+def test_a_photo_finds_its_color(client):
+    answer = client.post("/api/search?k=10", content=picture((195, 45, 45), kind="JPEG"))
+    found = answer.json()["neighbors"]
+    assert len(found) == 10
+    assert {one["class"] for one in found[:8]} == {"red"}
+    assert all(one["match"] for one in found[:8])
+    assert not any(one["match"] for one in found[8:])
+    assert answer.json()["threshold"] == 60
+    assert [one["distance"] for one in found] == sorted(one["distance"] for one in found)
+
+
+def test_filters_groups_and_thresholds_of_a_search(client):
+    photo = picture((200, 40, 40))
+    found = client.post("/api/search", params={"k": 50, "where": "price >= 8 and price < 16"}, content=photo)
+    assert {one["class"] for one in found.json()["neighbors"]} == {"green"}
+    found = client.post("/api/search", params={"k": 50, "group_by": "product"}, content=photo).json()["neighbors"]
+    assert len({one["columns"]["product"] for one in found}) == len(found) == 12
+    found = client.post("/api/search", params={"k": 50, "within": 1e-6}, content=photo).json()["neighbors"]
+    assert not any(one["match"] for one in found)
+
+
+def test_items_are_browsed_shown_and_their_neighbors_found(client):
+    about = client.get("/api/about").json()
+    assert (about["items"], about["classes"], about["distance"], about["text"]) == (24, 3, "euclidean", False)
+    assert about["columns"] == {"price": "number", "product": "text", "name": "text", "label": "text"}
+    classes = client.get("/api/classes?begins=G").json()
+    assert classes == {"total": 1, "classes": [{"name": "green", "items": 8}]}
+    items = client.get("/api/items", params={"class": "blue", "offset": 6, "where": "price > 2"}).json()
+    assert (items["total"], [one["name"] for one in items["items"]]) == (8, ["blue/6.png", "blue/7.png"])
+    item = client.get("/api/item?name=red/3.png").json()
+    assert item == {"name": "red/3.png", "class": "red", "columns": {"price": 3, "product": "p1"}, "marked": None}
+    assert names(client.get("/api/neighbors?name=red/3.png&k=1")) == ["red/3.png"]
+    shown = client.get("/api/picture?name=red/3.png&side=32")
+    assert shown.headers["content-type"] == "image/jpeg"
+    assert Image.open(BytesIO(shown.content)).size == (32, 21)
+    for wanted in ("/api/item", "/api/neighbors", "/api/picture"):
+        assert client.get(f"{wanted}?name=../secret").status_code == 404
+
+
+def test_a_file_that_is_no_item_is_not_shown(client, folder):
+    Image.new("RGB", (9, 9)).save(folder / "secret.png")
+    assert client.get("/api/picture?name=secret.png").status_code == 404
+
+
+def test_a_text_is_searched_where_the_model_takes_texts(build, client):
+    answer = client.post("/api/search-text", json={"text": "red"})
+    assert (answer.status_code, answer.json()) == (501, {"error": "the model of this index takes no text"})
+    speaking = TestClient(build(embed_text=lambda text: np.array([[-88.0, -58.0, 72.0]])), base_url=BASE)
+    assert names(speaking.post("/api/search-text?k=1", json={"text": "blue"}))[0].startswith("blue/")
+    assert speaking.post("/api/search-text", json={"text": ""}).status_code == 400
+
+
+def test_wrong_labels_are_kept_in_a_table_that_runs_nothing(client, folder):
+    answer = client.post("/api/wrong", json={"name": "red/3.png", "right": "=cmd|' /C calc'!A0"})
+    assert (answer.status_code, answer.json()["marked"]) == (201, "=cmd|' /C calc'!A0")
+    client.post("/api/wrong", json={"name": "red/4.png"})
+    lines = (folder / "colors.wrong.csv").read_text().splitlines()
+    assert lines[0] == "name,class,right,time"
+    assert lines[1].startswith("red/3.png,red,'=cmd|")
+    assert WrongLabels(folder / "colors.wrong.csv").right("red/3.png") == "=cmd|' /C calc'!A0"
+    assert client.get("/api/item?name=red/4.png").json()["marked"] == ""
+    assert client.post("/api/wrong", json={"name": "nothing"}).status_code == 404
+    (folder / "colors.wrong.csv").write_text("something,else\n")
+    with pytest.raises(ValueError, match="expected a table with the columns name, class, right, time"):
+        WrongLabels(folder / "colors.wrong.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "told"),
+    [
+        (b"", 400, "expected an image as the body"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "this cannot be decoded"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "this cannot be decoded"),
+        (b"\x89PNG\r\n\x1a\n" + b"\x00" * 40, 415, "this cannot be decoded"),
+        (b"\xff" * 300_001, 413, "expected at most 300,000 bytes"),
+    ],
+)
+def test_hostile_uploads_are_refused(client, content, status, told):
+    answer = client.post("/api/search", content=content)
+    assert answer.status_code == status
+    assert told in answer.json()["error"]
+
+
+def test_a_picture_of_too_many_pixels_is_refused_undecoded(client, build):
+    answer = client.post("/api/search", content=picture((1, 2, 3), (1001, 1000)))
+    assert (answer.status_code, "1,001 x 1,000 pixels" in answer.json()["error"]) == (413, True)
+    head = picture((1, 2, 3), (10, 10))
+    huge = head[:16] + (100_000).to_bytes(4, "big") * 2 + head[24:]
+    import zlib
+
+    huge = huge[:29] + zlib.crc32(huge[12:29]).to_bytes(4, "big") + huge[33:]
+    assert client.post("/api/search", content=huge).status_code == 413
+    cut = picture((1, 2, 3), (900, 900), "JPEG")[:1500]
+    assert client.post("/api/search", content=cut).status_code == 415
+    strict = TestClient(build(), base_url=BASE)
+    assert strict.post("/api/search", content=picture((1, 2, 3))).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example"}, 400),
+        ({"Host": "127.0.0.1.evil.example:8000"}, 400),
+        ({"Host": ""}, 400),
+        ({"Host": "localhost:8000"}, 200),
+        ({"Host": "[::1]:8000"}, 200),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:9999"}, 403),
+        ({"Origin": BASE}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+    ],
+)
+def test_requests_of_other_sites_are_refused(client, headers, status):
+    assert client.get("/api/about", headers=headers).status_code == status
+    body = {"name": "red/3.png"}
+    assert client.post("/api/wrong", json=body, headers=headers).status_code == {200: 201}.get(status, status)
+
+
+def test_a_form_of_another_site_marks_nothing(client, folder):
+    answer = client.post("/api/wrong", content='{"name": "red/3.png"}', headers={"Content-Type": "text/plain"})
+    assert answer.status_code == 415
+    assert not (folder / "colors.wrong.csv").exists()
+
+
+def test_without_the_token_nothing_is_told(build):
+    token = "a-token-of-some-length"
+    client = TestClient(build(token=token), base_url=BASE, follow_redirects=False)
+    for path in ("/", "/api/about", "/static/page.js", "/openapi.json", "/docs", "/metrics", "/?token=wrong"):
+        assert client.get(path).status_code == 401
+    assert client.get("/health").status_code == 200
+    assert client.get("/api/about", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    opened = client.get(f"/?token={token}")
+    assert (opened.status_code, opened.headers["location"]) == (303, "/")
+    assert "httponly" in opened.headers["set-cookie"].lower()
+    assert "samesite=strict" in opened.headers["set-cookie"].lower()
+    assert client.get("/api/about").status_code == 200  # by the cookie
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["k=0", "k=x", "k=99999", "within=-1", "within=nan", "where=prise<3", "where=price<", "group_by=x", "name=", ""],
+)
+def test_wrong_questions_cost_one_line(client, words):
+    answer = client.get(
+        f"/api/neighbors?{words}" if words.startswith("name") or not words else f"/api/neighbors?name=red/3.png&{words}"
+    )
+    assert answer.status_code == 400
+    assert "\n" not in answer.json()["error"]
+
+
+def test_every_answer_has_a_strict_policy(client):
+    for path in ("/", "/docs", "/api/about", "/nothing", "/api/item?name=x"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; img-src 'self' blob:; ")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_pages_need_nothing_from_elsewhere(client):
+    for path in ("/", "/docs", "/static/page.css", "/static/page.js", "/static/api.js"):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert not re.search(r"https?://", answer.text)
+        assert not re.search(r"<script>|<style|\son\w+=|style=", answer.text)
+
+
+def test_openapi_describes_every_route_of_the_api(client, build):
+    told = client.get("/openapi.json").json()
+    routes = {route.path: route.methods - {"HEAD"} for route in build().routes if route.path.startswith("/api/")}
+    assert {path: {method.upper() for method in one} for path, one in told["paths"].items()} == routes
+    schemas = told["components"]["schemas"]
+    for name in re.findall(r"#/components/schemas/(\w+)", client.get("/openapi.json").text):
+        assert name in schemas
+
+
+def test_metrics_count_requests_by_path(client):
+    client.get("/api/about")
+    client.get("/api/item?name=nothing")
+    client.get("/" + "x" * 50)
+    text = client.get("/metrics").text
+    assert 'nearfar_requests_total{path="/api/about",status="200"} 1' in text
+    assert 'nearfar_requests_total{path="/api/item",status="404"} 1' in text
+    assert 'path="other",status="404"' in text
+    assert "nearfar_items 24" in text
+
+
+def test_a_change_of_the_index_is_served_soon(client, folder, monkeypatch):
+    monkeypatch.setattr("nearfar.serve.collection.CHECK_EVERY", 0.0)
+    with open_store(folder / "colors.index", "w") as store:
+        store.add(records_of([[0.0, 0.0, 0.0]], ["gray.png"], labels=["gray"]))
+    assert client.get("/api/about").json()["items"] == 25
+    assert client.get("/api/classes?begins=gray").json()["total"] == 1
+
+
+@contextmanager
+def running(app):
+    """A real server on loopback, in a thread."""
+    import uvicorn
+
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, http=serve_server.ImpatientProtocol, log_level="warning")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+def answer_to(port, data, wait=5.0):
+    with socket.create_connection(("127.0.0.1", port), timeout=wait) as connection:
+        connection.sendall(data)
+        parts = []
+        while part := connection.recv(65536):
+            parts.append(part)
+        return b"".join(parts)
+
+
+def test_slow_clients_are_left(build, monkeypatch):
+    monkeypatch.setattr(serve_server, "HEAD_SECONDS", 0.3)
+    with running(build(limits=Limits(upload_seconds=0.3))) as port:
+        assert answer_to(port, b"GET /health HT") == b""
+        assert answer_to(port, b"") == b""
+        body = b"POST /api/search HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: 1000\r\n\r\nabc"
+        assert answer_to(port, body).startswith(b"HTTP/1.1 408")
+        quick = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        assert answer_to(port, quick).startswith(b"HTTP/1.1 200")
+
+
+def test_the_command_is_closed_to_others_without_a_token(folder, capsys, monkeypatch):
+    for words, told in (
+        (["--host", "0.0.0.0"], "0.0.0.0 is open to others; give a --token"),
+        (["--token", "short"], "--token: expected at least 16"),
+        (["--port", "99999"], "--port: expected 0 to 65535"),
+    ):
+        code, _, err = run(capsys, monkeypatch, "serve", folder / "colors.index", *words)
+        assert (code, err.count("\n")) == (2, 1)
+        assert told in err
+    code, _, err = run(capsys, monkeypatch, "serve", folder / "nothing.index")
+    assert (code, "no such index" in err) == (2, True)
+
+
+def test_the_command_serves_an_index_of_embeddings(folder, monkeypatch):
+    from nearfar.cli.serving import app_of
+
+    app = app_of(folder / "colors.index", run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
+    client = TestClient(app, base_url=BASE)
+    assert client.get("/api/about").json()["images"] is False
+    assert client.post("/api/search", content=picture((1, 2, 3))).status_code == 415
+    assert names(client.get("/api/neighbors?name=red/3.png&k=1")) == ["red/3.png"]
