@@ -226,7 +226,7 @@ def test_metrics_count_requests_by_path(client):
 
 
 def test_a_change_of_the_index_is_served_soon(client, folder, monkeypatch):
-    monkeypatch.setattr("nearfar.serve.collection.CHECK_EVERY", 0.0)
+    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
     with open_store(folder / "colors.index", "w") as store:
         store.add(records_of([[0.0, 0.0, 0.0]], ["gray.png"], labels=["gray"]))
     assert client.get("/api/about").json()["items"] == 25

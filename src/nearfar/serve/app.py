@@ -29,7 +29,7 @@ from .openapi import specification
 STATIC = Path(__file__).parent / "static"
 FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/javascript"}
 MAX_NEIGHBORS = 200
-MAX_ITEMS = 200  # of one answer that lists items
+MAX_LISTED = 200  # of one answer that lists items
 MAX_SIDE = 1024  # pixels of a picture of an item
 MAX_NAME = 4096  # characters
 
@@ -187,7 +187,7 @@ class Api:
         where = request.query_params.get("where", "")
         label = request.query_params.get("class")
         offset = _number(request, "offset", 0, 0, 10**9)
-        limit = _number(request, "limit", 60, 1, MAX_ITEMS)
+        limit = _number(request, "limit", 60, 1, MAX_LISTED)
 
         def ask() -> dict[str, Any]:
             store = self.collection.store()
@@ -210,7 +210,7 @@ class Api:
     async def classes(self, request: Request) -> Response:
         begins = request.query_params.get("begins", "").lower()
         found = [one for one in await _asked(self.collection.classes) if one.name.lower().startswith(begins)]
-        shown = found[:MAX_ITEMS]
+        shown = found[:MAX_LISTED]
         return JSONResponse({"total": len(found), "classes": [{"name": one.name, "items": one.count} for one in shown]})
 
     async def picture(self, request: Request) -> Response:

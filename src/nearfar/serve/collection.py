@@ -23,7 +23,7 @@ EmbedText = Callable[[str], AnyArray]
 Read = Callable[[Sequence[str]], Any]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # no others are opened: some of Pillow's start other programs
-CHECK_EVERY = 1.0  # seconds between looks whether the index has changed on the disk
+LOOK_EVERY = 1.0  # seconds between looks whether the index has changed on the disk
 UPLOAD = "upload"
 
 
@@ -52,6 +52,12 @@ class Uploaded:
 
     def names(self) -> list[str]:
         return [UPLOAD]
+
+    def tops(self) -> list[str]:
+        return [UPLOAD]
+
+    def __contains__(self, name: str) -> bool:
+        return name == UPLOAD
 
     def read(self, name: str) -> bytes:
         return self.data
@@ -96,7 +102,7 @@ class Collection:
 
     def store(self) -> Store:
         """Return the index as it is now: opened anew where it has changed on the disk."""
-        if time.monotonic() - self._looked >= CHECK_EVERY:
+        if time.monotonic() - self._looked >= LOOK_EVERY:
             with self._one:
                 self._looked = time.monotonic()
                 stamp = self._stamp()
@@ -116,7 +122,7 @@ class Collection:
         if self.embed is None:
             raise NotAnImageError("this index has no model that embeds images; search it by its items")
         check_image(data, max_pixels)
-        files: Any = Uploaded(data)
+        files = Uploaded(data)
         try:
             reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
             items = image_source(UPLOAD, reader, [""]).items
