@@ -40,6 +40,7 @@ The laws that every learner must obey, and what a method's reference file holds,
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ from ..numerics.types import AnyArray, Bools, Ints
 from .errors import error_context, with_signature_hint
 from .kernel import KernelMetric
 from .mahalanobis import Mahalanobis, MetricLearner, Self, Supervised, Workspace
+from .points import holds_tuples, rows_of_points
 
 __all__ = [
     "FromChunklets",
@@ -116,13 +118,15 @@ class FromPairs(MetricLearner):
         rows: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> Self:
-        """Learn from labeled rows or from pairs of rows.
+        """Learn from labeled rows, from pairs of rows, or from pairs of points.
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
-        y : array-like of shape (n,), optional
-            Class labels. Not read where `pairs` are given.
+        X : array-like of shape (n, d), or (m, 2, d)
+            Rows, or pairs of points.
+        y : array-like of shape (n,), or (m,), optional
+            Class labels of rows, not read where `pairs` are given; or +1 for similar and -1 for dissimilar pairs of
+            points.
         pairs : array-like of shape (m, 2), optional
             Row numbers of X.
         pair_labels : array-like of shape (m,), optional
@@ -152,6 +156,10 @@ class FromPairs(MetricLearner):
         **given: Any,
     ) -> Supervised:
         checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
+        if pairs is None and holds_tuples(X, 2) and not self._matrices:
+            points, numbers = rows_of_points(X)
+            supervised = self._supervise(points, None, pairs=numbers, pair_labels=y)
+            return replace(supervised, points=points)
         if pairs is None:
             known = self._labeled(X, y, unlabeled, "; pass labels, or pairs= and pair_labels=")
             return Supervised(known.X, (self._from_labels(known.labels),), known.order, classes=known.classes)
@@ -221,6 +229,9 @@ class FromTriplets(MetricLearner):
         unlabeled: Any = None,
         **given: Any,
     ) -> Supervised:
+        if triplets is None and holds_tuples(X, 3):
+            points, numbers = rows_of_points(X)
+            return self._supervise(points, None, triplets=numbers)
         if triplets is None:
             known = self._labeled(X, y, unlabeled, "; pass labels, or triplets=")
             constraints.require_classes(known.labels)

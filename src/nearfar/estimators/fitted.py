@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.metrics import roc_auc_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,8 +25,9 @@ from ..numerics import checks
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
 from ..quoting import PATH, in_brief, quoted
-from . import thresholds
+from . import probability, thresholds
 from .errors import error_context
+from .points import holds_tuples
 
 Self = TypeVar("Self", bound="Fitted")
 
@@ -44,6 +46,13 @@ def has_threshold(estimator: Fitted) -> bool:
         raise AttributeError(
             "no threshold_ yet: fit on pairs of both kinds, or call calibrate_threshold or set_threshold"
         )
+    return True
+
+
+def has_probability(estimator: Fitted) -> bool:
+    """Return True if probabilities are calibrated; else raise an AttributeError that says how to."""
+    if not hasattr(estimator, "sigmoid_"):
+        raise AttributeError("no probabilities yet: call calibrate_probability with pairs of both kinds")
     return True
 
 
@@ -160,6 +169,61 @@ class Fitted(BaseEstimator):
             raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold!r}")
         self.threshold_ = float(threshold)
         return self
+
+    def calibrate_probability(self: Self, pairs: AnyArray, pair_labels: AnyArray, *, X: AnyArray | None = None) -> Self:
+        """Fit the logistic curve by which `predict_proba` turns distances into probabilities (Platt, 1999).
+
+        Parameters
+        ----------
+        pairs, X
+            As for `pair_distance`; pairs that the metric was not learned from give honest probabilities.
+        pair_labels : array-like of shape (m,)
+            +1 similar, -1 dissimilar; both kinds are needed.
+        """
+        with error_context(self):
+            distance = np.asarray(self.pair_distance(pairs, X), dtype=np.float64)
+            similar = checks.check_pair_labels(pair_labels, len(distance))
+            self.sigmoid_ = probability.fit_sigmoid(distance, similar)
+        return self
+
+    @available_if(has_probability)  # type: ignore[untyped-decorator]  # scikit-learn has no types
+    def predict_proba(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
+        """Return the probabilities (m, 2) that each pair is dissimilar and similar; see `calibrate_probability`."""
+        similar = probability.similar_probability(self.pair_distance(pairs, X), self.sigmoid_)
+        return np.stack([1 - similar, similar], axis=1)
+
+    @property
+    def classes_(self) -> AnyArray:
+        """What `predict` says of pairs: -1 dissimilar, +1 similar."""
+        check_is_fitted(self)
+        return np.array([-1, 1])
+
+    def score(self, X: AnyArray, y: AnyArray) -> float:
+        """Return how well the metric tells labels, of pairs or of rows, so that searches over settings can use it.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, 2, d) or (n, d)
+            Pairs of points, or rows.
+        y : array-like of shape (m,) or (n,)
+            +1 for similar and -1 for dissimilar pairs, or the classes of the rows.
+
+        Returns
+        -------
+        float
+            Of pairs, the share of (similar, dissimilar) two of which the similar pair is nearer, the area under the ROC
+            curve. Of rows, the share whose nearest other row is of their class.
+        """
+        check_is_fitted(self)
+        with error_context(self):
+            if holds_tuples(X, 2) and not self._matrices:
+                similar = checks.check_pair_labels(y, len(X))
+                return float(roc_auc_score(similar, self.pair_score(X)))
+            labels = np.asarray(y)
+            if labels.shape != (len(X),):
+                raise ValueError(f"y must hold one class per row of X, shape ({len(X)},); got shape {labels.shape}")
+            nearest_row = self.kneighbors(X, n_neighbors=1, return_distance=False)[:, 0]
+            return float(np.mean(labels[nearest_row] == labels))
 
     @available_if(has_threshold)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def predict(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:

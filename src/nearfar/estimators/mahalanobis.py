@@ -27,6 +27,9 @@ from .fitted import Fitted, LinearDistance
 Self = TypeVar("Self", bound="MetricLearner")
 
 
+NAMED_FEATURES = 2  # features of X that the name of a column of the result names
+
+
 class Labeled(NamedTuple):
     """Checked rows and their labels.
 
@@ -60,6 +63,8 @@ class Supervised:
         The user's number of each row of X. None: they stand as the user gave them, in the user's own memory.
     pairs : Pairs or None
         The user's own pairs, on which the threshold of `predict` is calibrated after the fit.
+    points : array-like of shape (n, d) or None
+        The rows that `pairs` name, where the user gave pairs of points. None: the user's X.
     classes : ndarray of shape (c,) or None
         The user's name of each code, where `known` holds labels.
     """
@@ -68,6 +73,7 @@ class Supervised:
     known: tuple[Any, ...]
     order: Ints | None = None
     pairs: Pairs | None = None
+    points: AnyArray | None = None
     classes: AnyArray | None = None
 
 
@@ -162,7 +168,8 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             solution = self._solve(work.rows, *supervised.known, work=work)
             self._store(solution, work, dtype=supervised.X.dtype)
             if supervised.pairs is not None:
-                self._calibrate(X, supervised.pairs)  # the user's X, which has the names of its columns
+                # the user's X has the names of its columns, which the checked rows have lost
+                self._calibrate(X if supervised.points is None else supervised.points, supervised.pairs)
         return self
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
@@ -375,6 +382,23 @@ class Mahalanobis(MetricLearner):
         check_is_fitted(self)
         with error_context(self):
             return self._rows(X, reset=False) @ self.components_.T
+
+    def get_feature_names_out(self, input_features: AnyArray | None = None) -> AnyArray:
+        """Return the names of the columns of `transform`.
+
+        Where the columns of X have names, each says which two of them weigh most in it: "lmnn0: petal width, -sepal
+        length". Without names they are "lmnn0", "lmnn1", ...
+        """
+        plain = super().get_feature_names_out(input_features)
+        names = getattr(self, "feature_names_in_", None)
+        if names is None or self.components_.shape != (len(plain), len(names)):
+            return plain
+        heaviest = np.argsort(-np.abs(self.components_), axis=1, kind="stable")[:, :NAMED_FEATURES]
+        found = []
+        for row, columns, name in zip(self.components_, heaviest, plain, strict=True):
+            terms = [f"-{names[k]}" if row[k] < 0 else str(names[k]) for k in columns if row[k] != 0]
+            found.append(f"{name}: {', '.join(terms)}" if terms else name)
+        return np.array(found, dtype=object)
 
     def get_mahalanobis_matrix(self) -> AnyArray:
         """M = components_' components_, shape (d, d), with squared distance (a - b)' M (a - b)."""

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from ....estimators.base import FromTriplets, Mahalanobis, Supervised, Workspace, with_signature_hint
+from ....estimators.points import holds_tuples, rows_of_points
 from ....numerics import checks, constraints, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
@@ -144,6 +145,9 @@ class LSML(FromTriplets, Mahalanobis):
         rows: AnyArray | None = None,
         **given: Any,
     ) -> Supervised:
+        if quadruplets is None and holds_tuples(X, 4):
+            points, numbers = rows_of_points(X)
+            return self._supervise(points, None, quadruplets=numbers, quadruplet_weights=quadruplet_weights)
         if quadruplets is None:
             if quadruplet_weights is not None:
                 raise ValueError("quadruplet_weights belong to quadruplets=, which were not given")

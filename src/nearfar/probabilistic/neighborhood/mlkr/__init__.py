@@ -152,6 +152,21 @@ class MLKR(Mahalanobis):
                 L0 = initialization.principal(X @ L.T, k) @ L
         return mlkr(X, Y, L0, **self._search())
 
+    def score(self, X: AnyArray, y: AnyArray) -> float:
+        """Return the coefficient of determination R^2 of kernel regression on these rows, each without itself.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        y : array-like of shape (n,) or (n, m)
+        """
+        check_is_fitted(self)
+        with error_context(self):
+            rows = np.asarray(self._rows(X, reset=False), dtype=np.float64)
+            Y = checks.targets(y, len(rows))
+            error = regression.leave_one_out_error(np.asarray(self.components_, dtype=np.float64), rows, Y)[0]
+            return 1 - error / float(np.vdot(Y, Y))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True

@@ -1,0 +1,105 @@
+"""A classifier of pairs of points, similar or not, that decides by the distance of a learner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from ..numerics.types import AnyArray
+from .errors import error_context
+
+
+class PairClassifier(ClassifierMixin, BaseEstimator):
+    """Say of pairs of points whether they are similar, as a classifier of scikit-learn.
+
+    Arrays of pairs take the place of rows, so that `cross_val_score`, `GridSearchCV` and `CalibratedClassifierCV` work
+    on them. Folds that keep the entities of training and test apart come from `PairKFold`.
+
+    Parameters
+    ----------
+    learner : estimator
+        One that learns from pairs, such as ``ITML()``; ``learner__name`` are its settings.
+    strategy : str
+        How the threshold on the distance is chosen on the training pairs: "accuracy", "balanced" or "f_beta".
+
+    Attributes
+    ----------
+    learner_ : estimator
+        The fitted learner, with its `threshold_`.
+    classes_ : ndarray of shape (2,)
+        The two labels as they came, dissimilar first: the smaller one means dissimilar.
+
+    Examples
+    --------
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from nearfar import ITML
+    >>> rng = np.random.default_rng(0)
+    >>> points, kind = rng.normal(size=(80, 2, 3)), np.arange(80) % 2
+    >>> points[:, 1, 0] += 5 * (kind == 0)
+    >>> bool(cross_val_score(PairClassifier(ITML()), points, kind, cv=4).mean() > 0.9)
+    True
+    """
+
+    def __init__(self, learner: Any, *, strategy: str = "accuracy") -> None:
+        self.learner = learner
+        self.strategy = strategy
+
+    def fit(self, X: AnyArray, y: AnyArray) -> PairClassifier:
+        """Learn from pairs of points.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, 2, d)
+        y : array-like of shape (m,)
+            Two values; the larger one means similar: -1 and +1, 0 and 1, or False and True.
+        """
+        with error_context(self):
+            points = self._points(X)
+            classes, codes = np.unique(np.asarray(y), return_inverse=True)
+            if len(classes) != 2:
+                raise ValueError(
+                    f"y must hold two values, the larger one for similar pairs; got {classes[:5].tolist()}"
+                )
+            labels = 2 * codes - 1
+            learner = clone(self.learner).fit(points, labels)
+            learner.calibrate_threshold(points, labels, strategy=self.strategy)
+            learner.calibrate_probability(points, labels)
+        self.learner_ = learner
+        self.classes_ = classes
+        self.n_features_in_ = points.shape[2]
+        return self
+
+    def decision_function(self, X: AnyArray) -> AnyArray:
+        """Return by how much each pair is nearer than the threshold, shape (m,)."""
+        check_is_fitted(self)
+        with error_context(self):
+            return self.learner_.threshold_ - self.learner_.pair_distance(self._points(X))
+
+    def predict(self, X: AnyArray) -> AnyArray:
+        """Return the label of each pair, shape (m,)."""
+        return self.classes_[(self.decision_function(X) >= 0).astype(int)]
+
+    def predict_proba(self, X: AnyArray) -> AnyArray:
+        """Return the probabilities that each pair is dissimilar and similar, shape (m, 2), by a logistic curve.
+
+        The curve is fitted to the training pairs; `CalibratedClassifierCV` fits it to pairs held out.
+        """
+        check_is_fitted(self)
+        with error_context(self):
+            return self.learner_.predict_proba(self._points(X))
+
+    def _points(self, X: AnyArray) -> AnyArray:
+        points = np.asarray(X)
+        if points.ndim != 3 or points.shape[1] != 2:
+            raise ValueError(f"X must be pairs of points, shape (m, 2, d); got shape {points.shape}")
+        return points
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.three_d_array = True
+        tags.classifier_tags.multi_class = False
+        return tags

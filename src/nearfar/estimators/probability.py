@@ -1,0 +1,64 @@
+"""Probabilities from distances: the logistic curve of Platt (1999), with his targets that keep it finite."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+
+from ..numerics.types import Array, Bools
+
+NEWTON_STEPS = 100
+SLOPE_RIDGE = 1e-9  # keeps the Hessian definite where all distances are equal
+
+
+def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
+    """Return slope a and offset b with P(similar) = 1 / (1 + exp(-(b - a d))), the most likely ones.
+
+    Parameters
+    ----------
+    distance : ndarray of shape (m,)
+    similar : ndarray of shape (m,)
+        Both kinds are needed.
+
+    Notes
+    -----
+    Platt, "Probabilistic outputs for support vector machines", 1999: the targets are (n+ + 1) / (n+ + 2) and
+    1 / (n- + 2) in the place of 1 and 0, so that kinds which a threshold separates give a finite slope. Newton's method
+    halves a step that raises the loss.
+    """
+    if similar.all() or not similar.any():
+        raise ValueError("calibration needs both similar and dissimilar pairs")
+    positive = int(similar.sum())
+    negative = len(similar) - positive
+    target = np.where(similar, (positive + 1) / (positive + 2), 1 / (negative + 2))
+    unit = float(np.std(distance)) or 1.0
+    center = float(np.mean(distance))
+    A = np.stack([-(distance - center) / unit, np.ones(len(distance))], axis=1)  # (m, 2): slope, offset
+    w = np.array([0.0, np.log((positive + 1) / (negative + 1))])
+
+    def loss(w: Array) -> float:
+        u = A @ w
+        return float(np.sum(np.logaddexp(0.0, u) - target * u))
+
+    value = loss(w)
+    for _ in range(NEWTON_STEPS):
+        p = expit(A @ w)
+        gradient = A.T @ (p - target)
+        H = (A * (p * (1 - p))[:, None]).T @ A + SLOPE_RIDGE * np.eye(2)
+        step = np.linalg.solve(H, gradient)
+        share = 1.0
+        while share > 1e-10 and loss(w - share * step) > value:
+            share /= 2
+        w = w - share * step
+        now = loss(w)
+        if value - now <= 1e-12 * max(1.0, abs(now)):
+            break
+        value = now
+    slope = w[0] / unit
+    return float(slope), float(w[1] + slope * center)
+
+
+def similar_probability(distance: Array, sigmoid: tuple[float, float]) -> Array:
+    """P(similar) of distances under a curve that `fit_sigmoid` found."""
+    slope, offset = sigmoid
+    return expit(offset - slope * np.asarray(distance, dtype=np.float64))
