@@ -11,7 +11,7 @@ from ..numerics.types import AnyArray, Ints
 
 def holds_tuples(X: Any, size: int) -> bool:
     """Whether X is an array of tuples of so many points, shape (m, size, d)."""
-    shape = getattr(X, "shape", ())
+    shape: tuple[int, ...] = getattr(X, "shape", ())
     return len(shape) == 3 and shape[1] == size
 
 

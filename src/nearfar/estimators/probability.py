@@ -7,7 +7,7 @@ from scipy.special import expit
 
 from ..numerics.types import Array, Bools
 
-NEWTON_STEPS = 100
+SIGMOID_STEPS = 100
 SLOPE_RIDGE = 1e-9  # keeps the Hessian definite where all distances are equal
 
 
@@ -41,7 +41,7 @@ def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
         return float(np.sum(np.logaddexp(0.0, u) - target * u))
 
     value = loss(w)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(SIGMOID_STEPS):
         p = expit(A @ w)
         gradient = A.T @ (p - target)
         H = (A * (p * (1 - p))[:, None]).T @ A + SLOPE_RIDGE * np.eye(2)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from ....estimators.base import Mahalanobis, Supervised, Workspace, with_signature_hint
+from ....estimators.base import Mahalanobis, Supervised, Workspace, error_context, with_signature_hint
 from ....fit_warnings import warn
 from ....numerics import checks, gradient_descent, initialization, scatter
 from ....numerics.optimize import Report, Solution, lbfgs
@@ -164,7 +165,7 @@ class MLKR(Mahalanobis):
         with error_context(self):
             rows = np.asarray(self._rows(X, reset=False), dtype=np.float64)
             Y = checks.targets(y, len(rows))
-            error = regression.leave_one_out_error(np.asarray(self.components_, dtype=np.float64), rows, Y)[0]
+            error = leave_one_out_error(np.asarray(self.components_, dtype=np.float64), rows, Y)[0]
             return 1 - error / float(np.vdot(Y, Y))
 
     def __sklearn_tags__(self) -> Any:

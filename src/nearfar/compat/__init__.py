@@ -1,0 +1,1 @@
+"""Names and calls of other libraries on the methods of this one."""

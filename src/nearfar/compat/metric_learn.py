@@ -1,0 +1,962 @@
+"""The names and calls of metric-learn (0.7) on the learners of nearfar.
+
+``from nearfar.compat.metric_learn import ITML`` takes the place of ``from metric_learn import ITML``: same settings,
+arrays of tuples of points, `preprocessor`, and `_Supervised` twins that draw constraints from labels. What is computed
+is nearfar's: objectives are minimized to a tolerance, and results differ where `docs/switching.md` says so. Settings
+that only steer metric-learn's own searches (`learn_rate`, `min_iter`, `max_proj`, and `gamma`, `max_iter`,
+`output_iter` and `batch_size` of SCML) are taken and not used.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.metrics import roc_auc_score
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
+
+import nearfar
+
+from ..estimators.fitted import LinearDistance
+from ..estimators.points import rows_of_points
+from ..numerics.types import AnyArray, Ints
+
+__all__ = [
+    "ITML",
+    "LFDA",
+    "LMNN",
+    "LSML",
+    "MLKR",
+    "MMC",
+    "NCA",
+    "RCA",
+    "SCML",
+    "SDML",
+    "Covariance",
+    "ITML_Supervised",
+    "LSML_Supervised",
+    "MMC_Supervised",
+    "RCA_Supervised",
+    "SCML_Supervised",
+    "SDML_Supervised",
+]
+
+Preprocessor = AnyArray | Callable[[AnyArray], AnyArray] | None
+
+
+class PreprocessorError(Exception):
+    """The preprocessor failed; the message holds its own error."""
+
+
+def points_of(preprocessor: Preprocessor, indicators: AnyArray) -> AnyArray:
+    """Return the points that a preprocessor gives for indicators of any shape, in that shape and with one axis more."""
+    indicators = np.asarray(indicators)
+    try:
+        if callable(preprocessor):
+            found = np.asarray(preprocessor(indicators.ravel()))
+        else:
+            found = np.asarray(preprocessor)[indicators.ravel()]
+    except Exception as error:
+        raise PreprocessorError(f"An error occurred when trying to use the preprocessor: {error!r}") from error
+    return found.reshape(*indicators.shape, -1)
+
+
+class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What every learner of metric-learn can do once it is fitted; `learner_` is the one of nearfar."""
+
+    _tuple_size: int | None = None
+    preprocessor: Preprocessor
+
+    def _rows(self, X: AnyArray, y: AnyArray | None = None, numeric: bool = False) -> Any:
+        """Return checked points (n, d), and y: points themselves or what the preprocessor gives for indicators."""
+        self._check_preprocessor()
+        if self.preprocessor is not None and np.ndim(X) == 1:
+            X = points_of(self.preprocessor, X)
+        if y is None:
+            return check_array(X, dtype=np.float64, estimator=self)
+        return check_X_y(X, y, dtype=np.float64, y_numeric=numeric, estimator=self, ensure_min_samples=2)
+
+    def _tuples(self, tuples: AnyArray, size: int | None = None) -> AnyArray:
+        """Return checked tuples of points (m, size, d): points themselves or indicators for the preprocessor."""
+        self._check_preprocessor()
+        size = size or self._tuple_size
+        if np.ndim(tuples) == 2 and self.preprocessor is not None:
+            tuples = points_of(self.preprocessor, tuples)
+        if np.ndim(tuples) != 3:
+            hint = "" if self.preprocessor is not None else "; with indicators a preprocessor is needed"
+            kind = type(self).__name__
+            raise ValueError(
+                f"3D array of formed tuples expected by {kind}. Found {np.ndim(tuples)}D array instead{hint}."
+            )
+        tuples = check_array(tuples, dtype=np.float64, allow_nd=True, estimator=self)
+        if size is not None and tuples.shape[1] != size:
+            raise ValueError(
+                f"Tuples of {size} element(s) expected by {type(self).__name__}. Got tuples of {tuples.shape[1]}."
+            )
+        return tuples
+
+    def _check_preprocessor(self) -> None:
+        given = getattr(self, "preprocessor", None)
+        if given is not None and not callable(given) and not hasattr(given, "__len__"):
+            needs = "You should provide either None, an array-like object, or a callable."
+            raise ValueError(f"Invalid type for the preprocessor: {type(given)}. {needs}")
+
+    def _take(self, learner: Any) -> Any:
+        """Keep a fitted learner of nearfar, and show its results under the names of metric-learn."""
+        self.learner_ = learner
+        self.components_ = learner.components_
+        self.n_features_in_ = learner.components_.shape[1]
+        self.n_iter_ = learner.n_iter_
+        self.preprocessor_ = self.preprocessor
+        if hasattr(learner, "bounds_"):
+            self.bounds_ = learner.bounds_
+        return self
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def transform(self, X: AnyArray) -> AnyArray:
+        """Map points (n, d), or their indicators (n,), to ``X @ components_.T``."""
+        check_is_fitted(self, "components_")
+        X = self._rows(X)
+        if X.shape[1] != self.components_.shape[1]:
+            expected = f"{type(self).__name__} is expecting {self.components_.shape[1]} features as input"
+            raise ValueError(f"X has {X.shape[1]} features, but {expected}")
+        return X @ self.components_.T
+
+    def pair_distance(self, pairs: AnyArray) -> AnyArray:
+        """Return the learned distance of each pair, points (m, 2, d) or indicators (m, 2)."""
+        check_is_fitted(self, "components_")
+        pairs = self._tuples(pairs, size=2)
+        return np.linalg.norm((pairs[:, 1] - pairs[:, 0]) @ self.components_.T, axis=1)
+
+    def pair_score(self, pairs: AnyArray) -> AnyArray:
+        """Return minus `pair_distance`: the larger, the more similar."""
+        return -self.pair_distance(pairs)
+
+    def score_pairs(self, pairs: AnyArray) -> AnyArray:
+        """Return `pair_distance`, under the name that metric-learn deprecated in 0.7."""
+        told = "score_pairs will be deprecated in release 0.7.0. Use pair_score to compute similarity scores"
+        warnings.warn(f"{told}, or pair_distances to compute distances.", FutureWarning, stacklevel=2)
+        return self.pair_distance(pairs)
+
+    def get_metric(self) -> Callable[..., float]:
+        """Return the learned distance as a function of two points."""
+        check_is_fitted(self, "components_")
+        return LinearDistance(self.components_.copy())
+
+    def get_mahalanobis_matrix(self) -> AnyArray:
+        """Return M = L' L, shape (d, d)."""
+        check_is_fitted(self, "components_")
+        return self.components_.T @ self.components_
+
+
+class LabelLearner(LikeMetricLearn):
+    """Learners with `fit(X, y)`."""
+
+    def fit(self, X: AnyArray, y: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
+        X, y = self._rows(X, y)
+        return self._take(self._learner().fit(X, y))
+
+    def _learner(self) -> Any:
+        """Return the learner of nearfar with the same settings."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+class PairLearner(LikeMetricLearn):
+    """Learners with `fit(pairs, y)`, and what they decide of pairs."""
+
+    _tuple_size = 2
+    _estimator_type = "classifier"
+    classes_ = np.array([0, 1])
+
+    def fit(self, pairs: AnyArray, y: AnyArray, calibration_params: dict[str, Any] | None = None) -> Any:
+        """Learn from pairs of points (m, 2, d), or of indicators (m, 2), and +1 or -1 for each.
+
+        `calibration_params` are arguments of `calibrate_threshold`, which is called on the same pairs.
+        """
+        return self._fit_pairs(pairs, y, self._learner(), calibration_params)
+
+    def _fit_pairs(self, pairs: AnyArray, y: AnyArray, learner: Any, calibration: dict[str, Any] | None) -> Any:
+        check_calibration(**(calibration or {}))
+        pairs, y = self._labeled_pairs(pairs, y)
+        rows, numbers = rows_of_points(pairs)
+        apart = numbers[:, 0] != numbers[:, 1]
+        if not apart.all():
+            same = int((~apart).sum())
+            warnings.warn(f"{same} collapsed pairs found. They were left out.", stacklevel=3)
+        self._take(learner.fit(rows, pairs=numbers[apart], pair_labels=y[apart]))
+        return self.calibrate_threshold(pairs, y, **(calibration or {}))
+
+    def _labeled_pairs(self, pairs: AnyArray, y: AnyArray) -> tuple[AnyArray, Ints]:
+        pairs = self._tuples(pairs)
+        y = np.asarray(y)
+        if y.shape != (len(pairs),):
+            raise ValueError(f"Found input variables with inconsistent numbers of samples: {[len(pairs), len(y)]}")
+        if not np.isin(y, (-1, 1)).all():
+            raise ValueError("When training on pairs, the labels (y) should contain only values in [-1, 1].")
+        return pairs, y
+
+    def _learner(self) -> Any:
+        raise NotImplementedError
+
+    def decision_function(self, pairs: AnyArray) -> AnyArray:
+        """Return `pair_score`."""
+        return self.pair_score(pairs)
+
+    def predict(self, pairs: AnyArray) -> AnyArray:
+        """Return +1 for pairs at most `threshold_` apart, else -1."""
+        check_is_fitted(self, "components_")
+        if not hasattr(self, "threshold_"):
+            raise AttributeError(
+                "A threshold for this estimator has not been set, call its set_threshold or calibrate_threshold method."
+            )
+        return 2 * (self.pair_distance(pairs) <= self.threshold_) - 1
+
+    def score(self, pairs: AnyArray, y: AnyArray) -> float:
+        """Return the area under the ROC curve of `decision_function`."""
+        return float(roc_auc_score(y, self.decision_function(pairs)))
+
+    def set_threshold(self, threshold: float) -> Any:
+        """Set the distance up to which `predict` says similar."""
+        check_is_fitted(self, "components_")
+        try:
+            self.threshold_ = float(threshold)
+        except (TypeError, ValueError):
+            raise ValueError(f"Parameter threshold must be a real number. Got {type(threshold)} instead.") from None
+        return self
+
+    def calibrate_threshold(
+        self,
+        pairs_valid: AnyArray,
+        y_valid: AnyArray,
+        strategy: str = "accuracy",
+        min_rate: float | None = None,
+        beta: float = 1.0,
+    ) -> Any:
+        """Set the threshold that is best on these pairs: "accuracy", "f_beta", "max_tpr" or "max_tnr"."""
+        check_is_fitted(self, "components_")
+        check_calibration(strategy, min_rate, beta)
+        pairs, y = self._labeled_pairs(pairs_valid, y_valid)
+        told = {"strategy": strategy, "min_rate": min_rate, "beta": beta}
+        self.learner_.calibrate_threshold(pairs, y, **told)
+        self.threshold_ = self.learner_.threshold_
+        return self
+
+
+def check_calibration(strategy: str = "accuracy", min_rate: float | None = None, beta: float = 1.0) -> None:
+    """Raise unless these are arguments of `calibrate_threshold`."""
+    if strategy not in ("accuracy", "f_beta", "max_tpr", "max_tnr"):
+        options = '"accuracy", "f_beta", "max_tpr" or "max_tnr"'
+        raise ValueError(f"Strategy can either be {options}. Got {strategy!r} instead.")
+    if strategy in ("max_tpr", "max_tnr") and (
+        not isinstance(min_rate, (int, float)) or isinstance(min_rate, bool) or not 0 <= min_rate <= 1
+    ):
+        raise ValueError(f"Parameter min_rate must be a number in[0, 1]. Got {min_rate} instead.")
+    if strategy == "f_beta" and (not isinstance(beta, (int, float)) or isinstance(beta, bool)):
+        raise ValueError(f"Parameter beta must be a real number. Got {type(beta)} instead.")
+
+
+class TripletLearner(LikeMetricLearn):
+    """Learners with `fit(triplets)`, and what they decide of triplets."""
+
+    _tuple_size = 3
+    _estimator_type = "classifier"
+    classes_ = np.array([0, 1])
+
+    def decision_function(self, triplets: AnyArray) -> AnyArray:
+        """Return by how much the second point is nearer to the first than the third."""
+        triplets = self._tuples(triplets)
+        return self.pair_score(triplets[:, :2]) - self.pair_score(triplets[:, [0, 2]])
+
+    def predict(self, triplets: AnyArray) -> AnyArray:
+        """Return +1 where the second point is nearer to the first than the third, else -1."""
+        check_is_fitted(self, "components_")
+        return 2 * (self.decision_function(triplets) > 0) - 1
+
+    def score(self, triplets: AnyArray) -> float:
+        """Return the share of triplets in the right order."""
+        return float(self.predict(triplets).mean() / 2 + 0.5)
+
+
+class QuadrupletLearner(LikeMetricLearn):
+    """Learners with `fit(quadruplets)`, and what they decide of quadruplets."""
+
+    _tuple_size = 4
+    _estimator_type = "classifier"
+    classes_ = np.array([0, 1])
+
+    def decision_function(self, quadruplets: AnyArray) -> AnyArray:
+        """Return by how much the first two points are nearer to each other than the last two."""
+        quadruplets = self._tuples(quadruplets)
+        return self.pair_score(quadruplets[:, :2]) - self.pair_score(quadruplets[:, 2:])
+
+    def predict(self, quadruplets: AnyArray) -> AnyArray:
+        """Return the sign of `decision_function`."""
+        check_is_fitted(self, "components_")
+        return np.sign(self.decision_function(quadruplets))
+
+    def score(self, quadruplets: AnyArray) -> float:
+        """Return the share of quadruplets in the right order."""
+        return float(self.predict(quadruplets).mean() / 2 + 0.5)
+
+
+def renamed(old: str, given: Any, new: str, value: Any) -> Any:
+    """Return the value that was given under an old name, with metric-learn's warning, or else the one under the new."""
+    if isinstance(given, str) and given == "deprecated":
+        return value
+    told = f'"{old}" parameter has been renamed to "{new}". It has been deprecated in version 0.6.3'
+    warnings.warn(f"{told} and will be removed in 0.7.0", FutureWarning, stacklevel=3)
+    return given
+
+
+def random_prior(prior: Any, d: int, random_state: Any) -> Any:
+    """Return what nearfar takes for the prior "random": a positive definite matrix (d, d); else the prior itself."""
+    if not isinstance(prior, str) or prior != "random":
+        return prior
+    A = np.random.default_rng(random_state if isinstance(random_state, int) else None).normal(size=(d, d))
+    return A @ A.T / d + 0.1 * np.eye(d)
+
+
+class Covariance(LikeMetricLearn):
+    """The inverse of the covariance: `nearfar.CovarianceMetric` without shrinkage."""
+
+    def __init__(self, preprocessor: Preprocessor = None) -> None:
+        self.preprocessor = preprocessor
+
+    def fit(self, X: AnyArray, y: Any = None) -> Covariance:
+        """Learn from points (n, d), or their indicators (n,); y is not read."""
+        found: Covariance = self._take(nearfar.CovarianceMetric(shrinkage=None).fit(self._rows(X)))
+        return found
+
+
+SCML_BASES = {"lda": "discriminants", "triplet_diffs": "triplets"}
+
+
+def checked_bounds(bounds: AnyArray | None) -> AnyArray | None:
+    """Return two rising bounds above 0: equal ones are set apart, and 0 is raised, as metric-learn does."""
+    if bounds is None:
+        return None
+    found = check_array(bounds, ensure_2d=False, ensure_min_samples=2).astype(np.float64)
+    if found.shape != (2,):
+        raise ValueError("`bounds` should be an array-like of two elements.")
+    if found[0] > found[1]:
+        raise ValueError("First bound should be less than or equal to second bound.")
+    found = np.maximum(found, 1e-9)
+    if found[0] == found[1]:
+        found[1] = found[0] * (1 + 1e-9)
+    return found
+
+
+class LFDA(LabelLearner):
+    """Local Fisher discriminant analysis: `nearfar.LFDA`."""
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        k: int | None = None,
+        embedding_type: str = "weighted",
+        preprocessor: Preprocessor = None,
+    ) -> None:
+        self.n_components = n_components
+        self.k = k
+        self.embedding_type = embedding_type
+        self.preprocessor = preprocessor
+
+    def _learner(self) -> Any:
+        return nearfar.LFDA(self.n_components, n_neighbors=self.k or 7, embedding_type=self.embedding_type)
+
+
+class LMNN(LabelLearner):
+    """Large margin nearest neighbors: `nearfar.LMNN`."""
+
+    def __init__(
+        self,
+        init: Any = "auto",
+        n_neighbors: int = 3,
+        min_iter: int = 50,
+        max_iter: int = 1000,
+        learn_rate: float = 1e-7,
+        regularization: float = 0.5,
+        convergence_tol: float = 0.001,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        n_components: int | None = None,
+        random_state: Any = None,
+        k: Any = "deprecated",
+    ) -> None:
+        self.init = init
+        self.n_neighbors = renamed("k", k, "n_neighbors", n_neighbors)
+        self.min_iter = min_iter
+        self.max_iter = max_iter
+        self.learn_rate = learn_rate
+        self.regularization = regularization
+        self.convergence_tol = convergence_tol
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.n_components = n_components
+        self.random_state = random_state
+        self.k = "deprecated"
+
+    def _learner(self) -> Any:
+        return nearfar.LMNN(
+            self.n_neighbors,
+            regularization=self.regularization,
+            n_components=self.n_components,
+            init=self.init,
+            max_iter=self.max_iter,
+            tol=self.convergence_tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+        )
+
+
+class NCA(LabelLearner):
+    """Neighborhood components analysis: `nearfar.NCA`."""
+
+    def __init__(
+        self,
+        init: Any = "auto",
+        n_components: int | None = None,
+        max_iter: int = 100,
+        tol: float | None = None,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+    ) -> None:
+        self.init = init
+        self.n_components = n_components
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+
+    def _learner(self) -> Any:
+        return nearfar.NCA(
+            self.n_components,
+            init=self.init,
+            max_iter=self.max_iter,
+            tol=self.tol or 1e-9,
+            verbose=self.verbose,
+            random_state=self.random_state,
+        )
+
+
+class MLKR(LabelLearner):
+    """Metric learning for kernel regression: `nearfar.MLKR`; y holds numbers."""
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        init: Any = "auto",
+        tol: float | None = None,
+        max_iter: int = 1000,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+
+    def fit(self, X: AnyArray, y: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and their targets (n,)."""
+        X, y = self._rows(X, y, numeric=True)
+        return self._take(self._learner().fit(X, y))
+
+    def _learner(self) -> Any:
+        return nearfar.MLKR(
+            self.n_components,
+            init="pca" if isinstance(self.init, str) and self.init == "auto" else self.init,
+            max_iter=self.max_iter,
+            tol=self.tol or 1e-9,
+            verbose=self.verbose,
+            random_state=self.random_state,
+        )
+
+
+class RCA(LikeMetricLearn):
+    """Relevant component analysis: `nearfar.RCA`."""
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        preprocessor: Preprocessor = None,
+    ) -> None:
+        self.n_components = n_components
+        self.preprocessor = preprocessor
+
+    def fit(self, X: AnyArray, chunks: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and the number of each one's chunk, -1 for none."""
+        X = self._rows(X)
+        return self._take(nearfar.RCA(self.n_components).fit(X, chunklets=np.asarray(chunks)))
+
+
+class RCA_Supervised(LabelLearner):
+    """Relevant component analysis on chunks that are drawn from labels: `nearfar.RCA`."""
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        n_chunks: int = 100,
+        chunk_size: int = 2,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+        num_chunks: Any = "deprecated",
+    ) -> None:
+        self.n_components = n_components
+        self.n_chunks = renamed("num_chunks", num_chunks, "n_chunks", n_chunks)
+        self.chunk_size = chunk_size
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+        self.num_chunks = "deprecated"
+
+    def _learner(self) -> Any:
+        return nearfar.RCA(
+            self.n_components,
+            n_chunklets=self.n_chunks,
+            chunklet_size=self.chunk_size,
+            random_state=self.random_state,
+        )
+
+
+class ITML(PairLearner):
+    """Information-theoretic metric learning: `nearfar.ITML`."""
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        prior: Any = "identity",
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+    ) -> None:
+        self.gamma = gamma
+        self.max_iter = max_iter
+        self.tol = tol
+        self.prior = prior
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+
+    def fit(  # type: ignore[override]  # metric-learn has the bounds before the other argument
+        self,
+        pairs: AnyArray,
+        y: AnyArray,
+        bounds: AnyArray | None = None,
+        calibration_params: dict[str, Any] | None = None,
+    ) -> Any:
+        """Learn as every learner from pairs; `bounds` (2,) are the squared distances that pairs should stay within."""
+        pairs = self._tuples(pairs)
+        learner = self._learner(bounds=checked_bounds(bounds))
+        learner.set_params(prior=random_prior(self.prior, pairs.shape[2], self.random_state))
+        return self._fit_pairs(pairs, y, learner, calibration_params)
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.ITML(
+            self.gamma,
+            prior=self.prior,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class ITML_Supervised(LabelLearner):
+    """`ITML` on pairs that are drawn from labels."""
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        n_constraints: int | None = None,
+        prior: Any = "identity",
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+        num_constraints: Any = "deprecated",
+    ) -> None:
+        self.gamma = gamma
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
+        self.prior = prior
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+        self.num_constraints = "deprecated"
+
+    def fit(self, X: AnyArray, y: AnyArray, bounds: AnyArray | None = None) -> Any:
+        """Learn from points and labels; `bounds` (2,) are the squared distances that pairs should stay within."""
+        X, y = self._rows(X, y)
+        learner = self._learner(bounds=checked_bounds(bounds), n_pairs=self.n_constraints)
+        learner.set_params(prior=random_prior(self.prior, X.shape[1], self.random_state))
+        return self._take(learner.fit(X, y))
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.ITML(
+            self.gamma,
+            prior=self.prior,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class MMC(PairLearner):
+    """Metric learning with application to clustering: `nearfar.MMC`, which needs no start."""
+
+    def __init__(
+        self,
+        max_iter: int = 100,
+        max_proj: int = 10000,
+        tol: float = 1e-3,
+        init: Any = "identity",
+        diagonal: bool = False,
+        diagonal_c: float = 1.0,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+        convergence_threshold: Any = "deprecated",
+    ) -> None:
+        self.max_iter = max_iter
+        self.max_proj = max_proj
+        self.tol = renamed("convergence_threshold", convergence_threshold, "tol", tol)
+        self.init = init
+        self.diagonal = diagonal
+        self.diagonal_c = diagonal_c
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+        self.convergence_threshold = "deprecated"
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.MMC(
+            self.diagonal,
+            c=self.diagonal_c,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class MMC_Supervised(LabelLearner):
+    """`MMC` on pairs that are drawn from labels."""
+
+    def __init__(
+        self,
+        max_iter: int = 100,
+        max_proj: int = 10000,
+        tol: float = 1e-6,
+        n_constraints: int | None = None,
+        init: Any = "identity",
+        diagonal: bool = False,
+        diagonal_c: float = 1.0,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+        num_constraints: Any = "deprecated",
+        convergence_threshold: Any = "deprecated",
+    ) -> None:
+        self.max_iter = max_iter
+        self.max_proj = max_proj
+        self.tol = renamed("convergence_threshold", convergence_threshold, "tol", tol)
+        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
+        self.init = init
+        self.diagonal = diagonal
+        self.diagonal_c = diagonal_c
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+        self.num_constraints = "deprecated"
+        self.convergence_threshold = "deprecated"
+
+    def fit(self, X: AnyArray, y: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
+        X, y = self._rows(X, y)
+        return self._take(self._learner(n_pairs=self.n_constraints).fit(X, y))
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.MMC(
+            self.diagonal,
+            c=self.diagonal_c,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class SDML(PairLearner):
+    """Sparse determinant metric learning: `nearfar.SDML`."""
+
+    def __init__(
+        self,
+        balance_param: float = 0.5,
+        sparsity_param: float = 0.01,
+        prior: Any = "identity",
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+    ) -> None:
+        self.balance_param = balance_param
+        self.sparsity_param = sparsity_param
+        self.prior = prior
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+
+    def fit(self, pairs: AnyArray, y: AnyArray, calibration_params: dict[str, Any] | None = None) -> Any:
+        """Learn as every learner from pairs."""
+        pairs = self._tuples(pairs)
+        learner = self._learner().set_params(prior=random_prior(self.prior, pairs.shape[2], self.random_state))
+        return self._fit_pairs(pairs, y, learner, calibration_params)
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.SDML(
+            self.balance_param,
+            sparsity=self.sparsity_param,
+            prior=self.prior,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class SDML_Supervised(LabelLearner):
+    """`SDML` on pairs that are drawn from labels."""
+
+    def __init__(
+        self,
+        balance_param: float = 0.5,
+        sparsity_param: float = 0.01,
+        prior: Any = "identity",
+        n_constraints: int | None = None,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+        num_constraints: Any = "deprecated",
+    ) -> None:
+        self.balance_param = balance_param
+        self.sparsity_param = sparsity_param
+        self.prior = prior
+        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+        self.num_constraints = "deprecated"
+
+    def fit(self, X: AnyArray, y: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
+        X, y = self._rows(X, y)
+        learner = self._learner(n_pairs=self.n_constraints)
+        learner.set_params(prior=random_prior(self.prior, X.shape[1], self.random_state))
+        return self._take(learner.fit(X, y))
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.SDML(
+            self.balance_param,
+            sparsity=self.sparsity_param,
+            prior=self.prior,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class LSML(QuadrupletLearner):
+    """Least squared-residual metric learning: `nearfar.LSML`."""
+
+    def __init__(
+        self,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        prior: Any = "identity",
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+    ) -> None:
+        self.tol = tol
+        self.max_iter = max_iter
+        self.prior = prior
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+
+    def fit(self, quadruplets: AnyArray, weights: AnyArray | None = None) -> Any:
+        """Learn from quadruplets of points (m, 4, d), or of indicators (m, 4).
+
+        The first two of each are nearer to each other than the last two.
+        """
+        quadruplets = self._tuples(quadruplets)
+        rows, numbers = rows_of_points(quadruplets)
+        learner = self._learner().set_params(prior=random_prior(self.prior, rows.shape[1], self.random_state))
+        return self._take(learner.fit(rows, quadruplets=numbers, quadruplet_weights=weights))
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.LSML(
+            prior=self.prior,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class LSML_Supervised(LabelLearner):
+    """`LSML` on quadruplets that are drawn from labels."""
+
+    def __init__(
+        self,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        prior: Any = "identity",
+        n_constraints: int | None = None,
+        weights: Any = None,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+        num_constraints: Any = "deprecated",
+    ) -> None:
+        self.tol = tol
+        self.max_iter = max_iter
+        self.prior = prior
+        self.n_constraints = renamed("num_constraints", num_constraints, "n_constraints", n_constraints)
+        self.weights = weights
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+        self.num_constraints = "deprecated"
+
+    def fit(self, X: AnyArray, y: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
+        X, y = self._rows(X, y)
+        learner = self._learner(n_quadruplets=self.n_constraints)
+        learner.set_params(prior=random_prior(self.prior, X.shape[1], self.random_state))
+        return self._take(learner.fit(X, y))
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.LSML(
+            prior=self.prior,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class SCML(TripletLearner):
+    """Sparse compositional metric learning: `nearfar.SCML`."""
+
+    def __init__(
+        self,
+        beta: float = 1e-5,
+        basis: Any = "triplet_diffs",
+        n_basis: int | None = None,
+        gamma: float = 5e-3,
+        max_iter: int = 10000,
+        output_iter: int = 500,
+        batch_size: int = 10,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+    ) -> None:
+        self.beta = beta
+        self.basis = basis
+        self.n_basis = n_basis
+        self.gamma = gamma
+        self.max_iter = max_iter
+        self.output_iter = output_iter
+        self.batch_size = batch_size
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+
+    def fit(self, triplets: AnyArray) -> Any:
+        """Learn from triplets of points (m, 3, d), or of indicators (m, 3): the second is nearer than the third."""
+        rows, numbers = rows_of_points(self._tuples(triplets))
+        return self._take(self._learner().fit(rows, triplets=numbers))
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.SCML(
+            beta=self.beta,
+            basis=SCML_BASES.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis,
+            n_basis=self.n_basis,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )
+
+
+class SCML_Supervised(LabelLearner):
+    """`SCML` on triplets that are drawn from labels."""
+
+    def __init__(
+        self,
+        k_genuine: int = 3,
+        k_impostor: int = 10,
+        beta: float = 1e-5,
+        basis: Any = "lda",
+        n_basis: int | None = None,
+        gamma: float = 5e-3,
+        max_iter: int = 10000,
+        output_iter: int = 500,
+        batch_size: int = 10,
+        verbose: bool = False,
+        preprocessor: Preprocessor = None,
+        random_state: Any = None,
+    ) -> None:
+        self.k_genuine = k_genuine
+        self.k_impostor = k_impostor
+        self.beta = beta
+        self.basis = basis
+        self.n_basis = n_basis
+        self.gamma = gamma
+        self.max_iter = max_iter
+        self.output_iter = output_iter
+        self.batch_size = batch_size
+        self.verbose = verbose
+        self.preprocessor = preprocessor
+        self.random_state = random_state
+
+    def fit(self, X: AnyArray, y: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
+        X, y = self._rows(X, y)
+        return self._take(self._learner(n_neighbors=self.k_genuine, n_impostors=self.k_impostor).fit(X, y))
+
+    def _learner(self, **more: Any) -> Any:
+        return nearfar.SCML(
+            beta=self.beta,
+            basis=SCML_BASES.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis,
+            n_basis=self.n_basis,
+            verbose=self.verbose,
+            random_state=self.random_state,
+            **more,
+        )

@@ -1,0 +1,139 @@
+"""The names and calls of metric-learn: they reach the learners of nearfar, and take what its users have."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+import nearfar
+from nearfar.compat import metric_learn
+from tests.learners import all_pairs, data
+
+X, Y = data(45)
+PAIRS, SIGNS = all_pairs(Y)
+SOME = np.random.default_rng(0).permutation(len(SIGNS))[:150]
+PAIRS, SIGNS = PAIRS[SOME], SIGNS[SOME]
+TRIPLETS = np.array([[i, j, k] for i in range(12) for j in range(12, 20) for k in (30, 40) if Y[i] == Y[j] != Y[k]])
+QUADRUPLETS = np.array([[a, b, a, c] for a, b, c in TRIPLETS])
+SMALL = {"max_iter": 20}
+LABELED = {
+    "LFDA": {"k": 5},
+    "LMNN": SMALL,
+    "NCA": SMALL,
+    "MLKR": SMALL,
+    "RCA_Supervised": {"n_chunks": 15},
+    "ITML_Supervised": {"n_constraints": 50},
+    "MMC_Supervised": {**SMALL, "n_constraints": 50},
+    "SDML_Supervised": {"n_constraints": 50, "balance_param": 1e-3},
+    "LSML_Supervised": {"n_constraints": 50},
+    "SCML_Supervised": {"n_basis": 20},
+}
+PAIRED = {"ITML": {"max_iter": 50}, "MMC": SMALL, "SDML": {"balance_param": 1e-3}}
+
+
+def make(name, settings, **more):
+    return getattr(metric_learn, name)(**settings, **more)
+
+
+def quietly(fit, *args, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("name", "settings"), LABELED.items(), ids=LABELED)
+def test_learners_from_labels(name, settings):
+    learner = quietly(make(name, settings).fit, X, Y)
+    Z = learner.transform(X)
+    assert_allclose(Z, X @ learner.components_.T)
+    assert_allclose(learner.pair_distance(X[PAIRS]), np.linalg.norm(Z[PAIRS[:, 0]] - Z[PAIRS[:, 1]], axis=1))
+    assert_array_equal(learner.pair_score(X[PAIRS]), -learner.pair_distance(X[PAIRS]))
+    assert learner.get_metric()(X[0], X[1]) == pytest.approx(np.linalg.norm(Z[0] - Z[1]))
+    by_numbers = quietly(make(name, settings, preprocessor=X).fit, np.arange(len(X)), Y)
+    assert by_numbers.transform(np.arange(5)).shape == Z[:5].shape
+    assert clone(learner).get_params().keys() == learner.get_params().keys()
+    assert_array_equal(pickle.loads(pickle.dumps(learner)).transform(X), Z)
+
+
+@pytest.mark.parametrize(("name", "settings"), PAIRED.items(), ids=PAIRED)
+def test_learners_from_pairs(name, settings):
+    learner = quietly(make(name, settings).fit, X[PAIRS], SIGNS)
+    by_callable = quietly(make(name, settings, preprocessor=lambda rows: X[rows]).fit, PAIRS, SIGNS)
+    assert_allclose(by_callable.components_, learner.components_)
+    assert_array_equal(by_callable.predict(PAIRS), learner.predict(X[PAIRS]))
+    assert set(learner.predict(X[PAIRS])) <= {-1, 1}
+    assert learner.score(X[PAIRS], SIGNS) == roc_auc_score(SIGNS, learner.decision_function(X[PAIRS]))
+    learner.calibrate_threshold(X[PAIRS], SIGNS, strategy="max_tpr", min_rate=0.5)
+    assert_array_equal(learner.predict(X[PAIRS]) == 1, learner.pair_distance(X[PAIRS]) <= learner.threshold_)
+    assert learner.set_threshold(np.inf).predict(X[PAIRS]).min() == 1
+    assert quietly(cross_val_score, make(name, settings), X[PAIRS], SIGNS, cv=3).shape == (3,)
+
+
+def test_the_learner_is_that_of_nearfar():
+    compat = metric_learn.ITML(gamma=2.0, tol=1e-8).fit(X[PAIRS], SIGNS, bounds=[1.0, 9.0])
+    plain = nearfar.ITML(2.0, tol=1e-8, bounds=[1.0, 9.0]).fit(X, pairs=PAIRS, pair_labels=SIGNS)
+    assert_allclose(compat.get_mahalanobis_matrix(), plain.get_mahalanobis_matrix(), rtol=1e-4, atol=1e-6)
+    assert_array_equal(compat.bounds_, [1.0, 9.0])
+    assert_allclose(metric_learn.Covariance().fit(X).get_mahalanobis_matrix(), np.linalg.inv(np.cov(X.T)), rtol=1e-6)
+    chunks = np.where(np.arange(45) < 30, Y, -1)
+    assert_allclose(metric_learn.RCA().fit(X, chunks).components_, nearfar.RCA().fit(X, chunklets=chunks).components_)
+
+
+def test_triplets_and_quadruplets():
+    scml = quietly(metric_learn.SCML(n_basis=30).fit, X[TRIPLETS])
+    assert 0 <= scml.score(X[TRIPLETS]) <= 1
+    assert set(scml.predict(X[TRIPLETS])) <= {-1, 1}
+    lsml = quietly(metric_learn.LSML(preprocessor=X).fit, QUADRUPLETS)
+    d = lsml.pair_distance(QUADRUPLETS[:, 2:]) - lsml.pair_distance(QUADRUPLETS[:, :2])
+    assert_allclose(lsml.decision_function(QUADRUPLETS), d)
+    assert_array_equal(lsml.predict(QUADRUPLETS), np.sign(d))
+
+
+def test_searches_take_the_settings():
+    search = GridSearchCV(metric_learn.ITML(max_iter=50), {"gamma": [0.1, 1.0]}, cv=2)
+    assert quietly(search.fit, X[PAIRS], SIGNS).best_params_["gamma"] in (0.1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: metric_learn.ITML().fit(PAIRS, SIGNS), "3D array of formed tuples expected by ITML. Found 2D array"),
+        (
+            lambda: metric_learn.ITML().fit(X[TRIPLETS], SIGNS),
+            r"Tuples of 2 element\(s\) expected by ITML",
+        ),
+        (lambda: metric_learn.ITML().fit(X[PAIRS], SIGNS + 1), r"should contain only values in \[-1, 1\]"),
+        (
+            lambda: metric_learn.ITML().fit(X[PAIRS], SIGNS, bounds=[2.0, 1.0]),
+            "First bound should be less",
+        ),
+        (
+            lambda: metric_learn.ITML().fit(X[PAIRS], SIGNS, calibration_params={"strategy": "best"}),
+            "Strategy can either",
+        ),
+        (lambda: metric_learn.ITML(preprocessor=3).fit(PAIRS, SIGNS), "Invalid type for the preprocessor"),
+        (lambda: metric_learn.LFDA().fit(X, Y[:-1]), "inconsistent numbers of samples"),
+    ],
+)
+def test_bad_calls_are_told_in_the_words_of_metric_learn(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_old_names_warn_and_work():
+    with pytest.warns(FutureWarning, match='"num_constraints" parameter has been renamed to "n_constraints"'):
+        assert metric_learn.ITML_Supervised(num_constraints=7).n_constraints == 7
+    with pytest.warns(FutureWarning, match='"k" parameter has been renamed to "n_neighbors"'):
+        assert metric_learn.LMNN(k=5).n_neighbors == 5
+    learner = metric_learn.Covariance().fit(X)
+    with pytest.warns(FutureWarning, match="score_pairs will be deprecated"):
+        assert_array_equal(learner.score_pairs(X[PAIRS]), learner.pair_distance(X[PAIRS]))
+    with pytest.raises(metric_learn.PreprocessorError, match="error occurred when trying to use the preprocessor"):
+        metric_learn.Covariance(preprocessor=X).fit(np.array([0, 99]))
