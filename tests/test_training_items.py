@@ -8,9 +8,9 @@ pytest.importorskip("torch")
 import nearfar
 from nearfar.cli.embedding import training_items_of
 from nearfar.data import Dataset, open_dataset, open_task
-from nearfar.data.checks import training_items
 from nearfar.data.checks.training_items import TrainingItems, mark_items
-from nearfar.io import tensor_file
+from nearfar.io import tensor_file, training_marks
+from nearfar.io.training_marks import mark_rows
 from nearfar.train import DeepMetric, TrainConfig, train
 
 from .data.conftest import class_folders, write, zipped
@@ -102,6 +102,9 @@ def test_models_of_before_say_that_they_do_not_know(capsys, monkeypatch, tmp_pat
     rows = rows_file(tmp_path / "rows.npz")
     items = open_dataset(rows)
     nearfar.RCA().fit(items.array, items.labels).save(tmp_path / "old.safetensors")
+    arrays, text = tensor_file.read(tmp_path / "old.safetensors")
+    own = {name: array for name, array in arrays.items() if not name.startswith("training/")}
+    tensor_file.write(tmp_path / "old.safetensors", own, {name: text[name] for name in text if name != "training"})
     code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "old.safetensors", rows)
     assert code == 0
     assert "old.safetensors keeps no list of its training items: some of these may be among them" in out
@@ -159,7 +162,7 @@ def test_rows_are_known_by_their_numbers_in_any_order_of_columns():
 
 
 def test_very_many_items_are_counted_only(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(training_items, "MOST", 10)
+    monkeypatch.setattr(training_marks, "MOST", 10)
     rows = rows_file(tmp_path / "rows.npz")
     learner = tmp_path / "rca.safetensors"
     assert run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", learner)[0] == 0
@@ -186,3 +189,70 @@ def test_an_estimator_keeps_its_training_items(tmp_path):
     DeepMetric.load(tmp_path / "run").save(tmp_path / "again")
     for folder in ("run", "again"):
         assert training_items_of(tmp_path / folder).among(items).tolist() == [True] * 30 + [False] * 18
+
+
+def test_a_learner_that_was_fitted_in_python_keeps_its_training_items(capsys, monkeypatch, tmp_path):
+    rows = rows_file(tmp_path / "rows.npz")
+    items = open_dataset(rows)
+    learner = nearfar.RCA().fit(items.array[:30].astype(np.float64), items.labels[:30])
+    learner.save(tmp_path / "rca.safetensors")
+    nearfar.RCA.load(tmp_path / "rca.safetensors").save(tmp_path / "again.safetensors")
+    for name in ("rca", "again"):
+        marked = training_items_of(tmp_path / f"{name}.safetensors")
+        assert marked.among(items).tolist() == [True] * 30 + [False] * 18
+        assert (marked.count, marked.known_classes(items)) == (30, 5)
+    _, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors", rows)
+    assert "30 of 48 rows were in the training of rca.safetensors and are left out" in out
+
+
+def test_a_stream_keeps_the_items_of_all_its_steps(tmp_path):
+    items = open_dataset(rows_file(tmp_path / "rows.npz"))
+    learner = nearfar.NCA(random_state=0)
+    for part in (slice(0, 12), slice(12, 30)):
+        learner.partial_fit(items.array[part], items.labels[part])
+    learner.save(tmp_path / "nca.safetensors")
+    marked = training_items_of(tmp_path / "nca.safetensors")
+    assert (marked.among(items).sum(), marked.count, marked.known_classes(items)) == (30, 30, 5)
+    learner.fit(items.array[:12], items.labels[:12]).save(tmp_path / "nca.safetensors")
+    assert training_items_of(tmp_path / "nca.safetensors").count == 12
+
+
+def test_modalities_are_known_side_by_side(tmp_path):
+    items = open_dataset(rows_file(tmp_path / "rows.npz"))
+    views = [items.array[:30, :2], items.array[:30, 2:]]
+    nearfar.FISHMML().fit(views, items.labels[:30]).save(tmp_path / "a")
+    nearfar.MultiModalAutoencoder(2, max_iter=1, random_state=0).fit(views).save(tmp_path / "b")
+    for name in "ab":
+        assert training_items_of(tmp_path / name).among(items).tolist() == [True] * 30 + [False] * 18
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_marks_of_rows_differ_where_a_number_does(d):
+    numbers = np.float32([0, 1, -1, 2, 0.5, 1e-30, 1e30, 3, 4, 256])
+    grid = np.stack(np.meshgrid(*[numbers] * min(d, 4)), axis=-1).reshape(-1, min(d, 4))
+    rows = np.pad(grid, ((0, 0), (0, d - grid.shape[1])))
+    marks = mark_rows(rows)
+    assert len(np.unique(marks)) == len(rows)
+    np.testing.assert_array_equal(mark_rows(rows[::-1])[::-1], marks)
+    np.testing.assert_array_equal(mark_rows(rows[3:4].astype(np.float64)), marks[3:4])
+    assert not np.isin(mark_rows(np.pad(rows, ((0, 0), (0, 1)))), marks).any()  # another width
+
+
+def test_marks_of_rows_are_those_of_the_formula(monkeypatch):
+    monkeypatch.setattr(training_marks, "BLOCK", 12)  # three rows at a time
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(7, 3)).astype(np.float32)
+
+    def mixed(value):
+        value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+        value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) % 2**64
+        return value ^ (value >> 31)
+
+    for row, mark in zip(rows, mark_rows(rows), strict=True):
+        total = 3
+        for j, (low, high) in enumerate([(row[0], row[1]), (row[2], np.float32(0))]):
+            word = int(low.view(np.uint32)) + (int(high.view(np.uint32)) << 32)
+            factor = mixed(j * training_marks.ODD % 2**64) | 1
+            word = (word + j) * factor % 2**64
+            total += (word ^ (word >> 32)) * factor
+        assert int(np.int64(mark).view(np.uint64)) == mixed(total % 2**64)

@@ -178,7 +178,8 @@ def test_data_of_which_no_task_can_be_made_are_counted_whole(tmp_path):
     assert [(part.role, part.items, part.classes) for part in found.parts] == [("all", 10, 2)]
     assert "2 classes cannot be split" in found.remarks[0]
     assert found.remarks[0].endswith(
-        "A learner can be fitted: it learns from one half of each class and is scored on the other."
+        "A learner can be fitted: it learns from one half of each class and is scored on the other. "
+        "A network can be trained so with `--split rows`."
     )
     assert found.protocol == ""
     with pytest.raises(DataError, match="nowhere"):

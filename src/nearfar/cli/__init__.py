@@ -41,6 +41,7 @@ from .bars import bars_for
 from .encoding import WRITABLE
 from .options import (
     GO_ON,
+    Split,
     TestClasses,
     Trust,
     choices,
@@ -169,6 +170,7 @@ def train(
     recipe: str | None = None,
     test: str | None = None,
     test_classes: TestClasses = (),
+    split: Split | None = None,
     label: str | None = None,
     trunk: str | None = None,
     pretrained: str | None = None,
@@ -212,6 +214,9 @@ def train(
         Test on this source instead of on half of the classes of DATA.
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
+    split
+        classes tests on classes that training has never seen; rows on half of the items of every class, for data whose
+        classes are fixed.
     label
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     trunk
@@ -270,6 +275,7 @@ def train(
         "objective": objective,
         "test": test,
         "test_classes": test_classes or None,
+        "split": split,
         "label": label,
         "trunk": trunk,
         "pretrained": true_or_text(pretrained),

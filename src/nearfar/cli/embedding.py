@@ -12,13 +12,14 @@ import numpy as np
 
 from ..data import Dataset, open_dataset
 from ..data.checks.columns import on_embeddings
-from ..data.checks.training_items import FILE, MOST, TrainingItems
+from ..data.checks.training_items import FILE, TrainingItems
 from ..data.dataset import some
 from ..data.items import UNKNOWN_CLASS
 from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import read_gallery
 from ..data.readers.numpy_files import read_arrays
 from ..data.readers.text_tables import TABLES
+from ..io.training_marks import MOST
 from ..numerics.distances import DISTANCES
 from ..numerics.types import Ints
 from ..quoting import quoted

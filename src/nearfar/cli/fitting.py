@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
 from ..progress import stage
-from .options import TestClasses, check_out
+from .options import Split, TestClasses, check_out
 
 if TYPE_CHECKING:
     from ..data import Task
@@ -29,6 +29,7 @@ def fit(
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
     test: str | None = None,
     test_classes: TestClasses = (),
+    split: Split = "classes",
     label: str | None = None,
     standardize: bool = False,
     seed: int = 0,
@@ -57,6 +58,8 @@ def fit(
         Test on this source instead of on half of the classes of DATA.
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
+    split
+        rows learns from one half of every class and tests on the other, for classes that are fixed.
     label
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     standardize
@@ -70,7 +73,7 @@ def fit(
     quiet
         Print nothing but errors.
     """
-    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "label": label, "seed": seed}
+    how: dict[str, Any] = {"test": test, "test_classes": test_classes, "split": split, "label": label, "seed": seed}
     lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, final=final, **how)
     if not quiet:
         print(lines)
@@ -83,6 +86,7 @@ def fit_to(
     *,
     test: str | None = None,
     test_classes: Sequence[str] = (),
+    split: Split = "classes",
     label: str | None = None,
     standardize: bool = False,
     seed: int = 0,
@@ -107,10 +111,12 @@ def fit_to(
     if standardize:
         check_linear(learner)
     if final:
-        refuse_beside_final({"test": test, "test_class": test_classes or None})
+        held_out = {"test": test, "test_class": test_classes or None, "split": None if split == "classes" else split}
+        refuse_beside_final(held_out)
         task = open_whole(data, label=label, skip_bad=skip_bad)
     else:
-        task = task_to_fit(data, test=test, test_classes=test_classes, label=label, seed=seed, skip_bad=skip_bad)
+        how: dict[str, Any] = {"label": label, "seed": seed, "skip_bad": skip_bad}
+        task = task_to_fit(data, test=test, test_classes=test_classes, split=split, **how)
     X = items_of(task.train)
     scale = None
     with stage("fitting"):
@@ -133,12 +139,12 @@ def fit_to(
     return "\n".join([about, scored, *(["", f"- {units}"] if units else [])])
 
 
-def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], **how: Any) -> Task:
+def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], split: Split, **how: Any) -> Task:
     """Open data to learn from and to be tested on: on other classes, or on halves of each where they are too few."""
     from ..data import open_task
 
-    task = halves(data, **how) if test is None and not test_classes else None
-    return task or open_task(data, test=test, test_classes=test_classes, validation=0.0, **how)
+    task = halves(data, **how) if test is None and not test_classes and split == "classes" else None
+    return task or open_task(data, test=test, test_classes=test_classes, split=split, validation=0.0, **how)
 
 
 def is_linear(learner: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .options import TestClasses
+from .options import Split, TestClasses
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -23,6 +23,7 @@ def inspect(
     test: str | None = None,
     test_classes: TestClasses = (),
     seed: int = 0,
+    split: Split = "classes",
     label: str | None = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
@@ -44,6 +45,8 @@ def inspect(
         The classes that are tested on: names, or the beginning of names. Repeat for several.
     seed
         Random seed that draws the test classes where DATA has no split of its own.
+    split
+        What the test holds: classes that training has never seen, or half of the rows of every class.
     label
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     out
@@ -55,7 +58,7 @@ def inspect(
 
     if out is not None:
         check_out(out)
-    found = inspect_data(data, test=test, test_classes=test_classes, seed=seed, label=label)
+    found = inspect_data(data, test=test, test_classes=test_classes, seed=seed, split=split, label=label)
     if out is not None:
         with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from cyclopts import Parameter
 
@@ -19,6 +19,7 @@ from ..io.untrusted import parse_json
 from ..quoting import quoted
 
 Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False)]
+Split = Literal["classes", "rows"]
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
 
 GO_ON = {

@@ -367,6 +367,37 @@ def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> t
     return train.subset(~mask), train.subset(mask)
 
 
+def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int = 1) -> NDArray[np.bool_]:
+    """Draw a share of the items of every class.
+
+    Parameters
+    ----------
+    labels : ndarray of int64, shape (n,)
+        The class of each item.
+    share : float
+        In [0, 1]; of a class of m items the whole part of `share` * m is drawn.
+    seed : int
+        Chooses the items.
+    least : int
+        A class of which fewer than so many would be drawn, or stay, is not drawn from.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+    """
+    check_seed(seed)
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]  # class by class, in random order within each
+    counts = np.bincount(labels)
+    first = np.cumsum(counts) - counts
+    rank = np.arange(len(labels)) - first[labels[order]]
+    drawn = np.floor(share * counts + 1e-9).astype(np.int64)
+    drawn[(drawn < least) | (counts - drawn < least)] = 0
+    held = np.zeros(len(labels), dtype=bool)
+    held[order] = rank < drawn[labels[order]]
+    return held
+
+
 def some(names: Sequence[str], most: int = 5) -> str:
     """List the first few of many names."""
     shown = ", ".join(in_brief(name, PATH) for name in names[:most])

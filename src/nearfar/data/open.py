@@ -7,11 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from ..quoting import PATH, quoted
-from .dataset import DataError, DataNotFoundError, Dataset, Source, Task, carve_validation, some, unseen_half
+from .dataset import (
+    DataError,
+    DataNotFoundError,
+    Dataset,
+    Source,
+    Task,
+    carve_validation,
+    held_out_rows,
+    some,
+    unseen_half,
+)
 from .readers.files import OTHER_TARS, is_archive, refuse_special
 from .readers.text_tables import TABLES, check_label
 
@@ -21,6 +32,11 @@ ACCEPTED = (
 )
 Named = str | os.PathLike[str]
 ARCHIVES = ("cub", "cars", "sop", "inshop")
+Split: TypeAlias = Literal["classes", "rows"]
+DRAWN = "test classes drawn with seed"
+CLOSED = "closed set: the classes of the test are those of the training"
+PAIR = 2
+"""Items of a class in the test or the validation, at least, for one to be found by another."""
 
 
 def open_dataset(
@@ -57,6 +73,7 @@ def open_task(
     test_classes: Sequence[str] = (),
     validation: float = 0.15,
     seed: int = 0,
+    split: Split = "classes",
     label: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
@@ -80,6 +97,10 @@ def open_task(
         brings its own validation items.
     seed : int
         Draws the validation classes, and the test classes where the source has no split.
+    split : {"classes", "rows"}
+        "rows" is for data whose classes are fixed, so that no others will come: half of the items of every class are
+        the test, and the share `validation` of the others chooses the checkpoint. Scores then say how well new items
+        of known classes are found, and nothing of unseen classes.
     label : str, optional
         The column of a table that holds the classes: not given, it is called `label`, or in a table of rows also
         `class`, `target` or `y`. Of `source` and `test`, it is looked for in those that are tables.
@@ -100,6 +121,9 @@ def open_task(
         return open_source(one, label=named, image_size=image_size, skip_bad=skip_bad)
 
     opened = opened_as(source)
+    if split == "rows":
+        _check_rows_split(opened, test, test_classes)
+        return _split_by_rows(opened.items, validation, seed)
     own = None
     if test is not None:
         other = opened_as(test)
@@ -107,20 +131,51 @@ def open_task(
         own = _part(opened, "validation")
         tested, gallery = _held_out(other)
         tested = tested or other.items
-        split = f"tested on {other.items.name}"
+        how = f"tested on {other.items.name}"
     elif opened.roles is not None:
-        train, own, tested, gallery, split = _by_roles(opened)
+        train, own, tested, gallery, how = _by_roles(opened)
     else:
-        train, tested, gallery, split = _by_classes(opened.items, test_classes, seed)
+        train, tested, gallery, how = _by_classes(opened.items, test_classes, seed)
     if test_classes and (test is not None or opened.roles is not None):
         tested = tested.only(match_classes(tested, test_classes))
-        split += f", classes {some(test_classes)} only"
+        how += f", classes {some(test_classes)} only"
     if own is None:
         train, carved = carve_validation(train, validation, seed)
-        split += f"; validation classes drawn from the training classes with seed {seed}" if carved else ""
+        how += f"; validation classes drawn from the training classes with seed {seed}" if carved else ""
     else:
         carved = own
-    return _assemble(opened.items.name, train, carved, tested, gallery, split)
+    return _assemble(opened.items.name, train, carved, tested, gallery, how)
+
+
+def _check_rows_split(opened: Source, test: Named | None, test_classes: Sequence[str]) -> None:
+    """Refuse to hold out items of every class where the test is told otherwise."""
+    told = ""
+    if test is not None:
+        told = "test names other items"
+    elif test_classes:
+        told = "test_classes names the classes of the test"
+    elif opened.roles is not None:
+        told = f"{opened.items.name} has a split of its own ({opened.split})"
+    if told:
+        raise DataError(f'split="rows" holds out items of every class, but {told}')
+
+
+def _split_by_rows(items: Dataset, validation: float, seed: int) -> Task:
+    """Hold out half of the items of every class for the test, and a share of the others for validation."""
+    if not 0 <= validation < 1:
+        raise DataError(f"validation must be a share in [0, 1), got {validation}")
+    held = held_out_rows(items.labels, 0.5, seed)
+    if not held.any():
+        raise DataError(f"{items.name}: no class has two items, of which one could be held out for the test")
+    train = items.subset(~held)
+    chosen = held_out_rows(train.labels, validation, seed, least=PAIR)
+    how = f"{CLOSED}, one half of the {items.kind}s of each held out with seed {seed}"
+    carved = None
+    if chosen.any():
+        carved = train.subset(chosen)
+        train = train.subset(~chosen)
+        how += f"; validation {items.kind}s drawn from the training in the same way"
+    return _assemble(items.name, train, carved, items.subset(held), None, how)
 
 
 def open_whole(
@@ -276,7 +331,7 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
         split = f"classes {some(test_classes)} held out for the test"
     else:
         held = unseen_half(n, seed)
-        split = f"test classes drawn with seed {seed}"
+        split = f"{DRAWN} {seed}"
     if min(held.sum(), n - held.sum()) < 2:
         raise DataError(f"{items.name}: {n} classes cannot be split into 2 or more for training and for the test")
     mask = held[items.labels]
@@ -299,7 +354,7 @@ def _assemble(
     parts = [("train", train), ("validation", validation), (asked, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
     shared = in_both(train, validation, test)
-    if shared:
+    if shared and not split.startswith(CLOSED):
         if validation is None:
             known = "training and test"
         else:

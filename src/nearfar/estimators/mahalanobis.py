@@ -163,10 +163,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with error_context(self):
             settings.check_settings(self)
             supervised = self._supervise(X, y, **given)
+            marks = self._marks_of(supervised.X, y)  # before the workspace overwrites the rows
             work = replace(self._workspace(supervised.X, supervised.order), classes=supervised.classes)
             self._check_search(work, features=supervised.X.shape[1])
             solution = self._solve(work.rows, *supervised.known, work=work)
             self._store(solution, work, dtype=supervised.X.dtype)
+            self._training_marks = marks
             if supervised.pairs is not None:
                 # the user's X has the names of its columns, which the checked rows have lost
                 self._calibrate(X if supervised.points is None else supervised.points, supervised.pairs)

@@ -177,7 +177,7 @@ def _open_test(
     config: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
     """Open the test part of the data; without it the report has no pictures, but is still a report."""
-    names = ("test_classes", "validation", "seed", "label", "skip_bad")
+    names = ("test_classes", "validation", "seed", "split", "label", "skip_bad")
     folder = environment.get("folder")
     test = config.get("test")
     start = Path(folder) if isinstance(folder, str) else None

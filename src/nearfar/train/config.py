@@ -32,6 +32,7 @@ FREE = ("workers", "tensorboard")  # they do not change the result, and may diff
 CODE = ("objective", "trunk", "sampler")  # texts that may name modules of a user's own
 LATER = (
     "final",
+    "split",
     "patience",
     "ema",
     "freeze_epochs",
@@ -50,7 +51,7 @@ LATER = (
     "chunk",
 )
 """Settings that came later, and are in digests only where they are given."""
-UNSAID = ("none", "random")
+UNSAID = ("none", "random", "classes")
 
 
 class TrainError(ValueError):
@@ -62,7 +63,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes
     ----------
-    data, test, test_classes, validation, label, skip_bad
+    data, test, test_classes, validation, split, label, skip_bad
         What `nearfar.data.open_task` takes.
     image_size : int, optional
         Side in pixels of the square images that the network sees in evaluation (center crop). By default, images that
@@ -192,6 +193,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     test: str | None = None
     test_classes: tuple[str, ...] = ()
     validation: Share = 0.15
+    split: Literal["classes", "rows"] = "classes"
     label: str | None = None
     image_size: Side | None = None
     resize: Side | None = None

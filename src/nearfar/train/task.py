@@ -80,6 +80,7 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
         test_classes=config.test_classes,
         validation=config.validation,
         seed=config.seed,
+        split=config.split,
         **how,
     )
 

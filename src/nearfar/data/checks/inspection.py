@@ -15,7 +15,7 @@ import numpy as np
 from ...progress import counted
 from ..dataset import DataError, Dataset, Kind, Task, some
 from ..decode import BadImageError
-from ..open import Named, in_both, open_dataset, open_source, open_task
+from ..open import CLOSED, DRAWN, Named, Split, in_both, open_dataset, open_source, open_task
 from .columns import on_columns, on_gallery, on_groups
 
 T = TypeVar("T")
@@ -126,13 +126,14 @@ def inspect_data(
     test: Named | None = None,
     test_classes: Sequence[str] = (),
     seed: int = 0,
+    split: Split = "classes",
     label: str | None = None,
 ) -> Inspection:
     """Read every item of a source once, and say what training on it would meet.
 
     Parameters
     ----------
-    source, test, test_classes, seed, label
+    source, test, test_classes, seed, split, label
         As in `open_task`.
 
     Raises
@@ -142,9 +143,9 @@ def inspect_data(
     """
     why = ""
     try:
-        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, label=label)
+        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, split=split, label=label)
     except DataError as error:
-        if test is not None or test_classes:
+        if test is not None or test_classes or split == "rows":
             raise
         task, why = without_task(source, error, label)
     parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
@@ -177,6 +178,7 @@ def without_task(source: Named, error: DataError, label: str | None) -> tuple[Ta
     why = f"No task can be made of these: {error}."
     if 2 <= len(items.classes) < 4 and opened.roles is None:  # as `nearfar fit` takes them
         why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
+        why += " A network can be trained so with `--split rows`."
     why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)  # there is no protocol to say it
     return Task(items.name, items, None, items.subset([]), None, ""), why
 
@@ -263,7 +265,7 @@ def shown(groups: Sequence[Sequence[str]]) -> str:
 def on_classes(found: Inspection, task: Task) -> Iterator[str]:
     """Sentences on single classes."""
     both = in_both(task.train, task.validation, task.test)
-    if both:
+    if both and CLOSED not in task.protocol:
         if task.validation is None:
             known = "training"
         else:
@@ -291,8 +293,16 @@ def on_sizes(found: Inspection) -> Iterator[str]:
             f"The largest training class has {learned.most:,} {found.kind}s, half of the classes at most "
             f"{learned.median:g}. The sampler m_per_class, which is the default, lets each class count the same."
         )
+    if CLOSED in found.protocol:  # all of the classes are in every part
+        return
     if tested is not None and tested.classes < FEW_TEST_CLASSES:
-        yield f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
+        told = f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
+        if DRAWN in found.protocol:
+            told += (
+                f" Where no other classes will come, `--split rows` holds out {found.kind}s of every class instead "
+                "of classes."
+            )
+        yield told
     chosen_by = roles.get("validation")
     if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
         yield (

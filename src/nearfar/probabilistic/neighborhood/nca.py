@@ -131,6 +131,7 @@ class NCA(FromLabels, Mahalanobis):
             L = adam(L, -gradient)
             found = Solution(L, value, adam.k, converged=False, attributes={"stream": adam.state})
             self._store(found, Workspace(R), dtype=X.dtype)
+            self._training_marks = self._marks_of(X, y, after=None if first else self._training_marks)
         return self
 
     def _check(self) -> None:

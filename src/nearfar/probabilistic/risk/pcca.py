@@ -117,6 +117,7 @@ class PCCA(FromPairs, Mahalanobis):
             found = solvers.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
             found = found.with_x(found.x, attributes={"stream": adam.state})
             self._store(found, Workspace(R.X), dtype=X.dtype)
+            self._training_marks = self._marks_of(X, y, after=None if first else self._training_marks)
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:

@@ -126,6 +126,7 @@ class ViewReconstruction(NetworkLearner):
         curve = self._minimize(list(self.network_.parameters()), loss, len(X), order)
         self.loss_curve_ = np.array(curve)
         self.n_iter_ = len(curve)
+        self._training_marks = self._marks_of(X, y)
         return self
 
     def _trainer(self, order: torch.Generator, epochs: int) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ....catalog import BY_NAME
 from ....estimators.errors import error_context
-from ....estimators.fitted import Fitted
+from ....estimators.fitted import Fitted, marks_in
 from ....io import tensor_file
 from ....io.untrusted import parse_json
 from ....numerics.checks import is_finite
@@ -131,7 +131,8 @@ class NetworkLearner(Fitted):
         weights = {f"net/{key}": value.detach().cpu().numpy() for key, value in self.network_.state_dict().items()}
         plain = {key: value for key, value in fitted.items() if f"fit/{key}" not in arrays}
         text = {"class": type(self).__name__, "settings": _json(self.get_params()), "fitted": _json(plain)}
-        tensor_file.write(path, arrays | weights, {"format": FORMAT, **text})
+        marks, about_marks = self._packed_marks()
+        tensor_file.write(path, arrays | weights | marks, {"format": FORMAT, **text, **about_marks})
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
@@ -147,10 +148,12 @@ class NetworkLearner(Fitted):
         if not issubclass(kind, cls):
             raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
         try:
-            return kind._read(arrays, parse_json(text["settings"]), parse_json(text["fitted"]))
+            learner = kind._read(arrays, parse_json(text["settings"]), parse_json(text["fitted"]))
         except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
             why = in_brief(" ".join(str(error).split()), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {why}") from error
+        learner._training_marks = marks_in(arrays, text)
+        return learner
 
     @classmethod
     def _read(cls: type[Self], arrays: dict[str, AnyArray], settings: dict[str, Any], fitted: dict[str, Any]) -> Self:
@@ -252,6 +255,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         curve = self._minimize(parameters, lambda rows: self._objective(x[rows.to(x.device)], noise), len(x), order)
         self.loss_curve_ = np.array(curve)
         self.n_iter_ = len(curve)
+        self._training_marks = self._marks_of(X, y)
         return self
 
     def _look(self, x: Tensor) -> None:

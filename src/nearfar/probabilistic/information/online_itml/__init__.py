@@ -140,9 +140,11 @@ class OnlineITML(FromPairs, Mahalanobis):
             else:
                 told = stream.with_targets(pairs, targets, len(rows))
             state = None if first else (self.metric_, self.bounds_, self.n_updates_)
+            marks = self._marks_of(rows, y, after=None if first else self._training_marks)
             work = self._workspace(rows, order)
             self._check_search(work, features=rows.shape[1])
             self._store(self._solve(work.rows, told, state, work=work), work, dtype=rows.dtype)
+            self._training_marks = marks
             if pairs is not None:
                 self.threshold_ = float(np.sqrt(self.bounds_.mean()))
         return self

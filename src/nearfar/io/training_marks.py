@@ -1,0 +1,197 @@
+"""Marks of the items that a model has learned from: they are kept in its file, and tell later which items it knows."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import tensor_file
+from .untrusted import parse_json
+
+MOST = 2_000_000
+"""Items whose marks are kept, of 8 bytes each: 16 MB."""
+
+BYTES = 8
+"""Of a mark: two of ten million different items are equal in one of 400,000 models."""
+
+ITEMS = "training/items"
+CLASSES = "training/classes"
+ABOUT = "training"
+
+BLOCK = 2**17
+"""Numbers that are marked at a time; they stay in the processor's cache."""
+
+ODD = 0x9E3779B97F4A7C15
+"""2^64 divided by the golden ratio, of which multiples fill the 64 bits evenly (the constant of SplitMix64)."""
+
+Marked = TypeVar("Marked", bound="TrainingMarks")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingMarks:
+    """The marks of the items and of the classes that a model has learned from, or was chosen by.
+
+    Parameters
+    ----------
+    items : ndarray of int64, shape (m,)
+        Sorted marks, each once; empty where there were more than `MOST`.
+    classes : ndarray of int64, shape (c,)
+        Sorted marks of the names of the classes.
+    count : int
+        Number of items, equal ones counted as often as they occur.
+    columns : tuple of str
+        Names of the numbers of a row, in the order in which they were marked.
+    final : bool
+        Whether they are all that there were, so that none was left to score the model on.
+    """
+
+    items: NDArray[np.int64]
+    classes: NDArray[np.int64]
+    count: int
+    columns: tuple[str, ...] = ()
+    final: bool = False
+
+    @classmethod
+    def of_rows(cls: type[Marked], rows: NDArray[Any], labels: Any = None, columns: Iterable[str] = ()) -> Marked:
+        """Mark rows (n, d) and the names of their classes; the label -1 is no class, as targets of a regression are."""
+        if are_kept(len(rows)):
+            items = np.unique(mark_rows(rows))
+        else:
+            items = np.empty(0, np.int64)
+        return cls(items, np.unique(mark_names(_class_names(labels))), len(rows), tuple(columns))
+
+    @property
+    def complete(self) -> bool:
+        """Whether the items are marked: of very many they are not."""
+        return are_kept(self.count)
+
+    def joined(self: Marked, other: TrainingMarks) -> Marked:
+        """Return the marks of both, as of a model that has learned from one after the other."""
+        count = self.count + other.count
+        if are_kept(count):
+            items = np.union1d(self.items, other.items)
+        else:
+            items = np.empty(0, np.int64)
+        return replace(self, items=items, classes=np.union1d(self.classes, other.classes), count=count)
+
+    def packed(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the arrays and the text that a file of tensors holds of this."""
+        about = {"count": self.count, "columns": list(self.columns), "final": self.final}
+        return {ITEMS: self.items, CLASSES: self.classes}, {ABOUT: json.dumps(about)}
+
+    @classmethod
+    def unpacked(cls: type[Marked], arrays: dict[str, Any], text: dict[str, str]) -> Marked | None:
+        """Return what `packed` has made; None where a file holds nothing of it.
+
+        Raises
+        ------
+        ValueError
+            If it is damaged.
+        """
+        if ABOUT not in text or ITEMS not in arrays or CLASSES not in arrays:
+            return None
+        try:
+            about = parse_json(text[ABOUT])
+        except ValueError:
+            about = None
+        sound = isinstance(about, dict) and isinstance(about.get("count"), int)
+        if not sound or not isinstance(about.get("columns"), list):
+            raise ValueError("the list of its training items is damaged")
+        columns = tuple(map(str, about["columns"]))
+        return cls(arrays[ITEMS], arrays[CLASSES], about["count"], columns, about.get("final") is True)
+
+    def write(self, path: Path) -> None:
+        """Write a file of their own, which appears whole or not at all."""
+        tensor_file.write(path, *self.packed())
+
+    def add_to(self, path: str | os.PathLike[str]) -> None:
+        """Add them to a file of tensors, such as a saved learner."""
+        arrays, text = tensor_file.read(path)
+        own, about = self.packed()
+        tensor_file.write(path, arrays | own, text | about)
+
+    @classmethod
+    def read(cls: type[Marked], path: Path) -> Marked | None:
+        """Read them from a file of tensors; None where there is no file, or it holds nothing of them."""
+        if not path.is_file():
+            return None
+        return cls.unpacked(*tensor_file.read(path))
+
+
+def are_kept(count: int) -> bool:
+    """Whether the marks of so many items are kept."""
+    return count <= MOST
+
+
+def mark_rows(rows: NDArray[Any]) -> NDArray[np.int64]:
+    """Return a mark of every row, shape (n,), of its numbers in float32: equal where two rows are equal.
+
+    With w_j the 64 bits of the numbers 2j and 2j + 1, and odd a_j, the mark is sum_j a_j s(a_j (w_j + j)) modulo 2^64,
+    mixed once more; s puts the high half of its argument into the low half too, by exclusive or.
+    """
+    flat = rows.reshape(len(rows), -1)
+    words = (flat.shape[1] + 1) // 2
+    with np.errstate(over="ignore"):
+        place = np.arange(words, dtype=np.uint64)
+        factors = _mixed(place * np.uint64(ODD)) | np.uint64(1)
+    marks = np.empty(len(flat), dtype=np.uint64)
+    step = max(1, BLOCK // max(1, flat.shape[1]))
+    for start in range(0, len(flat), step):
+        part = flat[start : start + step]
+        numbers = np.zeros((len(part), 2 * words), dtype="<f4")
+        with np.errstate(over="ignore"):
+            numbers[:, : flat.shape[1]] = part
+            numbers += 0.0  # -0.0 is 0.0
+            mixed = numbers.view("<u8").astype(np.uint64, copy=False)
+            mixed += place
+            mixed *= factors
+            mixed ^= mixed >> np.uint64(32)
+            marks[start : start + step] = mixed @ factors
+    return _mixed(marks + np.uint64(flat.shape[1])).view(np.int64)
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return 64-bit numbers of which every bit depends on all bits of those given (the last steps of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def mark_names(names: Iterable[str]) -> NDArray[np.int64]:
+    """Return a mark of every name."""
+    return np.array([mark(name.encode(errors="surrogateescape")) for name in names], dtype=np.int64)
+
+
+def mark(*parts: bytes) -> int:
+    """Return the mark of some bytes."""
+    digest = blake2b(digest_size=BYTES)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return int.from_bytes(digest.digest(), "little", signed=True)
+
+
+def _class_names(labels: Any) -> list[str]:
+    """Return the names of classes as a table of rows and labels has them."""
+    if labels is None:
+        return []
+    values = np.asarray(labels)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        return []
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all() or (values != np.floor(values)).any():
+            return []
+        values = values.astype(np.int64)
+    names = [str(value) for value in np.unique(values.astype(str) if values.dtype.kind == "O" else values)]
+    return [name for name in names if values.dtype.kind not in "iO" or name != "-1"]

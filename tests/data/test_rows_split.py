@@ -1,0 +1,102 @@
+"""Data whose classes are fixed: items of every class are held out, not classes."""
+
+import numpy as np
+import pytest
+
+from nearfar.data import DataError, inspect_data, open_task
+from nearfar.data.dataset import held_out_rows
+from nearfar.train import TrainConfig, evaluate_run, train
+
+from ..test_cli import run
+
+SMALL = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "epochs": 1, "batch_size": 16, "device": "cpu"}
+
+
+@pytest.fixture
+def source(tmp_path):
+    """Rows of classes of 1, 2, 3, 8 and 20 items, all different."""
+    y = np.repeat(list("abcde"), [1, 2, 3, 8, 20])
+    X = np.random.default_rng(0).normal(size=(len(y), 3)).astype(np.float32)
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    return str(tmp_path / "rows.npz")
+
+
+def counts(part):
+    return dict(zip(part.classes, part.class_counts.tolist(), strict=True))
+
+
+def test_half_of_every_class_is_held_out(source):
+    task = open_task(source, split="rows", validation=0.3, seed=4)
+    assert counts(task.test) == {"b": 1, "c": 1, "d": 4, "e": 10}
+    assert counts(task.validation) == {"e": 3}  # of fewer than two, none would be found by another
+    assert counts(task.train) == {"a": 1, "b": 1, "c": 2, "d": 4, "e": 7}
+    rows = [row.tobytes() for part in (task.train, task.validation, task.test) for row in part.array]
+    assert len(set(rows)) == 34
+    assert (
+        "closed set: the classes of the test are those of the training, one half of the rows of each" in task.protocol
+    )
+    assert "with seed 4" in task.protocol
+    assert "NOT zero-shot" not in task.protocol
+    again = open_task(source, split="rows", validation=0.3, seed=4)
+    assert again.test.names == task.test.names
+    assert len({open_task(source, split="rows", seed=s).test.names for s in range(4)}) == 4
+    assert open_task(source, split="rows", validation=0.0).validation is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.5, 0.9])
+@pytest.mark.parametrize("least", [1, 2])
+def test_the_share_of_every_class_is_that_of_a_loop(share, least):
+    labels = np.random.default_rng(1).integers(0, 7, 60)
+    held = held_out_rows(labels, share, seed=2, least=least)
+    for label in np.unique(labels):
+        m = int((labels == label).sum())
+        drawn = int(np.floor(share * m + 1e-9))
+        if min(drawn, m - drawn) < least:
+            drawn = 0
+        assert held[labels == label].sum() == drawn
+    with pytest.raises(DataError, match="seed: expected"):
+        held_out_rows(labels, share, seed=-1)
+
+
+def test_a_split_that_is_told_is_not_drawn(source, tmp_path):
+    with pytest.raises(DataError, match=r'split="rows" holds out items of every class, but test names other items'):
+        open_task(source, split="rows", test=source)
+    with pytest.raises(DataError, match="but test_classes names the classes of the test"):
+        open_task(source, split="rows", test_classes=["a"])
+    np.savez(tmp_path / "told.npz", X=np.ones((4, 2), np.float32), y=list("abab"), split=["train"] * 2 + ["test"] * 2)
+    with pytest.raises(DataError, match="but told has a split of its own"):
+        open_task(tmp_path / "told.npz", split="rows")
+    np.savez(tmp_path / "alone.npz", X=np.ones((3, 2), np.float32), y=list("abc"))
+    with pytest.raises(DataError, match="alone: no class has two items"):
+        open_task(tmp_path / "alone.npz", split="rows")
+    with pytest.raises(DataError, match=r"validation must be a share in \[0, 1\), got 1"):
+        open_task(source, split="rows", validation=1.0)
+
+
+def test_it_is_recommended_where_classes_are_few(source, tmp_path, capsys, monkeypatch):
+    found = inspect_data(source)
+    assert any("`--split rows` holds out rows of every class instead of classes" in remark for remark in found.remarks)
+    closed = inspect_data(source, split="rows")
+    assert not any("--split" in remark or "classes:" in remark for remark in closed.remarks)
+    assert not any("are in training or validation and in the test" in remark for remark in closed.remarks)
+    np.savez(tmp_path / "two.npz", X=np.eye(8, dtype=np.float32), y=list("ab") * 4)
+    assert any("trained so with `--split rows`" in remark for remark in inspect_data(tmp_path / "two.npz").remarks)
+    code, out, _ = run(capsys, monkeypatch, "inspect", source, "--split", "rows")
+    assert (code, "closed set" in out) == (0, True)
+
+
+def test_commands_train_and_fit_on_rows_of_every_class(source, tmp_path, capsys, monkeypatch):
+    config = TrainConfig.of(data=source, split="rows", validation=0.3, **SMALL)
+    made = train(config, tmp_path / "run", progress=False)
+    result = evaluate_run(made)
+    assert "closed set" in result.protocol
+    assert config.digest != config.replace(split="classes").digest
+    words = ["fit", source, "RCA()", "--split", "rows", "-o", tmp_path / "rca.safetensors"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (0, "")
+    assert "train 18 rows of 5 classes, test 16 rows of 4 classes; closed set" in out
+    words = ["train", source, "--split", "rows", "--epochs", "1", "--trunk", "mlp(width=4, depth=1)"]
+    code, out, _ = run(capsys, monkeypatch, *words, "--out", tmp_path / "other")
+    assert (code, "closed set" in out) == (0, True)
+    code, _, err = run(capsys, monkeypatch, *words[:4], "--final", made.folder, "--out", tmp_path / "third")
+    assert code == 2
