@@ -239,7 +239,7 @@ def test_marks_of_rows_differ_where_a_number_does(d):
 
 
 def test_marks_of_rows_are_those_of_the_formula(monkeypatch):
-    monkeypatch.setattr(training_marks, "BLOCK", 12)  # three rows at a time
+    monkeypatch.setattr(training_marks, "NUMBERS_AT_ONCE", 12)  # three rows at a time
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(7, 3)).astype(np.float32)
 

@@ -26,7 +26,7 @@ ITEMS = "training/items"
 CLASSES = "training/classes"
 ABOUT = "training"
 
-BLOCK = 2**17
+NUMBERS_AT_ONCE = 2**17
 """Numbers that are marked at a time; they stay in the processor's cache."""
 
 ODD = 0x9E3779B97F4A7C15
@@ -143,7 +143,7 @@ def mark_rows(rows: NDArray[Any]) -> NDArray[np.int64]:
         place = np.arange(words, dtype=np.uint64)
         factors = _mixed(place * np.uint64(ODD)) | np.uint64(1)
     marks = np.empty(len(flat), dtype=np.uint64)
-    step = max(1, BLOCK // max(1, flat.shape[1]))
+    step = max(1, NUMBERS_AT_ONCE // max(1, flat.shape[1]))
     for start in range(0, len(flat), step):
         part = flat[start : start + step]
         numbers = np.zeros((len(part), 2 * words), dtype="<f4")
