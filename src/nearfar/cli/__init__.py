@@ -41,6 +41,7 @@ from .bars import bars_for
 from .encoding import WRITABLE
 from .options import (
     GO_ON,
+    Settings,
     Split,
     TestClasses,
     Trust,
@@ -74,7 +75,6 @@ app = App(
     suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
-Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False)]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .options import Split, TestClasses
+from .options import Settings, Split, TestClasses
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -26,6 +26,9 @@ def inspect(
     split: Split = "classes",
     label: str | None = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    time: bool = False,
+    recipe: str | None = None,
+    settings: Settings = (),
 ) -> None:
     """Look at data before training: items, classes, split, and what would spoil a result.
 
@@ -51,11 +54,19 @@ def inspect(
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     out
         Write all that was found, with every name, to this .json file too.
+    time
+        Also time a few batches of a training on these data, and say how long it would take.
+    recipe
+        Of the training that is timed, as for train.
+    settings
+        Any setting of the training that is timed, as field=value. Repeat for several.
     """
     from ..data.checks.inspection import inspect_data
     from ..io.atomic_files import atomic_write
-    from .options import check_out
+    from .options import check_out, make_config
 
+    if (recipe or settings) and not time:
+        raise ValueError(f"--{'recipe' if recipe else 'set'}: only with --time, of the training that is timed")
     if out is not None:
         check_out(out)
     found = inspect_data(data, test=test, test_classes=test_classes, seed=seed, split=split, label=label)
@@ -63,6 +74,14 @@ def inspect(
         with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
     print(told(found))
+    if time:
+        from ..train.forecast import forecast
+
+        chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
+        config = make_config({**chosen, "seed": seed, "label": label}, settings, recipe)
+        print(f"\nA training takes {forecast(config)}.")
+    else:
+        print("\nHow long would a training take? `nearfar inspect DATA --time` says it.")
 
 
 def told(found: Inspection) -> str:

@@ -20,6 +20,7 @@ from ..quoting import quoted
 
 Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False)]
 Split = Literal["classes", "rows"]
+Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
 
 GO_ON = {

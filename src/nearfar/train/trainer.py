@@ -18,6 +18,7 @@ from ..deep.networks.weights import TRUNK
 from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
 from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
+from .duration import RunTimer
 from .interrupts import Interrupts
 from .loading import build_embedder, with_best_weights
 from .metric import add_metric
@@ -201,8 +202,14 @@ class Trainer:
         if config.tensorboard:
             yield TensorBoard(self.folder.path)
         if progress:
+            done = self.position.step
             yield ProgressLine(
-                self.parts.steps, config.epochs, self.position.step, self.parts.task, first=self.parts.weights
+                self.parts.steps,
+                config.epochs,
+                done,
+                self.parts.task,
+                first=self.parts.weights,
+                timer=RunTimer.of(self.parts, done),
             )
 
     # The loop

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from ..data import Task
 from ..data.checks.shared_images import remark_shared
 from ..progress import listening, terminal_display
+from .duration import RunTimer
 
 
 class Watcher(Protocol):
@@ -42,9 +43,19 @@ class ProgressLine:
         The data; that images are in training and in the test is said before the progress.
     first : str
         What is said first of all.
+    timer : RunTimer, optional
+        Knows after a few batches how long the run will take, which is then said.
     """
 
-    def __init__(self, steps: int, epochs: int, done: int = 0, task: Task | None = None, first: str = "") -> None:
+    def __init__(
+        self,
+        steps: int,
+        epochs: int,
+        done: int = 0,
+        task: Task | None = None,
+        first: str = "",
+        timer: RunTimer | None = None,
+    ) -> None:
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 
         columns = (
@@ -55,6 +66,7 @@ class ProgressLine:
         )
         self._bar = terminal_display(*columns, transient=False)  # what it says of epochs stays
         self._alone = ExitStack()
+        self._timer = timer
         self._items = "images" if task is None else f"{task.train.kind}s"
         self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")
         remark = "" if task is None else remark_shared(task)
@@ -66,8 +78,13 @@ class ProgressLine:
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
         fields: dict[str, Any] = {} if record is None else {"text": line(record, self._items)}
         self._bar.update(self._task, completed=step, epoch=epoch + 1, **fields)
+        told = "" if self._timer is None else self._timer.on_step(step, epoch)
+        if told:
+            self.say(told)
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
+        if self._timer is not None:
+            self._timer.on_epoch()
         self._bar.console.print(summary(row), highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:

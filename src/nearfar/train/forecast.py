@@ -1,0 +1,72 @@
+"""How long a run would take, by a few batches of one that is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .checkpoint import undisturbed
+from .config import TrainConfig
+from .duration import SHORT_RUN, RunTimer
+from .interrupts import Interrupts
+from .run import RunFolder
+from .setup import build, checked
+from .trainer import Trainer
+from .watchers import Watcher
+
+
+class EnoughTimed(Exception):
+    """Enough batches were timed; the run that was begun for them can end."""
+
+
+class Stopwatch(Watcher):
+    """Ends a run as soon as its timer knows how long it takes."""
+
+    def __init__(self, timer: RunTimer) -> None:
+        self.timer = timer
+
+    def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
+        self.timer.on_step(step, epoch)
+        if self.timer.known:
+            raise EnoughTimed
+
+    def on_epoch(self, row: Mapping[str, Any]) -> None:
+        self.timer.on_epoch()
+
+
+def forecast(config: TrainConfig) -> str:
+    """Time a few batches of a run, of which nothing is kept, and say how long the whole would take.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        As `train` takes it.
+
+    Returns
+    -------
+    str
+        Such as "about 8 min: 20 epochs of 35 steps, with the trunk conv4 and TripletLoss() in batches of 128".
+
+    Raises
+    ------
+    TrainError, or the ValueError of the part that is wrong
+        As `train` does.
+    """
+    config = checked(config).replace(freeze_epochs=None, tensorboard=False)  # epochs that train all, which most are
+    with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
+        parts = build(config)
+        timer = RunTimer.of(parts)
+        with Interrupts() as interrupts:
+            trainer = Trainer(parts, RunFolder(path), interrupts, watchers=[Stopwatch(timer)])
+            with suppress(EnoughTimed):
+                trainer.run()
+    seconds = timer.seconds(parts.steps) if timer.known else 0.0  # a shorter run is over already
+    if seconds < SHORT_RUN:
+        about = "a few seconds"
+    else:
+        about = timer.about(seconds)
+    made = parts.config
+    how = f"with the trunk {made.trunk} and {made.objective} in batches of {made.batch_size}"
+    return f"{about}: {timer.length()}, {how}"
