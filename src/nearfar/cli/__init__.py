@@ -1,6 +1,6 @@
 """The command line.
 
-``nearfar inspect | train | fit | evaluate | embed | index | search | duplicates | report | card |
+``nearfar data | inspect | train | fit | evaluate | embed | index | search | duplicates | report | card |
 compare | export | store | list | doctor``.
 """
 
@@ -29,6 +29,7 @@ from . import (
     diagnosing,
     evaluating,
     exporting,
+    fetching,
     fitting,
     indexing,
     inspecting,
@@ -78,6 +79,7 @@ app = App(
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False)]
 
+app.command(fetching.data)
 app.command(inspecting.inspect)
 app.command(fitting.fit)
 app.command(evaluating.evaluate)

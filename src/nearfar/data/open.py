@@ -23,12 +23,13 @@ from .dataset import (
     some,
     unseen_half,
 )
+from .public import PUBLIC, fetched_file
 from .readers.files import OTHER_TARS, is_archive, refuse_special
 from .readers.text_tables import TABLES, check_label
 
 ACCEPTED = (
     "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "
-    "an Omniglot .zip, digits, glyphs, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
+    "an Omniglot .zip, digits, glyphs, grocery, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
 )
 Named = str | os.PathLike[str]
 ARCHIVES = ("cub", "cars", "sop", "inshop")
@@ -232,6 +233,8 @@ def open_source(
         from .synthetic.glyphs import read_glyphs
 
         return read_glyphs(image_size=image_size or 28)
+    if source in PUBLIC and not Path(source).exists():
+        source = str(fetched_file(source))
     return _open_path(source, label, image_size, skip_bad)
 
 

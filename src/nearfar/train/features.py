@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,6 +21,7 @@ from ..data.decode import ImageReader, Resizing
 from ..data.loader import make_loader
 from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
+from ..io.cache import cache_folder
 from ..progress import counted
 from .checkpoint import replace_file
 from .config import TrainConfig
@@ -179,11 +179,6 @@ def with_rows(dataset: Dataset, rows: Floats) -> Dataset:
 def all_rows(dataset: Dataset) -> NDArray[Any]:
     """Return the items of a set of rows as one array (n, d)."""
     return np.stack([dataset.read(i) for i in range(len(dataset))]) if dataset.array is None else dataset.array
-
-
-def cache_folder() -> Path:
-    """Return where features are kept: the environment variable NEARFAR_CACHE, else ~/.cache/nearfar."""
-    return Path(os.environ.get("NEARFAR_CACHE") or Path.home() / ".cache" / "nearfar")
 
 
 def _of_items(dataset: Dataset) -> str:

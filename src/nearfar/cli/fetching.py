@@ -1,0 +1,50 @@
+"""``nearfar data``: public data sets by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def data(
+    name: str | None = None,
+    /,
+    *,
+    full: bool = False,
+    url: str | None = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+) -> None:
+    """Fetch a public data set into the cache, as a zip of class folders; without a name, list them.
+
+    The archive comes from its authors' own address at one fixed version, and is checked. Then `nearfar train grocery`
+    and other commands take it by its name.
+
+    Example: nearfar data grocery
+
+    Parameters
+    ----------
+    name
+        The data set, such as grocery.
+    full
+        Keep photos as they are published; else they are reduced to the size that the documentation uses.
+    url
+        Take the archive from another address, or from a file.
+    out
+        Write this .zip instead of one in the cache.
+    """
+    from ..data.public import PUBLIC, fetch, public_set
+
+    if name is None:
+        print("\n".join(one.told for one in PUBLIC.values()))
+        return
+    known = public_set(name)
+    if out is not None:
+        from .options import check_out
+
+        if out.suffix != ".zip":
+            raise ValueError(f"--out: {out}: a .zip of class folders is written")
+        check_out(out)
+    path = fetch(name, full=full, url=url, out=out)
+    print(f"{path}\n{known.told}")
