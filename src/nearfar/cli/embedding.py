@@ -43,6 +43,7 @@ class Chosen(NamedTuple):
     skip_bad : whether images that cannot be decoded are left out
     unseen_by : models whose training items are left out of the data
     seen_too : whether these are scored too
+    group_by, group_score : the column of products that are ranked in place of items, and by which of their items
     """
 
     data: str | None
@@ -51,6 +52,8 @@ class Chosen(NamedTuple):
     skip_bad: bool = False
     unseen_by: Sequence[Path] = ()
     seen_too: bool = False
+    group_by: str | None = None
+    group_score: str = "best"
 
     @property
     def all_of_run(self) -> bool:
@@ -66,12 +69,17 @@ def choose(
     skip_bad: bool = False,
     files: Sequence[Path] = (),
     seen_too: bool = False,
+    group_by: str | None = None,
+    group_score: str = "best",
 ) -> Chosen:
     """Return what to score; refuse what a run has from its training, and a `label` where no file can be a table.
 
     Of DATA, training items of the models among `files` are left out, or with `seen_too` only told.
     """
-    if label is not None and data is None and not any(file.name.endswith(TABLES) for file in files):
+    table = data is not None or any(file.name.endswith(TABLES) for file in files)
+    if group_by is not None and not table:
+        raise ValueError("--group-by: only for a table, of DATA or of embeddings, which has such a column")
+    if label is not None and not table:
         raise ValueError("--label: only for a table, of DATA or of embeddings; a run knows that of its training")
     if skip_bad and data is None:
         raise ValueError(
@@ -82,16 +90,21 @@ def choose(
         raise ValueError("--all: only with DATA, of which training items are otherwise left out")
     models = tuple(file for file in files if not is_embeddings(file))
     # a file of embeddings has all items, and what is set against it must have the same
-    return Chosen(data, classes, label, skip_bad, models, seen_too or len(models) < len(files))
+    seen_too = seen_too or len(models) < len(files)
+    return Chosen(data, classes, label, skip_bad, models, seen_too, group_by, group_score)
 
 
 class Embedded(NamedTuple):
-    """Items and their embeddings (n, d); and the same of a gallery, where they search one and not each other."""
+    """Items and their embeddings (n, d); and the same of a gallery, where they search one and not each other.
+
+    Where products are ranked, their groups are the products, and `products_by` says by which of its items each is.
+    """
 
     dataset: Dataset
     rows: np.ndarray[Any, Any]
     gallery: Dataset | None = None
     gallery_rows: np.ndarray[Any, Any] | None = None
+    products_by: str | None = None
 
     @property
     def gallery_labels(self) -> Ints | None:
@@ -100,6 +113,9 @@ class Embedded(NamedTuple):
 
     def groups(self) -> dict[str, Any]:
         """Return the groups of items and gallery, as the scores take them."""
+        if self.products_by is not None:
+            searched = self.dataset if self.gallery is None else self.gallery
+            return {"group_by": searched.groups, "group_score": self.products_by}
         return {"groups": self.dataset.groups, "gallery_groups": None if self.gallery is None else self.gallery.groups}
 
     def about(self) -> str:
@@ -148,7 +164,7 @@ def label_of(source: Path, chosen: Chosen) -> str | None:
 
 def searching(data: str, chosen: Chosen, label: str | None, apart: bool = True) -> tuple[Dataset, Dataset | None]:
     """Open data; where they tell queries and a gallery, these two `apart`, and else all items."""
-    opened = open_source(data, label=label, skip_bad=chosen.skip_bad)
+    opened = open_source(data, label=label, group=chosen.group_by, skip_bad=chosen.skip_bad)
     roles = np.array([]) if opened.roles is None else opened.roles
     if not apart or not {"query", "gallery"} <= set(roles.tolist()):
         return of_classes(opened.items, chosen.classes), None
@@ -184,7 +200,8 @@ def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True)
         gallery_rows = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
         dataset, gallery = same_classes(dataset, gallery)
-    return Embedded(dataset, rows, gallery, gallery_rows)
+    products_by = None if chosen.group_by is None else chosen.group_score
+    return Embedded(dataset, rows, gallery, gallery_rows, products_by)
 
 
 def items_on(source: Path, chosen: Chosen) -> Dataset:

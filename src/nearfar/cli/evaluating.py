@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ ONLY_WITH = {
     "far": ("verification", "identification"),
     "ks": ("retrieval",),
     "rerank": ("retrieval",),
+    "group-by": ("retrieval",),
 }
 
 
@@ -39,6 +40,8 @@ def evaluate(
     skip_bad: bool = False,
     seen_too: Annotated[bool, Parameter(name="--all")] = False,
     rerank: str | None = None,
+    group_by: str | None = None,
+    group_score: Literal["best", "mean"] = "best",
     trust: Trust = (),
     quiet: bool = False,
 ) -> None:
@@ -87,12 +90,16 @@ def evaluate(
     rerank
         Order the neighbors of each query with the help of other items: expand_queries, augment_gallery, k_reciprocal or
         csls, perhaps with settings, such as "k_reciprocal(k1=30)". Scores of a run are then not kept in it.
+    group_by
+        The column of the table that says of which product each photo is: queries rank products, not photos.
+    group_score
+        A product is as near as its best photo, or as its photos are in the mean.
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     quiet
         Print nothing but errors.
     """
-    check_protocol(protocol, {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank})
+    check_protocol(protocol, {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by})
     if label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: not with --protocol one-shot-runs, which are no table")
     from .embedding import choose
@@ -101,7 +108,8 @@ def evaluate(
     given = {name: value for name, value in given.items() if value is not None}
     if given and protocol != "few-shot":
         raise ValueError(f"--{next(iter(given))}: only with --protocol few-shot")
-    chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source], seen_too=seen_too)
+    how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score}
+    chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
     with trusting(*trust):
         if protocol == "retrieval":
             from .scoring import score

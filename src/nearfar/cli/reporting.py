@@ -121,7 +121,7 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
         read = None if of is None else pictures_of(of, dataset)
         return Items(rows, dataset.labels, dataset.classes, dataset.names, read, dataset.groups)
 
-    queries, rows, gallery, gallery_rows = embedded
+    queries, rows, gallery, gallery_rows, _ = embedded
     if gallery is None or gallery_rows is None:
         return items(queries, rows), None
     return items(queries, rows), items(gallery, gallery_rows)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -216,11 +216,18 @@ def as_text(source: Named) -> str:
 
 
 def open_source(
-    source: Named, *, label: str | None = None, image_size: int | None = None, skip_bad: bool = False
+    source: Named,
+    *,
+    label: str | None = None,
+    group: str | None = None,
+    image_size: int | None = None,
+    skip_bad: bool = False,
 ) -> Source:
-    """Open a source with the reader of its format."""
+    """Open a source with the reader of its format; of a table, a column `group` of another name may be told."""
     source = as_text(source)
     check_label(source, label)
+    if group is not None:
+        return _grouped_by(source, group, label=label, image_size=image_size, skip_bad=skip_bad)
     kind, _, path = source.partition(":")
     if kind in ARCHIVES and path:
         read = getattr(import_module(f"nearfar.data.readers.{kind}"), f"read_{kind}")
@@ -236,6 +243,18 @@ def open_source(
     if source in PUBLIC and not Path(source).exists():
         source = str(fetched_file(source))
     return _open_path(source, label, image_size, skip_bad)
+
+
+def _grouped_by(source: str, group: str, **how: Any) -> Source:
+    """Open a table with the groups of its items from a column that is named."""
+    from .readers.manifest import read_manifest
+
+    if not source.endswith(TABLES):
+        raise DataError(f"{quoted(source, PATH)}: groups by a column are for a table, {', '.join(TABLES)}")
+    path = Path(source)
+    if not path.exists():
+        raise DataNotFoundError(f"{quoted(source, PATH)}: no such table")
+    return read_manifest(path, group=group, **how)
 
 
 def _open_path(source: str, label: str | None, image_size: int | None, skip_bad: bool) -> Source:

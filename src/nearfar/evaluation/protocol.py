@@ -14,7 +14,7 @@ from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
 from .labels import class_numbers
 from .reranking import read_reranking
 from .retrieval import Retrieval, retrieve
-from .scores import OTHER_GROUPS, Scores
+from .scores import OF_PRODUCTS, OTHER_GROUPS, Scores
 
 LONE = ("exclude", "miss")
 ALL = 2**62  # a K beyond every gallery
@@ -36,6 +36,8 @@ def evaluate(
     engine: str = "auto",
     seed: int = 0,
     rerank: str | None = None,
+    group_by: Any = None,
+    group_score: str = "best",
 ) -> Scores:
     """All retrieval and clustering scores of embeddings, exactly.
 
@@ -66,6 +68,12 @@ def evaluate(
         What orders the neighbors of a query with the help of other items: "expand_queries", "augment_gallery",
         "k_reciprocal" or "csls", perhaps with settings, such as "k_reciprocal(k1=30)". The scores then say that test
         items were looked at together. The clustering takes no notice of it.
+    group_by : array-like of shape (m,), optional
+        The product of every item that is searched: of the gallery, or without it of the embeddings. Queries then rank
+        products in place of single items, and one is relevant if it is of the query's class; all items of a product
+        are of one class. Without a gallery a query is left out of its own product. Not with groups or `rerank`.
+    group_score : {"best", "mean"}
+        A product is as near as the nearest of its items, or as they are in the mean.
 
     Returns
     -------
@@ -92,6 +100,7 @@ def evaluate(
     searched |= {"groups": groups, "gallery_groups": gallery_groups}
     if clustering:
         checked_engine(engine, restarts)  # before the search, which may take long
+    searched |= {"group_by": group_by, "group_score": group_score}
     found = _retrieved(lone, embeddings, labels, **searched, ks=ks, distance=distance, rerank=rerank)
     clusters: dict[str, Any] = dict.fromkeys(("nmi", "nmi_geometric", "ami", "f1"))
     if clustering:
@@ -107,7 +116,8 @@ def evaluate(
         n_lone=int((found.relevant == 0).sum()),
         distance=distance,
         protocol=("leave-one-out" if gallery is None else "query-gallery")
-        + (OTHER_GROUPS if groups is not None else ""),
+        + (OTHER_GROUPS if groups is not None else "")
+        + ("" if group_by is None else OF_PRODUCTS[group_score]),
         lone=lone,
         rerank=None if rerank is None else str(read_reranking(rerank)),
     )

@@ -26,6 +26,7 @@ from ..numerics.types import Array, Bools, Ints
 from ..quoting import quoted
 from .groups import Members, kinds_of
 from .labels import check_lengths, class_numbers
+from .products import Products
 from .rerank import row_blocks, smallest
 from .reranking import compared
 
@@ -89,6 +90,8 @@ def retrieve(
     whole: bool = True,
     up_to_r: bool = True,
     rerank: str | None = None,
+    group_by: Any = None,
+    group_score: str = "best",
 ) -> Retrieval:
     """Scores per query of the ranking of the gallery, or of all other embeddings.
 
@@ -113,6 +116,8 @@ def retrieve(
         Also R-precision and MAP@R.
     rerank : str, optional
         What orders the neighbors of a query with the help of other items, as in `evaluate`.
+    group_by, group_score
+        The products that are ranked in place of single items, as in `evaluate`.
 
     Returns
     -------
@@ -131,6 +136,14 @@ def retrieve(
     """
     x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     ks = _checked(ks)
+    if group_by is not None:
+        _refuse_beside_products(groups=groups, gallery_groups=gallery_groups, rerank=rerank)
+        how: dict[str, Any] = {"score": group_score, "leave_one_out": own is not None, "distance": distance}
+        products = Products(x, y, gallery_class, group_by, **how)
+        scoring = _Scoring(query_class, products.classes, products.kinds, False, ks, whole, up_to_r)
+        for rows in row_blocks(scoring.asked, products.row_bytes + BYTES_PER_VALUE * len(products)):
+            scoring.score_values(products.values(rows), rows)
+        return scoring.result()
     kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None)
     scoring = _Scoring(query_class, gallery_class, kinds, own is not None, ks, whole, up_to_r)
     by = None
@@ -145,6 +158,12 @@ def retrieve(
             for part in parts(rows, scoring.depth[rows], product):
                 product.postpone(scoring.score(product, part))
     return scoring.result()
+
+
+def _refuse_beside_products(**others: Any) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name}: not with group_by, which ranks products")
 
 
 def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:

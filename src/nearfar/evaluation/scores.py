@@ -8,6 +8,7 @@ from math import isnan
 from typing import Any
 
 OTHER_GROUPS = ", own class only in other groups"
+OF_PRODUCTS = {"best": ", items are products by their best photo", "mean": ", items are products by all their photos"}
 TIES = "equally near items in the order of their index"
 OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia", "rerank")
 

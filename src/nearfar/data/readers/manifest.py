@@ -50,6 +50,7 @@ def read_manifest(
     path: str | Path,
     *,
     label: str | None = None,
+    group: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
     unlabeled: str | None = None,
@@ -72,6 +73,8 @@ def read_manifest(
     label : str, optional
         The column of the labels, by the name that it has in the file; it is nothing else then, and a column `label`
         beside it is as any other.
+    group : str, optional
+        The column of the groups, in place of `group`.
     image_size, skip_bad
         As in `read_folder`.
     unlabeled : str, optional
@@ -94,6 +97,8 @@ def read_manifest(
     else:
         column = [""] * len(next(iter(whole.values()), ()))
     table = {name: other for name, other in whole.items() if name != place}
+    if group is not None:
+        table = _grouped(path, whole, table, group)
     if "path" not in table:
         read = _named_by_text(_embedding_alone(table))
         return _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled))
@@ -149,6 +154,13 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     else:
         none = f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
     raise DataError(f"{path}: has no column '{none}; {_show(table)}; {CALL_IT}")
+
+
+def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
+    """The table with one of its columns, which may be that of the classes, as `group`."""
+    if group not in whole:
+        raise DataError(f"{path}: has no column {quoted(group)}; it has {_few(list(whole))}")
+    return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
 
 
 def _embedding_alone(table: Table) -> Table:

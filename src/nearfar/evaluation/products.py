@@ -1,0 +1,110 @@
+"""Several photos of one product: a query is compared with products, by the best of their photos or by the mean of them.
+
+    best    d(q, P) = min_{p in P} d(q, p)
+    mean    d(q, P) = (1 / |P|) sum_{p in P} d(q, p)
+
+Where each embedding searches all others, it is left out of its own product; a product that has no other photo is then
+not among those that it searches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..numerics.distances import distance_blocks
+from ..numerics.types import AnyArray, Array, Bools, Ints
+from ..quoting import quoted
+from .labels import class_numbers
+
+SCORES = ("best", "mean")
+
+
+class Products:
+    """What is searched, product by product.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n, d)
+        Queries.
+    y : ndarray of shape (m, d)
+        The photos that are searched.
+    y_class : ndarray of int, shape (m,)
+        Their classes.
+    group_by : array-like of shape (m,)
+        Their products.
+    score : {"best", "mean"}
+        By which of its photos a product is compared.
+    leave_one_out : bool
+        Whether `x` is `y`, and each searches all others.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        Of a query and a photo.
+
+    Attributes
+    ----------
+    classes : ndarray of int, shape (p,)
+        The class of each product.
+    kinds : tuple of ndarray of int, or None
+        Of queries (n,) and products (p,): equal numbers where the query is all that the product has.
+    row_bytes : int
+        What the temporary arrays of one query take.
+    """
+
+    def __init__(
+        self,
+        x: AnyArray,
+        y: AnyArray,
+        y_class: Ints,
+        group_by: Any,
+        *,
+        score: str,
+        leave_one_out: bool,
+        distance: str,
+    ) -> None:
+        if score not in SCORES:
+            raise ValueError(f"group_score: expected {' or '.join(SCORES)}, got {quoted(score)}")
+        (product,) = class_numbers(group_by, names=("group_by",))
+        if len(product) != len(y):
+            raise ValueError(f"group_by: expected {len(y)} products, one of each item searched, got {len(product)}")
+        order = np.argsort(product, kind="stable")
+        self.x = x
+        self.y = y[order]
+        self.score = score
+        self.distance = distance
+        self.leave_one_out = leave_one_out
+        self.sizes = np.bincount(product)
+        self.begins = np.cumsum(self.sizes) - self.sizes
+        self.classes = y_class[order][self.begins]
+        mixed = self.classes[product] != y_class
+        if mixed.any():
+            one = np.asarray(group_by, dtype=object)[int(np.argmax(mixed))]
+            raise ValueError(f"group_by: {quoted(one)} has items of several classes; a product is of one class")
+        self.product = product
+        self.place = np.empty(len(order), dtype=np.intp)  # of each photo among the sorted ones
+        self.place[order] = np.arange(len(order))
+        self.kinds = self._kinds() if leave_one_out else None
+        self.row_bytes = 16 * len(y)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def _kinds(self) -> tuple[Ints, Ints]:
+        alone = self.sizes[self.product] == 1
+        return np.where(alone, self.product, len(self)), np.arange(len(self))
+
+    def values(self, rows: Ints) -> Array:
+        """Return the distances (b, p) of these queries to all products; infinity to one without another photo."""
+        (_, table) = next(distance_blocks(self.x[rows], self.y, self.distance, block=max(1, len(rows))))
+        counts = np.broadcast_to(self.sizes, (len(rows), len(self)))
+        if self.score == "best":
+            if self.leave_one_out:
+                table[np.arange(len(rows)), self.place[rows]] = np.inf
+            return np.minimum.reduceat(table, self.begins, axis=1)
+        if self.leave_one_out:
+            table[np.arange(len(rows)), self.place[rows]] = 0.0
+            counts = counts.copy()
+            counts[np.arange(len(rows)), self.product[rows]] -= 1
+        sums = np.add.reduceat(table, self.begins, axis=1)
+        there: Bools = counts > 0
+        return np.where(there, sums / np.maximum(counts, 1), np.inf)
