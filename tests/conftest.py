@@ -3,6 +3,14 @@
 import pytest
 
 
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory):
+    """What is kept between runs is kept elsewhere than the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NEARFAR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(params=["small", "large"])
 def ways(request, monkeypatch):
     """Small matrices on a host take other ways to the same numbers than large ones."""

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..progress import counted
 from .dataset import ArrayReader, DataError, Dataset, Source, number_labels, unwrapped
-from .readers.files import Files
+from .readers.files import Files, file_behind
+from .shrunk import ShrunkCopies, open_copies
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 GRAY_SAMPLE = 32  # images of a set that tell whether all are gray
@@ -29,6 +31,8 @@ IMAGE_MEMORY_BYTES = 2**26
 """Sets whose decoded images take at most this many bytes are kept in memory."""
 WHOLE = 512
 """Images whose shorter side has at most so many pixels are decoded whole, and only sets of such are kept in memory."""
+DECODING = "reduced"
+"""Changes when images are decoded to other pixels than before, so that what was made of them is made anew."""
 SPARE = 2
 """A JPEG is decoded so small only that its sides are at least so many times those asked for."""
 
@@ -344,13 +348,45 @@ class ImageReader:
         return upright_shape(self._data(i), self._name(i))
 
     def _square(self, i: int, resize: int, size: int, resizing: Resizing | None = None) -> NDArray[np.uint8]:
+        """Item i from its shrunk copy; where there is none it is decoded, and a copy of a large file is kept."""
+        stamp = self._stamp(i)
+        copies = None if stamp is None else self._copies(resize, size, resizing)
+        if copies is None or stamp is None:
+            return self._shrunk(i, resize, size, resizing)[0]
+        found = copies.get(i, stamp)
+        if found is not None:
+            return found
+        pixels, read = self._shrunk(i, resize, size, resizing)
+        if read > pixels.nbytes:  # others are read as fast from their own files
+            copies.put(i, stamp, pixels)
+        return pixels
+
+    def _copies(self, resize: int, size: int, resizing: Resizing | None) -> ShrunkCopies | None:
+        opened = _open_copies.setdefault(self, {})
+        key = (resize, size, resizing)
+        if key not in opened:
+            how = (*key, self.invert, self.boxes, DECODING)
+            shape = (size, size, self.channels)
+            opened[key] = open_copies(self.files.root, self.paths, shape, how)
+        return opened[key]
+
+    def _stamp(self, i: int) -> tuple[int, int] | None:
+        """Size and date of the file of item i, or of its archive; None where it is missing."""
+        try:
+            found = file_behind(self.files, self.paths[i]).stat()
+        except (OSError, ValueError):  # who reads it says what is wrong
+            return None
+        return found.st_size, found.st_mtime_ns
+
+    def _shrunk(self, i: int, resize: int, size: int, resizing: Resizing | None) -> tuple[NDArray[np.uint8], int]:
+        """Item i, decoded and brought to size, and the bytes of its file."""
         data = self._data(i)
         name = self._name(i)
         if not self._cut(i) and not self.invert:
-            return decode_square(data, name, resize, size, resizing, channels=self.channels)
+            return decode_square(data, name, resize, size, resizing, channels=self.channels), len(data)
         box = None if self.boxes is None else self.boxes[i]
         pixels = decode(data, name, channels=self.channels, box=box)
-        return fit(255 - pixels if self.invert else pixels, resize, size, resizing)
+        return fit(255 - pixels if self.invert else pixels, resize, size, resizing), len(data)
 
     def _cut(self, i: int) -> bool:
         return self.boxes is not None and self.boxes[i] is not None
@@ -364,6 +400,9 @@ class ImageReader:
         except DataError as error:
             raise BadImageError(str(error)) from error
 
+
+_open_copies: WeakKeyDictionary[ImageReader, dict[Any, ShrunkCopies | None]] = WeakKeyDictionary()
+"""Of each reader of this process, by the size."""
 
 Read: TypeAlias = Callable[[int], NDArray[Any]]
 

@@ -19,7 +19,9 @@ from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in
 from .readers.files import Files, FolderFiles, is_archive, open_files, refuse_special, stem_of
 from .readers.folder import OTHERS, read_folder, unread
 from .readers.numpy_files import read_array
-from .readers.tar_files import TARS
+from .readers.shard_files import ShardFiles
+from .readers.shards import is_sharded
+from .readers.tar_files import TARS, TarFiles
 from .readers.text_tables import TABLES, check_label
 
 UNKNOWN_CLASS = ""
@@ -52,15 +54,9 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
     if path.is_file() and path.suffix.lower() in OTHERS:
         raise DataError(f"{path}: images of this kind are not read; save it as one of {', '.join(SUFFIXES)}")
     if path.is_dir() or (path.is_file() and is_archive(path)):
-        files = open_files(path)
-        names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
-        alone = ["/" not in name for name in names]
-        if any(alone) and not all(alone):
-            return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
-        if any(alone):
-            return replace(
-                _loose(stem_of(path), ImageReader(files, tuple(names)), skip_bad), notes=tuple(unread(files))
-            )
+        found = _loose_in(path, skip_bad)
+        if found is not None:
+            return found
     if path.is_file() and path.name.endswith(TABLES):
         from .readers.manifest import read_manifest
 
@@ -70,6 +66,20 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         if path.suffix == ".npy" or not any(key in content for key in LABELS):
             return _rows(path, content)
     return open_dataset(source, skip_bad=skip_bad)
+
+
+def _loose_in(path: Path, skip_bad: bool) -> Dataset | None:
+    """Open images some of which lie in no class folder; None where all do."""
+    files = open_files(path)
+    names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
+    alone = ["/" not in name for name in names]
+    sharded = isinstance(files, TarFiles | ShardFiles) and is_sharded(files.names())
+    if sharded or (any(alone) and not all(alone)):
+        return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
+    if not any(alone):
+        return None
+    found = _loose(stem_of(path), ImageReader(files, tuple(names)), skip_bad)
+    return replace(found, notes=tuple(unread(files)))
 
 
 class NamedReader:

@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,9 @@ from torch import Tensor, nn
 
 from ..data.augment import to_float
 from ..data.dataset import ArrayReader, Dataset, unwrapped
-from ..data.decode import ImageReader, Resizing
+from ..data.decode import DECODING, ImageReader, Resizing
 from ..data.loader import make_loader
+from ..data.readers.files import file_behind
 from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
 from ..io.cache import cache_folder
@@ -27,9 +27,6 @@ from .checkpoint import replace_file
 from .config import TrainConfig
 
 Floats = NDArray[np.float32]
-
-DECODING = "reduced"
-"""How files become pixels, in the names of kept features: those of whole JPEGs are not taken for reduced ones."""
 
 
 def sizes_of(config: TrainConfig) -> dict[str, Any]:
@@ -201,8 +198,7 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
             read, place = unwrapped(read.read, place % read.n)
         if not isinstance(read, ImageReader):
             continue
-        path = Path(read.files.root)
-        found = (path if path.is_file() else path / read.paths[place]).stat()  # an archive is one file
+        found = file_behind(read.files, read.paths[place]).stat()
         box = None if read.boxes is None else read.boxes[place]
         yield read.channels, read.size, read.invert, found.st_size, found.st_mtime_ns, box
 

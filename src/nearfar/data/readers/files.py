@@ -16,6 +16,7 @@ from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, che
 from ...quoting import PATH, in_brief, quoted
 from ..dataset import DataError, DataNotFoundError
 from .hidden_files import hidden
+from .shard_files import ShardFiles
 from .tar_files import TARS, TarFiles
 
 BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
@@ -149,7 +150,7 @@ def open_files(path: str | Path) -> Files:
     """
     path = Path(path)
     if path.is_dir():
-        return FolderFiles(str(path))
+        return _shards_in(path) or FolderFiles(str(path))
     if not path.exists():
         raise DataNotFoundError(f"{path}: no such file or folder")
     refuse_special(path)
@@ -162,9 +163,27 @@ def open_files(path: str | Path) -> Files:
     return ZipFiles(str(path))
 
 
+def file_behind(files: Files, name: str) -> Path:
+    """The file on the disk in which a file lies: itself, or its archive."""
+    if isinstance(files, FolderFiles):
+        return Path(files.root, name)
+    if isinstance(files, ShardFiles):
+        return files.archive(name)
+    return Path(files.root)
+
+
 def is_archive(path: Path) -> bool:
     """Whether a file is called as an archive that `open_files` reads."""
     return path.name.endswith((".zip", *TARS))
+
+
+def _shards_in(folder: Path) -> ShardFiles | None:
+    """The tar archives of a folder that holds nothing else, but for lists and descriptions of them."""
+    names = sorted(entry.name for entry in os.scandir(folder) if not hidden(entry.name))
+    shards = tuple(name for name in names if name.endswith(TARS))
+    if shards and all(name.endswith((*TARS, ".json", ".txt", ".md", ".idx")) for name in names):
+        return ShardFiles(str(folder), shards)
+    return None
 
 
 def stem_of(path: str | Path) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..dataset import DataError, Source, some
 from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import Files, open_files, stem_of
+from .shard_files import ShardFiles
+from .shards import is_sharded, read_shards
+from .tar_files import TarFiles
 from .text_tables import TABLES
 
 OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
@@ -31,10 +35,10 @@ def read_folder(
     Parameters
     ----------
     path : str or Path
-        A folder, a zip or a tar archive (also as .tar.gz). A class is a folder that holds images; nested folders
-        give names such as "Sanskrit/character01". Folders named train and test (or train, query and
-        gallery; also validation) at the top are the split, in whatever case; of train and validation alone, the
-        validation is the test.
+        A folder, a zip or a tar archive (also as .tar.gz), or a folder of tar archives. A class is a folder that holds
+        images; nested folders give names such as "Sanskrit/character01". Folders named train and test (or train, query
+        and gallery; also validation) at the top are the split, in whatever case; of train and validation alone, the
+        validation is the test. In tar archives the class may also lie beside the image: see `read_shards`.
     image_size : int, optional
         Make every image a square of this side (shorter side resized, center cut).
     skip_bad : bool
@@ -49,15 +53,22 @@ def read_folder(
         Where the folder is missing, holds no image, or holds images outside of class folders only.
     """
     files = open_files(path)
+    how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled}
+    if isinstance(files, TarFiles | ShardFiles):
+        names = files.names()
+        if is_sharded(names):
+            return read_shards(path, files, names, **how)
+    return _read_class_folders(path, files, **how)
+
+
+def _read_class_folders(
+    path: str | Path, files: Files, *, image_size: int | None, skip_bad: bool, unlabeled: str | None
+) -> Source:
+    """Read images whose class is the folder in which they lie; arguments as of `read_folder`."""
     names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
     if not names:
-        tables = [name for name in files.names() if name.endswith(TABLES)]
-        if tables and Path(path).is_dir():
-            told = f"; a table in it is named by itself, such as {path}/{tables[0]}"
-        else:
-            told = ""
-        raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)}){told}")
-    parts = _strip_common([tuple(name.split("/")[:-1]) for name in names])
+        raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)}){_tables_in(path, files)}")
+    parts = _strip_common([tuple(place.split("/")[:-1]) for place in _places(files, names)])
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
     if len(loose) == len(names):
         raise DataError(f"{path}: its {len(names)} images lie in no class folder; expected {path}/CLASS/IMAGE")
@@ -88,6 +99,19 @@ def read_folder(
     if beside:
         notes.append(f"train and its like are no split but parts of class names, as {some(beside, 3)} is beside them")
     return replace(source, items=replace(source.items, notes=tuple(notes)))
+
+
+def _places(files: Files, names: list[str]) -> list[str]:
+    """Return where images lie; in a folder of archives within theirs, for classes go on from one to the next."""
+    return [files.inside(name) for name in names] if isinstance(files, ShardFiles) else names
+
+
+def _tables_in(path: str | Path, files: Files) -> str:
+    """Say which table in a folder is meant, perhaps."""
+    tables = [name for name in files.names() if name.endswith(TABLES)]
+    if not tables or not Path(path).is_dir():
+        return ""
+    return f"; a table in it is named by itself, such as {path}/{tables[0]}"
 
 
 def unread(files: Files) -> list[str]:

@@ -1,0 +1,129 @@
+"""Tar shards in the layout of webdataset: what belongs to one sample has one name and different endings.
+
+    000017.jpg  000017.cls      the class in a text
+    000018.jpg  000018.json     the class in a field of a JSON object
+
+They are read here and nothing of them is run: members of other endings, such as pickles, are not looked at, and a
+source is a file or a folder, never a command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ...io.untrusted import parse_json
+from ...progress import counted
+from ...quoting import PATH, in_brief, quoted
+from ..dataset import DataError, Source, some
+from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
+from .files import Files, stem_of
+
+CLASS = "cls"
+FIELDS = ("label", "class", "cls")
+"""Of a JSON object, in which the class may stand; the first that there is."""
+
+
+def is_sharded(names: Sequence[str]) -> bool:
+    """Whether images have their classes beside them, under their own names."""
+    classes = {key_of(name)[0] for name in names if key_of(name)[1] in (CLASS, "json")}
+    return any(key_of(name)[0] in classes for name in names if name.lower().endswith(SUFFIXES))
+
+
+def key_of(name: str) -> tuple[str, str]:
+    """Return the name of a sample and the ending, which begins at the first dot of the file's name."""
+    folder, slash, file = name.rpartition("/")
+    key, _, ending = file.partition(".")
+    return f"{folder}{slash}{key}", ending.lower()
+
+
+def read_shards(
+    path: str | Path,
+    files: Files,
+    names: Sequence[str],
+    *,
+    image_size: int | None = None,
+    skip_bad: bool = False,
+    unlabeled: str | None = None,
+) -> Source:
+    """Read images whose classes lie beside them.
+
+    Parameters
+    ----------
+    path : str or Path
+        The archive, or the folder of archives.
+    files : Files
+        What is in them.
+    names : sequence of str
+        The names of all files.
+    image_size, skip_bad
+        As in `read_folder`.
+    unlabeled : str, optional
+        The class of images without one; not given, such are left out, which the notes say.
+
+    Raises
+    ------
+    DataError
+        Where a class cannot be read, or no image has one.
+    """
+    beside = {key_of(name): name for name in names if key_of(name)[1] in (CLASS, "json")}
+    images = [name for name in names if name.lower().endswith(SUFFIXES)]
+    found: dict[str, str] = {}
+    told: dict[str, str] = {}
+    for image in counted(images, "reading classes", len(images)):
+        key = key_of(image)[0]
+        if key not in told:
+            told[key] = _class_of(files, key, beside)
+        found[image] = told[key]
+    left_out = [image for image in images if not found[image]]
+    if unlabeled is None:
+        images = [image for image in images if found[image]]
+    if not images:
+        raise DataError(
+            f"{path}: none of its {len(found):,} images has a class: expected KEY.cls or KEY.json beside it"
+        )
+    labels = [found[image] or unlabeled for image in images]
+    reader = ImageReader(files, tuple(images), guess_channels(files, images), size=image_size)
+    source = image_source(stem_of(path), reader, labels, skip_bad=skip_bad)
+    if left_out and unlabeled is None:
+        notes = (f"{len(left_out)} image(s) without a class left out ({some(left_out, 3)})",)
+        source = replace(source, items=replace(source.items, notes=notes))
+    return source
+
+
+def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str:
+    """The class of a sample; nothing where it has none."""
+    plain = beside.get((key, CLASS))
+    if plain is not None:
+        return _text(files, plain)
+    told = beside.get((key, "json"))
+    if told is None:
+        return ""
+    where = in_brief(f"{files.root}/{told}", PATH)
+    try:
+        content = parse_json(files.read(told))
+    except ValueError as error:
+        raise DataError(f"{where}: no readable JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{where}: expected a JSON object with the class as {' or '.join(FIELDS)}, got {quoted(content)}"
+        )
+    value = next((content[name] for name in FIELDS if name in content), None)
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise DataError(f"{where}: expected a text or a whole number as the class, got {quoted(value)}")
+    return str(value)
+
+
+def _text(files: Files, name: str) -> str:
+    content = files.read(name)
+    try:
+        text = content.decode("utf-8-sig").strip()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{in_brief(f'{files.root}/{name}', PATH)}: the class is no text ({error.reason})") from error
+    if "\n" in text or len(text) > 1000:
+        where = in_brief(f"{files.root}/{name}", PATH)
+        raise DataError(f"{where}: expected one line with the class, got {quoted(text)}")
+    return text
