@@ -2,6 +2,7 @@
 
 import io
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -52,6 +53,34 @@ def test_gray_of_any_depth_of_a_pgm_spans_black_to_white(most):
     gray = (np.linspace(0, most, 9).round()).astype(">u2" if most > 255 else np.uint8)
     pixels = decode(b"P5 3 3 %d\n" % most + gray.tobytes(), "x", channels=1).ravel()
     assert np.abs(pixels - np.linspace(0, 255, 9)).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_of_animated_images_the_first_is_taken(kind):
+    frames = [Image.new("RGB", (6, 4), (value, value, value)) for value in (250, 10, 90)]
+    how = {"lossless": True} if kind == "WEBP" else {}
+    data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **how)
+    assert decode(data, "x").shape == (4, 6, 3)
+    assert np.abs(decode(data, "x").astype(int) - 250).max() <= 1
+
+
+@pytest.mark.parametrize("ink", [(0, 0, 0, 0), (0, 255, 255, 0), (255, 0, 255, 0), (0, 0, 0, 255)])
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+def test_inks_become_colors(ink, kind):
+    cyan, magenta, yellow, black = ink
+    expected = [(255 - part) * (255 - black) // 255 for part in (cyan, magenta, yellow)]
+    pixels = decode(encoded(Image.new("CMYK", (8, 8), ink), kind), "x").astype(int)
+    assert np.abs(pixels - expected).max() <= 3
+
+
+def test_colors_of_16_bits_become_eight():
+    colors = np.full((4, 5, 3), (65535, 32768, 0), dtype=np.uint16)
+    row = b"".join(b"\0" + line.astype(">u2").tobytes() for line in colors)
+    head = (5).to_bytes(4, "big") + (4).to_bytes(4, "big") + bytes([16, 2, 0, 0, 0])
+    data = b"\x89PNG\r\n\x1a\n"
+    for name, content in ((b"IHDR", head), (b"IDAT", zlib.compress(row)), (b"IEND", b"")):
+        data += len(content).to_bytes(4, "big") + name + content + zlib.crc32(name + content).to_bytes(4, "big")
+    assert decode(data, "x")[0, 0].tolist() == [255, 128, 0]
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32])

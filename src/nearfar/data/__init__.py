@@ -6,7 +6,7 @@ the torch side.
 
 from .checks.inspection import Inspection, inspect_data
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
-from .items import open_items
+from .items import from_datasets, open_items
 from .open import open_dataset, open_task
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Inspection",
     "Task",
     "carve_validation",
+    "from_datasets",
     "inspect_data",
     "open_dataset",
     "open_items",

@@ -19,6 +19,7 @@ from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in
 from .readers.files import Files, FolderFiles, is_archive, open_files, refuse_special, stem_of
 from .readers.folder import OTHERS, read_folder, unread
 from .readers.numpy_files import read_array
+from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TARS, TarFiles
@@ -53,11 +54,11 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
     if path.is_file() and path.suffix.lower() in OTHERS:
         raise DataError(f"{path}: images of this kind are not read; save it as one of {', '.join(SUFFIXES)}")
-    if path.is_dir() or (path.is_file() and is_archive(path)):
+    if (path.is_dir() and not is_saved(path)) or (path.is_file() and is_archive(path)):
         found = _loose_in(path, skip_bad)
         if found is not None:
             return found
-    if path.is_file() and path.name.endswith(TABLES):
+    if is_saved(path) or (path.is_file() and path.name.endswith(TABLES)):
         from .readers.manifest import read_manifest
 
         return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
@@ -80,6 +81,35 @@ def _loose_in(path: Path, skip_bad: bool) -> Dataset | None:
         return None
     found = _loose(stem_of(path), ImageReader(files, tuple(names)), skip_bad)
     return replace(found, notes=tuple(unread(files)))
+
+
+def from_datasets(dataset: Any, *, label: str | None = None, name: str = "dataset") -> Dataset:
+    """Take a set of Hugging Face's `datasets` as it is in memory or on the disk, images or rows with their classes.
+
+    To train on one, write it with `save_to_disk`: the folder is a source as any other.
+
+    Parameters
+    ----------
+    dataset : datasets.Dataset
+        One part, such as ``load_dataset(...)["train"]``.
+    label : str, optional
+        The column of the classes; not given, it is called `label`, or of rows also `class`, `target` or `y`.
+    name : str
+        What the set is called.
+
+    Raises
+    ------
+    DataError
+        If it has no such column.
+    """
+    if not hasattr(dataset, "with_format") or not hasattr(dataset, "features") or hasattr(dataset, "keys"):
+        kind = type(dataset).__name__
+        raise DataError(
+            f'dataset: expected one set of Hugging Face\'s datasets, as load_dataset(...)["train"], got {kind}'
+        )
+    from .readers.manifest import read_object
+
+    return read_object(dataset, name=name, label=label).items
 
 
 class NamedReader:
@@ -161,7 +191,7 @@ class NamedReader:
         found: dict[str, tuple[Dataset, int]] = {}
         for source in self.sources:
             path = self.folder / source
-            if path.is_dir() or is_archive(path):
+            if (path.is_dir() and not is_saved(path)) or is_archive(path):
                 continue
             try:
                 there = path if path.is_file() else located(source, self.folder)

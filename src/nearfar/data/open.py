@@ -25,6 +25,7 @@ from .dataset import (
 )
 from .public import PUBLIC, fetched_file
 from .readers.files import OTHER_TARS, is_archive, refuse_special
+from .readers.saved_datasets import is_saved
 from .readers.text_tables import TABLES, check_label
 
 ACCEPTED = (
@@ -264,7 +265,7 @@ def _open_path(source: str, label: str | None, image_size: int | None, skip_bad:
             f"{quoted(source, PATH)} is neither a file, a folder nor a known name; expected {ACCEPTED}"
         )
     refuse_special(path)
-    if path.name.endswith(TABLES):
+    if path.name.endswith(TABLES) or is_saved(path):
         from .readers.manifest import read_manifest
 
         return read_manifest(path, label=label, image_size=image_size, skip_bad=skip_bad)

@@ -20,6 +20,7 @@ from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
 from .parquet import read_parquet
+from .saved_datasets import columns_and_images, read_saved
 from .text_tables import TABLES, read_text_table
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
@@ -70,6 +71,7 @@ def read_manifest(
         row is these numbers alone. In a .parquet a column may also hold the images themselves, as bytes or as pairs of
         bytes and path, which stand for `path`.
         The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
+        A folder that `save_to_disk` of Hugging Face's datasets wrote is such a table, too.
     label : str, optional
         The column of the labels, by the name that it has in the file; it is nothing else then, and a column `label`
         beside it is as any other.
@@ -91,6 +93,41 @@ def read_manifest(
     """
     path = Path(path)
     whole, stored = _columns(path, label)
+    how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled}
+    return _source(path, whole, stored, label=label, group=group, **how)
+
+
+def read_object(dataset: Any, *, name: str, label: str | None = None) -> Source:
+    """Read a set that is given as an object of Hugging Face's datasets, by its own ways of giving tables.
+
+    Parameters
+    ----------
+    dataset : datasets.Dataset
+        With `with_format` and `features`.
+    name : str
+        What it is called.
+    label : str, optional
+        As in `read_manifest`.
+    """
+    table = dataset.with_format("arrow")[:]
+    names = {column: kind.names for column, kind in dataset.features.items() if hasattr(kind, "names")}
+    columns, stored = columns_and_images(Path(name), table, _labels_of(label), paths=True, names=names)
+    how: dict[str, Any] = {"image_size": None, "skip_bad": False, "unlabeled": None}
+    return _source(Path(name), _renamed(columns, label), stored, label=label, group=None, **how)
+
+
+def _source(
+    path: Path,
+    whole: Table,
+    stored: Files | None,
+    *,
+    label: str | None,
+    group: str | None,
+    image_size: int | None,
+    skip_bad: bool,
+    unlabeled: str | None,
+) -> Source:
+    """Make a source of the columns of a table."""
     place = _place(path, whole, label, unlabeled)
     if place is not None:
         column = whole[place]
@@ -240,17 +277,30 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
 
 def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
     """The columns by the names that they have here, and the images where the table holds them itself."""
-    labels = LABELS if label is None else (label.lower(),)
-    if path.suffix == ".parquet":
+    labels = _labels_of(label)
+    stored: Files | None
+    if path.is_dir():
+        table, stored = read_saved(path, labels)
+    elif path.suffix == ".parquet":
         table, stored = read_parquet(path, labels)
     else:
         table, stored = (read_text_table(path), None)
+    return _renamed(table, label), stored
+
+
+def _labels_of(label: str | None) -> Sequence[str]:
+    """Where labels may stand, in lower case."""
+    return LABELS if label is None else (label.lower(),)
+
+
+def _renamed(table: Table, label: str | None) -> Table:
+    """The columns by the names that they have here."""
     small = [name.lower() for name in table]
     any_case = set(ANY_CASE).difference(() if label is None else LABELS)  # beside a chosen one these are as any other
     known = {name: name.lower() for name in table if name.lower() in any_case and small.count(name.lower()) == 1}
     known |= {name: plain for name, plain in SYNONYMS.items() if plain not in small}
     known.pop(label or "", None)
-    return {known.get(name, name): column for name, column in table.items()}, stored
+    return {known.get(name, name): column for name, column in table.items()}
 
 
 def _show(table: Table) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +44,40 @@ def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
             pictures = [field for field in fields if _holds_bytes(field.type)]
         stored = _images(path, pictures) if pictures else None
         table = read_table(path, columns=[f.name for f in fields if f not in pictures] if pictures else None)
-        names = _class_names(path, table.schema)
+        names = class_names(path, table.schema)
         columns: dict[str, Sequence[Any]] = {} if stored is None else {"path": stored.names()}
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if not listed and stored is None and _holds_numbers(column.type):
-                columns |= _numbers_of(path, name, column)
-            elif name.lower() in labels and name in names:
-                columns[name] = _called(path, name, column.to_pylist(), names[name])
-            else:
-                columns[name] = column.to_pylist()
+        columns |= columns_of(path, table, names, labels, beside_images=listed or stored is not None)
         return columns, stored
     except (ArrowException, OSError) as error:
         raise DataError(
             f"{path}: not a readable Parquet file ({in_brief(str(error).splitlines()[0], PATH)})"
         ) from error
+
+
+def columns_of(
+    path: Path, table: Any, names: Mapping[str, Sequence[str]], labels: Sequence[str], *, beside_images: bool
+) -> dict[str, Sequence[Any]]:
+    """Return the columns of a table of Arrow: classes by their `names`, lists of numbers as columns of their own.
+
+    Beside images lists stay as they are.
+    """
+    columns: dict[str, Sequence[Any]] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if not beside_images and _holds_numbers(column.type):
+            columns |= _numbers_of(path, name, column)
+        elif name.lower() in labels and name in names:
+            columns[name] = _called(path, name, column.to_pylist(), names[name])
+        else:
+            columns[name] = column.to_pylist()
+    return columns
+
+
+def pictures_in(path: Path, schema: Any) -> str | None:
+    """Return the name of the column that holds images; None where none does."""
+    found = [field for field in schema if _holds_bytes(field.type)]
+    if not found:
+        return None
+    return str(_chosen(path, found).name)
 
 
 def _check_size(path: Path) -> None:
@@ -81,17 +101,23 @@ def _images(path: Path, fields: Sequence[Any]) -> ParquetImages:
     """The images of the one column that holds bytes, or of that which is called image."""
     from pyarrow import types
 
+    chosen = _chosen(path, fields)
+    return ParquetImages.of(path, chosen.name, paired=types.is_struct(chosen.type))
+
+
+def _chosen(path: Path, fields: Sequence[Any]) -> Any:
+    """The one column that holds bytes, or that which is called image."""
     if len(fields) == 1:
-        chosen = fields
+        chosen = list(fields)
     else:
         chosen = [field for field in fields if field.name == "image"]
     if not chosen:
         several = some([field.name for field in fields])
         raise DataError(f"{path}: {len(fields)} columns hold bytes ({several}); call that of the images 'image'")
-    return ParquetImages.of(path, chosen[0].name, paired=types.is_struct(chosen[0].type))
+    return chosen[0]
 
 
-def _class_names(path: Path, schema: Any) -> dict[str, list[str]]:
+def class_names(path: Path, schema: Any) -> dict[str, list[str]]:
     """The class names of columns of numbers, where Hugging Face tells them."""
     try:
         told = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))

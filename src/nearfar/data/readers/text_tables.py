@@ -17,6 +17,7 @@ from ...io.cells import unescaped
 from ...io.untrusted import Unpacking, check_regular, parse_json
 from ...quoting import PATH, in_brief, quoted
 from ..dataset import DataError
+from .saved_datasets import is_saved
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 """Endings of all tables, those that are no text among them."""
@@ -24,7 +25,7 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet
 
 def check_label(source: str, label: str | None) -> None:
     """Refuse the name of a column where a source has none."""
-    if label is not None and not source.endswith(TABLES):
+    if label is not None and not source.endswith(TABLES) and not is_saved(Path(source)):
         endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
         raise DataError(f"label: {source} has no columns, so {quoted(label)} names none; tables have them ({endings})")
 

@@ -1,0 +1,172 @@
+"""Sets of Hugging Face's `datasets`: folders that `save_to_disk` wrote, and objects, both read through pyarrow alone.
+
+A folder holds tables in Arrow's format of streams, and JSON that lists them; nothing of it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ...io.untrusted import LARGEST_IMAGE, Unreadable, read_file, read_json
+from ...quoting import PATH, in_brief, quoted
+from ..dataset import DataError, DataNotFoundError
+from .parquet import class_names, columns_of, pictures_in
+
+STATE = "state.json"
+PARTS = "dataset_dict.json"
+SAVE = "save it anew with save_to_disk of a current version of datasets"
+
+
+@dataclass(frozen=True)
+class ArrowImages:
+    """The encoded images in a column of Arrow, as files of the names that they have there.
+
+    Parameters
+    ----------
+    root : str
+        The folder.
+    column : pyarrow.ChunkedArray
+        Of bytes, or of pairs of bytes and path.
+    labels : sequence of str
+        Their names.
+    paths : bool
+        Whether images of which the column has the path alone are read from there.
+    """
+
+    root: str
+    column: Any
+    labels: Sequence[str]
+    paths: bool = False
+
+    def names(self) -> list[str]:
+        return list(self.labels)
+
+    def tops(self) -> list[str]:
+        return []
+
+    def read(self, name: str) -> bytes:
+        if name not in self._places:
+            raise DataNotFoundError(f"{self.root}: has no image {quoted(name)}")
+        value = self.column[self._places[name]].as_py()
+        content = value.get("bytes") if isinstance(value, dict) else value
+        if content is not None:
+            return bytes(content)
+        path = value.get("path") if isinstance(value, dict) else None
+        if path is None or not self.paths:
+            raise DataError(f"{self.root}: {name} holds no bytes; {SAVE}, which keeps images in the folder")
+        try:
+            return read_file(Path(path), LARGEST_IMAGE)
+        except (Unreadable, OSError, ValueError) as error:
+            raise DataNotFoundError(f"{in_brief(str(path), PATH)}: cannot be read ({error})") from error
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.labels)}
+
+
+def is_saved(path: Path) -> bool:
+    """Whether `save_to_disk` wrote a folder."""
+    return (path / STATE).is_file() or (path / PARTS).is_file()
+
+
+def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
+    """Return the columns of a folder and its images, as `read_parquet` does; parts by name are the column `split`.
+
+    Raises
+    ------
+    DataError
+        Where pyarrow is missing, or the folder is not readable.
+    """
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise DataError(f"{path}: sets of Hugging Face need pyarrow; pip install 'nearfar[tables]'") from error
+    try:
+        if (path / PARTS).is_file():
+            parts = _listed(path / PARTS, "splits")
+            tables = [_table(path / part) for part in parts]
+            sizes = [table.num_rows for table in tables]
+            whole = pyarrow.concat_tables(tables)
+            split = [part for part, size in zip(parts, sizes, strict=True) for _ in range(size)]
+        else:
+            whole = _table(path)
+            split = []
+        columns, stored = columns_and_images(path, whole, labels)
+    except (pyarrow.ArrowException, OSError) as error:
+        why = in_brief(str(error).splitlines()[0], PATH)
+        raise DataError(f"{path}: not a readable folder of datasets ({why})") from error
+    if split and "split" not in columns:
+        columns["split"] = split
+    return columns, stored
+
+
+def columns_and_images(
+    path: Path,
+    table: Any,
+    labels: Sequence[str],
+    *,
+    paths: bool = False,
+    names: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
+    """Return the columns of a table of Arrow, and the images that one of them holds.
+
+    The `names` of classes are those that the table tells itself, where they are not given.
+    """
+    picture = pictures_in(path, table.schema)
+    stored = None
+    columns: dict[str, Sequence[Any]] = {}
+    if picture is not None:
+        called = [f"{path.stem}[{i}]" for i in range(table.num_rows)]
+        stored = ArrowImages(str(path), table.column(picture), called, paths)
+        columns["path"] = called
+        table = table.drop_columns([field.name for field in table.schema if _holds_media(field)])
+    names = class_names(path, table.schema) if names is None else names
+    columns |= columns_of(path, table, names, labels, beside_images=stored is not None)
+    return columns, stored
+
+
+def _holds_media(field: Any) -> bool:
+    from pyarrow import types
+
+    kind = field.type
+    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_struct(kind)
+
+
+def _listed(file: Path, field: str) -> list[str]:
+    """Names of folders or files beside a JSON file, which lists them in a field."""
+    try:
+        content = read_json(file)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: not readable ({error})") from error
+    names = content.get(field) if isinstance(content, Mapping) else None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{file}: expected a list of names as {field}; {SAVE}")
+    return names
+
+
+def _table(folder: Path) -> Any:
+    """The table of one part, of which the numbers and bytes stay on the disk until they are asked for."""
+    import pyarrow
+
+    try:
+        state = read_json(folder / STATE)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder / STATE}: not readable ({error})") from error
+    listed = state.get("_data_files") if isinstance(state, Mapping) else None
+    names = [one.get("filename") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    if not names or state.get("_indices_data_files"):
+        raise DataError(f"{folder / STATE}: lists no files, or an order of their rows beside them; {SAVE}")
+    parts = []
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise DataError(f"{folder / STATE}: names {quoted(name)}, which is no file in the folder")
+        with pyarrow.memory_map(str(folder / name)) as source:
+            parts.append(pyarrow.ipc.open_stream(source).read_all())
+    return pyarrow.concat_tables(parts)

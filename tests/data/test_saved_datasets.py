@@ -1,0 +1,147 @@
+"""Folders that `save_to_disk` of Hugging Face's datasets writes, and their objects."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from nearfar.data import DataError, DataNotFoundError, from_datasets, open_dataset, open_items, open_task
+
+from .conftest import png
+
+pyarrow = pytest.importorskip("pyarrow")
+
+NAMES = ["apple", "kiwi", "pear", "plum"]
+
+
+def table(n=12, first=0):
+    pictures = [{"bytes": png(first + i), "path": None} for i in range(n)]
+    features = {"image": {"_type": "Image"}, "label": {"_type": "ClassLabel", "names": NAMES}}
+    made = pyarrow.table({"image": pictures, "label": [i % 4 for i in range(n)], "price": [1.5] * n})
+    return made.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def saved(folder, made, files=2, **state):
+    """Write a table as `save_to_disk` does: streams of Arrow, listed in state.json."""
+    folder.mkdir(parents=True)
+    names = [f"data-{k:05}-of-{files:05}.arrow" for k in range(files)]
+    step = -(-made.num_rows // files)
+    for k, name in enumerate(names):
+        with pyarrow.OSFile(str(folder / name), "wb") as sink, pyarrow.ipc.new_stream(sink, made.schema) as writer:
+            writer.write_table(made.slice(k * step, step), max_chunksize=3)
+    content = {"_data_files": [{"filename": name} for name in names], "_split": None, **state}
+    (folder / "state.json").write_text(json.dumps(content))
+    (folder / "dataset_info.json").write_text("{}")
+    return folder
+
+
+def test_images_and_classes_are_read(tmp_path):
+    folder = saved(tmp_path / "fruit", table())
+    items = open_dataset(folder)
+    assert items.classes == tuple(NAMES)
+    assert items.labels.tolist() == [i % 4 for i in range(12)]
+    assert [int(items.read(i)[0, 0, 0]) for i in range(12)] == list(range(12))
+    assert items.names[3] == "fruit[3]"
+    assert open_items(folder).names == items.names
+    assert open_task(folder).protocol.startswith("fruit: train")
+    assert open_dataset(folder, label="price").classes == ("1.5",)
+    read = items.stored or items.read
+    assert (pickle.loads(pickle.dumps(read))(5) == items.read(5)).all()
+
+
+def test_parts_by_name_are_the_split(tmp_path):
+    for k, part in enumerate(("train", "test")):
+        saved(tmp_path / "fruit" / part, table(12, 20 * k))
+    (tmp_path / "fruit" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    task = open_task(tmp_path / "fruit", validation=0)
+    assert (len(task.train), len(task.test)) == (12, 12)
+    assert int(task.test.read(0)[0, 0, 0]) == 20
+
+
+def test_rows_and_embeddings_are_read(tmp_path):
+    rows = np.arange(24, dtype=np.float32).reshape(8, 3)
+    made = pyarrow.table({"text": list("abcdefgh"), "label": [0, 1] * 4, "embedding": rows.tolist()})
+    items = open_dataset(saved(tmp_path / "texts", made))
+    np.testing.assert_array_equal(items.array, rows)
+    assert (items.names[:2], items.classes) == (("a", "b"), ("0", "1"))
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"_data_files": []}, "lists no files"),
+        ({"_data_files": [{"filename": "../data.arrow"}]}, "which is no file in the folder"),
+        ({"_data_files": [{"filename": "/etc/passwd"}]}, "which is no file in the folder"),
+        ({"_data_files": [{"filename": "none.arrow"}]}, "not a readable folder of datasets"),
+        ({"_data_files": [{"filename": "state.json"}]}, "not a readable folder of datasets"),
+        ({"_indices_data_files": [{"filename": "indices.arrow"}]}, "an order of their rows"),
+        ({"_data_files": 3}, "lists no files"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_one_line(state, words, tmp_path):
+    folder = saved(tmp_path / "fruit", table(), **state)
+    with pytest.raises(DataError, match=words) as error:
+        open_dataset(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_images_that_are_not_in_the_folder_are_told(tmp_path):
+    (tmp_path / "x.png").write_bytes(png(1))
+    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    cells = pyarrow.array([{"bytes": None, "path": str(tmp_path / "x.png")}] * 4, kind)
+    folder = saved(tmp_path / "fruit", pyarrow.table({"image": cells, "label": list("aabb")}), files=1)
+    with pytest.raises(DataError, match=r"fruit\[0\] holds no bytes; save it anew"):
+        open_dataset(folder)
+    with pytest.raises(DataNotFoundError, match="has no image"):
+        open_dataset(saved(tmp_path / "other", table())).stored.files.read("none")
+
+
+class Given:
+    """What an object of datasets offers, and is used of it."""
+
+    class Classes:
+        names = NAMES
+
+    def __init__(self, made):
+        self.made = made
+        self.features = {"image": object(), "label": self.Classes(), "price": object()}
+
+    def with_format(self, kind):
+        assert kind == "arrow"
+        return self
+
+    def __getitem__(self, rows):
+        assert rows == slice(None)
+        return self.made
+
+
+def test_an_object_is_taken_as_it_is(tmp_path):
+    (tmp_path / "x.png").write_bytes(png(7))
+    made = table().replace_schema_metadata(None)
+    items = from_datasets(Given(made), name="fruit")
+    assert (items.classes, items.name) == (tuple(NAMES), "fruit")
+    assert [int(items.read(i)[0, 0, 0]) for i in range(12)] == list(range(12))
+    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    cells = pyarrow.array([{"bytes": None, "path": str(tmp_path / "x.png")}] * 4, kind)
+    items = from_datasets(Given(pyarrow.table({"image": cells, "label": [0, 0, 1, 1], "price": [1.0] * 4})))
+    assert int(items.read(3)[0, 0, 0]) == 7
+    for wrong in ([1], {"train": 1}, None):
+        with pytest.raises(DataError, match="expected one set of Hugging Face's datasets"):
+            from_datasets(wrong)
+
+
+def test_what_the_library_itself_writes_is_read(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=NAMES)})
+    content = {"image": [{"bytes": png(i), "path": None} for i in range(12)], "label": [i % 4 for i in range(12)]}
+    made = datasets.Dataset.from_dict(content, features=features)
+    made.save_to_disk(str(tmp_path / "one"))
+    datasets.DatasetDict({"train": made, "test": made.select(range(4))}).save_to_disk(str(tmp_path / "parts"))
+    made.select([3, 1, 2]).save_to_disk(str(tmp_path / "picked"))
+    for items in (open_dataset(tmp_path / "one"), from_datasets(made)):
+        assert items.classes == tuple(NAMES)
+        assert [int(items.read(i)[0, 0, 0]) for i in range(12)] == list(range(12))
+    assert len(open_task(tmp_path / "parts", validation=0).test) == 4
+    assert [int(open_dataset(tmp_path / "picked").read(i)[0, 0, 0]) for i in range(3)] == [3, 1, 2]
+    assert [int(from_datasets(made.select([3, 1, 2])).read(i)[0, 0, 0]) for i in range(3)] == [3, 1, 2]
