@@ -201,7 +201,8 @@ def _download(wanted: PublicSet, url: str, file: IO[bytes]) -> None:
     except http.client.IncompleteRead as error:
         raise DataError(f"{url}: ended too early; try again, or {how}") from error
     except (OSError, http.client.HTTPException) as error:
-        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        told_by_server = isinstance(error, urllib.error.HTTPError)
+        why = error.reason if isinstance(error, urllib.error.URLError) and not told_by_server else error
         raise DataError(f"{url}: cannot be fetched ({why or type(error).__name__}); {how}") from error
     if total is not None and size != total:
         raise DataError(f"{url}: ended too early, after {size:,} of {total:,} bytes; try again, or {how}")
