@@ -36,7 +36,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
     how: dict[str, Any] = {"fars": fars} if fars else {}
     how["distance"] = distance_of(source)
     embedded = embedded_with_gallery(source, chosen, labeled=pairs is None)
-    dataset, rows, gallery, gallery_rows = embedded
+    dataset, rows, gallery, gallery_rows, _ = embedded
     about = embedded.about()
     if pairs is None:
         how |= embedded.groups()
