@@ -57,7 +57,7 @@ def inspect(
     time
         Also time a few batches of a training on these data, and say how long it would take.
     recipe
-        Of the training that is timed, as for train.
+        The recipe of the training that is timed; `nearfar list --recipes` names them.
     settings
         Any setting of the training that is timed, as field=value. Repeat for several.
     """
