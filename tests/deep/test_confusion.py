@@ -20,6 +20,7 @@ from nearfar import (
 )
 from nearfar.deep.objective.network_layers import lend
 from nearfar.deep.regularizers.energy_confusion import class_moments
+from nearfar.deep.wholebatch.batch_classes import batch_classes
 from tests.references import diversity_confusion, energy_confusion
 
 from .gradients import grad, samples
@@ -225,7 +226,7 @@ def test_diversity_is_trace_plus_mean():
 
 def test_diversity_is_the_mixture_of_class_moments():
     x, y = samples(labels=(0, 0, 0, 1, 1, 2))
-    means, spreads = class_moments(x, y)
+    means, spreads = class_moments(x, batch_classes(y))
     shares = torch.bincount(y) / len(y)
     torch.testing.assert_close(DiversityConfusion()(x, y), (shares * (spreads + means.square().sum(1))).sum())
 

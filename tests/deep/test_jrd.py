@@ -17,6 +17,7 @@ from nearfar import (
     JIntra,
     JRDLoss,
 )
+from nearfar.deep.wholebatch.batch_classes import batch_classes
 from nearfar.deep.wholebatch.kernel_embeddings import class_sums, layer_kernel, mixture, squared_distances
 from tests.references import binomial_deviance, intra_class, jintra, jmmd, jrs
 
@@ -97,7 +98,7 @@ def test_block_sums_equal_the_masked_mean():
     k = layer_kernel(x, "gaussian", 3, 2)
     different = y[:, None] != y
     torch.testing.assert_close(JRS(("embedding",))(x, y), layer_kernel(unit(x), "gaussian", 3, 2)[different].mean())
-    sums = class_sums(k, y)
+    sums = class_sums(k, batch_classes(y))
     assert sums.sizes.tolist() == [1, 3, 2, 1]
     torch.testing.assert_close(sums.blocks[1, 2], k[(y == 2)][:, y == 5].sum())
 
@@ -154,13 +155,13 @@ def test_statistic_is_the_inner_product_of_joint_characteristic_functions():
     y = torch.arange(12) % 2
     widths = [torch.tensor(w, dtype=torch.float64) for w in (2.0, 3.0)]
     k = mixture(squared_distances(layers[0]), widths[0], 1) * mixture(squared_distances(layers[1]), widths[1], 1)
-    exact = class_sums(k, y).similarities()[0, 1]
+    exact = class_sums(k, batch_classes(y)).similarities()[0, 1]
     omega = [torch.randn(200_000, 1, generator=g, dtype=torch.float64) * (2 / w).sqrt() for w in widths]
     phase = sum(z @ w.T for z, w in zip(layers, omega, strict=True))  # (n, features)
     phi = [torch.polar(torch.ones_like(phase[y == c]), phase[y == c]).mean(0) for c in (0, 1)]
     assert (phi[0] * phi[1].conj()).real.mean().item() == pytest.approx(exact.item(), abs=5e-3)
     alone = [
-        class_sums(mixture(squared_distances(z), w, 1), y).similarities()[0, 1]
+        class_sums(mixture(squared_distances(z), w, 1), batch_classes(y)).similarities()[0, 1]
         for z, w in zip(layers, widths, strict=True)
     ]
     assert abs(alone[0] * alone[1] - exact) > 0.02  # the product over layers is another number
@@ -174,9 +175,10 @@ def test_factorizes_over_layers_of_product_measures():
     y = torch.arange(2).repeat_interleave(12)
     width = torch.tensor(1.3, dtype=torch.float64)
     kernels = [mixture(squared_distances(z), width, 1) for z in (first, second)]
-    joint = class_sums(kernels[0] * kernels[1], y).similarities()
+    classes = batch_classes(y)
+    joint = class_sums(kernels[0] * kernels[1], classes).similarities()
     torch.testing.assert_close(
-        joint, class_sums(kernels[0], y).similarities() * class_sums(kernels[1], y).similarities()
+        joint, class_sums(kernels[0], classes).similarities() * class_sums(kernels[1], classes).similarities()
     )
 
 

@@ -40,6 +40,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .precision import without_autocast
+
 
 def in_transform() -> bool:
     """Return whether a transform of `torch.func` is under way."""
@@ -70,9 +72,7 @@ def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(backward)
     def outside(ctx: Any, *grads: Tensor) -> Any:
-        if not torch.is_autocast_enabled(grads[0].device.type):
-            return backward(ctx, *grads)
-        with torch.autocast(grads[0].device.type, enabled=False):
+        with without_autocast(grads[0].device):
             return backward(ctx, *grads)
 
     return outside

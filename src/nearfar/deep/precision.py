@@ -6,6 +6,7 @@ A count in bfloat16 stops at 256, because 256 + 1 rounds to 256, and a sum in ha
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -47,6 +48,27 @@ class PreciseBuffers(nn.Module):
             old = before[name]
             if old is not None and now is not None:
                 self._buffers[name] = now.to(kept(old.dtype, now.dtype))
+
+
+WITHOUT_FLOAT64 = frozenset({"mps"})
+"""Devices that know no float64."""
+
+
+def precise(device: torch.device) -> torch.dtype:
+    """Return the dtype of long sums on a device: float64 where there is one."""
+    return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64
+
+
+def under_autocast(device: torch.device) -> bool:
+    """Return whether autocast is on for a device; the device "meta", which only knows shapes, has none."""
+    return device.type != "meta" and torch.is_autocast_enabled(device.type)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    """Compute in the precision of the inputs inside the context."""
+    if under_autocast(device):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def kept(own: torch.dtype, wanted: torch.dtype) -> torch.dtype:

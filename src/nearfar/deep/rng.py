@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from . import distributed
+from .precision import precise
 
 # Constants of SplitMix64 (Steele, Lea & Flood, 2014), as signed numbers
 SPLITMIX_STEP = 0x9E3779B97F4A7C15 - 2**64
@@ -126,10 +127,12 @@ def uniform(seed: Tensor, anchors: Tensor, numbers: Tensor, stream: int = 0) -> 
 
     Returns
     -------
-    (b, k) float64
+    (b, k) float64, or float32 on a device that knows no other
     """
     key = _mixed(seed + stream + SPLITMIX_STEP * (anchors + 1))
     bits = _mixed(key[:, None] + SPLITMIX_STEP * (numbers + 1))
+    if precise(bits.device) == torch.float32:
+        return _shifted(bits, 40).float() * 2.0**-24
     return _shifted(bits, 11).double() * 2.0**-53
 
 
@@ -152,7 +155,7 @@ def draw(weights: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     ----------
     weights : (b, m) float tensor
         Not negative; 0 is never drawn.
-    level : (b, k) float64 tensor
+    level : (b, k) tensor
         Uniform random numbers in [0, 1), one per draw.
 
     Returns
@@ -161,6 +164,6 @@ def draw(weights: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not weights.shape[1]:
         return torch.zeros_like(level, dtype=torch.int64), torch.zeros_like(level, dtype=torch.bool)
-    upto = weights.double().cumsum(1)
+    upto = weights.to(level.dtype).cumsum(1)
     columns = torch.searchsorted(upto, level * upto[:, -1:], right=True).clamp_max(weights.shape[1] - 1)
     return columns, weights.gather(1, columns) > 0

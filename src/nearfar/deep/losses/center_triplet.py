@@ -16,6 +16,7 @@ from ..objective.relations import UNKNOWN
 from ..objective.terms import SetTerm
 from ..pairwise.comparison import DISTANCES, dissimilarity
 from ..unit_vectors import unit
+from ..wholebatch.batch_classes import batch_classes, of_known_class
 
 CENTERS = ("mean", "input_mean")
 NEGATIVES = ("points", "centers")
@@ -39,7 +40,7 @@ def center_triplet(
     far = torch.where(own, d, -torch.inf).amax(1)
     if negatives == "points":
         rivals = d
-        other = ~own
+        other = ~own & (y != UNKNOWN)
     else:
         rivals = dissimilarity(centers, centers, distance)
         other = (classes[:, None] != classes) & (classes != UNKNOWN)
@@ -50,10 +51,9 @@ def center_triplet(
 
 
 def class_means(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the (C, d) mean embeddings of the classes of the batch, and these classes."""
-    classes, codes, counts = torch.unique(y, return_inverse=True, return_counts=True)
-    sums = torch.zeros(len(classes), z.shape[1], dtype=z.dtype, device=z.device).index_add(0, codes, z)
-    return sums / counts[:, None], classes
+    """Return the (C, d) mean embeddings of the classes of the batch, and these classes, -1 for an empty place."""
+    classes = batch_classes(y)
+    return classes.means(z), classes.labels
 
 
 class CenterTripletLoss(SetTerm):
@@ -117,7 +117,7 @@ class CenterTripletLoss(SetTerm):
         if self.center == "input_mean" and batch.ref is None:
             given = "ref=, the embeddings of the mean inputs, which no training run gives"
             raise ValueError(f"CenterTripletLoss: center='input_mean' needs {given}")
-        batch = batch.known("CenterTripletLoss")
+        batch = of_known_class(batch, "CenterTripletLoss")
         if not len(batch.x):
             return batch.x.sum() * 0
         y = batch.classes("CenterTripletLoss")

@@ -16,7 +16,9 @@ from torch import Tensor
 from ...settings import check_options
 from ..objective.batch import Batch
 from ..objective.terms import SetTerm
+from ..pairwise.comparison import on_host
 from ..unit_vectors import unit
+from ..wholebatch.batch_classes import of_known_class
 from ..wholebatch.class_scatter import bounded_ratio, deviations, in_range, traces
 
 FORMS = ("ratio", "log", "neg_trace_ratio")
@@ -75,11 +77,11 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     def value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
             raise ValueError("ProbabilisticDiscriminantLoss: ref does not apply, this is a loss of one batch")
-        batch = batch.known("ProbabilisticDiscriminantLoss")
+        batch = of_known_class(batch, "ProbabilisticDiscriminantLoss")
         if not len(batch.x):
             return batch.x.sum() * 0
         y = batch.classes("ProbabilisticDiscriminantLoss")
-        if len(y) > 1 and y.device.type == "cpu" and len(torch.unique(y)) == len(y):
+        if len(y) > 1 and on_host(y) and len(torch.unique(y)) == len(y):
             warnings.warn("ProbabilisticDiscriminantLoss: no class of the batch has two samples", stacklevel=2)
         parts = deviations(in_range(unit(batch.x) if self.normalize else batch.x), y)
         return probabilistic_discriminant(*traces(parts), self.form, parts.comparable)

@@ -17,6 +17,7 @@ from ...settings import check_options
 from ..objective.batch import Batch
 from ..objective.terms import SetTerm
 from ..pairwise.hinges import hinges
+from ..precision import precise
 from ..rng import SavedDraws, own_draws
 from ..unit_vectors import unit
 from ..wholebatch.class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
@@ -28,8 +29,8 @@ MAX_EXPONENT = 30.0  # exponent; features of unit length never come near it
 
 def mean_eigenvalue(parts: Deviations) -> Tensor:
     """Return tr((S_W + ridge I)^-1 S_B) / l without gradient, from l x l or n x n matrices, whichever are smaller."""
-    A = parts.within.detach().double()
-    C = parts.between.detach().double()
+    A = parts.within.detach().to(precise(parts.within.device))
+    C = parts.between.detach().to(A.dtype)
     l = A.shape[1]
     ridge = VARIANCE_RIDGE * A.square().sum() / l
     ridge = torch.where(ridge > 0, ridge, 1.0)
@@ -136,7 +137,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
     @torch.no_grad()
     def _virtual(self, s: Tensor, t: Tensor, of_h: Deviations) -> Tensor:
         generator = own_draws(self._draws, self.training)
-        draws = torch.rand(len(s), generator=generator, dtype=torch.float64).to(s)
+        draws = torch.rand(len(s), generator=generator, dtype=torch.float64).to(s.dtype).to(s.device)
         if not len(s) or not len(t):
             return draws
         center = (s.mean() + t.mean()) / 2

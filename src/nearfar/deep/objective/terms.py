@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from ...settings import checked
 from .. import distributed
-from ..precision import PreciseBuffers
+from ..precision import PreciseBuffers, under_autocast, without_autocast
 from .batch import NO_TUPLES, AnyLabels, Batch
 from .gathering import global_batch
 from .relations import Labels
@@ -96,8 +96,8 @@ class Term(PreciseBuffers):
             raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
         if group is not None:
             scope: AbstractContextManager[None] = distributed.use_group(group)
-        elif isinstance(embeddings, Tensor) and torch.is_autocast_enabled(embeddings.device.type):
-            scope = torch.autocast(embeddings.device.type, enabled=False)
+        elif isinstance(embeddings, Tensor) and under_autocast(embeddings.device):
+            scope = without_autocast(embeddings.device)
         else:
             batch = global_batch(embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
             return self._whole(batch)

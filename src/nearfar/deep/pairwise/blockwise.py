@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..autograd import exact, recomputed, traced
+from ..precision import without_autocast
 from ..rng import Generators, drawn_again, generators
 from .comparison import FULL, Comparison, RowFunction, Rows, distance_grad, on_host, spans
 
@@ -169,7 +170,7 @@ class _Plan(NamedTuple):
         """Return the rows of a block, whose distances begin a graph of their own, and the loss of each."""
         with torch.no_grad():
             rows = self.c.block(x, ref, lo, hi)
-        with torch.set_grad_enabled(graph), torch.autocast(x.device.type, enabled=False):
+        with torch.set_grad_enabled(graph), without_autocast(x.device):
             return rows, *self.loss(rows._replace(d=rows.d.requires_grad_(graph)))
 
 

@@ -170,6 +170,8 @@ def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
     if on_host(x) and len(x) * len(ref) < SMALL_BLOCK and distance in ("cosine", "dot"):
         s = x @ ref.T
         return 1 - s if distance == "cosine" else -s
+    if ref is x and torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
+        ref = x[:]
     d: Tensor = applied(_Distances, x, ref, distance)
     return d
 

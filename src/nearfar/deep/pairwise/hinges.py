@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..autograd import applied, recomputed, traced
+from ..precision import precise
 from .comparison import FULL, Rows, Triplets, count, is_small, masked_fill, on_host
 
 MAX_POSITIVES_WITHOUT_SORT = 12  # positives of a row up to which one pass for each is faster than a sort
@@ -148,7 +149,7 @@ def _by_columns(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Te
 
 def _by_sorting(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     near = v.sort(1).values
-    totals = pad(near.masked_fill(near.isinf(), 0).double().cumsum(1), (1, 0))  # of the k smallest
+    totals = pad(near.masked_fill(near.isinf(), 0).to(precise(v.device)).cumsum(1), (1, 0))  # of the k smallest
     k = torch.searchsorted(near, t)
     total = totals.gather(1, k)
     c = t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
@@ -157,7 +158,7 @@ def _by_sorting(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Te
         k = k - least
         total = total - totals.gather(1, least)
         c = c - t.shape[1] + torch.searchsorted(beyond.sort(1).values, v)
-    return (k * t.double() - total).masked_fill(k == 0, 0).sum(1).to(v.dtype), k, c
+    return (k * t.to(total.dtype) - total).masked_fill(k == 0, 0).sum(1).to(v.dtype), k, c
 
 
 def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,14 +21,23 @@ from ..objective.terms import SetTerm
 from ..pairwise.triplets import through
 from ..rng import SavedDraws, own_draws
 from ..unit_vectors import unit
+from ..wholebatch.batch_classes import BatchClasses, batch_classes, of_known_class, sorted_classes
 
 
-def class_moments(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the (C, d) class means and the (C,) mean squared distances to them, in the order of the labels."""
-    classes, member, sizes = y.unique(return_inverse=True, return_counts=True)
-    means = x.new_zeros(len(classes), x.shape[1]).index_add(0, member, x) / sizes[:, None]
-    around = (x - means[member]).square().sum(1)
-    return means, x.new_zeros(len(classes)).index_add(0, member, around) / sizes
+def class_moments(x: Tensor, classes: BatchClasses) -> tuple[Tensor, Tensor]:
+    """Return the (C, d) class means and the (C,) mean squared distances to them; 0 for an empty place."""
+    means = classes.means(x)
+    return means, classes.means((x - means[classes.member]).square().sum(1))
+
+
+def energy_of_places(means: Tensor, spreads: Tensor, sizes: Tensor) -> Tensor:
+    """Return the mean energy over all pairs of classes, of which some of the (C,) places are empty."""
+    taken = sizes > 0
+    number = taken.sum()
+    center = means.sum(0) / number.clamp_min(1)
+    between = torch.where(taken, (means - center).square().sum(1), 0.0).sum() / (number - 1).clamp_min(1)
+    energy = 2 * (between + spreads.sum() / number.clamp_min(1))
+    return torch.where(number > 1, energy, energy * 0)
 
 
 def energy_confusion(means: Tensor, spreads: Tensor, pairs: Tensor | None = None) -> Tensor:
@@ -102,11 +111,19 @@ class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
         self._draws = torch.Generator().manual_seed(int(seed))
 
     def value(self, batch: Batch) -> Tensor:
-        batch = batch.known("EnergyConfusion")
+        if self.pairs == "all":
+            batch = of_known_class(batch, "EnergyConfusion")
+            classes = batch_classes(batch.classes("EnergyConfusion"))
+        else:  # the draw needs the number of classes
+            batch = batch.known("EnergyConfusion")
+            classes = sorted_classes(batch.classes("EnergyConfusion"))
         x = self._embeddings(batch)
         x = unit(x) if self.on == "normalized" else x
-        means, spreads = class_moments(x, batch.classes("EnergyConfusion"))
-        energy = energy_confusion(means, spreads, self._draw(len(means), x.device))
+        means, spreads = class_moments(x, classes)
+        if classes.known is None:
+            energy = energy_confusion(means, spreads, self._draw(len(means), x.device))
+        else:
+            energy = energy_of_places(means, spreads, classes.sizes)
         if self.mode == "paper":
             return energy
         positive = energy > torch.finfo(energy.dtype).tiny

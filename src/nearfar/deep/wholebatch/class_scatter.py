@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..unit_vectors import LEAST_NORM
+from .batch_classes import batch_classes
 
 
 def in_range(x: Tensor) -> Tensor:
@@ -31,16 +32,22 @@ class Deviations(NamedTuple):
 
 
 def deviations(x: Tensor, y: Tensor) -> Deviations:
-    """Split every row of x, (n, d) with n > 0, into its deviations; y: (n,) any integers."""
-    y = torch.unique(y, return_inverse=True)[1]
-    centered = x - x.mean(0)
-    counts = torch.bincount(y)
-    sums = centered.new_zeros(len(counts), x.shape[1]).index_add(0, y, centered)
-    between = (sums / counts[:, None])[y]
+    """Split every row of x, (n, d) with n > 0, into its deviations, 0 for those of unknown class; y: (n,) integers."""
+    classes = batch_classes(y)
+    if classes.known is not None:
+        x = torch.where(classes.known[:, None], x, 0.0)
+        centered = x - x.sum(0) / classes.known.sum().clamp_min(1)
+        centered = torch.where(classes.known[:, None], centered, 0.0)
+    else:
+        centered = x - x.mean(0)
+    between = classes.means(centered)[classes.member]
+    if classes.known is not None:
+        between = torch.where(classes.known[:, None], between, 0.0)
     with torch.no_grad():
         limits = torch.finfo(x.dtype)
         rounding = (16 * limits.eps) ** 2 * x.square().sum() + limits.tiny / limits.eps
-        comparable = (counts > 1).any() & (len(counts) > 1) & (centered.square().sum() > rounding)
+        several = classes.number > 1
+        comparable = (classes.sizes > 1).any() & several & (centered.square().sum() > rounding)
     return Deviations(centered - between, between, comparable)
 
 

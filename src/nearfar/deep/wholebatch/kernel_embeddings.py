@@ -19,6 +19,7 @@ from ..objective.batch import Batch
 from ..objective.terms import SetTerm
 from ..pairwise.comparison import sq_euclidean
 from ..unit_vectors import unit
+from .batch_classes import BatchClasses, batch_classes, of_known_class
 
 LAYERS = ("pooled", "embedding", "class")
 KERNELS = ("gaussian", "laplace", "polynomial", "exponential", "linear")
@@ -31,15 +32,27 @@ def squared_distances(x: Tensor) -> Tensor:
     return sq_euclidean(x, x).masked_fill(itself, 0)
 
 
-def bandwidth(d: Tensor, floor: Tensor) -> Tensor:
-    """Return tau, the mean of the off-diagonal distances, without gradient.
+def bandwidth(d: Tensor, floor: Tensor, known: Tensor | None = None) -> Tensor:
+    """Return tau, the mean of the off-diagonal distances, without gradient; between known samples only, (n,) bool.
 
     Below `floor` the distances are rounding errors of equal points: tau is then 1, so that every kernel value is 1 and
     the gradient stays finite.
     """
-    n = len(d)
-    tau = d.detach().sum() / max(n * n - n, 1)
+    d = d.detach()
+    if known is None:
+        n = len(d)
+        tau = d.sum() / max(n * n - n, 1)
+    else:
+        number = known.sum()
+        tau = torch.where(known[:, None] & known, d, 0.0).sum() / (number * number - number).clamp_min(1)
     return torch.where(tau > floor, tau, 1.0)
+
+
+def known_mean(values: Tensor, known: Tensor | None) -> Tensor:
+    """Return the mean of (n,) values, of known samples only."""
+    if known is None:
+        return values.mean()
+    return torch.where(known, values, 0.0).sum() / known.sum().clamp_min(1)
 
 
 def mixture(d: Tensor, tau: Tensor, count: int) -> Tensor:
@@ -55,31 +68,31 @@ def mixture(d: Tensor, tau: Tensor, count: int) -> Tensor:
     return total / count
 
 
-def gaussian(x: Tensor, count: int) -> Tensor:
+def gaussian(x: Tensor, count: int, known: Tensor | None = None) -> Tensor:
     """Return the (n, n) mixture of gaussian kernels around the adaptive bandwidth."""
     eps = 8 * torch.finfo(x.dtype).eps
-    floor = eps**2 * x.detach().square().sum(1).mean()
+    floor = eps**2 * known_mean(x.detach().square().sum(1), known)
     d = squared_distances(x)
-    return mixture(d, bandwidth(d, floor), count)
+    return mixture(d, bandwidth(d, floor, known), count)
 
 
-def laplace(x: Tensor, count: int) -> Tensor:
+def laplace(x: Tensor, count: int, known: Tensor | None = None) -> Tensor:
     """Return the (n, n) mixture of laplace kernels; the bandwidth is the mean L1 distance."""
     eps = 8 * torch.finfo(x.dtype).eps
-    floor = eps * x.detach().abs().sum(1).mean()
+    floor = eps * known_mean(x.detach().abs().sum(1), known)
     d = torch.cdist(x, x, p=1.0)
-    return mixture(d, bandwidth(d, floor), count)
+    return mixture(d, bandwidth(d, floor, known), count)
 
 
-def layer_kernel(x: Tensor, kernel: str, count: int, degree: int) -> Tensor:
-    """Return the (n, n) kernel of one layer; `kernel` is one of `KERNELS`.
+def layer_kernel(x: Tensor, kernel: str, count: int, degree: int, known: Tensor | None = None) -> Tensor:
+    """Return the (n, n) kernel of one layer; `kernel` is one of `KERNELS`. Unknown samples set no bandwidth.
 
     The inner-product kernels act on unit vectors: powers and exponentials of raw features overflow.
     """
     if kernel == "gaussian":
-        return gaussian(x, count)
+        return gaussian(x, count, known)
     if kernel == "laplace":
-        return laplace(x, count)
+        return laplace(x, count, known)
     directions = unit(x)
     s = directions @ directions.T
     if kernel == "linear":
@@ -106,7 +119,7 @@ class ClassSums(NamedTuple):
 
     def similarities(self) -> Tensor:
         """Return (C, C) <C_I, C_J> = M_IJ / (n_I n_J)."""
-        return self.blocks / (self.sizes[:, None] * self.sizes)
+        return self.blocks / (self.sizes[:, None] * self.sizes).clamp_min(1)
 
 
 def off_diagonal(m: Tensor) -> Tensor:
@@ -114,10 +127,13 @@ def off_diagonal(m: Tensor) -> Tensor:
     return m.masked_fill(torch.eye(len(m), dtype=torch.bool, device=m.device), 0)
 
 
-def class_sums(kernel: Tensor, y: Tensor) -> ClassSums:
-    """Return the block sums of an (n, n) kernel over the classes of the (n,) labels, in the order of the labels."""
-    classes, member = y.unique(return_inverse=True)
-    hot = (member[:, None] == torch.arange(len(classes), device=y.device)).to(kernel.dtype)  # (n, C)
+def class_sums(kernel: Tensor, classes: BatchClasses) -> ClassSums:
+    """Return the block sums of an (n, n) kernel over the classes of a batch."""
+    numbers = torch.arange(len(classes.sizes), device=kernel.device)
+    member = classes.member[:, None] == numbers  # (n, C)
+    if classes.known is not None:
+        member = member & classes.known[:, None]
+    hot = member.to(kernel.dtype)
     return ClassSums(hot.T @ kernel @ hot, hot.sum(0))
 
 
@@ -160,13 +176,15 @@ class JointTerm(SetTerm):
         raise NotImplementedError
 
     def value(self, batch: Batch) -> Tensor:
-        batch = batch.known(type(self).__name__)
-        joint = reduce(torch.mul, [self._kernel(layer, batch) for layer in self.layers])
-        return self.of(class_sums(joint, batch.classes(type(self).__name__)))
+        name = type(self).__name__
+        batch = of_known_class(batch, name)
+        classes = batch_classes(batch.classes(name))
+        joint = reduce(torch.mul, [self._kernel(layer, batch, classes.known) for layer in self.layers])
+        return self.of(class_sums(joint, classes))
 
-    def _kernel(self, layer: str, batch: Batch) -> Tensor:
+    def _kernel(self, layer: str, batch: Batch, known: Tensor | None) -> Tensor:
         count = self.class_kernels if layer == "class" else self.kernels
-        return layer_kernel(self._representation(layer, batch), self.kernel, count, self.degree)
+        return layer_kernel(self._representation(layer, batch), self.kernel, count, self.degree, known)
 
     def _representation(self, layer: str, batch: Batch) -> Tensor:
         if layer == "embedding":

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...autograd import applied, in_transform
-from ...precision import PreciseBuffers
+from ...precision import PreciseBuffers, precise
 
 SAMPLES_PER_CHUNK = 64  # samples whose outer products are held at once
 DRAWS_IN_CACHE = 1 << 20  # numbers of draws that are worked on together on a CPU
@@ -83,7 +83,7 @@ class Gaussians(PreciseBuffers):
     def _published(self, scatters: Tensor, changed: Tensor) -> Tensor:
         n = self.counts[:, None, None]
         d = scatters.shape[1]
-        inverse = torch.linalg.inv(_with_jitter(scatters.double())).to(scatters.dtype)
+        inverse = torch.linalg.inv(_with_jitter(scatters.to(precise(scatters.device)))).to(scatters.dtype)
         scatter = torch.where(n > d + 1, n * inverse / (n - d - 1).clamp_min(1e-6), scatters)
         return torch.where(changed[:, None, None], scatter, self.decay * self.scatters)
 
@@ -99,7 +99,8 @@ class Gaussians(PreciseBuffers):
     @torch.no_grad()
     def roots(self, classes: Tensor) -> Tensor:
         """Return the (k, d, d) Cholesky factors of the covariances, with a jitter that keeps them regular."""
-        covariances = self.covariances(classes).double()
+        covariances = self.covariances(classes)
+        covariances = covariances.to(precise(covariances.device))
         spread = covariances.diagonal(dim1=1, dim2=2).clamp_min(0).diag_embed()
         few = self.counts[classes, None, None] <= self.means.shape[1] + 1
         covariances = torch.where(few, covariances.lerp(spread, self.shrinkage), covariances)

@@ -1,0 +1,75 @@
+"""The classes of a batch, numbered without waiting for a device.
+
+How many classes a batch has, only its labels tell. On a host they are sorted and counted. On a device, or in a compiled
+graph, the first sample of a class stands for it: there are as many places as samples, of which some stay empty.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN
+from ..pairwise.comparison import on_host
+
+
+class BatchClasses(NamedTuple):
+    """Which class each sample of a batch is of.
+
+    Attributes
+    ----------
+    member : (n,) integers, number of the class
+    labels : (C,) label of each class, -1 for an empty place
+    sizes : (C,) how many samples each has, 0 for an empty place
+    known : (n,) bool, samples of known class; None where all are
+    """
+
+    member: Tensor
+    labels: Tensor
+    sizes: Tensor
+    known: Tensor | None
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Return the sums over each class of the values of its samples, (n,) or (n, d)."""
+        if self.known is not None:
+            values = torch.where(self.known if values.ndim == 1 else self.known[:, None], values, 0.0)
+        return values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.member, values)
+
+    def means(self, values: Tensor) -> Tensor:
+        """Return the means over each class of the values of its samples; 0 for an empty place."""
+        sizes = self.sizes.clamp_min(1)
+        return self.sums(values) / (sizes if values.ndim == 1 else sizes[:, None])
+
+    @property
+    def number(self) -> Tensor:
+        """The number of classes, ()."""
+        return (self.sizes > 0).sum()
+
+
+def of_known_class(batch: Batch, who: str) -> Batch:
+    """Return the batch without samples of unknown class on a host; elsewhere `batch_classes` leaves them out."""
+    if on_host(batch.x):
+        return batch.known(who)
+    batch.classes(who)
+    return batch
+
+
+def sorted_classes(y: Tensor) -> BatchClasses:
+    """Return the classes of the (n,) labels, which are all known, in their order; a device has to be waited for."""
+    labels, member, sizes = torch.unique(y, return_inverse=True, return_counts=True)
+    return BatchClasses(member, labels, sizes, None)
+
+
+def batch_classes(y: Tensor) -> BatchClasses:
+    """Return the classes of the (n,) labels, of which on a host all are known."""
+    if on_host(y):
+        return sorted_classes(y)
+    n = len(y)
+    places = torch.arange(n, device=y.device)
+    member = torch.where(y[:, None] == y, places, n).amin(1) if n else places
+    known = y != UNKNOWN
+    sizes = torch.zeros_like(y).index_add(0, member, known.to(y.dtype))
+    return BatchClasses(member, torch.where(sizes > 0, y, UNKNOWN), sizes, known)
