@@ -12,7 +12,7 @@ def reference(
     pooled=None,
     scores=None,
     proxies=None,
-    margin=0.2,
+    margin=None,
     normalize=True,
     soft=False,
     swap=False,
@@ -28,6 +28,8 @@ def reference(
         square = ((u - v) ** 2).sum()
         return square if distance == "sq_euclidean" else square.sqrt()
 
+    shift = (0.0 if soft else 0.2) if margin is None else margin
+    margin = 0.2 if margin is None else margin
     total, active, valid = x.sum() * 0, 0, 0
     others, other_y = (x, y) if ref is None else (ref, ref_labels)
     for a in range(len(x)):
@@ -43,6 +45,6 @@ def reference(
                 gap = apart(x[a], others[p]) - rival
                 if (triplets == "hard" and gap < 0) or (triplets == "semihard" and not -margin < gap < 0):
                     continue
-                value = torch.log1p(gap.exp()) if soft else (gap + margin).clamp_min(0)
+                value = torch.log1p((gap + shift).exp()) if soft else (gap + shift).clamp_min(0)
                 total, active, valid = total + value, active + int(value > 0), valid + 1
     return total / max({"active": active, "valid": valid, "sum": 1}[reduction], 1)

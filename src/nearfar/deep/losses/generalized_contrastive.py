@@ -109,7 +109,7 @@ class GeneralizedContrastiveLoss(RowLoss):
             terms = generalized_contrastive(d, g.to(d.dtype), self.margin, self.form)
             return torch.where(known, terms, 0.0).sum(), known.sum().to(d.dtype)
 
-        blocks = spans(c.anchors, len(c.ref), self.block)
+        blocks = spans(c.anchors, len(c.ref), self.block, c.x.device)
         parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
         num = sum((num for num, _ in parts), batch.x.sum() * 0)
         return num / distributed.total(sum((den for _, den in parts), batch.x.new_zeros(()))).clamp_min(1)

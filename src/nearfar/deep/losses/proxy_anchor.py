@@ -77,6 +77,9 @@ class ProxyAnchorLoss(ClassProxyLoss):
         """Return the attraction of each sample alone, which only the statistics read."""
         return softplus(self.scale * self.margin - own, threshold=40)
 
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        raise TypeError("ProxyAnchorLoss: its anchors are the proxies, so no sample has a loss of its own")
+
     def compare(self, batch: Batch) -> Tensor:
         w = self.directions(self.reference(batch)[0])
         y = batch.classes("ProxyAnchorLoss")
@@ -85,7 +88,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
             return self.sums(x[lo:hi], w, y[lo:hi])
 
-        parts = in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
+        parts = in_blocks(one, spans(batch.anchors, self.num_classes, self.block, batch.x.device), batch.x, w)
         if not parts:
             parts = [batch.x.new_full((2, self.num_classes), -torch.inf) + 0 * batch.x.sum()]
         near, far = merged(distributed.gather(merged(torch.stack(parts))[None]))

@@ -23,6 +23,7 @@ from ..pairwise.contextual import BilateralRowLoss, Sides, reference_pairs, refe
 from ..pairwise.hinges import hinges, negatives, positives, sum_over_positives
 
 REDUCTIONS = ("active", "valid", "sum")
+MARGIN = 0.2  # the paper's
 KINDS = ("all", "semihard", "hard")
 
 
@@ -50,10 +51,12 @@ def chosen(near: Tensor, far: Tensor, margin: float, kind: str) -> Tensor | bool
     return kind == "all" or (far <= near if kind == "hard" else (far > near) & (far < near + margin))
 
 
-def mined_triplets(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
+def mined_triplets(
+    rows: Rows, margin: float, kind: str, soft: float | None, sides: Sides | None
+) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its mined triplets, and how many are active.
 
-    soft: sum log(1 + exp(d_ap - d_an)) in place of the hinges; sides: given if the negative may be swapped.
+    soft: sum log(1 + exp(d_ap - d_an + soft)) in place of the hinges; sides: given if the negative may be swapped.
     """
     assert rows.triplets is not None
     positive, negative, keep = rows.triplets
@@ -63,12 +66,16 @@ def mined_triplets(rows: Rows, margin: float, kind: str, soft: bool, sides: Side
     near = rows.d.gather(1, positive)
     gap = near - rival
     keep = keep & chosen(near, rival, margin, kind)
-    value = softplus(gap) if soft else (gap + margin).clamp_min(0)
+    value = (gap + margin).clamp_min(0) if soft is None else softplus(gap + soft)
     value = torch.where(keep, value, 0.0)
-    return value.sum(1), count(keep if soft else value > 0)  # soft terms are all positive, even those that underflow
+    return value.sum(1), count(
+        value > 0 if soft is None else keep
+    )  # soft terms are all positive, even those that underflow
 
 
-def each_positive(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides | None) -> tuple[Tensor, Tensor]:
+def each_positive(
+    rows: Rows, margin: float, kind: str, soft: float | None, sides: Sides | None
+) -> tuple[Tensor, Tensor]:
     """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
 
     def one(column: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,8 +84,8 @@ def each_positive(rows: Rows, margin: float, kind: str, soft: bool, sides: Sides
         if sides is not None:
             far = torch.minimum(far, reference_rows(rows, sides, column))
         neg = rows.neg & real[:, None] & chosen(near, far, margin, kind)
-        if soft:
-            return torch.where(neg, softplus(near - far), 0.0).sum(1), count(neg)
+        if soft is not None:
+            return torch.where(neg, softplus(near - far + soft), 0.0).sum(1), count(neg)
         value, below = hinges(near + margin, torch.where(neg, far, torch.inf))
         return value, below[:, 0]
 
@@ -90,10 +97,11 @@ class TripletLoss(BilateralRowLoss):
 
     Parameters
     ----------
-    margin : float
-        m, in the unit of the distance (0.2 on squared distances of unit vectors is the paper's).
+    margin : float, optional
+        m, in the unit of the distance. None is 0.2, which is the paper's on squared distances of unit vectors, and for
+        `soft` 0.
     soft : bool
-        log(1 + exp(d_ap - d_an)) in place of the hinge, without margin (Hermans, Beyer & Leibe, 2017).
+        log(1 + exp(d_ap - d_an + m)) in place of the hinge (Hermans, Beyer & Leibe, 2017, without m).
     swap : bool
         Measure the negative from the nearer of anchor and positive: min(d_an, d_pn) in place of d_an. With a
         reference set, both the positive and the negative come from it.
@@ -103,7 +111,7 @@ class TripletLoss(BilateralRowLoss):
         Scale embeddings to unit length first, as the paper does.
     triplets : str
         Which of them count: "all"; "hard", whose negative is no farther than the positive; or "semihard", whose
-        negative is farther, but within the margin (also where `soft` has no other use for the margin).
+        negative is farther, but within the margin: 0.2 where none is given.
     miner : callable, optional
         A miner such as ``BatchHard()`` or ``BatchSemiHard()``; None takes all triplets.
     reduction : str
@@ -120,7 +128,7 @@ class TripletLoss(BilateralRowLoss):
     @renamed_settings(mine="miner")
     def __init__(
         self,
-        margin: float = 0.2,
+        margin: float | None = None,
         *,
         soft: bool = False,
         swap: bool = False,
@@ -134,17 +142,23 @@ class TripletLoss(BilateralRowLoss):
         super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
         check_options(self, KINDS, triplets=triplets)
+        if margin is None:
+            softness = 0.0
+            margin = MARGIN
+        else:
+            softness = margin
         if triplets != "all" and margin <= 0:
             raise ValueError(f"TripletLoss: margin must be positive for {triplets} triplets, got {margin}")
         self.margin = margin
         self.soft = soft
+        self.softness = softness if soft else None
         self.swap = swap
         self.reduction = reduction
         self.triplets = triplets
         self.single_block = swap  # without swap, no row reads another
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        how = (rows, self.margin, self.triplets, self.soft, found if self.swap else None)
+        how = (rows, self.margin, self.triplets, self.softness, found if self.swap else None)
         if rows.triplets is not None:
             value, active = mined_triplets(*how)
             valid = count(rows.triplets.keep)

@@ -248,6 +248,78 @@ class AnchorLoss(Term):
         """Return this process's share of the value: `compare`, and what a method adds once for each call."""
         return self.compare(batch)
 
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        """Return the losses of this process's samples, (k,); the mean over all samples is the value of `compare`."""
+        raise NotImplementedError
+
+    def sample_losses(
+        self,
+        embeddings: Tensor,
+        labels: AnyLabels,
+        *,
+        ref: Tensor | None = None,
+        ref_labels: AnyLabels | None = None,
+        ids: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return the losses of this process's samples, not reduced: their mean over all processes is the value.
+
+        Parameters
+        ----------
+        embeddings, labels, ref, ref_labels, ids
+            As in a call of the loss.
+
+        Returns
+        -------
+        (n,) tensor, 0 for samples that have no part in the value. What a loss adds once for each call, as a penalty of
+        its centers, is left out.
+
+        Examples
+        --------
+        >>> from nearfar import NTXentLoss
+        >>> loss = NTXentLoss()
+        >>> x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+        >>> y = torch.arange(8) // 2
+        >>> torch.testing.assert_close(loss.sample_losses(x, y).mean(), loss(x, y))
+        """
+        with without_autocast(embeddings.device):
+            return self.local_sample_losses(global_batch(embeddings, labels, ref, ref_labels, None, ids))
+
+    def weighted(
+        self,
+        embeddings: Tensor,
+        labels: AnyLabels,
+        weights: Tensor,
+        *,
+        ref: Tensor | None = None,
+        ref_labels: AnyLabels | None = None,
+        ids: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return the mean of `sample_losses` by weights of the samples, sum_i w_i l_i / sum_i w_i.
+
+        Weights of classes are ``weights=class_weights[labels]``.
+
+        Parameters
+        ----------
+        embeddings, labels, ref, ref_labels, ids
+            As in a call of the loss.
+        weights : (n,) tensor
+            Not negative.
+
+        Raises
+        ------
+        ValueError
+            If there is not one weight for each embedding, or one is negative or not a number (checked on the CPU).
+        """
+        w = torch.as_tensor(weights, device=embeddings.device)
+        if w.shape != (len(embeddings),):
+            raise ValueError(f"weights: expected one per embedding, {len(embeddings)}, got shape {tuple(w.shape)}")
+        if w.device.type == "cpu" and not bool(((w >= 0) & w.isfinite()).all()):
+            raise ValueError(f"weights: must be finite and not negative, got {w.tolist()!r:.60}")
+        losses = self.sample_losses(embeddings, labels, ref=ref, ref_labels=ref_labels, ids=ids)
+        w = w.to(losses.dtype)
+        share = (w * losses).sum() / distributed.total(w.sum()).clamp_min(torch.finfo(w.dtype).tiny)
+        return distributed.all_reduce_loss(share)
+
     @property
     def stats_(self) -> dict[str, float]:
         raise NotImplementedError

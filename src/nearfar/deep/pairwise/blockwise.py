@@ -18,10 +18,9 @@ from torch import Tensor
 from ..autograd import exact, recomputed, traced
 from ..precision import without_autocast
 from ..rng import Generators, drawn_again, generators
-from .comparison import FULL, Comparison, RowFunction, Rows, distance_grad, on_host, spans
+from .comparison import FULL, MIN_BLOCK_ROWS, Comparison, RowFunction, Rows, distance_grad, on_host, spans
 
 COMPARISONS_IN_CACHE = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
-MIN_BLOCK_ROWS = 64  # rows of a block, below which matrix products are slow
 
 
 def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int, int]]:
@@ -29,7 +28,7 @@ def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int
     m = len(c.ref)
     if block is None and not single_block and on_host(c.x):
         block = max(MIN_BLOCK_ROWS, COMPARISONS_IN_CACHE // max(m, 1)) * torch.get_num_threads()
-    return spans(c.anchors, m, block)
+    return spans(c.anchors, m, block, c.x.device)
 
 
 def sum_over_anchors(
@@ -79,6 +78,30 @@ def sum_over_anchors(
         num, den = _Swept.apply(plan, *inputs)  # type: ignore[no-untyped-call]  # as torch has it
         return num, den
     return _summed(c, chosen, blocks, c.x, c.ref)
+
+
+def each_anchor(
+    loss: RowFunction,
+    comparison: Comparison,
+    *,
+    miner: Callable[[Rows], Rows] | None = None,
+    block: int | None = None,
+    single_block: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return numerator and denominator of every anchor of this process, (n,) or (n, k); see `sum_over_anchors`."""
+    c = comparison.prepared()
+
+    def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+        rows = c.block(x, ref, lo, hi)
+        return loss(miner(rows) if miner is not None else rows)
+
+    blocks = cuts(c, block, single_block)
+    if not blocks:
+        return c.x[:0, 0], c.x[:0, 0]
+    if len(blocks) == 1:
+        return one(c.x, c.ref, *blocks[0])
+    parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
+    return torch.cat([num for num, _ in parts]), torch.cat([den for _, den in parts])
 
 
 def _check_per_anchor(loss: RowFunction, found: object, b: int) -> None:

@@ -9,7 +9,9 @@ and no pair or triplet index is ever built.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from functools import cache
 from math import exp
 from typing import Any, NamedTuple
 
@@ -28,7 +30,10 @@ EXPONENT_FLOOR = (
 )  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
 TRANSPOSED_ROWS = 512  # rows of a square matrix that are turned in a processor's cache
 SMALL_BLOCK = 1 << 13  # entries so few that the number of calls takes the time
-FULL = 1 << 24  # comparisons held at once before `block=None` starts to cut the batch
+FULL = 1 << 24  # comparisons held at once on any device before `block=None` starts to cut the batch
+SHARE_OF_MEMORY = 64
+BYTES_OF_A_NUMBER = 4
+MIN_BLOCK_ROWS = 64  # rows of a block, below which matrix products are slow
 
 
 class Triplets(NamedTuple):
@@ -294,8 +299,26 @@ class Comparison(NamedTuple):
         return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed, found=self.found)
 
 
-def spans(anchors: slice, m: int, block: int | None) -> list[tuple[int, int]]:
-    """Cut the anchors into blocks of rows; None chooses the whole batch up to `FULL` comparisons."""
+@cache
+def comparisons_at_once(device: torch.device) -> int:
+    """Return how many comparisons `block=None` holds at once: a matrix of them takes a 64th of a device's memory.
+
+    A loss keeps some three such matrices for its gradient.
+    """
+    if device.type == "cuda":
+        memory = torch.cuda.get_device_properties(device).total_memory
+    elif device.type == "cpu" and hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:
+        memory = 0
+    return max(FULL, memory // (SHARE_OF_MEMORY * BYTES_OF_A_NUMBER))
+
+
+def spans(anchors: slice, m: int, block: int | None, device: torch.device) -> list[tuple[int, int]]:
+    """Cut the anchors into blocks of rows; None chooses the whole batch where the device's memory has room for it."""
     n = anchors.stop - anchors.start
-    size = block or max(1, n if n * m <= FULL else FULL // (2 * m))
+    if block is None:
+        room = FULL if torch.compiler.is_compiling() else comparisons_at_once(device)
+        block = n if n * m <= room else min(n, max(MIN_BLOCK_ROWS, room // (2 * m)))
+    size = max(1, block)
     return [(lo, min(lo + size, anchors.stop)) for lo in range(anchors.start, anchors.stop, size)]

@@ -14,7 +14,7 @@ from ..objective.batch import Batch
 from ..objective.relations import Labels
 from ..objective.terms import AnchorLoss
 from ..rng import fresh_seed, preserve_rng
-from .blockwise import sum_over_anchors
+from .blockwise import each_anchor, sum_over_anchors
 from .comparison import DISTANCES, Comparison, Rows
 
 
@@ -101,6 +101,18 @@ class RowLoss(AnchorLoss):
             single_block=self.single_block,
             more=self.differentiable_tensors(comparison),
         )
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        if type(self).divided is not RowLoss.divided:
+            raise TypeError(f"{type(self).__name__}: its value is no mean over samples, so none has a loss of its own")
+        num, den = each_anchor(
+            self.rows, self.comparison(batch), miner=self.miner, block=self.block, single_block=self.single_block
+        )
+        if self.reduction != "sum":
+            total = distributed.total(den.detach().sum(0).to(num.dtype))
+            num = num / torch.where(total > 0, total, torch.inf)
+        values = num.sum(1) if num.ndim > 1 else num
+        return values * len(batch.x)
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
         """Return this process's sum of the numerators over the denominators of all processes."""

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 from ...settings import check_options
 from ..autograd import recomputed
 from ..objective.batch import Batch, check_width
-from ..objective.relations import UNKNOWN, Labels
+from ..objective.relations import UNKNOWN, Labels, LabelSets
 from ..objective.terms import AnchorLoss
-from ..pairwise.comparison import FULL, spans
+from ..pairwise.comparison import FULL, on_host, spans
 from ..unit_vectors import unit
 from .logits import cosines, own_and_others
 
 SOURCES = ("learned", "class_mean", "kmeans")
+SUM_TO_ONE = 1e-3  # how far shares in half precision may be from a sum of 1
 KMEANS_ROUNDS = 20  # of k-means, at most
 
 
@@ -36,7 +37,9 @@ def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *in
 class ClassProxyLoss(AnchorLoss):
     """A loss of samples against learnable class proxies, the mean over the samples of known class.
 
-    The labels are class numbers 0 to num_classes - 1. The proxies are a parameter of the loss: an optimizer group can
+    The labels are class numbers 0 to num_classes - 1, or `LabelSets` whose rows are the shares of the classes in each
+    sample, as of mixed images: they sum to 1, or to 0 where a sample is unknown, and its loss is the mean over its
+    classes by these shares. The proxies are a parameter of the loss: an optimizer group can
     pick them out, and they are saved with it.
 
     A method states ``per_sample(own, others)``: the loss per sample, from its scaled cosine to its own proxy and the
@@ -72,7 +75,10 @@ class ClassProxyLoss(AnchorLoss):
         name = type(self).__name__
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
-        batch.class_numbers(name, self.num_classes)
+        if isinstance(batch.y, LabelSets):
+            check_shares(name, batch.y.hot, self.num_classes)
+        else:
+            batch.class_numbers(name, self.num_classes)
         return self.proxies_for(batch.x), self.proxy_labels
 
     def proxies_for(self, x: Tensor) -> Tensor:
@@ -114,6 +120,8 @@ class ClassProxyLoss(AnchorLoss):
 
     def compare(self, batch: Batch) -> Tensor:
         w = self.directions(self.reference(batch)[0])
+        if isinstance(batch.y, LabelSets):
+            return self._compare_shares(batch, w, batch.y.hot.to(batch.x.dtype))
         y = batch.classes(type(self).__name__)
         self._seen = (batch.x.detach(), y)
         found = self.find(batch.x, w, y)
@@ -121,8 +129,41 @@ class ClassProxyLoss(AnchorLoss):
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
             return self.losses(x, w, y, slice(lo, hi), found).sum()
 
-        total = sum_in_blocks(one, spans(batch.anchors, self.num_classes, self.block), batch.x, w)
+        total = sum_in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
         return total / self.counted(y).sum().clamp_min(1)
+
+    def _compare_shares(self, batch: Batch, w: Tensor, shares: Tensor) -> Tensor:
+        """Return the mean over samples whose classes have shares, (n, C); a sample counts once for each class."""
+        known = shares.sum(1) > 0
+        first = torch.where(known, shares.argmax(1), UNKNOWN)
+        self._seen = (batch.x.detach(), first)
+        found = self.find(batch.x, w, first)
+        own, y = shares[batch.anchors].nonzero(as_tuple=True)
+        own = own + batch.anchors.start
+        share = shares[own, y]
+        found = None if found is None else found[own]
+
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
+            return (share[lo:hi] * self.losses(x, w, y, slice(lo, hi), found)).sum()
+
+        x = batch.x[own]
+        total = sum_in_blocks(one, self._blocks(slice(0, len(x)), x), x, w)
+        return total / known.sum().clamp_min(1)
+
+    def _blocks(self, rows: slice, x: Tensor) -> list[tuple[int, int]]:
+        return spans(rows, self.num_classes, self.block, x.device)
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        w = self.directions(self.reference(batch)[0])
+        y = batch.classes(type(self).__name__)
+        found = self.find(batch.x, w, y)
+
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
+            return self.losses(x, w, y, slice(lo, hi), found)
+
+        parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
+        values = torch.cat(parts) if parts else batch.x[:0, 0]
+        return values * (len(y) / self.counted(y).sum().clamp_min(1))
 
     @property
     def stats_(self) -> dict[str, float]:
@@ -131,6 +172,23 @@ class ClassProxyLoss(AnchorLoss):
             return {}
         x, y = self._seen
         return _statistics(self, x, y)
+
+
+def check_shares(who: str, shares: Tensor, num_classes: int) -> None:
+    """Raise unless rows are shares of classes that sum to 1, or are empty; numbers are read on the CPU only."""
+    if shares.shape[1] != num_classes:
+        raise ValueError(f"{who}: labels need one column per class, {num_classes}, got {shares.shape[1]}")
+    if not on_host(shares) or not len(shares):
+        return
+    sums = shares.double().sum(1)
+    wrong = (sums - 1).abs().minimum(sums.abs()) > SUM_TO_ONE
+    if bool((shares < 0).any()) or bool(wrong.any()) or not bool(sums.isfinite().all()):
+        least = float(shares.min())
+        bad = float(sums[wrong][0]) if bool(wrong.any()) else float(sums.sum())
+        told = (
+            f"shares of classes must be at least 0 and sum to 1 in each row, got a sum of {bad:.4g}, least {least:.4g}"
+        )
+        raise ValueError(f"{who}: labels: {told}; an empty row is a sample of unknown class")
 
 
 @torch.no_grad()
@@ -144,7 +202,7 @@ def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
     w = loss.directions(loss.proxies.to(x.dtype))
     sums = x.new_zeros(3)
     found = loss.find(x, w, y)
-    for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block)):
+    for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block, x.device)):
         cosine = loss.logits(x[rows], w) / loss.scale
         known = y[rows] != UNKNOWN
         own = cosine.gather(1, y[rows].clamp_min(0)[:, None]).squeeze(1)

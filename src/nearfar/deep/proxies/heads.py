@@ -116,7 +116,7 @@ class HeadLoss(Term):
             *w, lo, hi = rest
             return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi], *w), y[lo:hi]), 0.0).sum()
 
-        blocks = spans(batch.anchors, self.num_classes, self.block)
+        blocks = spans(batch.anchors, self.num_classes, self.block, batch.x.device)
         total = sum_in_blocks(one, blocks, batch.x, *self.directions(batch.x))
         if self.reduction == "sum":
             return total

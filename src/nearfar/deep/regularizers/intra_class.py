@@ -82,7 +82,7 @@ class IntraClassPenalty(ContextualRowLoss):
         matrix = isinstance(c.y, Tensor) and c.y.ndim == 2
         if c.is_self and not matrix:
             return None
-        blocks = spans(slice(0, len(c.x)), len(c.ref), self.block)
+        blocks = spans(slice(0, len(c.x)), len(c.ref), self.block, c.x.device)
         similar = [c.block(c.x, c.ref, lo, hi).pos.sum(1).to(c.ref.dtype) for lo, hi in blocks]
         if matrix:
             of_row, of_column = joined(masks(c.y, c.ref_y, slice(None))[0], c.is_self)

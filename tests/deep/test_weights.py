@@ -1,0 +1,138 @@
+"""Losses of single samples, weights of samples, shares of classes, and a margin in soft triplets."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import nearfar
+from nearfar.deep import LabelSets
+from nearfar.deep.objective.terms import AnchorLoss
+from tests.test_losses import CLASSES, DIM, TERMS, batch, make
+
+ANCHORS = [m for m in TERMS if issubclass(getattr(nearfar, m.name), AnchorLoss)]
+WITHOUT = {
+    "ProxyAnchorLoss": "its anchors are the proxies",
+    "HistogramLoss": "its value is no mean over samples",
+}
+ADDS = {"SoftTripleLoss": {"tau": 0}, "MarginLoss": {"nu": 0}, "SNRContrastiveLoss": {"zero_mean": 0}}
+OTHER = {"VICRegLoss": "its variances and covariances are no sample's", "NPairLoss": "its penalty is of the batch"}
+PROXIES = ["AMSoftmaxLoss", "ArcFaceLoss", "ProxyNCAPlusPlusLoss", "ProxyNCALoss", "SoftTripleLoss", "AdaFaceLoss"]
+
+
+def made(name, **how):
+    method = next(m for m in TERMS if m.name == name)
+    return make(method, **{**ADDS.get(name, {}), **how})
+
+
+@pytest.mark.parametrize("method", [m for m in ANCHORS if m.name not in {*WITHOUT, *OTHER}], ids=lambda m: m.name)
+def test_the_mean_of_sample_losses_is_the_value(method):
+    x, y, _ = batch(labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
+    term = made(method.name)
+    torch.manual_seed(0)
+    value = term(x, y)
+    torch.manual_seed(0)
+    losses = term.sample_losses(x, y)
+    assert losses.shape == (24,)
+    expected = value * 24 if getattr(term, "reduction", "") == "sum" else value
+    mean = losses.mean() * (24 if getattr(term, "reduction", "") == "sum" else 1)
+    torch.testing.assert_close(mean, expected)
+    (one,) = torch.autograd.grad(value, x, retain_graph=True)
+    (other,) = torch.autograd.grad(losses.mean(), x)
+    torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("name", "why"), WITHOUT.items())
+def test_what_has_no_losses_of_samples(name, why):
+    x, y, _ = batch()
+    with pytest.raises(TypeError, match=f"{name}: {why}"):
+        made(name).sample_losses(x, y)
+
+
+@pytest.mark.parametrize("block", [None, 5])
+@pytest.mark.parametrize("name", ["TripletLoss", "NTXentLoss", "AMSoftmaxLoss"])
+def test_weights_are_how_often_a_loss_counts(name, block):
+    x, y, _ = batch()
+    term = made(name, block=block)
+    w = torch.arange(24) % 3
+    expected = (w * term.sample_losses(x, y)).sum() / w.sum()
+    torch.testing.assert_close(term.weighted(x, y, w), expected)
+    torch.testing.assert_close(term.weighted(x, y, torch.ones(24)), term(x, y))
+    some = w > 0
+    if name == "AMSoftmaxLoss":  # a sample of weight 0 is not there
+        torch.testing.assert_close(term.weighted(x, y, some.long()), term(x[some], y[some]))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (torch.ones(23), r"weights: expected one per embedding, 24, got shape \(23,\)"),
+        (-torch.ones(24), "weights: must be finite and not negative"),
+        (torch.full((24,), torch.nan), "weights: must be finite and not negative"),
+    ],
+)
+def test_weights_that_are_none(weights, message):
+    x, y, _ = batch()
+    with pytest.raises(ValueError, match=message):
+        nearfar.TripletLoss().weighted(x, y, weights)
+
+
+@pytest.mark.parametrize("block", [None, 5])
+@pytest.mark.parametrize("name", PROXIES)
+def test_shares_mix_the_losses_of_classes(name, block):
+    """Mixup: a sample of two classes has the mean of their losses, by its shares."""
+    x, y, _ = batch()
+    term = made(name, block=block)
+    other = (y + torch.arange(24) % 3) % CLASSES
+    lam = torch.linspace(0.5, 0.9, 24, dtype=torch.float64)
+    shares = torch.zeros(24, CLASSES, dtype=torch.float64)
+    shares = shares.scatter_add(1, y[:, None], lam[:, None]).scatter_add(1, other[:, None], 1 - lam[:, None])
+    value = term(x, LabelSets(shares))
+    expected = (lam * term.sample_losses(x, y) + (1 - lam) * term.sample_losses(x, other)).mean()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(torch.autograd.grad(value, x), torch.autograd.grad(expected, x))
+
+
+@pytest.mark.parametrize("name", PROXIES)
+def test_shares_of_one_class_are_classes(name):
+    x, y, _ = batch(labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
+    shares = torch.nn.functional.one_hot(y.clamp_min(0), CLASSES).double() * (y >= 0)[:, None]
+    term = made(name)
+    torch.testing.assert_close(term(x, LabelSets(shares)), term(x, y))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t * 0.5, "labels: shares of classes must be at least 0 and sum to 1 in each row, got a sum of 0.5"),
+        (lambda t: t[:, :3], "labels need one column per class, 8, got 3"),
+        (lambda t: torch.cat([t[:, :1] - 1, t[:, 1:2] + 1, t[:, 2:]], 1), "least -"),
+        (lambda t: t * torch.nan, "sum to 1 in each row, got a sum of nan"),
+    ],
+)
+def test_shares_that_are_none(change, message):
+    x, y, _ = batch()
+    shares = torch.nn.functional.one_hot(y, CLASSES).double()
+    with pytest.raises(ValueError, match=message):
+        made("AMSoftmaxLoss")(x, LabelSets(change(shares)))
+
+
+@pytest.mark.parametrize("how", [{}, {"swap": True}, {"miner": nearfar.BatchHard()}, {"block": 5}])
+def test_the_margin_of_soft_triplets_counts(how):
+    x, y, _ = batch()
+    soft = nearfar.TripletLoss(soft=True, **how)
+    assert bool(nearfar.TripletLoss(0.5, soft=True, **how)(x, y) > soft(x, y))
+    torch.testing.assert_close(nearfar.TripletLoss(0.0, soft=True, **how)(x, y), soft(x, y))
+    equal = torch.ones(8, DIM, dtype=torch.float64)
+    value = nearfar.TripletLoss(0.5, soft=True, **how)(equal, torch.arange(8) % 2)
+    torch.testing.assert_close(value, torch.tensor(0.5).exp().log1p().double())
+
+
+def test_blocks_follow_the_memory_of_a_device(monkeypatch):
+    from nearfar.deep.pairwise import comparison
+
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(comparison, "comparisons_at_once", lambda device: 1000)
+    assert comparison.spans(slice(0, 10), 100, None, cpu) == [(0, 10)]
+    assert comparison.spans(slice(3, 133), 100, None, cpu) == [(3, 67), (67, 131), (131, 133)]
+    assert comparison.spans(slice(0, 10), 100, 4, cpu) == [(0, 4), (4, 8), (8, 10)]
+    assert comparison.spans(slice(0, 0), 100, None, cpu) == []
