@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "train": {"io", "numerics", "estimators", "evaluation", "data", "deep"},
     "report": {"io", "numerics", "neighbors", "evaluation", "data"},
     "export": {"io", "numerics", "estimators", "train"},
-    "compat": {"numerics", "estimators"},
+    "compat": {"numerics", "estimators", "evaluation", "deep"},
     "serve": {"io", "numerics", "index", "data"},
     "cli": {
         "io",

@@ -166,6 +166,19 @@ def test_contrastive(form, margin, reduction):
 
 
 @pytest.mark.usefixtures("ways")
+@pytest.mark.parametrize("reduction", ["mean", "balanced", "anchor", "sum", "active"])
+def test_contrastive_by_plain_distances(reduction):
+    how = {"form": "plain", "pos_margin": 1.5, "reduction": reduction}
+    same(nearfar.ContrastiveLoss(3.0, **how), contrastive.reference, margin=3.0, **how)
+
+
+@pytest.mark.parametrize("how", [{"pos_margin": 0.1}, {"distance": "cosine"}, {"reduction": "active"}])
+def test_settings_of_plain_distances_alone(how):
+    with pytest.raises(ValueError, match=r"ContrastiveLoss: .* is for form='plain', got form='hadsell'"):
+        nearfar.ContrastiveLoss(**how)
+
+
+@pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("form", ["npair", "hinge"])
 def test_n_pair(form):
     same(nearfar.NPairLoss(0.1, form=form, margin=2.0), n_pair.reference, reg=0.1, form=form, margin=2.0)

@@ -3,6 +3,7 @@
     hadsell:  1/2 sum_P rho^2 + 1/2 sum_N [m - rho]_+^2        rho the unsquared Euclidean distance
     survey:   sum_P rho^2 + sum_N [m - rho^2]_+
     xbm:      sum_P (1 - s) + sum_N s [s > m]                  s the cosine, summed per anchor
+    plain:    sum_P [d - m_p]_+ + sum_N [m - d]_+              d any distance
 
 Over all pairs of similar (P) and dissimilar (N) samples, divided by their number.
 """
@@ -22,8 +23,13 @@ from ..pairwise.reductions import hinge_squares
 from ..pairwise.row_loss import RowLoss
 
 # form: (margin of its source, distance that its formula uses)
-FORMS = {"hadsell": (1.0, "euclidean"), "survey": (0.25, "sq_euclidean"), "xbm": (0.5, "cosine")}
-REDUCTIONS = ("mean", "balanced", "anchor", "sum")
+FORMS = {
+    "hadsell": (1.0, "euclidean"),
+    "survey": (0.25, "sq_euclidean"),
+    "xbm": (0.5, "cosine"),
+    "plain": (1.0, "euclidean"),
+}
+REDUCTIONS = ("mean", "balanced", "anchor", "sum", "active")
 
 
 def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
@@ -41,22 +47,35 @@ def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
     return torch.where(keep, near, 0.0).sum(1), push
 
 
+def plain_hinges(rows: Rows, margin: float, pos_margin: float) -> tuple[Tensor, Tensor]:
+    """Return [d - m_p]_+ of the positives of each anchor, (b, K), and [m - d]_+ of its negatives, (b, m); else 0."""
+    columns, keep = positives(rows)
+    near = torch.where(keep, rows.d.gather(1, columns) - pos_margin, 0.0)
+    return near.clamp_min(0), (margin - negatives(rows)).clamp_min(0)
+
+
 class ContrastiveLoss(RowLoss):
     """Contrastive loss over all pairs of the batch.
 
     Parameters
     ----------
     margin : float, optional
-        m; None takes the source's: 1 ("hadsell"), 0.25 ("survey"), 0.5 ("xbm").
+        m; None takes the source's: 1 ("hadsell" and "plain"), 0.25 ("survey"), 0.5 ("xbm").
     form : str
         "hadsell" (the paper's), "survey" or "xbm"; they use unsquared distances, squared distances and cosines.
+        "plain" takes any distance as it is.
+    pos_margin : float
+        m_p of "plain": similar samples that are nearer have no loss.
+    distance : str, optional
+        That of "plain": "euclidean" (which None is), "sq_euclidean", "cosine" or "dot".
     normalize : bool
         Scale embeddings to unit length first; "xbm" always does.
     miner : callable, optional
         A miner that narrows the pairs.
     reduction : str
         Divide by the number of valid pairs ("mean"), average similar and dissimilar pairs separately and add
-        ("balanced"), divide by the number of anchors ("anchor"), or by nothing ("sum").
+        ("balanced"), divide by the number of anchors ("anchor"), or by nothing ("sum"). "active" of "plain" is
+        "balanced" over the pairs with a positive loss.
     block : int, optional
         Anchors at a time.
 
@@ -71,6 +90,8 @@ class ContrastiveLoss(RowLoss):
         margin: float | None = None,
         *,
         form: str = "hadsell",
+        pos_margin: float = 0.0,
+        distance: str | None = None,
         normalize: bool = False,
         miner: Any = None,
         reduction: str = "mean",
@@ -78,14 +99,25 @@ class ContrastiveLoss(RowLoss):
     ) -> None:
         check_options(self, FORMS, form=form)
         check_options(self, REDUCTIONS, reduction=reduction)
-        default, distance = FORMS[form]
-        super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
+        default, own_distance = FORMS[form]
+        for name, value in (("pos_margin", pos_margin), ("distance", distance), ("reduction", reduction)):
+            if form != "plain" and (value == "active" or (name != "reduction" and value)):
+                raise ValueError(f"ContrastiveLoss: {name}={value!r} is for form='plain', got form={form!r}")
+        super().__init__(distance=distance or own_distance, normalize=normalize, miner=miner, block=block)
         self.margin = default if margin is None else margin
+        self.pos_margin = pos_margin
         self.form = form
         self.reduction = reduction
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        near, far = contrastive(rows, self.margin, self.form)
+        if self.form == "plain":
+            of_near, of_far = plain_hinges(rows, self.margin, self.pos_margin)
+            near = of_near.sum(1)
+            far = of_far.sum(1)
+            if self.reduction == "active":
+                return torch.stack([near, far], 1), torch.stack([count(of_near > 0), count(of_far > 0)], 1)
+        else:
+            near, far = contrastive(rows, self.margin, self.form)
         n_near = count(rows.pos)
         n_far = count(rows.neg)
         if self.reduction == "balanced":

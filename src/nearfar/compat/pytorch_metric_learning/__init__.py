@@ -1,0 +1,12 @@
+"""The names and calls of pytorch-metric-learning 2.9 on this engine.
+
+    from nearfar.compat.pytorch_metric_learning import distances, losses, miners, reducers, samplers
+
+A loss is called ``loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)`` and a miner returns indices, as there.
+No list of pairs or triplets is built unless a script passes one, and several processes share a batch without a wrapper.
+What cannot be expressed raises a NotImplementedError where it is constructed, which says what to take instead.
+"""
+
+from . import distances, losses, miners, reducers, regularizers, samplers, utils
+
+__all__ = ["distances", "losses", "miners", "reducers", "regularizers", "samplers", "utils"]

@@ -1,0 +1,76 @@
+"""Tuples of indices: three tensors are triplets (a, p, n), four are pairs (a1, p, a2, n)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from ...deep.objective.relations import UNKNOWN
+from ...deep.pairwise.comparison import Rows, Triplets
+
+Indices: TypeAlias = Sequence[Tensor]
+
+
+def checked(indices: Indices) -> list[Tensor]:
+    """Return the tensors of a tuple of indices, or raise."""
+    parts = list(indices)
+    if len(parts) not in (3, 4) or not all(isinstance(part, Tensor) and part.ndim == 1 for part in parts):
+        raise ValueError("indices_tuple: expected 3 tensors (a, p, n) or 4 tensors (a1, p, a2, n) of indices")
+    halves = [parts] if len(parts) == 3 else [parts[:2], parts[2:]]
+    for half in halves:
+        if len({len(part) for part in half}) > 1:
+            raise ValueError(f"indices_tuple: tensors of unequal length, {[len(part) for part in parts]}")
+    return parts
+
+
+def relation_of(indices: Indices, n: int, m: int) -> Tensor:
+    """Return the (n, m) relation matrix in which the pairs of the indices are known, each once, and no others."""
+    parts = checked(indices)
+    if len(parts) == 3:
+        anchor, positive, negative = parts
+        parts = [anchor, positive, anchor, negative]
+    relation = torch.full((n, m), UNKNOWN, device=parts[0].device)
+    relation[parts[2], parts[3]] = 0
+    relation[parts[0], parts[1]] = 1
+    return relation
+
+
+def sample_weights(indices: Indices, n: int, *, anchors_only: bool = False) -> Tensor:
+    """Return how often each of n samples is in the indices, or is an anchor, over the largest number; 1 if none is."""
+    parts = checked(indices)
+    if anchors_only:
+        parts = [parts[0]] if len(parts) == 3 else [parts[0], parts[2]]
+    counted = torch.bincount(torch.cat(parts), minlength=n)[:n].double()
+    most = counted.max()
+    return counted / most if most > 0 else torch.ones_like(counted)
+
+
+class GivenTriplets:
+    """A miner that gives listed triplets, for one batch.
+
+    Parameters
+    ----------
+    anchor, positive, negative : (t,) integers
+    n : int
+        Samples of the batch.
+    """
+
+    def __init__(self, anchor: Tensor, positive: Tensor, negative: Tensor, n: int) -> None:
+        order = anchor.argsort(stable=True)
+        anchor = anchor[order]
+        starts = torch.searchsorted(anchor, torch.arange(n, device=anchor.device))
+        place = torch.arange(len(anchor), device=anchor.device) - starts[anchor]
+        width = int(place.max()) + 1 if len(anchor) else 0
+        self.positive = anchor.new_zeros(n, width)
+        self.negative = anchor.new_zeros(n, width)
+        self.keep = torch.zeros(n, width, dtype=torch.bool, device=anchor.device)
+        self.positive[anchor, place] = positive[order]
+        self.negative[anchor, place] = negative[order]
+        self.keep[anchor, place] = True
+
+    def __call__(self, rows: Rows) -> Rows:
+        own = slice(rows.first, rows.first + len(rows.d))
+        return rows._replace(triplets=Triplets(self.positive[own], self.negative[own], self.keep[own]))

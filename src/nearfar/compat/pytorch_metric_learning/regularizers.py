@@ -1,0 +1,55 @@
+"""Penalties of embeddings, or of class weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class LpRegularizer(nn.Module):
+    """The mean norm of the rows, to a power."""
+
+    def __init__(self, p: float = 2, power: float = 1, normalize_weights: bool = False, **_: Any) -> None:
+        super().__init__()
+        self.p = p
+        self.power = power
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return (torch.linalg.vector_norm(rows, ord=self.p, dim=1) ** self.power).mean()
+
+
+class ZeroMeanRegularizer(nn.Module):
+    """The mean of the absolute sums of the rows."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return rows.sum(1).abs().mean()
+
+
+class RegularFaceRegularizer(nn.Module):
+    """The mean over class weights of the cosine to the nearest other one (Zhao, Xu & Cheng, 2019)."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def forward(self, weights: Tensor) -> Tensor:
+        if len(weights) < 2:
+            return weights.sum() * 0
+        units = nn.functional.normalize(weights)
+        cosines = (units @ units.T).fill_diagonal_(-torch.inf)
+        return cosines.amax(1).mean()
+
+
+class CenterInvariantRegularizer(nn.Module):
+    """The mean of (|w_c|^2 - mean |w|^2)^2 / 4 over class weights w_c (Wu et al., 2017)."""
+
+    def __init__(self, **_: Any) -> None:
+        super().__init__()
+
+    def forward(self, weights: Tensor) -> Tensor:
+        squares = weights.square().sum(1)
+        return ((squares - squares.mean()).square() / 4).mean()

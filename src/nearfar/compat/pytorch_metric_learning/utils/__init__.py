@@ -1,0 +1,1 @@
+"""Scores, search and several processes, under the names of the other library."""
