@@ -35,6 +35,8 @@ COMMANDS = (
     "index",
     "search",
     "duplicates",
+    "suspects",
+    "adapt",
     "report",
     "compare",
     "export",

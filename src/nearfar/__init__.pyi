@@ -4,6 +4,7 @@ from typing import Any
 from .deep.compositions.cml import CMLLoss as CMLLoss
 from .deep.compositions.cos_face import CosFaceLoss as CosFaceLoss
 from .deep.compositions.jrd import JRDLoss as JRDLoss
+from .deep.compositions.matryoshka import Matryoshka as Matryoshka
 from .deep.losses.ada_face import AdaFaceLoss as AdaFaceLoss
 from .deep.losses.adversarial_triplet import AdversarialTriplet as AdversarialTriplet
 from .deep.losses.am_softmax import AMSoftmaxLoss as AMSoftmaxLoss

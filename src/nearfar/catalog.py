@@ -231,6 +231,7 @@ METHODS = tuple(Method(*row) for row in (
     ("RecallAtKLoss", "deep/losses/recall_at_k", "loss", "rows", "Patel 2022", "-"),
     ("PNPLoss", "deep/losses/pnp", "loss", "rows", "Li 2021", "-"),
     ("PotentialFieldLoss", "deep/losses/potential_field", "loss", "set", "Bhatnagar 2025", "-", PROXIES),
+    ("Matryoshka", "deep/compositions/matryoshka", "loss", "set", "Kusupati 2022", "-", {"objective": "TripletLoss()", "dims": (2, 5)}),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))
 # fmt: on

@@ -1,7 +1,7 @@
 """The command line.
 
-``nearfar data | inspect | train | fit | evaluate | embed | index | search | duplicates | report | card |
-compare | export | store | list | doctor``.
+``nearfar data | inspect | train | fit | evaluate | embed | index | search | duplicates | suspects | adapt | report |
+card | compare | export | store | list | doctor``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..progress import listening
 from ..quoting import PATH, in_brief
 from ..trust import trusting
 from . import (
+    adapting,
     describing,
     diagnosing,
     evaluating,
@@ -37,6 +38,7 @@ from . import (
     reporting,
     searching,
     serving,
+    suspecting,
 )
 from .bars import bars_for
 from .encoding import WRITABLE
@@ -87,6 +89,8 @@ app.command(indexing.index)
 app.command(searching.search)
 app.command(searching.duplicates)
 app.command(serving.serve)
+app.command(suspecting.suspects)
+app.command(adapting.adapt)
 app.command(reporting.report)
 app.command(describing.card)
 app.command(exporting.export)

@@ -19,6 +19,8 @@ ONLY_WITH = {
     "ks": ("retrieval",),
     "rerank": ("retrieval",),
     "group-by": ("retrieval",),
+    "dims": ("retrieval",),
+    "storage": ("retrieval",),
 }
 
 
@@ -42,6 +44,8 @@ def evaluate(
     rerank: str | None = None,
     group_by: str | None = None,
     group_score: Literal["best", "mean"] = "best",
+    dims: Annotated[tuple[int, ...], Parameter(name="--dims", show_default=False)] = (),
+    storage: bool = False,
     trust: Trust = (),
     quiet: bool = False,
 ) -> None:
@@ -94,12 +98,19 @@ def evaluate(
         The column of the table that says of which product each photo is: queries rank products, not photos.
     group_score
         A product is as near as its best photo, or as its photos are in the mean.
+    dims
+        Score the first so many dimensions, such as one of the lengths of Matryoshka. Scores of a run are then not kept
+        in it. With --storage repeat it for several lengths.
+    storage
+        Score the embeddings as they would be stored: as float32, float16, numbers of 8 bits and signs, and prefixes of
+        them; against the bytes that each takes.
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     quiet
         Print nothing but errors.
     """
-    check_protocol(protocol, {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by})
+    options: dict[str, object] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
+    check_protocol(protocol, options | {"dims": dims, "storage": storage})
     if label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: not with --protocol one-shot-runs, which are no table")
     from .embedding import choose
@@ -112,9 +123,9 @@ def evaluate(
     chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
     with trusting(*trust):
         if protocol == "retrieval":
-            from .scoring import score
+            from .scoring import Variant, score
 
-            lines = score(source, chosen, ks, rerank)
+            lines = score(source, chosen, ks, Variant(rerank, dims, storage))
         elif protocol == "verification":
             from .verification import score_verification
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,13 +44,39 @@ class Scored:
     raw: Scores | None
 
 
-def score(source: Path, chosen: Chosen, ks: Sequence[int] = (), rerank: str | None = None) -> str:
+class Variant(NamedTuple):
+    """In what other way embeddings are scored, beside which the usual scores stand.
+
+    Attributes
+    ----------
+    rerank : the method that orders neighbors with the help of other items
+    dims : lengths of prefixes
+    storage : whether they are scored as they would be stored
+    """
+
+    rerank: str | None = None
+    dims: Sequence[int] = ()
+    storage: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot be done together, before anything is embedded."""
+        from ..evaluation.reranking import read_reranking
+
+        if self.rerank is not None:
+            read_reranking(self.rerank)
+        if self.storage and self.rerank is not None:
+            raise ValueError("--storage: not with --rerank")
+        if len(self.dims) > 1 and not self.storage:
+            raise ValueError("--dims: expected one length; several only with --storage")
+
+
+def score(source: Path, chosen: Chosen, ks: Sequence[int] = (), variant: Variant | None = None) -> str:
     """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`.
 
-    Scores that are re-ranked are only printed, with those of plain neighbors beside them.
+    Scores of a variant are only printed, with the usual ones beside them.
     """
-    if rerank is not None:
-        return score_reranked(source, chosen, ks, rerank)
+    if variant is not None and any(variant):
+        return score_variant(source, chosen, ks, variant)
     if is_run(source) and chosen.all_of_run:
         return score_run(source, ks)
     scored = scored_on(source, chosen, ks)
@@ -69,21 +95,29 @@ def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
     return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
 
 
-def score_reranked(source: Path, chosen: Chosen, ks: Sequence[int], rerank: str) -> str:
-    """Return the table of re-ranked scores, and a line of those without re-ranking."""
-    from ..evaluation.reranking import read_reranking
+def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Variant) -> str:
+    """Return the table of the scores of a variant, and a line of the usual ones."""
+    from ..evaluation.storage import storage_scores, table_of
 
-    read_reranking(rerank)  # before items are embedded
+    variant.check()
     embedded = embedded_with_gallery(source, chosen)
     check_classes(source, embedded)
     dataset = embedded.dataset
     how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
-    how |= {"gallery": embedded.gallery_rows, "clustering": False}
-    scores = evaluate_embeddings(embedded.rows, dataset.labels, **how, rerank=rerank)
+    how |= {"gallery": embedded.gallery_rows}
+    if variant.storage:
+        told = {name: value for name, value in how.items() if name not in ("ks", "seed")}
+        found = storage_scores(embedded.rows, dataset.labels, dims=variant.dims, **told)
+        return f"{embedded.about()}\n\n{table_of(found)}"
+    how["clustering"] = False
+    dims = variant.dims[0] if variant.dims else None
+    scores = evaluate_embeddings(embedded.rows, dataset.labels, **how, rerank=variant.rerank, dims=dims)
     table = _table(embedded.about(), scores, None)
     if scores.why_unscored():
         return table
     plain = evaluate_embeddings(embedded.rows, dataset.labels, **how)
+    if variant.rerank is None:
+        return f"{table}\n\n{_beside(f'all {embedded.rows.shape[1]} dimensions', plain)}"
     return f"{table}\n\n{_beside('without re-ranking', plain)}"
 
 

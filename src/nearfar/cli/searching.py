@@ -46,6 +46,7 @@ def search(
     label: str | None = None,
     skip_bad: bool = False,
     rerank: str | None = None,
+    adapter: Path | None = None,
     trust: Trust = (),
 ) -> None:
     """Find what is nearest to an image, to rows, or to every item of a data set.
@@ -82,12 +83,16 @@ def search(
         Order neighbors with the help of the other items of the index, exactly: expand_queries, augment_gallery,
         k_reciprocal or csls, perhaps with settings, such as "expand_queries(k=10)". Distances are then those of the
         method.
+    adapter
+        What `nearfar adapt` wrote: queries are embedded by --run, a new model, and brought to the embeddings of the one
+        that made the index.
     trust
         Modules of your own that the run that made the index may name, such as mynets: their code runs. Repeat for
         several.
     """
     with trusting(*trust):
-        print(search_in(file, query, k, within, run, out, skip_bad, label, rerank, where=where, group_by=group_by))
+        how = {"where": where, "group_by": group_by, "adapter": adapter}
+        print(search_in(file, query, k, within, run, out, skip_bad, label, rerank, **how))
 
 
 def duplicates(
@@ -128,8 +133,10 @@ def search_in(
     *,
     where: str = "",
     group_by: str = "",
+    adapter: Path | None = None,
 ) -> str:
     """Search an index; returns the lines to print."""
+    from ..index import QueryAdapter
     from .embedding import left_out
 
     if rerank is not None:
@@ -140,7 +147,11 @@ def search_in(
         check_page_or_table(out)
     store = open_index(file)
     within = threshold_of(store.about) if within is None else within
-    items, queries = open_embedded(embedder_of(store.about, file, run), query, skip_bad, label)
+    if adapter is None:
+        items, queries = open_embedded(embedder_of(store.about, file, run), query, skip_bad, label)
+    else:
+        items, rows = open_embedded(run, query, skip_bad, label)
+        queries = QueryAdapter.load(adapter).transform(rows)
     names = names_of(items, query)
     if rerank is None:
         hits = store.search(queries, k, where=where, group_by=group_by)

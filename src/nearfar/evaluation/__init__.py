@@ -20,16 +20,21 @@ from .rerank import Ranking, augment_gallery, csls, expand_queries, k_reciprocal
 from .reranking import search_reranked
 from .retrieval import Retrieval, retrieve
 from .scores import Scores
+from .storage import StoredScore, storage_scores
+from .suspects import HardNegatives, Suspects, hard_negatives, pairs_across, suspects
 from .threshold_curves import Verification
 from .verification import verify, verify_pairs
 
 __all__ = [
     "FewShot",
+    "HardNegatives",
     "Identification",
     "Interval",
     "Ranking",
     "Retrieval",
     "Scores",
+    "StoredScore",
+    "Suspects",
     "Verification",
     "ami",
     "augment_gallery",
@@ -41,6 +46,7 @@ __all__ = [
     "expand_queries",
     "few_shot",
     "h_divergence",
+    "hard_negatives",
     "identify",
     "interval",
     "joint_error",
@@ -50,6 +56,7 @@ __all__ = [
     "mrr",
     "nmi",
     "one_shot_accuracy",
+    "pairs_across",
     "pairwise_f1",
     "plot_confusions",
     "plot_map",
@@ -60,7 +67,9 @@ __all__ = [
     "recall_at_k",
     "retrieve",
     "search_reranked",
+    "storage_scores",
     "subset_recall",
+    "suspects",
     "verify",
     "verify_pairs",
 ]

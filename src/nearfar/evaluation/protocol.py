@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ def evaluate(
     rerank: str | None = None,
     group_by: Any = None,
     group_score: str = "best",
+    dims: int | None = None,
 ) -> Scores:
     """All retrieval and clustering scores of embeddings, exactly.
 
@@ -74,6 +76,8 @@ def evaluate(
         are of one class. Without a gallery a query is left out of its own product. Not with groups or `rerank`.
     group_score : {"best", "mean"}
         A product is as near as the nearest of its items, or as they are in the mean.
+    dims : int, optional
+        Score the first so many dimensions, such as one of those of `nearfar.Matryoshka`.
 
     Returns
     -------
@@ -96,6 +100,9 @@ def evaluate(
     >>> scores.recall_at[1], scores.map_at_r, scores.nmi
     (1.0, 1.0, 1.0)
     """
+    if dims is not None:
+        embeddings = first_dims(embeddings, dims)
+        gallery = None if gallery is None else first_dims(gallery, dims)
     searched = {"gallery": gallery, "gallery_labels": gallery_labels}
     searched |= {"groups": groups, "gallery_groups": gallery_groups}
     if clustering:
@@ -121,6 +128,20 @@ def evaluate(
         lone=lone,
         rerank=None if rerank is None else str(read_reranking(rerank)),
     )
+
+
+def first_dims(embeddings: Any, dims: int) -> AnyArray:
+    """Return the first dimensions of embeddings.
+
+    Raises
+    ------
+    ValueError
+        More dimensions than there are, or fewer than 1.
+    """
+    rows = as_rows(embeddings, "embeddings")
+    if isinstance(dims, bool) or not isinstance(dims, Integral) or not 1 <= dims <= rows.shape[1]:
+        raise ValueError(f"dims: expected a whole number from 1 to {rows.shape[1]}, the dimensions, got {dims!r:.40}")
+    return rows[:, : int(dims)]
 
 
 def clustering_scores(

@@ -102,14 +102,20 @@ def _settings(method: str) -> dict[str, Parameter]:
     return {name: parameter for name, parameter in parameters.items() if name not in OWN_OF_CALLS}
 
 
-def compared(text: str, queries: AnyArray, gallery: AnyArray, *, leave_one_out: bool, distance: str) -> Reranked:
+def compared(
+    text: str | RankedByValues, queries: AnyArray, gallery: AnyArray, *, leave_one_out: bool, distance: str
+) -> Reranked:
     """Return what is ranked instead of queries and gallery, which are one where each searches all others.
+
+    In place of the text of a method there may be what ranks by values of its own.
 
     Raises
     ------
     ValueError
         An unknown method, settings out of their ranges, or a distance by which the method does not compare.
     """
+    if isinstance(text, RankedByValues):
+        return Reranked(queries, gallery, text)
     method, settings = read_reranking(text)
     if method in BY_COSINE and distance != "cosine":
         raise ValueError(f"rerank: {method} compares by cosine, got distance={distance!r}; k_reciprocal takes any")

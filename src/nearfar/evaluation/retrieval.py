@@ -27,7 +27,7 @@ from ..quoting import quoted
 from .groups import Members, kinds_of
 from .labels import check_lengths, class_numbers
 from .products import Products
-from .rerank import row_blocks, smallest
+from .rerank import RankedByValues, row_blocks, smallest
 from .reranking import compared
 
 BYTES_PER_VALUE = 40  # of the order of the values of one query and what is compared there
@@ -89,7 +89,7 @@ def retrieve(
     distance: str = "cosine",
     whole: bool = True,
     up_to_r: bool = True,
-    rerank: str | None = None,
+    rerank: str | RankedByValues | None = None,
     group_by: Any = None,
     group_score: str = "best",
 ) -> Retrieval:
@@ -114,7 +114,7 @@ def retrieve(
         Rank the best relevant item however far it is; else only up to max(ks).
     up_to_r : bool
         Also R-precision and MAP@R.
-    rerank : str, optional
+    rerank : str or RankedByValues, optional
         What orders the neighbors of a query with the help of other items, as in `evaluate`.
     group_by, group_score
         The products that are ranked in place of single items, as in `evaluate`.

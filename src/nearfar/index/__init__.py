@@ -9,6 +9,7 @@ array([['east']], dtype='<U5')
 """
 
 from ..neighbors.near_pairs import Groups, NearPairs
+from .adapter import QueryAdapter
 from .index import Found, Index
 from .records import Hits, Records, records_of
 from .stores import Store, create, open_store
@@ -21,6 +22,7 @@ __all__ = [
     "Hits",
     "Index",
     "NearPairs",
+    "QueryAdapter",
     "Records",
     "Store",
     "create",

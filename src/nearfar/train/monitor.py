@@ -86,11 +86,15 @@ def refit_proxies(parts: Parts) -> None:
     """Set proxies that are class means or k-means centers from the embeddings of all training items."""
     objective = parts.step.objective
     losses = [part for part in objective.modules() if isinstance(part, NeighborProxyLoss) and part.source != "learned"]
-    # a loss inside HORDE compares moments, not embeddings: its class means begin with the batches
-    inner = {id(loss) for part in objective.modules() if hasattr(part, "inner_dim") for loss in part.modules()}
+    # a loss inside HORDE or Matryoshka compares moments or prefixes: its class means begin with the batches
+    holders = [part for part in objective.modules() if hasattr(part, "inner_dim") or hasattr(part, "inner_text")]
+    inner = {id(loss) for part in holders for loss in part.modules()}
     outer = [loss for loss in losses if id(loss) not in inner]
     if any(loss.source == "kmeans" for loss in losses if id(loss) in inner):
-        raise TrainError("HORDE: a run sets no k-means proxies of moments; choose proxies='learned' or 'class_mean'")
+        what = "HORDE: a run sets no k-means proxies of moments"
+        if not any(hasattr(part, "inner_dim") for part in holders):
+            what = "Matryoshka: a run sets no k-means proxies of prefixes"
+        raise TrainError(f"{what}; choose proxies='learned' or 'class_mean'")
     if not outer:
         return
     assert parts.model is not None

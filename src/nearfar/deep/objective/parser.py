@@ -21,6 +21,7 @@ from ...deprecation import present_name
 from ...expressions import (
     Call,
     ExpressionError,
+    Literal,
     Node,
     Plus,
     Times,
@@ -139,9 +140,27 @@ def _settings(make: Any, call: Call, sizes: dict[str, Any]) -> dict[str, Any]:
     call = _by_present_names(make, call)
     known = {key: one for key, one in takes.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     hands_on = bool(call.module) and any(one.kind is one.VAR_KEYWORD for one in takes.values())
+    call = _with_inner_text(make, call)
     inner = _inner_sizes(make, call, known, sizes)
     given = settings_of(call, known, lambda node: _value(node, inner), hands_on=hands_on)
     return {key: size for key, size in sizes.items() if key in known} | given
+
+
+def _with_inner_text(make: Any, call: Call) -> Call:
+    """Return the call with the objective inside as text, where a method makes terms of several lengths of it.
+
+    It may stand first without its name, as in Python: ``Matryoshka(TripletLoss(), dims=(2, 4))``.
+    """
+    setting = getattr(make, "inner_text", None)
+    if setting is None:
+        return call
+    arguments = list(call.arguments)
+    if arguments and not arguments[0].name:
+        arguments[0] = replace(arguments[0], name=setting)
+    for place, argument in enumerate(arguments):
+        if argument.name == setting and not is_plain(argument.value):
+            arguments[place] = replace(argument, value=Literal(str(argument.value)))
+    return replace(call, arguments=tuple(arguments))
 
 
 def _by_present_names(make: Any, call: Call) -> Call:

@@ -1,0 +1,92 @@
+"""``nearfar adapt``: queries of a new model for an index of an old one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from ..quoting import quoted
+from .options import check_out
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+    from ..index import QueryAdapter
+    from ..numerics.types import AnyArray
+
+
+def adapt(
+    new: Path,
+    old: Path,
+    *,
+    out: Annotated[Path, Parameter(name=["--out", "-o"])],
+    kind: Literal["linear", "orthogonal", "residual"] = "linear",
+    rank: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Learn to search an index of an old model with queries of a new one, from items that both have embedded.
+
+    Example: nearfar adapt new.npz old.npz -o adapter.safetensors
+
+    Parameters
+    ----------
+    new
+        An .npz, .parquet or .csv of embeddings of a few thousand items by the new model, as `nearfar embed` writes.
+    old
+        The same items, by name, embedded by the model that made the index.
+    out
+        The adapter, for `nearfar search --run NEW --adapter`.
+    kind
+        A linear map, a rotation, or a linear map and a small network.
+    rank
+        Of the linear map; all where not given.
+    seed
+        Draws a tenth of the items, which are held out and say how well it went.
+    """
+    from ..index import QueryAdapter
+    from .embedding import choose, embedded_on, is_embeddings
+
+    check_out(out)
+    for name, file in (("NEW", new), ("OLD", old)):
+        if not is_embeddings(file):
+            raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")
+    items, rows = embedded_on(new, choose(None, files=[new]))
+    others, old_rows = embedded_on(old, choose(None, files=[old]))
+    at = places_of(items, others)
+    adapter = QueryAdapter(kind, rank=rank, seed=seed).fit(rows, old_rows[at])
+    adapter.save(out)
+    print(f"{out}: {kind} adapter from {rows.shape[1]} to {old_rows.shape[1]} dimensions, of {len(rows):,} items")
+    print(told_kept(adapter, items, rows, old_rows[at]))
+
+
+def places_of(items: Dataset, others: Dataset) -> list[int]:
+    """Return the places of items among others, by name."""
+    known = {name: place for place, name in enumerate(others.names)}
+    missing = [name for name in items.names if name not in known]
+    if missing:
+        count = f"{len(missing)} of {len(items)}"
+        raise ValueError(f"OLD: has no {quoted(missing[0])} ({count} items of NEW are missing); embed the same items")
+    return [known[name] for name in items.names]
+
+
+def told_kept(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArray) -> str:
+    """Say what held-out queries find among the other items, by each model and by the adapter."""
+    from ..evaluation import recall_at_k
+
+    held = adapter.held_out_
+    told = [f"held-out items: cosine to the old embeddings {adapter.similarity_:.4f}"]
+    labels = items.labels
+    if len(items.classes) > 1:
+        scores = {}
+        for name, queries, gallery in (
+            ("new", new[held], new[~held]),
+            ("old", old[held], old[~held]),
+            ("new on old", adapter.transform(new[held]), old[~held]),
+        ):
+            told_gallery = {"gallery": gallery, "gallery_labels": labels[~held]}
+            scores[name] = recall_at_k(queries, labels[held], 1, **told_gallery)
+        shares = ", ".join(f"{name} {score:.4f}" for name, score in scores.items())
+        kept = scores["new on old"] / max(scores["new"], 1e-12)
+        told.append(f"Recall@1 among the others: {shares}; kept of the new model's: {kept:.3f}")
+    return "\n".join(told)

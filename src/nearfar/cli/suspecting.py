@@ -1,0 +1,262 @@
+"""``nearfar suspects``: items whose label is probably wrong, as lines, as a table, and as a page to decide on."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from ..quoting import quoted
+from ..trust import trusting
+from .options import Trust, check_out
+from .search_results import write_table
+
+if TYPE_CHECKING:
+    from ..data import Dataset
+    from ..evaluation import Suspects
+    from ..numerics.types import AnyArray
+
+COLUMNS = ("name", "label", "suggested", "doubt", "decision")
+KEEP = "keep"
+REMOVE = "remove"
+EVIDENCE = 8  # neighbors that the page shows beside a suspect
+PRINTED_NEGATIVES = ("name", "label", "rank", "similarity", "negative", "label of negative")
+
+
+def suspects(
+    source: Path,
+    data: str | None = None,
+    *,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    k: Annotated[int, Parameter(name="-k")] = 20,
+    decided: Path | None = None,
+    across: int | None = None,
+    negatives: int | None = None,
+    label: str | None = None,
+    skip_bad: bool = False,
+    trust: Trust = (),
+) -> None:
+    """Find items whose label is probably wrong, by models that have seen only the labels of other items.
+
+    Example: nearfar suspects features.npz -o suspects.html
+
+    Parameters
+    ----------
+    source
+        An .npz, .parquet or .csv of embeddings and labels, best of a network that has not learned from these labels; or
+        a run or a learner, which embeds DATA.
+    data
+        What to judge with a run or a learner, as for train; where not given, the test classes of the run.
+    out
+        Write all suspects to a .csv (name, label, suggested, doubt, decision), or to an .html page to decide on. With
+        --decided the corrected table, .csv of images or .npz of embeddings, which can be trained on; with --across and
+        --negatives a .csv of these.
+    k
+        Suspects to print.
+    decided
+        A .csv of suspects whose column `decision` is filled in: a class, `remove`, or `keep` or nothing. The corrected
+        table is written to OUT.
+    across
+        Instead find so many of the nearest pairs of items of two classes.
+    negatives
+        Instead find so many hard negatives of each item: the nearest items of other classes, but none that is so near
+        that it is probably of the same class, and no suspects.
+    label
+        The column of the classes in a table, as for train.
+    skip_bad
+        Leave out images that cannot be decoded, and count them.
+    trust
+        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
+    """
+    from .embedding import choose, embedded_on
+
+    check_task(out, decided, across, negatives)
+    chosen = choose(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
+    with trusting(*trust):
+        dataset, rows = embedded_on(source, chosen)
+    if decided is not None:
+        assert out is not None
+        print(corrected_to(out, dataset, rows, read_decisions(decided, dataset), images_of(source, dataset, data)))
+    elif across is not None:
+        print(told_across(dataset, rows, across, out))
+    elif negatives is not None:
+        assert out is not None
+        print(negatives_to(out, dataset, rows, negatives))
+    else:
+        print(told_suspects(dataset, rows, k, out))
+
+
+def check_task(out: Path | None, decided: Path | None, across: int | None, negatives: int | None) -> None:
+    """Refuse, before anything is embedded, tasks that exclude each other or whose result has nowhere to go."""
+    tasks = {"--decided": decided, "--across": across, "--negatives": negatives}
+    given = [name for name, value in tasks.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"{given[0]}: not with {given[1]}")
+    if out is None:
+        if given and given[0] != "--across":
+            raise ValueError(f"{given[0]}: say with --out where the table is to be written")
+        return
+    suffixes = [".csv", ".html"]
+    if decided is not None:
+        suffixes = [".csv", ".npz"]
+    elif given:
+        suffixes = [".csv"]
+    if out.suffix not in suffixes:
+        raise ValueError(f"--out: {out}: expected a file that ends in {' or '.join(suffixes)}")
+    check_out(out)
+
+
+def judged(dataset: Dataset, rows: AnyArray) -> Suspects:
+    """Return the suspects among items, with the classes of the data set."""
+    from ..evaluation import suspects as find_suspects
+
+    found = find_suspects(rows, dataset.labels)
+    return found._replace(classes=[dataset.classes[number] for number in found.classes])
+
+
+def told_suspects(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) -> str:
+    """Return lines on the suspects, or write them all to a file."""
+    from .embedding import left_out
+
+    found = judged(dataset, rows)
+    order = found.ranked()
+    suggested = [found.classes[place] for place in found.suggested]
+    table = [
+        (dataset.names[at], dataset.classes[dataset.labels[at]], suggested[at], round(float(found.doubt[at]), 4), "")
+        for at in order
+    ]
+    count = f"{len(order):,} of {len(dataset):,} items are likelier of another class than of their own"
+    told = f"{count}{left_out(dataset)}"
+    if out is None:
+        lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]
+        return "\n".join([*lines, told])
+    if out.suffix == ".html":
+        write_suspects_page(out, dataset, rows, found)
+    else:
+        write_table(out, COLUMNS, table)
+    return f"{out}: {told}"
+
+
+def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Suspects) -> None:
+    """Write a page with every suspect, its nearest items, and buttons to decide."""
+    from ..index import Index
+    from ..report.content import Items
+    from ..report.search_page import Line, Near
+    from ..report.suspects_page import write_suspects
+
+    order = found.ranked()
+    lines = []
+    if len(order):
+        near = Index(rows).search(rows[order], EVIDENCE + 1).positions  # an item is near to itself
+        for at, others in zip(order, near, strict=True):
+            first = Near(int(at), f"doubt {found.doubt[at]:.2f}")
+            lines.append(Line(first, [Near(int(other), "") for other in others if other not in (at, -1)][:EVIDENCE]))
+    items = Items(rows, dataset.labels, list(dataset.classes), list(dataset.names), dataset.read)
+    write_suspects(out, lines, items, [found.classes[found.suggested[at]] for at in order], title=dataset.name)
+
+
+def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
+    """Read what was decided of items, by their names.
+
+    Raises
+    ------
+    ValueError
+        A table without the columns name and decision, or a name that no item has.
+    """
+    from ..io.cells import unescaped
+
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such table of decisions")
+    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
+        table = csv.DictReader(handle)
+        if not {"name", "decision"} <= set(table.fieldnames or ()):
+            raise ValueError(f"{file}: expected the columns name and decision, got {quoted(table.fieldnames)}")
+        rows = [(unescaped(row["name"] or ""), unescaped(row["decision"] or "").strip()) for row in table]
+    known = set(dataset.names)
+    unknown = [name for name, _ in rows if name not in known]
+    if unknown:
+        raise ValueError(f"{file}: no item is called {quoted(unknown[0])} ({len(unknown)} of {len(rows)} are unknown)")
+    return {name: decision for name, decision in rows if decision not in ("", KEEP)}
+
+
+def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
+    """Return the folder from which the names of items lead to images; None where there is none."""
+    from .embedding import folder_of, is_embeddings
+    from .index_files import named_by_paths, root_of
+
+    if is_embeddings(source):
+        root = Path(folder_of(source) or ".")
+        return root if (root / dataset.names[0]).is_file() else None
+    if data is not None and named_by_paths(dataset, data):
+        return root_of(data)
+    return None
+
+
+def corrected_to(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None) -> str:
+    """Write the items with their corrected labels, and return a line on it.
+
+    A .csv lists images, which `images` leads to; an .npz holds embeddings.
+    """
+    import numpy as np
+
+    from ..io.atomic_files import atomic_write
+
+    labels = [dataset.classes[label] for label in dataset.labels]
+    decided = [decisions.get(name, label) for name, label in zip(dataset.names, labels, strict=True)]
+    kept = [place for place, label in enumerate(decided) if label != REMOVE]
+    moved = sum(decided[place] != labels[place] for place in kept)
+    if not kept:
+        raise ValueError("--decided: nothing would be left")
+    if out.suffix == ".csv":
+        if images is None or not images.is_dir():
+            raise ValueError(f"--out: {out}: a .csv lists the paths of images, and none are known; expected an .npz")
+        paths = [os.path.relpath(images / name, out.absolute().parent) for name in dataset.names]
+        write_table(out, ("path", "label"), [(Path(paths[place]).as_posix(), decided[place]) for place in kept])
+    else:
+        classes = sorted({decided[place] for place in kept})
+        number = {name: place for place, name in enumerate(classes)}
+        arrays: dict[str, Any] = {
+            "embeddings": rows[kept],
+            "labels": np.array([number[decided[place]] for place in kept]),
+            "classes": np.array(classes),
+            "names": np.array([dataset.names[place] for place in kept]),
+        }
+        with atomic_write(out) as file:
+            np.savez(file, **arrays)
+    return f"{out}: {len(kept):,} items, {moved:,} with another class, {len(dataset) - len(kept):,} removed"
+
+
+def told_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None) -> str:
+    """Return lines on the nearest pairs of items of two classes, or write them to a table."""
+    from ..evaluation import pairs_across
+
+    found = pairs_across(rows, dataset.labels, count)
+    labels = [dataset.classes[label] for label in dataset.labels]
+    names = dataset.names
+    table = [
+        (f"{distance:.4g}", names[i], labels[i], names[j], labels[j])
+        for i, j, distance in zip(found.i, found.j, found.distances, strict=True)
+    ]
+    if out is not None:
+        write_table(out, ("distance", "name", "label", "other", "label of other"), table)
+        return f"{out}: the {len(table):,} nearest pairs of two classes"
+    return "\n".join(f"{distance:>10}  {i} ({a})  {j} ({b})" for distance, i, a, j, b in table)
+
+
+def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int) -> str:
+    """Write the hard negatives of every item to a table, and return a line on it."""
+    from ..evaluation import hard_negatives
+
+    found = hard_negatives(rows, dataset.labels, k=count, suspect=judged(dataset, rows).doubt > 0)
+    labels = [dataset.classes[label] for label in dataset.labels]
+    table = [
+        (dataset.names[at], labels[at], rank + 1, round(float(cosine), 6), dataset.names[other], labels[other])
+        for at in range(len(dataset))
+        for rank, (other, cosine) in enumerate(zip(found.indices[at], found.similarities[at], strict=True))
+        if other >= 0
+    ]
+    write_table(out, PRINTED_NEGATIVES, table)
+    return f"{out}: {len(table):,} negatives of {len(dataset):,} items"

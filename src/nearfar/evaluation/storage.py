@@ -1,0 +1,214 @@
+"""What embeddings are worth in fewer bytes: scores of prefixes, halves, whole numbers of 8 bits, and signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from ..neighbors.codes import calibrate, from_int8, signs_of, to_binary, to_int8
+from ..numerics.distances import as_rows, unit_rows
+from ..numerics.types import AnyArray, Array, Ints
+from .labels import class_numbers
+from .protocol import mean_score
+from .rerank import RankedByValues, smallest
+from .retrieval import retrieve
+
+OVERSAMPLE = 4  # candidates of binary codes that are ordered again, relative to the items of the largest class
+FEWEST_CANDIDATES = 100
+MIN_DIMS = 8  # shorter prefixes are not tried
+
+
+@dataclass(frozen=True)
+class StoredScore:
+    """The scores of one way to store embeddings.
+
+    Attributes
+    ----------
+    storage : str
+        "float32", "float16", "int8", "binary", or "binary, then int8": candidates that are ordered by a second code.
+    dims : int
+        The first dimensions that are kept.
+    bytes_searched, bytes_stored : float
+        Bytes of an item that every search reads, and all that are kept of it.
+    recall_at_1, map_at_r : float
+    """
+
+    storage: str
+    dims: int
+    bytes_searched: float
+    bytes_stored: float
+    recall_at_1: float
+    map_at_r: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+def storage_scores(
+    embeddings: Any,
+    labels: Any,
+    *,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    dims: Sequence[int] = (),
+    distance: str = "cosine",
+    calibration: Any = None,
+    **protocol: Any,
+) -> list[StoredScore]:
+    """Score embeddings as they would be stored; queries are coded as the gallery is.
+
+    Parameters
+    ----------
+    embeddings, labels, gallery, gallery_labels, distance
+        As in `evaluate`.
+    dims : sequence of int
+        Lengths of prefixes; where not given the whole, its half, and its quarter.
+    calibration : array-like of shape (n, d), optional
+        Rows that fix the range of the codes of 8 bits and the center of the signs, such as training items; where not
+        given those of the gallery, or the embeddings: a collection is calibrated on itself.
+    **protocol
+        Also groups, gallery_groups and lone of `evaluate`.
+
+    Returns
+    -------
+    list of StoredScore
+        From the most bytes to the fewest within each length.
+
+    Raises
+    ------
+    ValueError
+        As `evaluate`; dims that are no lengths of prefixes.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(40, 16)) + 3 * np.eye(16)[np.arange(40) % 4]
+    >>> [(found.storage, found.bytes_searched) for found in storage_scores(rows, np.arange(40) % 4, dims=(16,))]
+    [('float32', 64), ('float16', 32), ('int8', 16), ('binary, then int8', 2), ('binary', 2)]
+    """
+    x = as_rows(embeddings, "embeddings")
+    y = None if gallery is None else as_rows(gallery, "gallery")
+    by = x if y is None else y
+    by = by if calibration is None else as_rows(calibration, "calibration")
+    lone = protocol.pop("lone", "exclude")
+    sizes = np.bincount(class_numbers(labels if y is None else gallery_labels)[0])
+    candidates = max(FEWEST_CANDIDATES, OVERSAMPLE * int(sizes.max()))
+    how = {"gallery_labels": gallery_labels, "distance": distance, "ks": (1,), **protocol}
+    found = []
+    for d in _lengths(dims, x.shape[1]):
+        for stored in _ways(x[:, :d], None if y is None else y[:, :d], by[:, :d], distance, candidates):
+            result = retrieve(stored.queries, labels, gallery=stored.gallery, rerank=stored.by, **how)
+            found.append(
+                StoredScore(
+                    storage=stored.name,
+                    dims=d,
+                    bytes_searched=stored.searched,
+                    bytes_stored=stored.kept,
+                    recall_at_1=mean_score(result, result.found(1), lone),
+                    map_at_r=mean_score(result, result.map_at_r, lone),
+                )
+            )
+    return found
+
+
+def _lengths(dims: Sequence[int], width: int) -> list[int]:
+    if not dims:
+        halves = {width, width // 2, width // 4}
+        return sorted((d for d in halves if d >= min(MIN_DIMS, width)), reverse=True)
+    for d in dims:
+        if isinstance(d, bool) or not isinstance(d, Integral) or not 1 <= d <= width:
+            raise ValueError(f"dims: expected whole numbers from 1 to {width}, the dimensions, got {d!r:.40}")
+    return sorted({int(d) for d in dims}, reverse=True)
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Queries and gallery as they are read from storage, and what ranks them."""
+
+    name: str
+    queries: AnyArray
+    gallery: AnyArray | None
+    searched: float
+    kept: float
+    by: RankedByValues | None = None
+
+
+def _ways(x: AnyArray, y: AnyArray | None, by: AnyArray, distance: str, candidates: int) -> Iterator[_Stored]:
+    d = x.shape[1]
+    yield _Stored("float32", x, y, searched=4 * d, kept=4 * d)
+    yield _Stored("float16", _halves(x), None if y is None else _halves(y), searched=2 * d, kept=2 * d)
+    codes = calibrate(by)
+    coded = from_int8(to_int8(x, codes), codes)
+    coded_gallery = None if y is None else from_int8(to_int8(y, codes), codes)
+    yield _Stored("int8", coded, coded_gallery, searched=d, kept=d)
+    size = -(-d // 8)
+    center = by.mean(axis=0)
+    signs = signs_of(to_binary(x, center), d)
+    gallery_signs = None if y is None else signs_of(to_binary(y, center), d)
+    again = Rescored(signs, gallery_signs, coded, coded_gallery, candidates=candidates, distance=distance)
+    yield _Stored("binary, then int8", x, y, searched=size, kept=size + d, by=again)
+    yield _Stored("binary", signs, gallery_signs, searched=size, kept=size)
+
+
+def _halves(rows: AnyArray) -> AnyArray:
+    """Return rows as float16 keeps them."""
+    return rows.astype(np.float16).astype(np.float32)
+
+
+class Rescored(RankedByValues):
+    """Ranks by signs, and the first of them by second rows; all others follow in the order of the signs.
+
+    Parameters
+    ----------
+    queries, gallery : ndarray of shape (n, d), (m, d), or None
+        Signs.
+    second, second_gallery : ndarray of the same shapes
+        Rows that order the candidates.
+    candidates : int
+        How many of each query.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        How the second rows are compared.
+    """
+
+    left: Array
+    right: Array
+    squares: Array
+    candidates: int
+
+    def __init__(
+        self, queries: Any, gallery: Any, second: Any, second_gallery: Any, *, candidates: int, distance: str
+    ) -> None:
+        super().__init__(queries, gallery)
+        right = second if second_gallery is None else second_gallery
+        self.left = unit_rows(second) if distance == "cosine" else second.astype(np.float64)
+        self.right = unit_rows(right) if distance == "cosine" else right.astype(np.float64)
+        self.squares = np.einsum("ij,ij->i", self.right, self.right)
+        self.candidates = min(candidates, len(self.y) - self.leave_one_out)
+        self.row_bytes = 48 * len(self.y) + 8 * self.candidates * self.right.shape[1]
+
+    def all_values(self, rows: Ints) -> Array:
+        # 0 to 1 for candidates, by the second rows; 2 to 3 for all others, by the share of unequal signs
+        unequal = 0.5 - 0.5 * (self.x[rows] @ self.y.T).astype(np.float64) / self.x.shape[1]
+        values = 2.0 + unequal
+        if self.leave_one_out:
+            unequal[np.arange(len(rows)), rows] = np.inf
+        chosen = smallest(unequal, self.candidates)
+        at = np.arange(len(rows))[:, None]
+        exact = self.squares[chosen] - 2.0 * np.einsum("id,ijd->ij", self.left[rows], self.right[chosen])
+        low = exact.min(axis=1, keepdims=True)
+        wide = np.maximum(exact.max(axis=1, keepdims=True) - low, np.finfo(float).tiny)
+        values[at, chosen] = (exact - low) / wide
+        return values
+
+
+def table_of(found: Sequence[StoredScore]) -> str:
+    """Return the lines of a table."""
+    lines = [f"{'storage':<20}{'dims':>6}{'searched':>10}{'stored':>8}{'Recall@1':>10}{'MAP@R':>8}"]
+    for one in found:
+        sizes = f"{one.dims:>6}{one.bytes_searched:>8,.0f} B{one.bytes_stored:>6,.0f} B"
+        lines.append(f"{one.storage:<20}{sizes}{one.recall_at_1:>10.4f}{one.map_at_r:>8.4f}")
+    return "\n".join(lines)

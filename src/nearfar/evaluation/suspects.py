@@ -1,0 +1,329 @@
+"""Items whose label the model doubts, and the pairs of classes that lie close: for cleaning labels, and for training.
+
+Every item is judged by models that were fitted to the other folds, and so have never seen its label. Each is a shrunk
+whitening within classes (`nearfar.DiscriminantWhitening`), in which two things are asked of an item x:
+
+    L_c = -|x - mu_c|^2 / 2              how near it is to the mean of class c
+    V_c = share of the votes of its k nearest rows, weighted by exp((cos - cos of the nearest) / T)
+    s_c = t L_c + log(V_c + e)           averaged over several draws of the folds
+
+The doubt of an item with label y is max_{c != y} s_c - s_y: above 0, another class is likelier.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..neighbors.near_pairs import NearPairs
+from ..neighbors.nearest import nearest
+from ..numerics import scatter
+from ..numerics.distances import as_rows, unit_rows
+from ..numerics.types import Array, Bools, Ints
+from ..numerics.whitening import discriminant_whitening
+from .groups import Members
+from .labels import check_lengths, class_numbers
+from .rerank import row_blocks, smallest
+
+SHRINKAGE = 0.3  # of the covariance within classes
+EMPHASIS = 3.0  # of the span of the class means
+NEIGHBORS = 25  # k
+VOTE_TEMPERATURE = 0.05  # T: photos of one scene outvote all others
+MEAN_WEIGHT = 0.015  # t: whitened distances of a thousand directions are large numbers
+LEAST_VOTE = 0.1  # e: no vote at all is weak evidence
+
+
+class Suspects(NamedTuple):
+    """What a model that has not seen the label of an item thinks of it.
+
+    Attributes
+    ----------
+    doubt : ndarray of float64, shape (n,)
+        Above 0 where another class is likelier than the given one; minus infinity where the class has one item only,
+        which nothing can judge.
+    suggested : ndarray of int, shape (n,)
+        The likeliest class but the given one, by its place in `classes`.
+    classes : list
+        The labels that occur, sorted where they can be, else in the order in which they come.
+    """
+
+    doubt: Array
+    suggested: Ints
+    classes: list[Any]
+
+    def ranked(self) -> Ints:
+        """Return the items whose given class is not the likeliest, most doubtful first."""
+        order = np.argsort(-self.doubt, kind="stable")
+        return np.asarray(order[self.doubt[order] > 0])
+
+
+def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, seed: int = 0) -> Suspects:
+    """Find the items whose label is probably wrong.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Features of a network that has not learned from these labels, such as a frozen pretrained one.
+    labels : array-like of shape (n,)
+        The given classes, of any hashable kind.
+    folds : int
+        Parts into which the items of each class are divided; each part is judged by models of the others.
+    repeats : int
+        Draws of the folds, over which the judgment is averaged.
+    seed : int
+        Draws the folds.
+
+    Returns
+    -------
+    Suspects
+
+    Raises
+    ------
+    ValueError
+        Bad rows or labels, fewer than two classes, no class of two items, or settings out of their ranges.
+
+    Notes
+    -----
+    The settings of the judgment were chosen on photos of groceries by the features of one network; docs/results.md says
+    how well it finds labels that were made wrong there. Memory: a few arrays of n x classes.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(60) % 3
+    >>> rows = 4 * np.eye(3)[labels] + rng.normal(size=(60, 3))
+    >>> labels[7] = 2  # it was 1
+    >>> found = suspects(rows, labels)
+    >>> int(found.ranked()[0]), int(found.suggested[7])
+    (7, 1)
+    """
+    _check_whole("folds", folds, 2)
+    _check_whole("repeats", repeats, 1)
+    rows = unit_rows(as_rows(embeddings, "embeddings"))
+    (numbers,) = class_numbers(labels)
+    check_lengths(len(rows), numbers)
+    sizes = np.bincount(numbers)
+    if len(sizes) < 2:
+        raise ValueError("labels: expected at least 2 classes, got 1: no item can be of another")
+    if sizes.max() < 2:
+        raise ValueError("labels: expected a class of at least 2 items; every item is alone in its class")
+    nearness = np.zeros((len(rows), len(sizes)))
+    votes = np.zeros_like(nearness)
+    rng = np.random.default_rng(seed)
+    for _ in range(repeats):
+        parts = stratified_folds(numbers, folds, rng)
+        for part in range(folds):
+            asked = np.flatnonzero(parts == part)
+            if len(asked):
+                found = judged(rows, numbers, parts != part, asked)
+                nearness[asked] += found[0] / repeats
+                votes[asked] += found[1] / repeats
+    scores = MEAN_WEIGHT * nearness + np.log(votes + LEAST_VOTE)
+    at = np.arange(len(rows))
+    given = scores[at, numbers]
+    scores[at, numbers] = -np.inf
+    suggested = scores.argmax(axis=1)
+    doubt = scores[at, suggested] - given
+    doubt[sizes[numbers] < 2] = -np.inf
+    first = np.unique(numbers, return_index=True)[1]
+    listed = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    return Suspects(doubt=doubt, suggested=suggested, classes=[listed[place] for place in first])
+
+
+def stratified_folds(labels: Ints, folds: int, rng: np.random.Generator) -> Ints:
+    """Return a fold for every item, so that items of one class are spread over all folds, or over as many as they are.
+
+    Parameters
+    ----------
+    labels : ndarray of int, shape (n,)
+    folds : int
+    rng : Generator
+        Draws which items, and at which fold each class begins.
+    """
+    order = np.lexsort((rng.random(len(labels)), labels))
+    sizes = np.bincount(labels)
+    begins = np.cumsum(sizes) - sizes
+    place = np.arange(len(labels)) - begins[labels[order]]
+    found = np.empty(len(labels), dtype=np.intp)
+    found[order] = (place + rng.integers(folds, size=len(sizes))[labels[order]]) % folds
+    return found
+
+
+def judged(rows: Array, labels: Ints, known: Bools, asked: Ints) -> tuple[Array, Array]:
+    """Return L and V of some items, both (b, c), by a model of the `known` rows.
+
+    A class that is not among these has the least L and no votes.
+    """
+    codes, known_labels = np.unique(labels[known], return_inverse=True)
+    model = discriminant_whitening(rows[known], known_labels, shrinkage=SHRINKAGE, emphasis=1.0)
+    left = (rows[asked] - model.mean) @ model.components.T
+    right = (rows[known] - model.mean) @ model.components.T
+    means = scatter.class_means(right, known_labels)
+    squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", means, means)
+    near = -(squares - 2.0 * left @ means.T) / 2.0
+    classes = int(labels.max()) + 1
+    nearness = np.repeat(near.min(axis=1)[:, None], classes, axis=1)
+    nearness[:, codes] = near
+    votes = np.zeros((len(asked), classes))
+    votes[:, codes] = neighbor_votes(emphasized(left, means), emphasized(right, means), known_labels)
+    return nearness, votes
+
+
+def emphasized(rows: Array, means: Array) -> Array:
+    """Return rows in which the span of the class means weighs EMPHASIS times as much; the mean of the means is 0."""
+    center = means.mean(axis=0)
+    spread = means - center
+    U, sizes, _ = np.linalg.svd(spread.T, full_matrices=False)
+    U = U[:, sizes > 1e-9 * sizes.max(initial=0.0)]
+    centered = rows - center
+    return np.asarray(centered + (EMPHASIS - 1.0) * (centered @ U) @ U.T)
+
+
+def neighbor_votes(queries: Array, gallery: Array, labels: Ints) -> Array:
+    """Return the (b, c) shares of the votes of the nearest gallery rows."""
+    k = min(NEIGHBORS, len(gallery))
+    distances, indices = nearest(queries, gallery, k, distance="cosine")
+    weights = np.exp((distances[:, :1] - distances) / VOTE_TEMPERATURE)
+    weights /= weights.sum(axis=1, keepdims=True)
+    votes = np.zeros((len(queries), int(labels.max()) + 1))
+    np.add.at(votes, (np.arange(len(queries))[:, None], labels[indices]), weights)
+    return votes
+
+
+def pairs_across(embeddings: Any, labels: Any, k: int = 20, *, distance: str = "cosine") -> NearPairs:
+    """Find items that are nearly the same and have two classes: every item with the nearest one of another class.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+    labels : array-like of shape (n,)
+        Classes, of any hashable kind.
+    k : int
+        Pairs to return, the nearest of all.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+
+    Returns
+    -------
+    NearPairs
+        ``i``, ``j`` (p,) with i < j, and ``distances`` (p,), nearest first; p is at most k.
+
+    Raises
+    ------
+    ValueError
+        Bad rows or labels, one class, k below 1.
+
+    Examples
+    --------
+    >>> pairs_across([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], ["a", "b", "b"], k=1)[:2]
+    (array([0]), array([1]))
+    """
+    _check_whole("k", k, 1)
+    rows = as_rows(embeddings, "embeddings")
+    (numbers,) = class_numbers(labels)
+    check_lengths(len(rows), numbers)
+    if numbers.max() == 0:
+        raise ValueError("labels: expected at least 2 classes, got 1: there is no pair of two")
+    members = Members(numbers, numbers)
+    distances, other = nearest(rows, rows, 1, distance=distance, hidden=lambda asked: members.of_rows(numbers, asked))
+    item = np.arange(len(rows))
+    i = np.minimum(item, other[:, 0])
+    j = np.maximum(item, other[:, 0])
+    first = np.unique(i * len(rows) + j, return_index=True)[1]
+    order = first[np.lexsort((j[first], i[first], distances[first, 0]))][:k]
+    return NearPairs(i[order], j[order], distances[order, 0])
+
+
+class HardNegatives(NamedTuple):
+    """Items of other classes that lie near, nearest first.
+
+    Attributes
+    ----------
+    indices : ndarray of int, shape (n, k)
+        Rows; -1 where fewer are left.
+    similarities : ndarray of float64, shape (n, k)
+        Cosines; minus infinity there.
+    """
+
+    indices: Ints
+    similarities: Array
+
+
+def hard_negatives(
+    embeddings: Any, labels: Any, *, k: int = 5, margin: float = 0.95, suspect: Any = None
+) -> HardNegatives:
+    """Find, for every item, the nearest items of other classes that are not too near to be of another class.
+
+    A negative that is as near as the nearest item of the own class is often of that class, with a wrong label.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Compared by cosine.
+    labels : array-like of shape (n,)
+        Classes, of any hashable kind.
+    k : int
+        Negatives of each item.
+    margin : float
+        Negatives have at most this share of the cosine to the nearest item of the own class, in 0..1; 1 leaves out
+        only those that are nearer than it, as 0.95 those that are nearly as near. Items alone in their class have none
+        left out.
+    suspect : array-like of bool, shape (n,), optional
+        Items that are nobody's negatives, such as ``suspects(...).doubt > 0``.
+
+    Returns
+    -------
+    HardNegatives
+
+    Raises
+    ------
+    ValueError
+        Bad rows, labels or settings.
+
+    References
+    ----------
+    Moreira et al., NV-Retriever: Improving text embedding models with effective hard-negative mining, 2024
+    ("TopK-PercPos"; 0.95 is theirs).
+
+    Examples
+    --------
+    >>> rows = [[1.0, 0.0], [0.9, 0.1], [0.9, 0.11], [0.7, 0.7]]
+    >>> hard_negatives(rows, ["a", "a", "b", "b"], k=1).indices.ravel().tolist()
+    [3, 3, -1, 1]
+    """
+    _check_whole("k", k, 1)
+    if not isinstance(margin, Real) or not 0 <= margin <= 1:
+        raise ValueError(f"margin: expected a number in 0..1, got {margin!r:.40}")
+    rows = unit_rows(as_rows(embeddings, "embeddings"))
+    (numbers,) = class_numbers(labels)
+    check_lengths(len(rows), numbers)
+    n = len(rows)
+    left_out = np.zeros(n, dtype=bool) if suspect is None else np.asarray(suspect, dtype=bool)
+    if left_out.shape != (n,):
+        raise ValueError(f"suspect: expected {n} values, one per row, got shape {left_out.shape}")
+    width = min(k, n)
+    found = HardNegatives(np.full((n, k), -1, dtype=np.intp), np.full((n, k), -np.inf))
+    members = Members(numbers, numbers)
+    for part in row_blocks(np.arange(n), 48 * n):
+        cosines = rows[part] @ rows.T  # (b, n)
+        at, item = members.of(numbers[part])
+        own = np.full(len(part), np.inf)
+        mate = item != part[at]
+        nearest_mate = np.full(len(part), -np.inf)
+        np.maximum.at(nearest_mate, at[mate], cosines[at[mate], item[mate]])
+        several = np.isfinite(nearest_mate)
+        own[several] = margin * nearest_mate[several]
+        cosines[cosines > own[:, None]] = -np.inf
+        cosines[at, item] = -np.inf
+        cosines[:, left_out] = -np.inf
+        order = smallest(-cosines, width)
+        values = np.take_along_axis(cosines, order, axis=1)
+        found.indices[part, :width] = np.where(np.isfinite(values), order, -1)
+        found.similarities[part, :width] = values
+    return found
+
+
+def _check_whole(name: str, value: int, least: int) -> None:
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r:.40}")

@@ -1,0 +1,160 @@
+"""Embeddings in fewer bytes: halves, whole numbers of 8 bits, and signs; what they find is ordered again by full rows.
+
+float16   2 d bytes
+int8      d bytes: q = round((x - center) / step), clipped to -127..127, per dimension
+binary    d / 8 bytes: the signs of x - center; nearness is the number of equal signs
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..numerics.distances import as_rows, check_distance, pair_distances
+from ..numerics.types import AnyArray, Array, Ints
+from .nearest import nearest
+
+LARGEST_CODE = 127  # of 8 bits with a sign; -128 is left out, so that codes lie about 0
+COVERED = 0.999  # share of the calibration rows whose numbers are not clipped
+
+
+class Calibration(NamedTuple):
+    """What codes of 8 bits mean: x is about center + step * code.
+
+    Attributes
+    ----------
+    center, step : ndarray of float32, shape (d,)
+    """
+
+    center: AnyArray
+    step: AnyArray
+
+
+def calibrate(rows: Any, *, covered: float = COVERED) -> Calibration:
+    """Choose the range of the codes of every dimension from some rows, such as the training items.
+
+    Parameters
+    ----------
+    rows : array-like of shape (n, d)
+    covered : float
+        Share of the rows that the range covers in each dimension, above 0 and up to 1; what is outside is clipped.
+
+    Raises
+    ------
+    ValueError
+        Rows that are not finite, or a share out of its range.
+
+    Examples
+    --------
+    >>> calibrate([[0.0, 5.0], [254.0, 5.0]], covered=1).step.tolist()
+    [1.0, 1.0]
+    """
+    if not 0 < covered <= 1:
+        raise ValueError(f"covered: expected a share above 0 and up to 1, got {covered!r:.40}")
+    x = as_rows(rows, "rows")
+    low, high = np.quantile(x, [(1 - covered) / 2, (1 + covered) / 2], axis=0)
+    step = (high - low) / (2 * LARGEST_CODE)
+    step = np.where(step > 0, step, 1.0)  # a dimension that does not vary has the code 0
+    return Calibration(((low + high) / 2).astype(np.float32), step.astype(np.float32))
+
+
+def to_int8(rows: Any, calibration: Calibration) -> AnyArray:
+    """Return codes of 8 bits, int8 of shape (n, d).
+
+    Examples
+    --------
+    >>> to_int8([[0.0, 9.0], [127.4, 5.0]], Calibration(np.zeros(2), np.ones(2))).tolist()
+    [[0, 9], [127, 5]]
+    """
+    x = as_rows(rows, "rows")
+    codes = np.rint((x - calibration.center) / calibration.step)
+    return np.clip(codes, -LARGEST_CODE, LARGEST_CODE).astype(np.int8)
+
+
+def from_int8(codes: AnyArray, calibration: Calibration) -> AnyArray:
+    """Return the rows that codes of 8 bits stand for, float32 of shape (n, d)."""
+    return np.asarray(calibration.center + calibration.step * codes.astype(np.float32), dtype=np.float32)
+
+
+def to_binary(rows: Any, center: Any = 0.0) -> AnyArray:
+    """Return the signs of rows less a center, packed: uint8 of shape (n, ceil(d / 8)).
+
+    Parameters
+    ----------
+    rows : array-like of shape (n, d)
+    center : array-like of shape (d,) or float
+        What counts as 0, such as the mean of the collection: dimensions that are always positive say nothing else.
+
+    Examples
+    --------
+    >>> to_binary([[1.0, -1.0, 2.0]]).tolist()
+    [[160]]
+    """
+    return np.packbits(as_rows(rows, "rows") > np.asarray(center), axis=1)
+
+
+def signs_of(codes: AnyArray, d: int) -> AnyArray:
+    """Return the signs that binary codes hold, -1 and 1, float32 of shape (n, d)."""
+    return 2.0 * np.unpackbits(codes, axis=1, count=d).astype(np.float32) - 1.0
+
+
+def search_binary(
+    queries: AnyArray,
+    codes: AnyArray,
+    rows: AnyArray,
+    k: int,
+    *,
+    d: int,
+    oversample: int = 8,
+    distance: str = "cosine",
+    center: Any = 0.0,
+) -> tuple[Array, Ints]:
+    """Find the k nearest rows of each query among the candidates that binary codes propose.
+
+    Parameters
+    ----------
+    queries : ndarray of shape (n, d)
+    codes : ndarray of uint8, shape (m, ceil(d / 8))
+        Of the rows that are searched, by `to_binary` with the same center.
+    rows : ndarray of shape (m, d)
+        What orders the candidates: the rows themselves, which may stay on disk as a memory map, or rows of
+        `from_int8`. Only the candidates are read.
+    k : int
+        Neighbors of each query.
+    d : int
+        Dimensions.
+    oversample : int
+        Candidates are so many times k.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        What orders the candidates.
+    center : array-like of shape (d,) or float
+        That of the codes.
+
+    Returns
+    -------
+    distances : ndarray of float64, shape (n, k)
+    indices : ndarray of int, shape (n, k)
+
+    Raises
+    ------
+    ValueError
+        k out of range.
+    """
+    check_distance(distance)
+    wanted = min(len(codes), oversample * k)
+    if not 1 <= k <= len(codes):
+        raise ValueError(f"k: expected 1 to {len(codes)} (the rows that are searched), got {k!r}")
+    asked = signs_of(to_binary(queries, center), d)
+    candidates = nearest(asked, signs_of(codes, d), wanted, distance="sqeuclidean")[1]
+    return rescored(queries, rows, candidates, k, distance=distance)
+
+
+def rescored(
+    queries: AnyArray, rows: AnyArray, candidates: Ints, k: int, *, distance: str = "cosine"
+) -> tuple[Array, Ints]:
+    """Order candidates (n, c) of each query by their exact distances, and keep the k nearest, ties by row."""
+    pairs = np.broadcast_to(np.arange(len(queries))[:, None], candidates.shape)
+    distances = pair_distances(queries, rows, pairs, candidates, distance)
+    order = np.lexsort((candidates, distances))[:, :k]
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(candidates, order, axis=1)

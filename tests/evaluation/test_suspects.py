@@ -1,0 +1,267 @@
+"""Wrong labels are found by models that have not seen them, and what was decided of them trains on."""
+
+import csv
+import sys
+
+import numpy as np
+import pytest
+
+from nearfar import cli
+from nearfar.data import open_dataset
+from nearfar.evaluation import hard_negatives, pairs_across, suspects
+from nearfar.evaluation.suspects import (
+    EMPHASIS,
+    LEAST_VOTE,
+    MEAN_WEIGHT,
+    NEIGHBORS,
+    SHRINKAGE,
+    VOTE_TEMPERATURE,
+    stratified_folds,
+)
+from nearfar.numerics.whitening import discriminant_whitening
+
+
+def classes_of_rows(seed=0, wrong=0, spread=1.0):
+    """Rows of six classes; the labels of the first `wrong` rows are of the next class."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(120) % 6)
+    rows = 2.0 * np.eye(6)[labels] + 0.5 + spread * rng.normal(size=(120, 6)) / 3
+    given = labels.copy()
+    given[:wrong] = (labels[:wrong] + 1) % 6
+    return rows, labels, given
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def scores_by_loops(rows, labels, folds):
+    """s_c of every item, from the formula, one item at a time."""
+    rows = unit(rows)
+    classes = labels.max() + 1
+    scores = np.empty((len(rows), classes))
+    for fold in np.unique(folds):
+        known = np.flatnonzero(folds != fold)
+        model = discriminant_whitening(rows[known], labels[known], shrinkage=SHRINKAGE, emphasis=1.0)
+        white = (rows - model.mean) @ model.components.T
+        means = np.array([white[known][labels[known] == c].mean(axis=0) for c in range(classes)])
+        span = np.linalg.svd((means - means.mean(axis=0)).T, full_matrices=False)[0][:, : classes - 1]
+        bent = white - means.mean(axis=0)
+        bent = unit(bent + (EMPHASIS - 1) * bent @ span @ span.T)
+        for i in np.flatnonzero(folds == fold):
+            cosines = bent[known] @ bent[i]
+            near = np.argsort(-cosines)[:NEIGHBORS]
+            votes = np.zeros(classes)
+            for j in near:
+                votes[labels[known][j]] += np.exp((cosines[j] - cosines[near[0]]) / VOTE_TEMPERATURE)
+            votes /= votes.sum()
+            for c in range(classes):
+                nearness = -((white[i] - means[c]) ** 2).sum() / 2
+                scores[i, c] = MEAN_WEIGHT * nearness + np.log(votes[c] + LEAST_VOTE)
+    return scores
+
+
+def test_doubt_equals_loops():
+    rows, _, given = classes_of_rows(wrong=6, spread=2.0)
+    found = suspects(rows, given, repeats=1, seed=3)
+    scores = scores_by_loops(rows, given, stratified_folds(given, 5, np.random.default_rng(3)))
+    own = scores[np.arange(120), given].copy()
+    scores[np.arange(120), given] = -np.inf
+    np.testing.assert_allclose(found.doubt, scores.max(axis=1) - own, atol=1e-9)
+    np.testing.assert_array_equal(found.suggested, scores.argmax(axis=1))
+
+
+def test_wrong_labels_come_first_with_their_right_class():
+    rows, labels, given = classes_of_rows(wrong=6)
+    names = np.array(["ash", "birch", "cedar", "elm", "fir", "oak"])
+    found = suspects(rows, names[given])
+    assert found.classes == names.tolist()
+    assert set(found.ranked()[:6].tolist()) == set(range(6))
+    assert [found.classes[place] for place in found.suggested[:6]] == names[labels[:6]].tolist()
+
+
+def test_no_item_is_judged_by_its_own_label():
+    """What is said of an item for all classes is the same whatever its label says."""
+    rows, _, given = classes_of_rows(spread=2.0)
+    folds = np.arange(120) % 5
+    own = folds == folds[0]
+    from nearfar.evaluation.suspects import judged
+
+    other = given.copy()
+    other[0] = (given[0] + 2) % 6
+    for first, second in zip(
+        judged(unit(rows), given, ~own, np.flatnonzero(own)),
+        judged(unit(rows), other, ~own, np.flatnonzero(own)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_folds_are_spread_over_each_class():
+    labels = np.repeat([0, 1, 2], [11, 2, 1])
+    folds = stratified_folds(labels, 5, np.random.default_rng(0))
+    counts = np.bincount(folds[labels == 0], minlength=5)
+    assert counts.max() - counts.min() == 1
+    assert len(set(folds[labels == 1])) == 2
+
+
+def test_an_item_alone_in_its_class_is_no_suspect():
+    rows, _, given = classes_of_rows()
+    given[0] = 6
+    found = suspects(rows, given)
+    assert found.doubt[0] == -np.inf
+    assert 0 not in found.ranked()
+
+
+def test_equal_rows_stay_finite():
+    found = suspects(np.ones((12, 3)), np.arange(12) % 3)
+    assert np.isfinite(found.doubt).all()
+
+
+def test_pairs_across_equal_loops():
+    rows, _, given = classes_of_rows(spread=3.0)
+    cosines = unit(rows) @ unit(rows).T
+    cosines[given[:, None] == given] = -np.inf
+    other = cosines.argmax(axis=1)
+    expected = {tuple(sorted((i, int(j)))): 1 - cosines[i, j] for i, j in enumerate(other)}
+    pairs = sorted(expected, key=lambda pair: (expected[pair], pair))[:15]
+    found = pairs_across(rows, given, 15)
+    assert list(zip(found.i.tolist(), found.j.tolist(), strict=True)) == pairs
+    np.testing.assert_allclose(found.distances, [expected[pair] for pair in pairs], atol=1e-12)
+
+
+@pytest.mark.parametrize("margin", [1.0, 0.9])
+def test_hard_negatives_equal_loops(margin):
+    rows, _, given = classes_of_rows(spread=3.0)
+    given[5] = 6  # alone
+    suspect = np.arange(120) % 7 == 0
+    cosines = unit(rows) @ unit(rows).T
+    found = hard_negatives(rows, given, k=4, margin=margin, suspect=suspect)
+    for i in range(120):
+        mates = [j for j in range(120) if given[j] == given[i] and j != i]
+        limit = margin * max(cosines[i, mates]) if mates else np.inf
+        others = [j for j in range(120) if given[j] != given[i] and not suspect[j] and cosines[i, j] <= limit]
+        expected = sorted(others, key=lambda j: (-cosines[i, j], j))[:4]
+        assert found.indices[i].tolist() == expected + [-1] * (4 - len(expected))
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda x: suspects(x, np.zeros(120)), "labels: expected at least 2 classes, got 1"),
+        (lambda x: suspects(x, np.arange(120)), "labels: expected a class of at least 2 items"),
+        (lambda x: suspects(x, np.arange(120) % 3, folds=1), "folds: expected a whole number of at least 2, got 1"),
+        (lambda x: hard_negatives(x, np.arange(120) % 3, margin=2), "margin: expected a number in 0..1, got 2"),
+        (lambda x: hard_negatives(x, np.arange(120) % 3, suspect=[True]), "suspect: expected 120 values"),
+        (lambda x: pairs_across(x, np.zeros(120)), "labels: expected at least 2 classes, got 1"),
+    ],
+)
+def test_bad_input_is_told(call, told):
+    with pytest.raises(ValueError, match=told):
+        call(classes_of_rows()[0])
+
+
+def words(capsys, monkeypatch, *given):
+    """Run a command in this process; returns (exit code, standard output, standard error)."""
+    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, given)])
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
+    rows, labels, given = classes_of_rows(wrong=4)
+    names = np.array([f"=item {i}" for i in range(120)])
+    classes = np.array(["ash", "birch", "cedar", "elm", "fir", "oak"])
+    file = tmp_path / "rows.npz"
+    np.savez(file, embeddings=rows, labels=given, names=names, classes=classes)
+    code, out, _ = words(capsys, monkeypatch, "suspects", file)
+    assert code == 0
+    assert out.splitlines()[-1].startswith("4 of 120 items are likelier of another class")
+
+    table = tmp_path / "suspects.csv"
+    assert words(capsys, monkeypatch, "suspects", file, "-o", table)[0] == 0
+    with table.open(newline="") as handle:
+        listed = [*csv.DictReader(handle)]
+    assert {row["name"] for row in listed} == {f"'=item {i}" for i in range(4)}  # no formula of a spreadsheet
+    page = tmp_path / "suspects.html"
+    assert words(capsys, monkeypatch, "suspects", file, "-o", page)[0] == 0
+    assert page.read_text().count('class="decide"') == 4
+
+    for row in listed:
+        row["decision"] = row["suggested"]
+    listed[-1]["decision"] = "remove"
+    with table.open("w", newline="") as handle:
+        writer = csv.DictWriter(handle, listed[0])
+        writer.writeheader()
+        writer.writerows(listed)
+    corrected = tmp_path / "corrected.npz"
+    code, out, _ = words(capsys, monkeypatch, "suspects", file, "--decided", table, "-o", corrected)
+    assert code == 0
+    assert "119 items, 3 with another class, 1 removed" in out
+    read = open_dataset(str(corrected))
+    known = {name: classes[label] for name, label in zip(names, labels, strict=True)}
+    assert all(read.classes[label] == known[name] for name, label in zip(read.names, read.labels, strict=True))
+
+    pairs = words(capsys, monkeypatch, "suspects", file, "--across", "3")[1]
+    assert len(pairs.splitlines()) == 3
+    hard = tmp_path / "hard.csv"
+    assert words(capsys, monkeypatch, "suspects", file, "--negatives", "2", "-o", hard)[0] == 0
+    with hard.open(newline="") as handle:
+        assert all(row["label"] != row["label of negative"] for row in csv.DictReader(handle))
+
+
+def test_a_corrected_table_of_images_trains(tmp_path, capsys, monkeypatch):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    labels = np.arange(24) % 2
+    paths = []
+    for i in range(24):
+        path = tmp_path / "photos" / ("low", "high")[labels[i]] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(100 * labels[i], 100 * labels[i] + 60, (8, 8), dtype=np.uint8)).save(path)
+        paths.append(path.relative_to(tmp_path / "photos").as_posix())
+    features = tmp_path / "features.npz"
+    rows = np.stack([1.0 - labels, labels + 0.0], axis=1) + 0.1 * rng.normal(size=(24, 2))
+    given = labels.copy()
+    given[3] = 0
+    np.savez(
+        features, embeddings=rows, labels=given, classes=["low", "high"], names=paths, folder=str(tmp_path / "photos")
+    )
+    decisions = tmp_path / "decisions.csv"
+    decisions.write_text(f"name,label,decision\n{paths[3]},low,high\n")
+    table = tmp_path / "corrected.csv"
+    code, out, err = words(capsys, monkeypatch, "suspects", features, "--decided", decisions, "-o", table)
+    assert code == 0, err
+    assert "24 items, 1 with another class, 0 removed" in out
+    read = open_dataset(str(table))
+    assert read.kind == "image"
+    assert [read.classes[label] for label in read.labels] == [("low", "high")[label] for label in labels]
+    assert read.read(0).shape[:2] == (8, 8)
+
+
+def test_bad_words_are_told(tmp_path, capsys, monkeypatch):
+    rows, _, given = classes_of_rows()
+    file = tmp_path / "rows.npz"
+    np.savez(file, embeddings=rows, labels=given)
+    unknown = tmp_path / "unknown.csv"
+    unknown.write_text("name,decision\nnobody,remove\n")
+    columns = tmp_path / "columns.csv"
+    columns.write_text("a,b\n1,2\n")
+    for given_words, told in (
+        (("--decided", unknown), "--decided: say with --out where the table is to be written"),
+        (("--decided", unknown, "-o", tmp_path / "c.npz"), "no item is called 'nobody' (1 of 1 are unknown)"),
+        (("--decided", columns, "-o", tmp_path / "c.npz"), "expected the columns name and decision"),
+        (("--decided", tmp_path / "none.csv", "-o", tmp_path / "c.npz"), "no such table of decisions"),
+        (("--across", "3", "--negatives", "3"), "--across: not with --negatives"),
+        (("-o", tmp_path / "c.txt"), "expected a file that ends in .csv or .html"),
+    ):
+        code, _, err = words(capsys, monkeypatch, "suspects", file, *given_words)
+        assert code == 2
+        assert told in err
+        assert not (tmp_path / "c.npz").exists()
