@@ -23,7 +23,7 @@ from .dataset import DataError, DataNotFoundError
 TIMEOUT = 60.0
 """Seconds without an answer after which a server is given up."""
 
-WAIT = 3600.0
+LONGEST_FETCH = 3600.0
 """Seconds to wait for another process that fetches the same."""
 
 YEAR = (1980, 1, 1, 0, 0, 0)
@@ -152,7 +152,7 @@ def fetch(name: str, *, full: bool = False, url: str | None = None, out: Path | 
     if path.is_file():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(f"{path.name}.lock"), wait=WAIT):
+    with locked(path.with_name(f"{path.name}.lock"), wait=LONGEST_FETCH):
         if not path.is_file():  # another process may have written it meanwhile
             _write(wanted, path, url or wanted.url, full=full)
     return path
