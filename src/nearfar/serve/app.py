@@ -27,7 +27,7 @@ from .metrics import Metrics
 from .openapi import specification
 
 STATIC = Path(__file__).parent / "static"
-FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/javascript"}
+FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/javascript", "icon.svg": "image/svg+xml"}
 MAX_NEIGHBORS = 200
 MAX_LISTED = 200  # of one answer that lists items
 MAX_SIDE = 1024  # pixels of a picture of an item

@@ -64,7 +64,7 @@ function limit() {
 function draw() {
   const within = limit();
   const near = neighbors.filter((one) => one.distance <= within);
-  at("within-value").textContent = within === Infinity ? "none" : within.toPrecision(3);
+  at("within-value").textContent = within === Infinity ? "no limit" : within.toPrecision(3);
   at("grid").replaceChildren(...near.map(card));
   at("more").hidden = true;
   const all = near.length === neighbors.length ? "" : ` of ${neighbors.length}`;

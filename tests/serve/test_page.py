@@ -1,0 +1,122 @@
+"""The page in a real browser: at desktop and phone width, by keyboard, in dark mode; nothing from elsewhere."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.serve.chromium import Browser
+from tests.serve.conftest import Image
+from tests.serve.test_api import running
+
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PICTURES = os.environ.get("NEARFAR_PAGE_PICTURES", "")  # a folder for pictures of the page, to be looked at
+
+pytestmark = [pytest.mark.skipif(PROGRAM is None, reason="no Chromium or Chrome is installed"), pytest.mark.slow]
+
+DROP = """(async () => {
+  const blob = await (await fetch("/api/picture?name=red/3.png")).blob();
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([blob], "red.jpg", {type: "image/jpeg"}));
+  document.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));
+})()"""
+CLASSES = '[...document.querySelectorAll(".card .told span:first-child")].map((one) => one.textContent)'
+WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture
+def browser(tmp_path):
+    opened = Browser(PROGRAM, tmp_path / "profile")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_a_photo_is_dropped_an_item_opened_and_its_label_marked_by_keyboard(build, folder, browser, width, dark):
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", width, 900, dark)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        browser.run(DROP)
+        browser.wait_for("document.querySelector('#heading').textContent.endsWith('nearest')")
+        assert browser.run(CLASSES) == ["red"] * 8  # the others are beyond the threshold
+        browser.run("document.querySelector('#within').focus()")
+        for _ in range(3):
+            browser.press("PageUp", 33)
+        browser.press("End", 35)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        assert browser.run(WIDE) <= 0
+        picture(browser, f"found-{width}")
+
+        browser.run("document.querySelector('.card').focus()")
+        browser.press("Enter", 13, "\r")
+        browser.wait_for("document.querySelector('#item').open")
+        picture(browser, f"item-{width}")
+        name = browser.run("document.querySelector('#item-name').textContent")
+        browser.run("document.querySelector('#right').focus()")
+        browser.ask("Input.insertText", text="blue")
+        browser.press("Enter", 13, "\r")
+        browser.wait_for("document.querySelector('#marked').textContent === 'Marked as wrong.'")
+        assert f"{name},red,blue," in (folder / "colors.wrong.csv").read_text()
+        assert browser.run(WIDE) <= 0
+        browser.press("Escape", 27)
+        browser.wait_for("!document.querySelector('#item').open")
+        assert browser.run("document.querySelectorAll('.card .wrong').length") == 1
+
+        browser.run(
+            "document.querySelector('#class').value = 'green'; document.querySelector('#settings').requestSubmit()"
+        )
+        browser.wait_for("document.querySelector('#heading').textContent === '8 items of class green'")
+        browser.run(
+            "document.querySelector('#where').value = 'prise < 3'; document.querySelector('#settings').requestSubmit()"
+        )
+        browser.wait_for("!document.querySelector('#message').hidden")
+        assert "there is no column 'prise'" in browser.run("document.querySelector('#message').textContent")
+
+        refused = [told for told in browser.complaints() if "status of 400" not in told]  # of the wrong filter
+        assert not refused
+        own = (f"http://127.0.0.1:{port}/", f"blob:http://127.0.0.1:{port}/")
+        assert all(address.startswith(own) for address in browser.addresses())
+        paper = browser.run("getComputedStyle(document.body).backgroundColor")
+        assert paper == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
+
+
+def test_keys_alone_reach_everything(build, browser):
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        reached = []
+        for _ in range(10):
+            browser.press("Tab", 9)
+            reached.append(
+                browser.run(
+                    "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
+                )
+            )
+        assert reached == ["skip", "A", "drop", "k", "where", "group", "class", "main", "within", "card"]
+        assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_the_description_of_the_api_is_shown(build, browser):
+    with running(build(token="a-token-of-some-length")) as port:
+        browser.open(f"http://127.0.0.1:{port}/?token=a-token-of-some-length", 390, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        browser.open(f"http://127.0.0.1:{port}/docs", 390, 900)
+        browser.wait_for("document.querySelectorAll('.operation').length === 9")
+        assert browser.run(WIDE) <= 0
+        assert not browser.complaints()
+        picture(browser, "api-390")
+
+
+def picture(browser, name):
+    if PICTURES:
+        browser.picture(Path(PICTURES) / f"{name}.png")
+
+
+def test_the_test_would_see_what_is_refused(browser, folder):
+    Image.new("RGB", (9, 9)).save(folder / "x.png")
+    page = folder / "bad.html"
+    page.write_text("<meta http-equiv='Content-Security-Policy' content=\"script-src 'none'\"><script>1</script>")
+    browser.open(page.as_uri(), 400, 400)
+    browser.wait_for("document.readyState === 'complete'")
+    assert browser.complaints()
