@@ -74,3 +74,11 @@ def test_near_pairs_of_two_classes_hold_wrong_labels():
     assert rows[0][1] > 0.95
     assert rows[1][1] > 0.9
     assert rows[1][2] > 0.5
+
+
+@pytest.mark.slow
+def test_a_loop_of_accelerate_learns():
+    pytest.importorskip("accelerate")
+    before, after, value = load("loop_of_accelerate")["train"](3)
+    assert after > before
+    assert 0 < value < 1
