@@ -7,8 +7,8 @@ pass over several repeats, both variants in turn; `MB` is the most that is alloc
 PyTorch's profiler counts it. A ratio above 1 says that plain PyTorch takes longer, or holds more. Values and gradients
 are compared first.
 
-`pair_sums`, `softplus_sums` and `nearest_cosine` are compared with one line of PyTorch each; `blockwise` is a whole
-loss, summed block by block, with the same loss in one block and an ordinary graph.
+`nearest_cosine` is compared with one line of PyTorch; `blockwise` is a whole loss, summed block by block, with the same
+loss in one block and an ordinary graph. Both are there for memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from torch.profiler import ProfilerActivity, profile
 
 import nearfar
 from nearfar.deep.objective.terms import Term
-from nearfar.deep.pairwise.reductions import pair_sums, softplus_sums
 from nearfar.deep.proxies import class_centers
 from nearfar.deep.unit_vectors import unit
 
@@ -68,27 +67,6 @@ def cases(size: int) -> list[Case]:
     x = torch.randn(size, DIM, generator=draws)
     w = torch.randn(CENTERS, CLASSES, DIM, generator=draws)
     y = torch.arange(size) // PER_CLASS
-    d = torch.cdist(unit(x), unit(x))
-    same = y[:, None] == y
-    columns = same.byte().topk(PER_CLASS, 1).indices  # (n, K) the columns of the own class
-    keep = columns != torch.arange(size)[:, None]  # all but the sample itself
-    neg = ~same
-
-    def plain_pair_sums(d: Tensor) -> Tensor:
-        near = torch.where(keep, d.gather(1, columns), 0.0).sum(1)
-        far = torch.where(neg, d, 0.0).sum(1)
-        return near.sum() - far.sum()
-
-    def own_pair_sums(d: Tensor) -> Tensor:
-        near, far = pair_sums(d, columns, keep, neg)
-        return near.sum() - far.sum()
-
-    def plain_softplus_sums(d: Tensor) -> Tensor:
-        v = torch.where(neg, d, torch.inf)
-        return torch.nn.functional.softplus(2 * (1 - v)).sum()
-
-    def own_softplus_sums(d: Tensor) -> Tensor:
-        return softplus_sums(torch.where(neg, d, torch.inf), 1.0, 2.0).sum()
 
     def plain_nearest_cosine(x: Tensor, w: Tensor) -> Tensor:
         return (unit(x) @ unit(w).flatten(0, 1).T).unflatten(1, w.shape[:2]).amax(1).sum()
@@ -96,11 +74,7 @@ def cases(size: int) -> list[Case]:
     def own_nearest_cosine(x: Tensor, w: Tensor) -> Tensor:
         return class_centers.nearest_cosine(x, w).sum()
 
-    found = [
-        Case("pair_sums", (d,), own_pair_sums, plain_pair_sums),
-        Case("softplus_sums", (d,), own_softplus_sums, plain_softplus_sums),
-        Case("nearest_cosine", (x, w), own_nearest_cosine, plain_nearest_cosine),
-    ]
+    found = [Case("nearest_cosine", (x, w), own_nearest_cosine, plain_nearest_cosine)]
     for loss in ("ContrastiveLoss", "BinomialDevianceLoss", "MultiSimilarityLoss"):
         found.append(blockwise(loss, x, y))
     return found

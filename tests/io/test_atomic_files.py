@@ -129,8 +129,9 @@ def test_what_a_killed_process_left_of_a_file_is_removed_when_it_is_written_agai
 def test_what_another_writes_stays(tmp_path):
     path = tmp_path / "x"
     script = KILLED.replace("os.kill(os.getpid(), signal.SIGKILL)", "print(flush=True); sys.stdin.readline()")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", script, str(path)], **pipes) as other:
+    command = [sys.executable, "-c", script, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
         other.stdout.readline()
         with atomic_write(path) as file:
             file.write(b"this")

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from ..autograd import applied
 from .comparison import EXPONENT_FLOOR, exponentials_, is_small, masked_fill
@@ -18,12 +19,6 @@ ENTRIES_IN_CACHE = 1 << 17  # entries of a part whose temporaries stay in a proc
 def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
     """Return x with its infinities, which carry no gradient, replaced by another value."""
     return torch.where(x.isfinite(), x, otherwise)
-
-
-def log1p_(x: Tensor) -> Tensor:
-    """Overwrite x, above -1, by log(1 + x), exact where x is tiny too, and faster than a processor's own."""
-    y = x + 1
-    return x.sub_(y - 1).div_(y).add_(y.log_())  # first restores what rounding the sum lost
 
 
 def cache_parts(x: Tensor) -> list[slice]:
@@ -265,53 +260,14 @@ def hinge_squares(v: Tensor, margin: float) -> Tensor:
     return value
 
 
-class _SoftplusSums(torch.autograd.Function):
-    """See `softplus_sums`; one matrix, the sigmoids, is kept."""
-
-    @staticmethod
-    def forward(ctx: Any, v: Tensor, at: float, scale: float) -> Tensor:
-        heights = torch.rsub(v, at).mul_(scale)
-        value = log1p_(exponentials_(heights.abs().neg_())).sum(1).add_(heights.clamp_min(0).sum(1))
-        ctx.at = at
-        ctx.scale = scale
-        ctx.save_for_backward(v, heights.clamp_min_(EXPONENT_FLOOR).sigmoid_())
-        return value
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        v, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            slope = (ctx.scale * (ctx.at - v)).sigmoid()
-        return slope * (-ctx.scale * grads[0][:, None]), None, None
-
-
 def softplus_sums(v: Tensor, at: float, scale: float) -> Tensor:
     """Return the (b,) sums over the values v, (b, m), of log(1 + exp(scale (at - v))); +inf adds nothing."""
-    value: Tensor = applied(_SoftplusSums, v, at, scale)
-    return value
-
-
-class _PairSums(torch.autograd.Function):
-    """See `pair_sums`."""
-
-    @staticmethod
-    def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(columns, keep, neg)
-        near = torch.where(keep, d.gather(1, columns), 0.0).sum(1)
-        far = torch.empty_like(near)
-        for part in cache_parts(d):
-            far[part] = torch.where(neg[part], d[part], 0.0).sum(1)
-        return near, far
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        columns, keep, neg = ctx.saved_tensors
-        near, far = (grad[:, None] for grad in grads)
-        slope = torch.where(neg, far, 0.0).scatter_add(1, columns, torch.where(keep, near, 0.0))
-        return slope, None, None, None
+    # log(1 + e^z) is z from z = 40 on, also in float64; PyTorch's own threshold, 20, would cost digits there
+    return softplus(scale * (at - v), threshold=40).sum(1)
 
 
 def pair_sums(d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
     """Return the (b,) sums of each row's kept columns (b, K), and of its entries where `neg`."""
-    near, far = applied(_PairSums, d, columns, keep, neg)
+    near = torch.where(keep, d.gather(1, columns), 0.0).sum(1)
+    far = torch.where(neg, d, 0.0).sum(1)
     return near, far
