@@ -1,7 +1,7 @@
 """Two source trees of nearfar in turn: is one faster than the other?
 
     git worktree add ../before COMMIT
-    python bench/compare_trees.py ../before/src src [--rounds 4]
+    python bench/compare_trees.py ../before/src src [--rounds 3]
 
 Ten losses (a forward and a backward pass), five learners (a fit), the evaluation of embeddings and the search of an
 index, through public names only. In every round each tree gets a process of its own, one after the other and the other
@@ -36,7 +36,7 @@ LOSSES = (
     "ArcFaceLoss(100, 64)",
 )
 LEARNERS = ("LMNN(max_iter=10)", "NCA(max_iter=10)", "ITML(random_state=0)", "RCA()", "LFDA(n_components=8)")
-REPEATS = 5
+REPEATS = 3
 BATCH = 1000
 DIM = 64
 ROWS = 3000  # of the embeddings that are scored and searched
@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, nargs="?", help="a folder that holds the package nearfar")
     parser.add_argument("after", type=Path, nargs="?")
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     settings = parser.parse_args()
     if settings.worker:
@@ -96,8 +96,8 @@ def tasks() -> dict[str, Callable[[], object]]:
         torch.manual_seed(0)
         found[text] = partial(both_passes, made(text), x, y)
     digits = load_digits()
-    X = digits.data[:500]
-    labels = digits.target[:500]
+    X = digits.data[:300]
+    labels = digits.target[:300]
     for text in LEARNERS:
         found[text] = partial(made(text).fit, X, labels)
     rows = draws.normal(size=(ROWS, DIM)).astype(np.float32)
