@@ -2,7 +2,7 @@
 ================================================================================
 
     python examples/loop_of_accelerate.py
-    accelerate launch --cpu --num_processes 2 examples/loop_of_accelerate.py
+    torchrun --nproc_per_node 2 examples/loop_of_accelerate.py
 
 The network and the objective are prepared as one module, so that the proxies of the objective are trained with it. Each
 process draws its part of every batch; the objective sees the batch of all, so that both commands train the same

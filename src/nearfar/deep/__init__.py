@@ -17,6 +17,7 @@ HOMES = {
     "Miner": "miners.base",
     "RowLoss": "pairwise.row_loss",
     "Rows": "pairwise.comparison",
+    "SampledClasses": "proxies.sampled_classes",
     "SetTerm": "objective.terms",
     "StiefelSGD": "networks.spd",
     "Sum": "objective.terms",

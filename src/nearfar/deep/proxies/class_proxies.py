@@ -124,6 +124,13 @@ class ClassProxyLoss(AnchorLoss):
             return self._compare_shares(batch, w, batch.y.hot.to(batch.x.dtype))
         y = batch.classes(type(self).__name__)
         self._seen = (batch.x.detach(), y)
+        return self.compare_classes(batch, w, y)
+
+    def compare_classes(self, batch: Batch, w: Tensor, y: Tensor) -> Tensor:
+        """Return this process's share of the mean, from the `directions` of proxies and the places of own ones in them.
+
+        These are all proxies, or some of them, and y their numbers, (n,), -1 where a sample is of unknown class.
+        """
         found = self.find(batch.x, w, y)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:

@@ -1,0 +1,98 @@
+"""A softmax over some of the classes: partial FC (An et al., 2021).
+
+With a million classes most of the time and memory of a step goes to classes that no sample of the batch is of. Here a
+step compares with the classes of the batch and with others that are drawn anew, so many that they are a share of all.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from .. import distributed
+from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN
+from ..objective.terms import Term
+from .class_proxies import ClassProxyLoss, NeighborProxyLoss
+
+
+class SampledClasses(Term):
+    """A loss with class proxies that compares each batch with some of them.
+
+    Parameters
+    ----------
+    loss : ClassProxyLoss
+        A loss with one learned proxy of each class, whose value is a mean over samples.
+    share : float
+        Share of the classes that a batch is compared with, in (0, 1]; those of the batch are always among them.
+    sparse : bool
+        Give the proxies a sparse gradient, of the rows that were drawn, for ``torch.optim.SparseAdam`` or SGD without
+        momentum: a step then costs time for these rows alone.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the loss is of another kind, or the share is not in (0, 1].
+
+    Notes
+    -----
+    With ``share=1`` it is the loss itself. With less the log-sum-exp over other classes is that over the drawn ones, as
+    in the paper, which finds 0.1 to be enough. In evaluation mode all classes count. Draws come from PyTorch's global
+    generator, of the first process where there are several. Samples of unknown class are left out.
+
+    Examples
+    --------
+    >>> from nearfar import CosFaceLoss
+    >>> loss = SampledClasses(CosFaceLoss(100_000, 16), share=0.01, sparse=True)
+    >>> loss(torch.randn(8, 16), torch.arange(8)).backward()
+    >>> loss.loss.proxies.grad.is_sparse, loss.loss.proxies.grad._nnz()
+    (True, 1000)
+    """
+
+    def __init__(self, loss: ClassProxyLoss, share: float = 0.1, *, sparse: bool = False) -> None:
+        super().__init__()
+        if not isinstance(loss, ClassProxyLoss):
+            raise TypeError(f"SampledClasses: loss must be a loss with class proxies, got {loss!r}")
+        kind = type(loss)
+        plain = kind.compare is ClassProxyLoss.compare and len(loss.proxies) == loss.num_classes
+        learned = not isinstance(loss, NeighborProxyLoss) or loss.source == "learned"
+        if not plain or not learned or getattr(loss, "assign", "class") != "class":
+            told = "its classes cannot be drawn: each must have one learned proxy, and samples be the anchors"
+            raise TypeError(f"SampledClasses: loss: {kind.__name__}: {told}")
+        if not 0 < share <= 1:
+            raise ValueError(f"SampledClasses: share must be in (0, 1], got {share}")
+        self.loss = loss
+        self.share = share
+        self.sparse = sparse
+
+    def local_value(self, batch: Batch) -> Tensor:
+        loss = self.loss
+        if not self.training:
+            return loss.local_value(batch)
+        name = f"SampledClasses({type(loss).__name__})"
+        if batch.ref is not None:
+            raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
+        y = batch.class_numbers(name, loss.num_classes)
+        classes = self._drawn(y)
+        place = torch.full_like(loss.proxy_labels, UNKNOWN)
+        place[classes] = torch.arange(len(classes), device=y.device)
+        own = torch.where(y == UNKNOWN, UNKNOWN, place[y.clamp_min(0)])
+        loss.proxies_for(batch.x)  # for its check of the width
+        w = embedding(classes, loss.proxies, sparse=self.sparse).to(batch.x.dtype)
+        return loss.compare_classes(batch, loss.directions(w), own)
+
+    def publish(self, batch: Batch) -> Batch:
+        return self.loss.publish(batch)
+
+    @torch.no_grad()
+    def _drawn(self, y: Tensor) -> Tensor:
+        """Return the classes that count in this step, in order, the same in all processes."""
+        number = self.loss.num_classes
+        keys = distributed.of_first(torch.rand(number).to(y.device))
+        keys[y.clamp_min(0)] = torch.where(y == UNKNOWN, keys[y.clamp_min(0)], 2.0)
+        present = int((keys == 2).sum())
+        size = max(ceil(self.share * number), present)
+        return keys.topk(size).indices.sort().values
