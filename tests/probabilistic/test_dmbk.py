@@ -120,7 +120,7 @@ def test_a_small_class_is_not_sacrificed():
 
 def test_whitening_keeps_the_space_and_the_constraint():
     X, y = data()
-    plain = fit(DMBK(random_state=0), X, y).components_
+    plain = fit(DMBK(whiten=False, random_state=0), X, y).components_
     white = fit(DMBK(whiten=True, random_state=0), X, y)
     assert np.linalg.matrix_rank(np.r_[plain, white.components_], tol=1e-6) == 2
     Z = white.transform(X)
@@ -168,10 +168,10 @@ def test_a_class_of_one_sample_is_an_error():
 
 def test_warm_start_goes_on():
     X, y = data(300, 8)
-    learner = fit(DMBK(warm_start=True, max_iter=3, random_state=0), X, y)
+    learner = fit(DMBK(whiten=False, warm_start=True, max_iter=3, random_state=0), X, y)
     short = learner.objective_
     fit(learner.set_params(max_iter=200), X, y)
     assert learner.history_[0] > short
-    cold = fit(DMBK(random_state=0), X, y)
+    cold = fit(DMBK(whiten=False, random_state=0), X, y)
     assert_allclose(learner.objective_, cold.objective_, rtol=1e-6)
     assert fit(learner, X, y).n_iter_ == 1

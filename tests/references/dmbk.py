@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-SETTINGS = {"max_iter": 300, "tol": 1e-9}
+SETTINGS = {"max_iter": 300, "tol": 1e-9, "whiten": False}
 EXCEPTIONS = {"one feature": "a projection of one feature leaves nothing to choose"}
 TOLERANCE = 1e-3  # few iterations, whose end depends on the axes by rounding
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-SETTINGS = {"n_pairs": "all", "l2": 50.0, "tol": 1e-7}
+SETTINGS = {"n_pairs": "all", "l2": 50.0, "nu": 0.5, "tol": 1e-7}
 TOY_SETTINGS = {"l1": 20.0, "l2": 20.0}
 TOLERANCE = 1e-8
 

@@ -173,11 +173,21 @@ def test_warm_start_goes_on(subspace):
     rows, y = data(200, 12)
     learner = fit(nearfar.LowRankGMML(3, subspace=subspace, restarts=1, max_iter=2, warm_start=True), rows, y)
     early = learner.history_[-1]
-    fit(learner.set_params(max_iter=250, restarts=3), rows, y)
+    fit(learner.set_params(max_iter=3000, restarts=3), rows, y)
     assert learner.history_[0] <= early
     L, steps = learner.get_mahalanobis_matrix(), learner.n_iter_
     assert fit(learner, rows, y).n_iter_ < steps
-    assert_allclose(learner.get_mahalanobis_matrix(), L, rtol=1e-3, atol=1e-3 * L.max())
+    assert_allclose(learner.get_mahalanobis_matrix(), L, rtol=1e-2, atol=1e-2 * L.max())
     cold = fit(nearfar.LowRankGMML(2, subspace=subspace, random_state=0), rows, y)
     again = fit(learner.set_params(n_components=2, random_state=0), rows, y)
     assert_allclose(again.components_, cold.components_)
+
+
+def test_the_riemannian_search_minimizes_its_own_objective():
+    learner = learn(subspace="riemannian", restarts=5, max_iter=3000, random_state=0)
+    for seed in range(20):
+        U = random_basis(seed)
+        if U.shape == learner.subspace_.shape:
+            for t in (0.1, 0.3, 1.0):
+                near = np.linalg.qr(learner.subspace_ + t * U)[0]
+                assert loops.riemannian(near, S, D) >= learner.objective_ - 1e-6

@@ -10,7 +10,7 @@ from tests import conic
 from tests.learners import all_pairs, data, fit
 from tests.references import nu_svm as loops
 
-SETTINGS = {"n_pairs": "all", "l2": 50.0, "tol": 1e-8}
+SETTINGS = {"n_pairs": "all", "l2": 50.0, "nu": 0.5, "tol": 1e-8}
 
 
 def told(X, y):
@@ -38,7 +38,7 @@ def test_optimum_equals_a_generic_solver(definite, l2):
     if definite:
         rows.append((np.hstack([-np.eye(k), np.zeros((k, m + 1))]), np.zeros(k), "psd", 2))
     x = conic.solve(P, q, rows)
-    learner = fit(NuSVMMetric(n_pairs="all", l2=l2, definite=definite, tol=1e-8), X, y)
+    learner = fit(NuSVMMetric(n_pairs="all", l2=l2, nu=nu, definite=definite, tol=1e-8), X, y)
     assert_allclose(learner.objective_, 0.5 * x @ P @ x + q @ x, atol=1e-6 * max(1, abs(learner.objective_)))
     assert_allclose(learner.margin_, x[k], atol=1e-3)
     if definite:
@@ -66,7 +66,7 @@ def test_dual_constraints_and_slackness():
 @pytest.mark.parametrize("nu", [0.1, 0.4, 0.9, 1.0])
 def test_nu_bounds_the_share_of_errors(nu):
     X, y = data(40, 3)
-    learner = fit(NuSVMMetric(nu=nu, **SETTINGS), X, y)
+    learner = fit(NuSVMMetric(**{**SETTINGS, "nu": nu}), X, y)
     Z, _, unit = told(X, y)
     M = learner.get_mahalanobis_matrix() * unit
     gain = np.einsum("pd,pd->p", Z @ M, Z) - np.sum(Z**2, axis=1)
@@ -83,7 +83,9 @@ def test_units_do_not_matter():
 def test_gap_and_weights():
     X, y = data()
     pairs, s = all_pairs(y)
-    learner = fit(NuSVMMetric(l2=50.0, tol=1e-8), X, pairs=pairs, pair_labels=s, pair_weights=np.full(len(s), 2.0))
+    learner = fit(
+        NuSVMMetric(l2=50.0, nu=0.5, tol=1e-8), X, pairs=pairs, pair_labels=s, pair_weights=np.full(len(s), 2.0)
+    )
     assert learner.duality_gap_ <= 1e-8 * max(1, abs(learner.objective_))
     assert_allclose(learner.objective_, fit(NuSVMMetric(**SETTINGS), X, y).objective_, rtol=1e-6)
     assert_allclose(loops.primal(learner.get_mahalanobis_matrix(), X, y), learner.objective_, rtol=1e-6)
@@ -152,3 +154,14 @@ def test_warm_start_goes_on():
     assert_allclose(learner.components_, L, rtol=1e-10, atol=1e-12)
     cold = fit(NuSVMMetric(random_state=0), X[:60], y[:60])
     assert_allclose(fit(learner, X[:60], y[:60]).components_, cold.components_, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("error")
+def test_defaults_have_a_margin_and_a_margin_of_0_is_told():
+    X, y = data(60)
+    learner = fit(NuSVMMetric(random_state=0), X, y)
+    assert learner.margin_ > 0
+    top = 300.0 / (learner.pair_labels_ == -1).sum()
+    assert (learner.dual_ < top * (1 - 1e-6)).any(), "not every pair is at its bound"
+    with pytest.warns(UserWarning, match=r"^NuSVMMetric: the margin is 0: every dissimilar pair counts alike"):
+        assert NuSVMMetric(l2=5.0, nu=0.5, random_state=0).fit(X, y).margin_ == 0

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from ..fit_warnings import warn
 from ..numerics import psd
 from ..numerics.optimize import Report, Solution, lbfgs, stopped
 from ..numerics.types import Array
@@ -294,6 +295,13 @@ def nu_margin(
         message = stopped("the dual", spent, "duality gap", gap, tol * max(1.0, abs(primal)))
     told = {"margin": problem.margin(M), "dual": problem.feasible(a)}
     return Solution(M, primal, spent, converged, message, max(gap, 0.0), attributes=told)
+
+
+def warn_without_margin(found: Solution) -> None:
+    """Warn where the margin is 0, so that nothing tells one dissimilar pair from another."""
+    if found.attributes["margin"] <= 0:
+        message = "the margin is 0: every dissimilar pair counts alike, as in no support vector machine"
+        warn(f"{message}; raise l2 or lower l1")
 
 
 def certified(problem: NuMargin, a: Array) -> tuple[float, float, Array]:

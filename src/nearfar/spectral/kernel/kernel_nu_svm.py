@@ -20,11 +20,11 @@ from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.scatter import pair_scatters
 from ...numerics.types import Array
-from ..nu_svm_dual import NuMargin, nu_margin
+from ..nu_svm_dual import NuMargin, nu_margin, warn_without_margin
 
 
 def kernel_nu_svm(
-    R: Array, pairs: Pairs, l1: float = 1.0, l2: float = 5.0, nu: float = 0.5, definite: bool = True, **search: Any
+    R: Array, pairs: Pairs, l1: float = 1.0, l2: float = 300.0, nu: float = 0.2, definite: bool = True, **search: Any
 ) -> Solution:
     """Return M (r, r) on rows R of the kernel map, as `x`; see `KernelNuSVMMetric`."""
     S, D = pair_scatters(R, pairs).mean()
@@ -35,6 +35,7 @@ def kernel_nu_svm(
     Z = (R[dissimilar.i] - R[dissimilar.j]) / np.sqrt(unit)
     weight = dissimilar.weights / dissimilar.weights.sum()
     found = nu_margin(NuMargin(S / unit, Z, weight, l1, l2, nu, definite), **search)
+    warn_without_margin(found)
     return found.with_x(found.x / unit)
 
 
@@ -85,7 +86,8 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     Notes
     -----
     Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Distances are first scaled to a mean d0^2 of 1
-    over the dissimilar pairs, so that the unit of the kernel does not matter; that and the defaults are ours. Positive
+    over the dissimilar pairs, so that the unit of the kernel does not matter; that and the defaults are ours. Where
+    `l2` is too small the margin is 0, which is warned of: every dissimilar pair then counts alike. Positive
     definiteness is part of the problem here. Newton steps end the search: where they get to the end, M is the optimum
     to rounding, whatever `tol`.
     """
@@ -95,8 +97,8 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         n_components: int | None = None,
         *,
         l1: float = 1.0,
-        l2: float = 5.0,
-        nu: float = 0.5,
+        l2: float = 300.0,
+        nu: float = 0.2,
         definite: bool = True,
         kernel: Kernel = "rbf",
         gamma: float | None = None,

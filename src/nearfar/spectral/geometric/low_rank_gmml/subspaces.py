@@ -45,13 +45,16 @@ def search(
 ) -> Solution:
     """Return the best of several searches over the Grassmann manifold, or that of one from the span of `last` (p, d).
 
-    Scatters are scaled so that the mean log lam is 0 at U (d, p), so that units of X do not matter. The value is that
-    of the scaled ones for "riemannian", whose subspace depends on the scale.
+    For "trace" scatters are scaled so that the mean log lam is 0 at U (d, p), so that units of X do not matter to the
+    search. The subspace of "riemannian" depends on the scale: its scatters stay as they are.
     """
-    lam = np.maximum(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1], np.finfo(np.float64).tiny)
-    size = float(np.exp(np.mean(np.log(lam))))
+    if kind == "riemannian":
+        size = 1.0
+    else:
+        lam = np.maximum(psd.sharp_spectrum(U.T @ S @ U, U.T @ D @ U)[1], np.finfo(np.float64).tiny)
+        size = float(np.exp(np.mean(np.log(lam))))
     D = D / size
-    unit = 1.0 if kind == "riemannian" else size**0.5
+    unit = size**0.5
 
     def fun(A: Array) -> tuple[float, Array]:
         V, pullback = manifolds.orthonormal(A)
