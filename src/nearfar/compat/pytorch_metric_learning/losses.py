@@ -347,6 +347,59 @@ class FastAPLoss(BaseMetricLossFunction):
         super().__init__(nearfar.FastAPLoss(num_bins=num_bins), **settings)
 
 
+class HistogramLoss(BaseMetricLossFunction):
+    """The overlap of the histograms of similar and of dissimilar pairs."""
+
+    def __init__(self, n_bins: int | None = None, delta: float | None = None, **settings: Any) -> None:
+        if delta is not None and n_bins is not None and abs(delta * n_bins - 2) > 1e-6:
+            raise ValueError(f"HistogramLoss: delta must be 2 / n_bins, got {delta} and {n_bins}")
+        if n_bins is None:
+            n_bins = 100 if delta is None else round(2 / delta)
+        check_settings("HistogramLoss", ("cosine",), {"mean": "mean"}, settings)
+        super().__init__(nearfar.HistogramLoss(num_bins=n_bins), **settings)
+
+
+class ThresholdConsistentMarginLoss(BaseMetricLossFunction):
+    """How far similar and dissimilar pairs are beyond two thresholds."""
+
+    def __init__(
+        self,
+        lambda_plus: float = 1,
+        lambda_minus: float = 1,
+        margin_plus: float = 0.9,
+        margin_minus: float = 0.5,
+        **settings: Any,
+    ) -> None:
+        name = "ThresholdConsistentMarginLoss"
+        if lambda_plus != 1 or lambda_minus != 1:
+            raise NotImplementedError(f"{name}: lambda_plus and lambda_minus: only 1 is here")
+        check_settings(name, ("cosine",), {"mean": "mean"}, settings)
+        super().__init__(
+            nearfar.ThresholdConsistentMarginLoss(pos_margin=margin_plus, neg_margin=margin_minus), **settings
+        )
+
+
+class SphereFaceLoss(WeightRegularizerMixin):
+    """The angle of the own class, multiplied."""
+
+    unit_proxies = True
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, margin: int = 4, scale: float = 1, **settings: Any
+    ) -> None:
+        check_settings(type(self).__name__, ("cosine",), EACH, settings)
+        term = nearfar.SphereFaceLoss(
+            num_classes, embedding_size, margin=margin, scale=scale, unit_proxies=self.unit_proxies
+        )
+        super().__init__(term, **settings)
+
+
+class LargeMarginSoftmaxLoss(SphereFaceLoss):
+    """SphereFace with class weights of any length."""
+
+    unit_proxies = False
+
+
 class ArcFaceLoss(WeightRegularizerMixin):
     """An angle, in degrees, added to that of the own class."""
 
@@ -546,7 +599,9 @@ __all__ = [
     "CrossBatchMemory",
     "FastAPLoss",
     "GeneralizedLiftedStructureLoss",
+    "HistogramLoss",
     "IntraPairVarianceLoss",
+    "LargeMarginSoftmaxLoss",
     "LiftedStructureLoss",
     "MultiSimilarityLoss",
     "MultipleLosses",
@@ -557,8 +612,10 @@ __all__ = [
     "ProxyNCALoss",
     "SelfSupervisedLoss",
     "SoftTripleLoss",
+    "SphereFaceLoss",
     "SubCenterArcFaceLoss",
     "SupConLoss",
+    "ThresholdConsistentMarginLoss",
     "TripletMarginLoss",
     "TupletMarginLoss",
 ]
