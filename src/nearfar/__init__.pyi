@@ -60,6 +60,7 @@ from .deep.losses.vicreg import VICRegLoss as VICRegLoss
 from .deep.losses.virtual_sample import VirtualSampleLoss as VirtualSampleLoss
 from .deep.memory.bayesian_updating import BayesianUpdating as BayesianUpdating
 from .deep.memory.cross_batch import CrossBatchMemory as CrossBatchMemory
+from .deep.memory.distill import Distill as Distill
 from .deep.miners.batch_all import BatchAll as BatchAll
 from .deep.miners.batch_hard import BatchHard as BatchHard
 from .deep.miners.batch_semi_hard import BatchSemiHard as BatchSemiHard

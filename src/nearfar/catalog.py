@@ -232,6 +232,7 @@ METHODS = tuple(Method(*row) for row in (
     ("PNPLoss", "deep/losses/pnp", "loss", "rows", "Li 2021", "-"),
     ("PotentialFieldLoss", "deep/losses/potential_field", "loss", "set", "Bhatnagar 2025", "-", PROXIES),
     ("Matryoshka", "deep/compositions/matryoshka", "loss", "set", "Kusupati 2022", "-", {"objective": "TripletLoss()", "dims": (2, 5)}),
+    ("Distill", "deep/memory/distill", "memory", "set", "Park 2019", "-", {"teacher": "runs/teacher"}),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))
 # fmt: on

@@ -4,14 +4,18 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from PIL import Image
+from safetensors.torch import save_file
 
 import nearfar
 from nearfar.data import open_task
+from nearfar.deep.networks.trunks import make_trunk
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
+from nearfar.train.last_stage import split_off
 from nearfar.train.rungs import Rung, config_for, held_out_classes, save_frozen, worth_it
 from tests.test_cli import run
 
@@ -49,6 +53,28 @@ def config(photos):
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
     monkeypatch.setattr(rungs, "HEAD_STEPS", 8)
+    monkeypatch.setattr(rungs, "STAGE_STEPS", 2)
+
+
+@pytest.fixture(scope="module")
+def large_photos(tmp_path_factory):
+    """Photos of nine classes, large enough to be taken for photographs."""
+    folder = tmp_path_factory.mktemp("large") / "photos"
+    rng = np.random.default_rng(0)
+    for c in range(9):
+        color = rng.integers(60, 200, 3)
+        (folder / f"class{c}").mkdir(parents=True)
+        for i in range(4):
+            pixels = np.full((64, 64, 3), color) + rng.normal(scale=25, size=(64, 64, 3))
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / f"class{c}" / f"{i}.png")
+    return folder
+
+
+@pytest.fixture
+def weights(timm, tmp_path):
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "weights.safetensors")
+    return tmp_path / "weights.safetensors"
 
 
 def rung(step, *scores):
@@ -179,3 +205,69 @@ def test_options_that_do_not_go_together_are_one_line(words, said, photos, tmp_p
 def test_training_alone_writes_no_table(config, tmp_path):
     train(config, tmp_path / "run", progress=False)
     assert not (tmp_path / "run" / "ladder.json").exists()
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_efficientnet(pad_type='same')", "test_convnext"])
+def test_the_last_stage_alone_gives_the_features_and_gradients_of_the_whole(timm, name):
+    torch.manual_seed(0)
+    trunk = make_trunk(f"timm:{name}", (3, 160, 160)).eval()
+    stage = split_off(trunk, (3, 160, 160), 10)
+    images = torch.rand(3, 3, 160, 160)
+    kept = stage.before(images)
+    assert not kept.requires_grad
+    chosen = [parameter for parameter in trunk.parameters() if parameter.requires_grad]
+    assert 0 < len(chosen) < len(list(trunk.parameters()))
+    torch.testing.assert_close(stage(kept), trunk(images), rtol=1e-4, atol=1e-5)
+    expected = torch.autograd.grad(trunk(images).square().sum(), chosen)
+    found = torch.autograd.grad(stage(kept).square().sum(), chosen)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * max(1.0, float(other.abs().max())))
+    assert split_off(trunk, (3, 160, 160), 10**9) is None  # more than is kept
+    assert split_off(make_trunk("conv4(width=4)", (1, 16, 16)).eval(), (1, 16, 16), 4) is not None
+
+
+def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, weights, tmp_path, capsys, monkeypatch):
+    words = ["train", large_photos, "--trunk", "timm:test_resnet", "--pretrained", weights, "--batch-size", 8]
+    words += ["--set", "steps=2", "--set", "device=cpu", "--set", "validation=0"]
+    code, out, err = run(capsys, monkeypatch, *words, "--out", tmp_path / "run")
+    assert code == 0, err
+    told = json.loads((tmp_path / "run" / "ladder.json").read_text())
+    assert [row["step"] for row in told["rows"]] == ["pixels", "frozen", "whitened", "head", "last-stage"]
+    assert all(len(row["map_at_r"]) == 3 for row in told["rows"])
+    assert f"Going on with: {rungs.STEPS[told['worth']]}" in out
+    frozen = told["rows"][1]
+    embedder_rows = embed_run(
+        save_frozen(
+            TrainConfig.of(
+                data=str(large_photos),
+                trunk="timm:test_resnet",
+                pretrained=weights,
+                metric="none",
+                freeze_trunk=True,
+                device="cpu",
+                validation=0.0,
+            ),
+            tmp_path / "frozen",
+        ),
+        open_task(str(large_photos), validation=0.0).train,
+    )
+    items = open_task(str(large_photos), validation=0.0).train
+    for split, classes in enumerate(held_out_classes(items, 3, 0)):
+        held = np.isin(items.labels, classes)
+        expected = evaluate(embedder_rows[held], items.labels[held], clustering=False).map_at_r
+        assert frozen["map_at_r"][split] == pytest.approx(expected, abs=1e-3)
+    for number, more in enumerate((["--ladder", "no"], ["--step", "last-stage"], ["--recipe", "photos/finetune"])):
+        code, _, err = run(capsys, monkeypatch, *words, *more, "--quiet", "--out", tmp_path / str(number))
+        assert code == 0, err
+        assert not (tmp_path / str(number) / "ladder.json").exists()
+    assert json.loads((tmp_path / "1" / "config.json").read_text())["last_stage"]
+
+
+def test_the_table_of_a_pretrained_trunk_is_the_same_again(large_photos, weights):
+    config = TrainConfig.of(
+        data=str(large_photos), trunk="timm:test_resnet", pretrained=weights, device="cpu", batch_size=8, epochs=1
+    )
+    found = ladder(config, splits=2)
+    assert [row.step for row in found.rows][-1] == "last-stage"
+    again = ladder(config, splits=2)
+    assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]

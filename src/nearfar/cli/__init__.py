@@ -195,7 +195,7 @@ def train(
     final: Path | None = None,
     devices: int = 1,
     ladder: Literal["no", "yes", "full"] | None = None,
-    step: Literal["auto", "frozen", "whitened", "head", "full"] | None = None,
+    step: Literal["auto", "frozen", "whitened", "head", "last-stage", "full"] | None = None,
     trust: Trust = (),
     quiet: bool = False,
 ) -> None:
@@ -262,12 +262,14 @@ def train(
     devices
         Processes that train together, one per accelerator.
     ladder
-        Begin with a table of what raw pixels, frozen features, these whitened, and a linear layer on them are worth, on
-        classes held out of the training classes; full also trains all weights for every split. It is kept in the run.
+        Begin with a table of what raw pixels, frozen features, these whitened, a linear layer on them, and of
+        pretrained trunks the last stage are worth, on classes held out of the training classes; full also trains all
+        weights for every split. It is kept in the run. Not given: yes for photographs and a pretrained trunk, where
+        neither --step nor --recipe says how to go on.
     step
         Go on with this step of that table: auto takes the one that is worth it, frozen and whitened train nothing,
-        head trains a linear layer on the frozen trunk, full is what the other settings say. Not given: auto after
-        --ladder full, else full.
+        head trains a linear layer on the frozen trunk, last-stage only the last layers, full is what the other
+        settings say. Not given: auto after --ladder full and a table that nobody asked for, else full.
     trust
         Modules of your own that the settings of a run that goes on may name, such as mylosses: their code runs. What is
         typed here needs none. Repeat for several.
@@ -309,7 +311,9 @@ def train(
                 {**chosen, **steps, "set": settings or None, "recipe": recipe, "resume": resume or None}
             )
             run = train_final(final, out, progress=not quiet and is_first(), trust=trust)
-        elif ladder in ("yes", "full") or step is not None:
+        elif (
+            ladder in ("yes", "full") or step is not None or (ladder is None and not (resume or recipe or devices > 1))
+        ):
             config = make_config(chosen, settings, recipe, out if resume else None)
             run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
         else:

@@ -10,6 +10,9 @@ from ..progress import stage
 if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
 
+SPLITS = 5  # of the classes, where the table is asked for
+FEW_SPLITS = 3  # where it begins a training unasked, within about a minute
+
 
 def check_step_options(ladder: str | None, step: str | None, *, resume: bool, devices: int) -> None:
     """Refuse options of the table that do not go together.
@@ -29,21 +32,32 @@ def check_step_options(ladder: str | None, step: str | None, *, resume: bool, de
 
 
 def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: str | None, quiet: bool) -> Run:
-    """Print the table where it is asked for, and make the run of the chosen step, with the table in its folder."""
+    """Print the table where it is asked for, and make the run of the chosen step, with the table in its folder.
+
+    Where neither is asked for, photographs with a pretrained trunk have the table, and go on with what it says.
+    """
     from ..train import train
     from ..train.run import RunFolder
-    from ..train.rungs import config_for, save_frozen, write_ladder
+    from ..train.rungs import STEPS, begins_with_table, config_for, save_frozen, write_ladder
 
     RunFolder(out).check_free()  # before the work of minutes
     found = None
+    splits = SPLITS
+    if ladder is None and step is None and begins_with_table(config):
+        ladder = "yes"
+        step = "auto"
+        splits = FEW_SPLITS
     if ladder in ("yes", "full"):
-        found = table(config, full=ladder == "full")
+        found = table(config, full=ladder == "full", splits=splits)
         if not quiet:
             print(f"{found}\n", flush=True)
     if step is None:
         step = "auto" if ladder == "full" else "full"
     if step == "auto" and found is not None:
         step = found.worth
+        if not quiet:
+            others = "--step goes on with another one, --ladder no leaves the table out"
+            print(f"Going on with: {STEPS[step]} ({others}).\n", flush=True)
     settings = config_for(step, config)
     if step in ("frozen", "whitened"):
         run = save_frozen(settings, out)
@@ -54,9 +68,9 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     return run
 
 
-def table(config: TrainConfig, *, full: bool) -> Ladder:
-    """Return the table of steps; progress names the step that is under way."""
+def table(config: TrainConfig, *, full: bool, splits: int = SPLITS) -> Ladder:
+    """Return the table of steps; progress counts those that have begun."""
     from ..train import ladder
 
-    with stage("weighing steps", 5 if full else 4) as done:
-        return ladder(config, full=full, told=lambda title: done(1))
+    with stage("weighing steps", 6 if full else 5) as done:
+        return ladder(config, full=full, splits=splits, told=lambda title: done(1))

@@ -254,6 +254,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tensorboard: bool = False
     final: str | None = None
     origin: Origin | None = None  # no setting: the file that these were read from, and what its texts may name
+    given: tuple[str, ...] = ()  # no setting: the names of those that were given, and not left to their default
 
     @classmethod
     def of(cls, **fields: Any) -> TrainConfig:
@@ -343,13 +344,14 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @classmethod
     def settings(cls) -> tuple[str, ...]:
         """Return the names of all settings."""
-        return tuple(name for name in cls.__struct_fields__ if name != "origin")
+        return tuple(name for name in cls.__struct_fields__ if name not in ("origin", "given"))
 
     def replace(self, **changes: Any) -> TrainConfig:
         """Return the config with some fields changed, checked again; changed texts may name any module."""
         if "trunk" in changes and changes["trunk"] != self.trunk:
             changes.setdefault("preprocessing", None)  # that of another trunk
         changed = TrainConfig.of(**{**self.to_dict(), **changes})
+        changed = msgspec.structs.replace(changed, given=tuple(sorted({*self.given, *changes})))
         if self.origin is None:
             return changed
         typed = [module for name in CODE if name in changes for module in modules_in(str(changes[name]))]
@@ -394,6 +396,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def to_dict(self) -> dict[str, Any]:
         fields = dict(msgspec.to_builtins(self))
         del fields["origin"]
+        del fields["given"]
         return fields
 
     def to_json(self) -> str:
@@ -429,7 +432,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"{path}: not readable as a config ({error})") from error
         if not isinstance(fields, dict):
             raise TrainError(f"{path}: expected a JSON object with the fields of a config")
-        return cls.of(**fields)._from(Origin(os.fspath(path), modules_of(trust)))
+        config = msgspec.structs.replace(cls.of(**fields), given=cls.settings())  # it had all of them
+        return config._from(Origin(os.fspath(path), modules_of(trust)))
 
     @property
     def digest(self) -> str:

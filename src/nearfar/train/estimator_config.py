@@ -47,7 +47,9 @@ def config_of(metric: Any) -> TrainConfig:
                 why = "is one of runs only"
             raise TrainError(f"settings: {quoted(name)} {why}")
     seed = int(check_random_state(metric.random_state).randint(2**31 - 1))
-    own = {name: getattr(metric, name) for name in OWN}
+    # a parameter that is left as it is says nothing, so that photographs get the defaults that suit them
+    usual = TrainConfig.of(data=GIVEN).to_dict()
+    own = {name: getattr(metric, name) for name in OWN if getattr(metric, name) != usual[name]}
     # nothing to choose by
     if metric.validation or "eval_every" in other:
         last = {}

@@ -1,50 +1,61 @@
 """What a pretrained network is worth step by step, on classes held out of the training classes: the ladder.
 
-raw pixels -> features of the frozen trunk -> these with a closed-form metric -> a linear layer trained on them -> all
-weights trained. Every step costs more than the one before; the table says which one is worth it.
+raw pixels -> features of the frozen trunk -> these with a closed-form metric -> a linear layer trained on them -> the
+last stage of a pretrained trunk trained -> all weights trained. Every step costs more than the one before; the table
+says which one is worth it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import torch
 from torch import nn
 
 from ..data import Dataset, Task
 from ..data.readers.in_memory import GIVEN
-from ..deep.networks.embedder import Embedder
+from ..deep.networks.embedder import Embedder, as_channels
 from ..deep.networks.weights import NETWORK, Trunk
 from ..deep.networks.whiten import Whiten
 from ..numerics.types import Ints
 from .checkpoint import save_tensors, seed_random_state, undisturbed
 from .config import TrainConfig, TrainError
+from .defaults import default_recipe, hub_is_cached, settle
 from .devices import make_accelerator
-from .features import Floats, cached_features, embed, sizes_of
+from .features import Floats, all_rows, cached_features, embed, encode, sizes_of, with_rows
 from .interrupts import Interrupts
+from .last_stage import LastStage, split_off
 from .loading import with_best_weights
 from .metric import MetricChoice, fitted_whitening, passed, with_and_without
+from .recipes import recipe
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
-from .setup import build, checked, make_embedder, seen_sample
-from .task import item_shape, open_data, open_resolved, resolve, training_items, with_preprocessing
+from .setup import Step, build, checked, make_embedder, seen_sample
+from .start import set_by_whitening
+from .task import item_shape, training_items
 from .trainer import Trainer
+from .weight_averages import Averages
 
 STEPS = {
     "pixels": "raw pixels",
     "frozen": "frozen features",
     "whitened": "frozen features, whitened",
     "head": "linear layer on frozen features",
+    "last-stage": "last stage trained",
     "full": "all weights trained",
 }
 LADDER = "ladder.json"
 HEAD_STEPS = 150  # batches: a linear layer on features that are there learns in seconds
-MAX_ITEMS = 5000  # items at most: the table is there to decide by, within a minute
+STAGE_STEPS = 40  # batches: the last stage on activations that are there takes ten seconds of a processor for them
+MAX_ITEMS = 3000  # items at most: the table is there to decide by, within a minute
+FEWEST_CLASSES = 6  # of which two are held out, and four are learned from
 HELD_OUT_CLASSES = 1 / 3  # share of the classes that a split holds out
 
 
@@ -55,7 +66,7 @@ class Rung:
     Attributes
     ----------
     step : str
-        "pixels", "frozen", "whitened", "head" or "full".
+        "pixels", "frozen", "whitened", "head", "last-stage" or "full".
     recall_at_1, map_at_r : tuple of float
         On the held-out classes of every split.
     seconds : float
@@ -192,9 +203,8 @@ def ladder(
         raise TrainError(f"ladder: splits must be at least 1, got {splits}")
     tell = told or (lambda title: None)
     with undisturbed():
-        config = with_preprocessing(config)
-        task = open_data(config.replace(validation=0.0, symmetries="none"), start)
-        config = resolve(config, task)
+        task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
+        config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
         items = _items(task.train, config.seed)
         held = held_out_classes(items, splits, config.seed)
         return Ladder(_protocol(items, task.train, held), *_rows(items, held, config, start, full, tell))
@@ -203,9 +213,25 @@ def ladder(
 def _items(train: Dataset, seed: int) -> Dataset:
     if train.kind != "image":
         raise TrainError(f"ladder: it is for images and a network that is trained already, got {train.kind}s")
-    if len(train.classes) < 6:
-        raise TrainError(f"ladder: needs at least 6 training classes, got {len(train.classes)}: a third is held out")
+    if len(train.classes) < FEWEST_CLASSES:
+        told = f"needs at least {FEWEST_CLASSES} training classes, got {len(train.classes)}"
+        raise TrainError(f"ladder: {told}: a third is held out")
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
+
+
+def begins_with_table(config: TrainConfig) -> bool:
+    """Return whether the table is worth its minute where nobody asks for it: for photographs and a pretrained trunk.
+
+    A config that says itself which weights are trained needs no table to decide by.
+    """
+    if config.freeze_trunk or config.last_stage or config.lora is not None or config.network_weights is not None:
+        return False
+    if config.trunk != "auto" and not (config.starts_pretrained and ":" in config.trunk):
+        return False  # without opening the data
+    if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
+        return False
+    task, resolved = settle(config)
+    return default_recipe(resolved, task) is not None and len(task.train.classes) >= FEWEST_CLASSES
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
@@ -239,7 +265,7 @@ def _rows(
 
     tell(STEPS["frozen"])
     clock = time.perf_counter()
-    features = frozen_features(items, config, start)
+    features, stage = _features_and_stage(items, config, start)
     rows = np.asarray(features.array)
     rungs.append(_rung("frozen", [(rows, classes) for classes in held], items, clock))
 
@@ -258,6 +284,12 @@ def _rows(
     head = head_config(config)
     found = [(_trained(head, features, classes, start), classes) for classes in held]
     rungs.append(_rung("head", found, items, clock, len(held)))
+
+    if stage is not None:
+        tell(STEPS["last-stage"])
+        clock = time.perf_counter()
+        found = [(_trained_stage(stage, features, classes, config, start), classes) for classes in held]
+        rungs.append(_rung("last-stage", found, items, clock, len(held)))
 
     if full:
         tell(STEPS["full"])
@@ -304,6 +336,68 @@ def frozen_features(items: Dataset, config: TrainConfig, start: Path | None) -> 
     return cached_features(embedder, items, **sizes_of(config))
 
 
+class KeptStage(NamedTuple):
+    """The last stage of a trunk, and items as the activations before it."""
+
+    network: LastStage
+    items: Dataset
+
+
+def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None) -> tuple[Dataset, KeptStage | None]:
+    """Return items as the features of the untrained trunk, and as activations before its last stage.
+
+    The latter only where the trunk is pretrained, and its last stage can be run on its own.
+    """
+    if not config.starts_pretrained:
+        return frozen_features(items, config, start), None
+    shape = item_shape(items, config)
+    embedder = _untrained(config, shape, start)
+    embedder.to(make_accelerator(config).device).eval()
+    if len(shape) == 3:
+        embedder.to(memory_format=torch.channels_last)
+    channels = getattr(embedder.trunk, "in_channels", shape[0])
+    network = split_off(embedder.trunk, (channels, *shape[1:]), len(items))
+    if network is None:
+        return frozen_features(items, config, start), None
+    device = network.blank.device
+    rows = encode(
+        lambda images: network.before(embedder.scale(as_channels(images, embedder.trunk))),
+        items,
+        device=device,
+        **sizes_of(config),
+    )
+    kept = with_rows(items, rows)
+    return with_rows(items, encode(network, kept, device=device)), KeptStage(network, kept)
+
+
+def _trained_stage(stage: KeptStage, features: Dataset, held: Ints, config: TrainConfig, start: Path | None) -> Floats:
+    """Train a copy of the last stage, and a layer behind it, on classes that are not held out; embed the others."""
+    settings = head_config(config).replace(lr=config.lr, steps=STAGE_STEPS, embedding_start="random")
+    learned = ~np.isin(features.labels, held)
+    train = stage.items.subset(learned)
+    task = Task(train.name, train, None, test=train, gallery=None, protocol=GIVEN)
+    with TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
+        parts = build(settings, start, given=task)
+        # build makes the layer behind activations; here the last stage lies between
+        embedder = Embedder(deepcopy(stage.network), settings.embedding_dim, freeze_bn=True)
+        known = features.subset(learned)
+        set_by_whitening(embedder, all_rows(known), known.labels)
+        parts.step = Step(embedder, parts.step.objective)
+        parts.averages = Averages(embedder, parts.step.objective, settings.ema)
+        TrainerInMemory(parts, RunFolder(path), interrupts).run()
+        with parts.averages.in_place():
+            return _embedded_held(embedder, stage.items, held)
+
+
+def _embedded_held(embedder: Embedder, items: Dataset, held: Ints, **sizes: Any) -> Floats:
+    """Return embeddings (n, d) of all items, of which only those of the held-out classes are computed."""
+    out = np.isin(items.labels, held)
+    rows = embed(embedder, items.subset(out), **sizes)
+    found = np.zeros((len(items), rows.shape[1]), np.float32)
+    found[out] = rows
+    return found
+
+
 def _untrained(config: TrainConfig, shape: tuple[int, ...], start: Path | None) -> Embedder:
     seed_random_state(config.seed)
     return make_embedder(
@@ -314,13 +408,21 @@ def _untrained(config: TrainConfig, shape: tuple[int, ...], start: Path | None) 
 def head_config(config: TrainConfig) -> TrainConfig:
     """Return the settings that train a linear layer on features, which are rows, for a short time."""
     weights = {"trunk_weights": None, "network_weights": None, "pretrained": False, "preprocessing": None}
-    known = {name: value for name, value in weights.items() if name in TrainConfig.settings()}
+    known: dict[str, Any] = {name: value for name, value in weights.items() if name in TrainConfig.settings()}
+    if config.starts_pretrained:  # whose own rate is for the trunk, and too low for a layer alone
+        known["lr"] = recipe("photos/frozen")["lr"]
+    if "Distill(" in config.objective:  # whose teacher takes images
+        known["objective"] = recipe("photos/frozen")["objective"]
     return config.replace(
         **known,
         trunk="identity",
         freeze_trunk=False,
         freeze_bn=False,
         freeze_epochs=None,
+        last_stage=False,
+        lora=None,
+        lora_alpha=None,
+        gradient_checkpointing=False,
         episodes="none",
         augment="",
         image_size=None,
@@ -335,14 +437,14 @@ def head_config(config: TrainConfig) -> TrainConfig:
 
 
 def _trained(config: TrainConfig, items: Dataset, held: Ints, start: Path | None) -> Floats:
-    """Train on the classes that are not held out, and embed all items."""
+    """Train on the classes that are not held out, and embed the others."""
     train = items.subset(~np.isin(items.labels, held))
     task = Task(items.name, train, None, test=train, gallery=None, protocol=GIVEN)
     with TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
         parts = build(config, start, given=task)
         TrainerInMemory(parts, RunFolder(path), interrupts).run()
         with parts.averages.in_place():
-            return embed(parts.step.embedder, items, **sizes_of(parts.config))
+            return _embedded_held(parts.step.embedder, items, held, **sizes_of(parts.config))
 
 
 class TrainerInMemory(Trainer):
@@ -364,9 +466,9 @@ def config_for(step: str, config: TrainConfig) -> TrainConfig:
     "frozen" and "whitened" are written by `save_frozen`; "pixels", which no network gives, trains as the config says.
     """
     if step in ("frozen", "whitened", "head"):
-        metric = {"frozen": "none", "whitened": "whitening"}.get(step, config.metric)
-        return config.replace(freeze_trunk=True, freeze_epochs=None, augment="", episodes="none", metric=metric)
-    return config
+        metric = {"frozen": {"metric": "none"}, "whitened": {"metric": "whitening"}}.get(step, {})
+        return config.replace(freeze_trunk=True, freeze_epochs=None, augment="", episodes="none", **metric)
+    return config.replace(last_stage=True) if step == "last-stage" else config
 
 
 def save_frozen(config: TrainConfig, out: str | Path) -> Run:
@@ -397,11 +499,11 @@ def save_frozen(config: TrainConfig, out: str | Path) -> Run:
 
 
 def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
-    config = with_preprocessing(config)
-    task, config = open_resolved(config)
+    task, config = settle(config)
     trunk = cast(Trunk, _untrained(config, item_shape(task.train, config), None).trunk)
     width = int(trunk.num_features)
-    parts = build(config.replace(embedding_dim=width, epochs=1, steps=None), given=task)
+    settings = config.replace(embedding_dim=width, embedding_start="random", epochs=1, steps=None)
+    parts = build(settings, given=task)
     embedder = parts.step.embedder
     assert isinstance(embedder.layer, nn.Linear)
     nn.init.eye_(embedder.layer.weight)  # embeddings are the features

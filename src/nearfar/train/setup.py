@@ -41,6 +41,7 @@ from ..trust import TrustError, named_by
 from .checkpoint import seed_random_state
 from .chunks import check_chunks
 from .config import TrainConfig, TrainError
+from .defaults import settle, told_defaults
 from .devices import make_accelerator
 from .episodic import Episodes
 from .features import all_rows, as_floats, cached_features, image_sizes_of, resizing_of, sizes_of
@@ -48,7 +49,8 @@ from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
 from .start import start_embedding
-from .task import class_mark, item_shape, open_resolved, resolve, with_preprocessing
+from .task import class_mark, item_shape
+from .teachers import ask_teachers
 from .weight_averages import Averages
 
 
@@ -100,6 +102,7 @@ class Parts:
     augment, generator : the random changes, and what they draw from
     averages : of the weights, which take their place in evaluation
     weights : where the trunk's weights are from, in a sentence
+    note : what settings that were not given became, in a sentence; empty where that is nothing special
     known : pairs of training items that are learned from in place of classes
     model, optimizer : the step and its optimizer as `accelerator` has prepared them; None before `prepare`
     """
@@ -117,6 +120,7 @@ class Parts:
     generator: torch.Generator
     averages: Averages
     weights: str = ""
+    note: str = ""
     known: KnownPairs | None = None
     model: nn.Module | None = None
     optimizer: Optimizer | None = None
@@ -192,13 +196,10 @@ def build(
         With one line that says what.
     """
     accelerator = make_accelerator(config)
-    config = with_preprocessing(config)
     seed_random_state(config.seed)
-    if given is None:
-        task, config = open_resolved(config, start)
-    else:
-        task = given
-        config = resolve(config, given)
+    task, resolved = settle(config, start, given)
+    note = told_defaults(config, resolved, task)
+    config = resolved
     if config.freeze_bn is None:
         config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
     step = _new_step(config, task, start, resumed)
@@ -211,6 +212,7 @@ def build(
     if config.embedding_start == "whitening" and not resumed:
         with accelerator.main_process_first():
             start_embedding(step.embedder.to(accelerator.device), train, config)
+    ask_teachers(step.objective, task.train, config, start)
     if config.patience is not None and unseen is None:
         raise TrainError("config: patience looks at validation classes, and there are none")
     sampler = _sampler(config, train, known)
@@ -231,6 +233,7 @@ def build(
         generator=generator,
         averages=Averages(step.embedder, step.objective, config.ema),
         weights=weights_told(config, step.embedder),
+        note=note,
         known=known,
     )
 

@@ -38,13 +38,19 @@ def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> 
         raise TrainError(f"config: {told}, got {config.embedding_dim}")
     if len(train) > START_ITEMS:
         train = train.subset(np.linspace(0, len(train) - 1, START_ITEMS).astype(int))
-    features = train if config.freeze_trunk else cached_features(embedder, train, **sizes_of(config))
+    are_features = config.freeze_trunk or config.trunk == "identity"
+    features = train if are_features else cached_features(embedder, train, **sizes_of(config))
     rows = all_rows(features)
     if not np.isfinite(rows).all():
         raise TrainError(
             f"the network gives features of {train.name} that are not finite: no layer can start from them"
         )
-    weight, bias = whitening_layer(rows, features.labels, config.embedding_dim)
+    set_by_whitening(embedder, rows, features.labels)
+
+
+def set_by_whitening(embedder: Embedder, rows: AnyArray, labels: Ints) -> None:
+    """Set the embedding layer to the whitening of features (n, d) of classes (n,)."""
+    weight, bias = whitening_layer(rows, labels, embedder.embedding_dim)
     layer = embedder.layer
     assert isinstance(layer, nn.Linear)
     with torch.no_grad():
@@ -53,7 +59,10 @@ def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> 
 
 
 def whitening_layer(rows: AnyArray, labels: Ints, k: int) -> tuple[AnyArray, AnyArray]:
-    """Return weight (k, d) and bias (k,) of the layer from features (n, d) to k embedding dimensions."""
+    """Return weight (k, d) and bias (k,) of the layer from features (n, d) to k embedding dimensions.
+
+    Dimensions beyond d are zero.
+    """
     d = rows.shape[1]
     whiten = Whiten(d)
     whiten.learn(rows, labels)
@@ -66,4 +75,6 @@ def whitening_layer(rows: AnyArray, labels: Ints, k: int) -> tuple[AnyArray, Any
     weight = directions / max(float(length.mean()), float(np.finfo(np.float32).tiny))
     # nn.Linear draws from U(-1, 1) / sqrt(d), whose root mean square is 1 / sqrt(3 d)
     c = 1 / np.sqrt(3 * d) / max(float(np.sqrt(np.mean(weight**2))), float(np.finfo(np.float32).tiny))
-    return c * weight, -c * (directions @ mean)
+    bias = -c * (directions @ mean)
+    more = k - len(weight)  # dimensions beyond the features hold nothing
+    return np.pad(c * weight, ((0, more), (0, 0))), np.pad(bias, (0, more))

@@ -19,6 +19,7 @@ from ..trust import named_by
 from .config import TrainConfig, TrainError
 
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
+SMALLEST_PHOTO = 64  # pixels of the shorter side that a network for larger images still sees something in
 SIZE_SAMPLE = 16  # images whose sizes are read, of a set
 
 
@@ -39,12 +40,14 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
     return with_more_classes(task, config.symmetries)
 
 
-def open_resolved(config: TrainConfig, start: Path | None = None) -> tuple[Task, TrainConfig]:
-    """Open the task of a config, and fill in what depends on it.
+def open_resolved(
+    config: TrainConfig, start: Path | None = None, opened: Task | None = None
+) -> tuple[Task, TrainConfig]:
+    """Open the task of a config, which may be `opened` already, and fill in what depends on it.
 
     Images are of the size that is then settled, as a run that goes on reads them, and who scores it.
     """
-    task = open_data(config, start)
+    task = opened or open_data(config, start)
     resolved = resolve(config, task)
     if _size_when_opened(resolved) != _size_when_opened(config):
         task = open_data(resolved, start)
@@ -132,11 +135,15 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
 def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
     """Choose `image_size` and `resize` for a trunk with its own preprocessing.
 
-    Images of one size are left as they are where it takes them, as photos that were shrunk to save time.
+    Images of one size are left as they are where it takes them, as photos that were shrunk to save time; images whose
+    shorter sides are all smaller than it was made for get the smallest of these, and are not blown up.
     """
     found = set().union(*sizes)
     if found == {record.image_size} or (len(found) == 1 and not record.fixed_size):
         return {}
+    sides = [min(size) for size in found]
+    if not record.fixed_size and min(sides) >= SMALLEST_PHOTO and max(sides) < record.image_size[0]:
+        return {"image_size": min(sides)}
     return {"image_size": record.image_size[0], "resize": record.resize}
 
 

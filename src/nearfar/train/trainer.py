@@ -126,6 +126,8 @@ def _train_in(
 def _as_begun(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     """Return the config of a run that goes on, with the preprocessing that its trunk had at the start."""
     begun = TrainConfig.from_json(folder.config)
+    if config.trunk == "auto":  # which another cache of weights would settle otherwise
+        config = config.replace(trunk=begun.trunk, pretrained=begun.pretrained)
     if config.preprocessing is None and begun.trunk == config.trunk:
         return config.replace(preprocessing=begun.preprocessing)
     return config
@@ -208,7 +210,7 @@ class Trainer:
                 config.epochs,
                 done,
                 self.parts.task,
-                first=self.parts.weights,
+                first=" ".join(filter(None, (self.parts.weights, self.parts.note))),
                 timer=RunTimer.of(self.parts, done),
             )
 

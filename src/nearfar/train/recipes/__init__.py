@@ -1,4 +1,4 @@
-"""Settings of the founding papers and of two small tasks: ``recipe("jrd/cub")`` gives fields of `TrainConfig`.
+"""Settings of papers and for photographs: ``recipe("jrd/cub")`` gives fields of `TrainConfig`.
 
 A recipe is everything but the data and the weights of the trunk, which come from local files:
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from ..config import TrainError
 
-PAPERS = ("characters", "cml", "facility_location", "jrd")
+PAPERS = ("characters", "cml", "facility_location", "jrd", "photos")
 
 
 def recipe(name: str) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""What settings that are not given become for photographs: a pretrained trunk, and the recipes `photos/...`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..data import Dataset, Task
+from .config import TrainConfig
+from .recipes import recipe
+from .task import SMALLEST_PHOTO, open_data, open_resolved, resolve, sizes_in, with_preprocessing
+
+PHOTO_CHANNELS = 3
+PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
+"""Models of timm that "auto" takes, the first one whose weights are there; the first two were measured."""
+
+
+def settle(config: TrainConfig, start: Path | None = None, given: Task | None = None) -> tuple[Task, TrainConfig]:
+    """Return the data of a config, opened or as `given`, and the config with all that depends on them filled in."""
+    config = with_preprocessing(config)
+    task = given or open_data(config, start)
+    chosen = with_defaults(with_preprocessing(with_trunk(config, task)), task)
+    if given is not None:
+        return given, resolve(chosen, given)
+    if chosen.preprocessing != config.preprocessing:
+        return open_resolved(chosen, start)  # images are brought to size in the way of the trunk
+    return open_resolved(chosen, start, task)
+
+
+def is_of_photographs(dataset: Dataset) -> bool:
+    """Return whether items are color images of a size at which photographs are kept."""
+    if dataset.kind != "image" or not len(dataset):
+        return False
+    if dataset.read(0).shape[-1] != PHOTO_CHANNELS:
+        return False
+    return min(min(size) for size in sizes_in(dataset)) >= SMALLEST_PHOTO
+
+
+def with_trunk(config: TrainConfig, task: Task) -> TrainConfig:
+    """Return the config with the trunk that "auto" stands for.
+
+    That is `mlp` for rows and `conv4` for images; for photographs a model of timm whose pretrained weights are in the
+    local cache, or with `pretrained=True` the first of `PHOTO_TRUNKS`, which may be downloaded.
+    """
+    if config.trunk != "auto":
+        return config
+    if task.train.kind == "row":
+        return config.replace(trunk="mlp")
+    if config.weights_file or config.network_weights or not is_of_photographs(task.train):
+        return config.replace(trunk="conv4")
+    if config.pretrained is True:
+        return config.replace(trunk=f"timm:{cached_model() or PHOTO_TRUNKS[0]}")
+    if "pretrained" not in config.given:
+        found = cached_model()
+        if found is not None:
+            return config.replace(trunk=f"timm:{found}", pretrained=True)
+    return config.replace(trunk="conv4")
+
+
+def hub_is_cached() -> bool:
+    """Return whether the local cache of the hub holds a model of timm, without an import of either."""
+    home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    return any(cache.glob("models--timm--*"))
+
+
+def cached_model() -> str | None:
+    """Return the first of `PHOTO_TRUNKS` whose weights are in the cache of the hub; None without timm."""
+    try:
+        import timm
+        from huggingface_hub import try_to_load_from_cache
+    except (ImportError, RuntimeError):  # the latter is torchvision's, where it was built for another torch
+        return None
+    for name in PHOTO_TRUNKS:
+        told = timm.get_pretrained_cfg(name)
+        repository = None if told is None else told.hf_hub_id
+        if repository is None:
+            continue
+        files = [try_to_load_from_cache(repository, file) for file in ("model.safetensors", "pytorch_model.bin")]
+        if any(isinstance(file, str) for file in files):
+            return name
+    return None
+
+
+def with_defaults(config: TrainConfig, task: Task) -> TrainConfig:
+    """Return the config with the settings of a recipe for photographs in place of those that were not given.
+
+    This is for photographs and a trunk that is pretrained elsewhere; other configs are returned as they are.
+    """
+    name = default_recipe(config, task)
+    if name is None:
+        return config
+    fields: dict[str, Any] = recipe(name)
+    if "steps" in config.given:
+        del fields["epochs"]
+    if config.network_weights is not None:  # which hold an embedding layer
+        del fields["embedding_start"]
+        del fields["embedding_dim"]
+    return config.replace(**{key: value for key, value in fields.items() if key not in config.given})
+
+
+def default_recipe(config: TrainConfig, task: Task) -> str | None:
+    """Return the name of the recipe whose settings take the place of those that were not given; None for no one."""
+    if ":" not in config.trunk or not config.starts_pretrained or config.episodes != "none":
+        return None
+    if not is_of_photographs(task.train):
+        return None
+    if config.freeze_trunk:
+        return "photos/frozen"
+    return "photos/finetune" if config.lora is None else "photos/lora"
+
+
+def told_defaults(given: TrainConfig, resolved: TrainConfig, task: Task) -> str:
+    """Say in a sentence what settings that were not given became for photographs; nothing where that is nothing new.
+
+    Parameters
+    ----------
+    given : TrainConfig
+        As the run was asked for.
+    resolved : TrainConfig
+        As it begins.
+    """
+    if not is_of_photographs(task.train):
+        return ""
+    if given.trunk == "auto" and resolved.trunk == "conv4":
+        return (
+            "Photographs are found much better from a pretrained network: "
+            f"pip install 'nearfar[vision]', and --trunk timm:{PHOTO_TRUNKS[0]} --pretrained true (or a local file)."
+        )
+    name = default_recipe(given.replace(trunk=resolved.trunk, pretrained=resolved.pretrained), task)
+    if name is None or not set(recipe(name)) - set(given.given):
+        return ""
+    return f"Settings that were not given are those of the recipe {name}."

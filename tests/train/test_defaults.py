@@ -1,0 +1,155 @@
+"""What settings that are not given become for photographs, and for everything else."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+Image = pytest.importorskip("PIL.Image")
+
+from safetensors.torch import save_file
+
+from nearfar.train import DeepMetric, TrainConfig, TrainError, defaults, recipe, train
+from nearfar.train import setup as building
+from nearfar.train.defaults import settle, with_trunk
+
+SHORT = {"steps": 2, "batch_size": 8, "device": "cpu", "ks": (1,), "validation": 0.0}
+
+
+def photos_of(folder, size, mode="RGB", classes="abcd"):
+    rng = np.random.default_rng(0)
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for i in range(4):
+            pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+            Image.fromarray(pixels).convert(mode).save(folder / name / f"{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return photos_of(tmp_path_factory.mktemp("defaults") / "photos", (64, 72))
+
+
+@pytest.fixture
+def weights(timm, tmp_path):
+    torch.manual_seed(0)
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "weights.safetensors")
+    return tmp_path / "weights.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_cached(monkeypatch):
+    monkeypatch.setattr(defaults, "cached_model", lambda: None)
+
+
+def test_settings_of_photographs_with_a_pretrained_trunk_are_those_of_the_recipe(photos, weights) -> None:
+    asked = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", pretrained=weights, lr=0.5, **SHORT)
+    task, config = settle(asked)
+    expected = recipe("photos/finetune")
+    assert config.lr == 0.5  # what is given wins
+    assert config.batch_size == 8
+    assert config.steps == 2
+    for name in expected.keys() - {"lr", "batch_size", "epochs"}:
+        assert getattr(config, name) == expected[name], name
+    assert defaults.told_defaults(asked, config, task) == (
+        "Settings that were not given are those of the recipe photos/finetune."
+    )
+    _, again = settle(config)
+    assert again == config
+    assert settle(asked.replace(lora=4))[1].lr_embedding == recipe("photos/lora")["lr_embedding"]
+    assert settle(asked.replace(freeze_trunk=True))[1].augment == ""
+    task, whole = settle(asked.replace(**expected))
+    assert defaults.told_defaults(asked.replace(**expected), whole, task) == ""
+
+
+def test_other_data_and_trunks_keep_the_general_settings(photos, weights, tmp_path) -> None:
+    plain = TrainConfig.of(data=str(photos), **SHORT)
+    gray = photos_of(tmp_path / "gray", (64, 64), "L")
+    small = photos_of(tmp_path / "small", (28, 28))
+    cases = [
+        plain,
+        plain.replace(trunk="timm:test_resnet"),
+        plain.replace(data=str(gray), trunk="timm:test_resnet", pretrained=weights),
+        plain.replace(data=str(small), trunk="timm:test_resnet", pretrained=weights),
+        plain.replace(data="digits"),
+    ]
+    for asked in cases:
+        task, config = settle(asked)
+        assert config.objective == "TripletLoss()"
+        assert (config.lr, config.embedding_dim, config.layer_decay) == (1e-3, 64, None)
+        assert not defaults.told_defaults(asked, config, task).startswith("Settings")
+
+
+def test_a_config_that_is_read_keeps_all_it_was_written_with(photos, weights, tmp_path) -> None:
+    """A run of an earlier version, whose file lacks what came later, goes on as it began."""
+    asked = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", pretrained=weights, **SHORT)
+    fields = asked.replace(freeze_bn=False).to_dict()
+    del fields["layer_decay"]
+    del fields["embedding_start"]
+    import json
+
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    _, config = settle(TrainConfig.from_json(tmp_path / "config.json"))
+    assert (config.objective, config.layer_decay, config.embedding_start) == ("TripletLoss()", None, "random")
+
+
+def test_auto_takes_a_pretrained_trunk_where_weights_are_there(timm, photos, tmp_path, monkeypatch) -> None:
+    asked = TrainConfig.of(data=str(photos), **SHORT)
+    task, config = settle(asked)
+    assert config.trunk == "conv4"
+    assert "pip install 'nearfar[vision]'" in defaults.told_defaults(asked, config, task)
+    assert with_trunk(asked.replace(pretrained=True), task).trunk == f"timm:{defaults.PHOTO_TRUNKS[0]}"
+    monkeypatch.setattr(defaults, "cached_model", lambda: "test_resnet")
+    task, config = settle(asked.replace(image_size=64))
+    assert (config.trunk, config.pretrained) == ("timm:test_resnet", True)
+    assert config.preprocessing is not None
+    assert task.train.read(0).shape == (64, 72, 3)  # as the trunk's own pipeline takes them
+    assert with_trunk(asked.replace(pretrained=False), task).trunk == "conv4"  # random weights were asked for
+    assert settle(TrainConfig.of(data="digits", **SHORT))[1].trunk == "conv4"
+    folder = tmp_path / "rows.npz"
+    np.savez(folder, X=np.zeros((8, 3)), y=np.arange(8) % 4)
+    assert settle(TrainConfig.of(data=str(folder), **SHORT))[1].trunk == "mlp"
+
+
+def test_weights_are_looked_for_in_the_cache_of_the_hub(timm, monkeypatch) -> None:
+    monkeypatch.undo()  # of the fixture above
+    import huggingface_hub
+
+    found = {}
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda repository, file: found.get(repository))
+    assert defaults.cached_model() is None
+    name = defaults.PHOTO_TRUNKS[1]
+    found[timm.get_pretrained_cfg(name).hf_hub_id] = "model.safetensors"
+    assert defaults.cached_model() == name
+
+
+def test_images_smaller_than_the_network_was_made_for_are_not_blown_up(weights, tmp_path) -> None:
+    folder = photos_of(tmp_path / "several", (64, 80), classes="ab")
+    photos_of(folder / "x", (90, 70), classes="c")
+    (folder / "x" / "c").rename(folder / "c")
+    (folder / "x").rmdir()
+    _, config = settle(
+        TrainConfig.of(data=str(folder), trunk="timm:test_resnet", pretrained=weights, test_classes=["c"], **SHORT)
+    )
+    assert (config.image_size, config.resize) == (64, None)
+
+
+def test_the_first_line_tells_the_settings(photos, weights, tmp_path, capsys) -> None:
+    asked = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", pretrained=weights, **SHORT)
+    run = train(asked, tmp_path / "run")
+    assert "Settings that were not given are those of the recipe photos/finetune." in capsys.readouterr().err
+    assert run.config.objective == recipe("photos/finetune")["objective"]
+    train(asked.replace(steps=None, epochs=1), tmp_path / "two", progress=False)
+    with pytest.raises(TrainError, match="resumed with other settings"):
+        train(asked.replace(steps=None, epochs=1, lr=0.3), tmp_path / "two", resume=True, progress=False)
+
+
+def test_an_estimator_takes_the_same_defaults(photos, weights) -> None:
+    paths = sorted(str(path) for path in photos.glob("*/*.png"))
+    labels = [path.split("/")[-2] for path in paths]
+    settings = {"pretrained": str(weights), "device": "cpu"}
+    metric = DeepMetric(trunk="timm:test_resnet", epochs=1, batch_size=8, settings=settings, random_state=0)
+    metric.fit(np.array(paths, dtype=object), labels)
+    assert metric.config_.objective == recipe("photos/finetune")["objective"]
+    assert metric.config_.embedding_dim == recipe("photos/finetune")["embedding_dim"]
+    assert building.build(metric.config_.replace(data=str(photos), pretrained=False)).config.embedding_dim == 256
