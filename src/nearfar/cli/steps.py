@@ -54,7 +54,7 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     if step is None:
         step = "auto" if ladder == "full" else "full"
     if step == "auto" and found is not None:
-        step = found.worth
+        step = "full" if found.worth == "pixels" else found.worth
         if not quiet:
             others = "--step goes on with another one, --ladder no leaves the table out"
             print(f"Going on with: {STEPS[step]} ({others}).\n", flush=True)

@@ -230,7 +230,7 @@ def begins_with_table(config: TrainConfig) -> bool:
         return False  # without opening the data
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
         return False
-    task, resolved = settle(config)
+    task, resolved = settle(config.replace(validation=0.0))
     return default_recipe(resolved, task) is not None and len(task.train.classes) >= FEWEST_CLASSES
 
 

@@ -7,15 +7,12 @@ that learning rates mean what they mean there.
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 import torch
 from torch import nn
 
 from ..data import Dataset
 from ..deep.networks.embedder import Embedder
-from ..deep.networks.weights import Trunk
 from ..deep.networks.whiten import Whiten
 from ..numerics.types import AnyArray, Ints
 from .config import TrainConfig, TrainError
@@ -30,12 +27,8 @@ def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> 
     Raises
     ------
     TrainError
-        If embeddings are longer than features, or features are not finite.
+        If features are not finite.
     """
-    width = cast(Trunk, embedder.trunk).num_features
-    if config.embedding_dim > width:
-        told = f"embedding_start=whitening takes an embedding_dim up to the {width} features of the trunk"
-        raise TrainError(f"config: {told}, got {config.embedding_dim}")
     if len(train) > START_ITEMS:
         train = train.subset(np.linspace(0, len(train) - 1, START_ITEMS).astype(int))
     are_features = config.freeze_trunk or config.trunk == "identity"
