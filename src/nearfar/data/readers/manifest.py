@@ -133,7 +133,7 @@ def _source(
         column = whole[place]
     else:
         column = [""] * len(next(iter(whole.values()), ()))
-    table = {name: other for name, other in whole.items() if name != place}
+    table: Table = {name: other for name, other in whole.items() if name != place}
     if group is not None:
         table = _grouped(path, whole, table, group)
     if "path" not in table:
