@@ -265,3 +265,18 @@ def test_pretrained_on_the_command_line(timm, photos, tmp_path, capsys, monkeypa
     assert f"Weights: pretrained, {path}" in capsys.readouterr().err
     with (tmp_path / "run" / "metrics.csv").open() as file:
         assert len(list(csv.DictReader(file))) == 1
+
+
+def test_a_size_that_a_grid_of_patches_does_not_take_is_told(timm, photos, tmp_path):
+    config = TrainConfig.of(data=str(photos), trunk="timm:test_vit", image_size=8, **SPEED)
+    with pytest.raises(TrainError, match=r"image_size: the trunk timm:test_vit takes images of 160 pixels only.*got 8"):
+        train(config, tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("trunk", ["timm:test_resnet", "timm:test_vit"])
+def test_gray_photos_are_taken_by_a_trunk_of_colors(trunk, timm, photos, tmp_path):
+    for path in photos.glob("*/*.png"):
+        Image.open(path).convert("L").save(path)
+    run = train(TrainConfig.of(data=str(photos), trunk=trunk, **SPEED), tmp_path / "run", progress=False)
+    assert np.isfinite(embed_run(run, open_items(photos))).all()

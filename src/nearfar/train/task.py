@@ -129,7 +129,20 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
             config = config.replace(**_image_sizes(config.trunk, sizes))
         else:
             config = config.replace(**_sizes_of_trunk(config.preprocessing, sizes))
+    _check_fixed_size(config)
     return config
+
+
+def _check_fixed_size(config: TrainConfig) -> None:
+    """Refuse a size that a trunk with a fixed grid of patches does not take, before it fails within the model."""
+    record = config.preprocessing
+    size = config.image_size
+    if record is None or size is None or not record.fixed_size or record.image_size == (size, size):
+        return
+    raise TrainError(
+        f"config: image_size: the trunk {config.trunk} takes images of {record.image_size[0]} pixels only, for its "
+        f"grid of patches is fixed, got {size}; leave image_size out (dynamic_img_size=True may free it)"
+    )
 
 
 def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
