@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tools"))
 sys.path.insert(0, str(HERE))
 
+from gallery_figures import FigureFile  # noqa: E402
+
 project = "nearfar"
 author = "The nearfar developers"
 html_show_copyright = False
@@ -33,11 +35,17 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 nitpicky = False
 suppress_warnings = ["docutils", "ref.python", "config.cache"]
+DRAWING = ("active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances", "wrong_labels")
+"""Examples that take seconds and draw what they found; the others are shown as they are."""
+
+
+figure_file = FigureFile()
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": r"\.py$",
-    "plot_gallery": False,
+    "filename_pattern": rf"({'|'.join(DRAWING)})\.py$",
+    "image_scrapers": (figure_file,),
+    "reset_argv": figure_file.argv,
     "download_all_examples": False,
 }
 

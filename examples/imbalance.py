@@ -12,6 +12,8 @@ directions of equal length, it keeps all three classes. The table has means of f
 seconds.
 """
 
+import sys
+
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.metrics import recall_score
@@ -50,9 +52,27 @@ def recalls(name: str, repetitions: int = 4) -> np.ndarray:
 
 def main() -> None:
     print(f"{'recall':20}{'large':>8}{'large':>8}{'rare':>8}{'mean':>8}")
-    for name in LEARNERS:
-        found = recalls(name)
+    rows = {name: recalls(name) for name in LEARNERS}
+    for name, found in rows.items():
         print(f"{name:20}" + "".join(f"{value:8.3f}" for value in [*found, found.mean()]))
+    if len(sys.argv) > 1:
+        draw(rows, sys.argv[1])
+
+
+def draw(rows: dict[str, np.ndarray], path: str) -> None:
+    """Draw the result into a file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    places = np.arange(len(rows))
+    axes.barh(places - 0.2, [found[:2].mean() for found in rows.values()], 0.4, label="large classes")
+    axes.barh(places + 0.2, [found[2] for found in rows.values()], 0.4, label="rare class")
+    axes.set_yticks(places, list(rows))
+    axes.invert_yaxis()
+    axes.set_xlabel("recall")
+    axes.legend()
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ its last metric, at a fixed cost per pair, and keeps none of the pairs. ITML is 
 are judged by 3 nearest neighbors on digits that are in no pair. The script takes a few seconds.
 """
 
+import sys
 from time import process_time
 
 import numpy as np
@@ -57,8 +58,25 @@ def main() -> None:
     X, y, *_ = world()
     print(f"3-NN accuracy before any pair: {accuracy(None, X, y):.3f}")
     print("pairs    OnlineITML  seconds in all    ITML on all pairs  seconds")
-    for n, online, spent, offline, once in follow():
+    rows = list(follow())
+    for n, online, spent, offline, once in rows:
         print(f"{n:5}{online:14.3f}{spent:16.3f}{offline:21.3f}{once:9.3f}")
+    if len(sys.argv) > 1:
+        draw(rows, sys.argv[1])
+
+
+def draw(rows: list[tuple[int, float, float, float, float]], path: str) -> None:
+    """Draw the result into a file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    pairs = [row[0] for row in rows]
+    axes.plot(pairs, [row[1] for row in rows], "o-", label="OnlineITML, pair by pair")
+    axes.plot(pairs, [row[3] for row in rows], "s--", label="ITML on all pairs so far")
+    axes.set(xlabel="pairs", ylabel="3-NN accuracy")
+    axes.legend()
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

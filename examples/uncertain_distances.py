@@ -8,6 +8,8 @@ pairs it sees, the narrower the intervals of its distances become, and the bette
 one species. BayesianNCA learns such a distribution from labels. The script takes a second or two.
 """
 
+import sys
+
 import numpy as np
 from sklearn.datasets import load_iris
 from sklearn.metrics import log_loss
@@ -43,8 +45,11 @@ def from_pairs(counts: tuple[int, ...] = (20, 80, 320, 1280)) -> list[tuple[int,
 
 def main() -> None:
     print("BayesianPairMetric\npairs   width of 90 % intervals / distance   log loss of P(one species)")
-    for n, relative, loss in from_pairs():
+    rows = list(from_pairs())
+    for n, relative, loss in rows:
         print(f"{n:5}{relative:25.2f}{loss:33.3f}")
+    if len(sys.argv) > 1:
+        draw(rows, sys.argv[1])
 
     X, y = load_iris(return_X_y=True)
     learner = BayesianNCA(n_neighbors=10).fit(X, y)
@@ -57,6 +62,17 @@ def main() -> None:
     print("\nBayesianNCA, squared distances: mean, 90 % interval, deviation, and that of 2000 drawn metrics")
     for k, name in enumerate(("setosa - setosa", "setosa - versicolor", "versicolor - virginica")):
         print(f"{name:24}{law.mean()[k]:9.3f}  [{low[k]:8.3f}, {high[k]:8.3f}]{law.std()[k]:9.3f}{sampled[k]:9.3f}")
+
+
+def draw(rows: list[tuple[int, float, float]], path: str) -> None:
+    """Draw the result into a file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.loglog([row[0] for row in rows], [row[1] for row in rows], "o-")
+    axes.set(xlabel="pairs", ylabel="width of the 90 % interval / distance")
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

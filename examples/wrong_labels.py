@@ -9,6 +9,8 @@ labels are looked at first. With embeddings of a network in place of pixels, thi
 `nearfar duplicates photos.index` prints such pairs with a star. The script takes a second or two.
 """
 
+import sys
+
 import numpy as np
 from sklearn.datasets import load_digits
 
@@ -39,8 +41,24 @@ def looked_at(counts: tuple[int, ...] = (50, 100, 200, 400)) -> list[tuple[int, 
 def main() -> None:
     print(f"{mislabeled()[2].mean():.0%} of the labels are wrong\n")
     print("pairs looked at   hold a wrong label   of all wrong labels")
-    for n, right, share in looked_at():
+    rows = looked_at()
+    for n, right, share in rows:
         print(f"{n:15}{right:21.0%}{share:22.0%}")
+    if len(sys.argv) > 1:
+        draw(rows, sys.argv[1])
+
+
+def draw(rows: list[tuple[int, float, float]], path: str) -> None:
+    """Draw the result into a file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([row[0] for row in rows], [row[1] for row in rows], "o-", label="hold a wrong label")
+    axes.plot([row[0] for row in rows], [row[2] for row in rows], "s-", label="of all wrong labels")
+    axes.set(xlabel="pairs looked at", ylabel="share", ylim=(0, 1.02))
+    axes.legend()
+    figure.savefig(path)
 
 
 if __name__ == "__main__":
