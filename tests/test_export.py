@@ -167,3 +167,36 @@ def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
     assert "a part that ONNX cannot express: No ONNX function found for <OpOverload(op='aten.linalg_matrix_exp'" in err
     assert "\x1b" not in err
     assert not (tmp_path / "x.onnx").exists()
+
+
+def test_the_metric_after_a_network_is_exported_with_it(tmp_path):
+    """One file has the trunk, the embedding layer, the whitening and the scaling of pixels."""
+    how = {"data": "digits", "objective": "TripletLoss()", "image_size": 28, "steps": 3, "epochs": 1}
+    train(TrainConfig.of(**how, metric="whitening"), tmp_path / "run", progress=False)
+    export.export_run(tmp_path / "run", tmp_path / "run.onnx")
+    images = rng.integers(0, 256, (5, 28, 28, 1), dtype=np.uint8)
+    expected = embed_run(tmp_path / "run", Dataset.from_array("five", images, np.arange(5)))
+    found = embedded(tmp_path / "run.onnx", "images", images)
+    np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_weights_of_8_bits_are_smaller_and_nearly_the_same(images_run, tmp_path, capsys, monkeypatch):
+    whole, small = tmp_path / "whole.onnx", tmp_path / "small.onnx"
+    export.export_run(images_run, whole)
+    code, out, err = run(capsys, monkeypatch, "export", images_run, "-o", small, "--int8")
+    assert (code, err) == (0, "")
+    assert float(re.search(r"mean cosine of (\S+)", out)[1]) > 0.95
+    assert small.stat().st_size < 0.5 * whole.stat().st_size
+    items = open_dataset("digits")
+    images = np.stack([items.read(i) for i in range(40)])
+    images = images.repeat(28 // images.shape[1], axis=1).repeat(28 // images.shape[2], axis=2)
+    images = np.pad(images, [(0, 0), (0, 28 - images.shape[1]), (0, 28 - images.shape[2]), (0, 0)])
+    expected = embedded(whole, "images", images)
+    found = embedded(small, "images", images)
+    cosines = (expected * found).sum(1) / np.linalg.norm(expected, axis=1) / np.linalg.norm(found, axis=1)
+    assert cosines.min() > 0.95
+    learner = tmp_path / "rca.safetensors"
+    nearfar.RCA().fit(rng.normal(size=(40, 3)), np.arange(40) % 4).save(learner)
+    code, _, err = run(capsys, monkeypatch, "export", learner, "-o", small, "--int8")
+    assert code == 2
+    assert "--int8: only for the network of a run" in err

@@ -62,6 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     "train": {"io", "numerics", "estimators", "evaluation", "data", "deep"},
     "report": {"io", "numerics", "neighbors", "evaluation", "data"},
     "export": {"io", "numerics", "estimators", "train"},
+    "hub": {"io"},  # classes of learners and runs by their names in the catalog
     "compat": {"numerics", "estimators", "evaluation", "deep"},
     "serve": {"io", "numerics", "index", "data"},
     "cli": {
@@ -75,6 +76,7 @@ ALLOWED: dict[str, set[str]] = {
         "train",
         "report",
         "export",
+        "hub",
         "serve",
     },
 }

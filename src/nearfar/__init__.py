@@ -29,6 +29,10 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name == "__all__":
         return _importable()
+    if name == "load":
+        from .hub import load
+
+        return load
 
     from .catalog import BY_NAME, missing
 
@@ -58,4 +62,4 @@ def _importable() -> list[str]:
 def __dir__() -> list[str]:
     from .catalog import METHODS
 
-    return sorted([*PACKAGES, "__version__", *(method.name for method in METHODS if method.done)])
+    return sorted([*PACKAGES, "__version__", "load", *(method.name for method in METHODS if method.done)])

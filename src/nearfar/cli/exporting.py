@@ -10,7 +10,9 @@ from cyclopts import Parameter
 from .options import Trust, check_out
 
 
-def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], trust: Trust = ()) -> None:
+def export(
+    source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], int8: bool = False, trust: Trust = ()
+) -> None:
     """Write the network of a run, or a saved linear learner, as an ONNX file that was tried and gives the same.
 
     Example: nearfar export runs/photos -o photos.onnx
@@ -21,6 +23,8 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
         The folder of a run (uint8 images in, embeddings out), or a learner saved as .safetensors (rows in).
     out
         The .onnx file.
+    int8
+        Keep the weights of a network as numbers of 8 bits: a quarter of the size, and nearly the same embeddings.
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
@@ -33,11 +37,16 @@ def export(source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])
         raise ValueError(f"{source}: holds rows; expected a run or a saved linear learner")
     check_out(out)
     if is_run(source):
-        export_run(source, out, trust=trust)
+        cosine = export_run(source, out, int8=int8, trust=trust)
+    elif int8:
+        raise ValueError("--int8: only for the network of a run; a linear learner is one small matrix")
     else:
         export_learner(load_learner(source), out)
     size = out.stat().st_size
     told = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
+    if int8:
+        print(f"{out}: {told}; embeddings have a mean cosine of {cosine:.4f} to those that {source} gives")
+        return
     print(f"{out}: {told}; ONNX Runtime gives the embeddings that {source} gives")
 
 

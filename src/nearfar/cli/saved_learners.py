@@ -5,28 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..hub import load_learner
 from ..progress import counted
+
+__all__ = ["load_learner"]
 
 if TYPE_CHECKING:
     from ..data import Dataset
     from ..numerics.types import AnyArray
-
-
-def load_learner(path: Path) -> Any:
-    """Read any learner that was saved, classical or a network; no code of the file is run."""
-    from ..catalog import BY_NAME
-    from ..io import tensor_file
-
-    _, text = tensor_file.read(path)
-    method = BY_NAME.get(text.get("class", ""))
-    kind: Any = getattr(import_module(method.module), method.name) if method is not None and method.done else None
-    if not hasattr(kind, "load"):
-        raise ValueError(f"{path} holds no learner of nearfar")
-    return kind.load(path)
 
 
 def items_of(dataset: Dataset) -> AnyArray:

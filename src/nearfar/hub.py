@@ -1,0 +1,120 @@
+"""Saved models by their path, or by their name on the Hugging Face hub; nothing that they bring is run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from .catalog import BY_NAME
+from .io import tensor_file
+from .quoting import in_brief, quoted
+
+HUB = "hf://"
+NAME = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?(?:/[\w.-]+)*")
+FILES = ("*.safetensors", "*.json", "*.csv", "*.jsonl", "*.txt")  # of a run or a learner; no code, and no pickles
+
+
+def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
+    """Load a run or a saved learner.
+
+    Parameters
+    ----------
+    source : str or path
+        The folder of a run, a learner saved as .safetensors, or ``"hf://owner/name"``, perhaps with ``@revision`` and
+        the path of a folder or a file in it: ``"hf://owner/name@v1/lmnn.safetensors"``. The hub's files come from its
+        local cache where they are there, and need `huggingface_hub`; with ``HF_HUB_OFFLINE=1`` only from there.
+    trust : str or collection of str
+        Modules of a user's own that the settings of a run may name; their code runs.
+
+    Returns
+    -------
+    learner
+        With ``transform``: a `nearfar.train.DeepMetric` of a run, or the learner that was saved.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is nothing of that name.
+    ValueError
+        It holds neither a run nor a learner.
+    TrustError
+        A run names a module that is not trusted.
+    ImportError
+        `huggingface_hub` is not installed.
+
+    Notes
+    -----
+    Weights are read from safetensors files, which hold numbers and text alone, and classes are looked up in the catalog
+    by their name. Of the hub, only such files and tables are fetched.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from nearfar import RCA
+    >>> rng = np.random.default_rng(0)
+    >>> file = Path(tempfile.mkdtemp()) / "rca.safetensors"
+    >>> RCA().fit(rng.normal(size=(40, 3)), np.arange(40) % 4).save(file)
+    >>> type(load(file)).__name__
+    'RCA'
+    """
+    path = fetched(str(source)) if str(source).startswith(HUB) else Path(source)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            return load_learner(_only_learner(path, source))
+        estimator = import_module("nearfar.train.estimator")
+        return estimator.DeepMetric.load(path, trust=trust)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such run or learner")
+    return load_learner(path)
+
+
+def load_learner(path: Path) -> Any:
+    """Read any learner that was saved, classical or a network; no code of the file is run.
+
+    Raises
+    ------
+    ValueError
+        The file holds none.
+    """
+    _, text = tensor_file.read(path)
+    method = BY_NAME.get(text.get("class", ""))
+    kind: Any = getattr(import_module(method.module), method.name) if method is not None and method.done else None
+    if not hasattr(kind, "load"):
+        raise ValueError(f"{path} holds no learner of nearfar")
+    return kind.load(path)
+
+
+def fetched(name: str) -> Path:
+    """Return where the files of ``hf://owner/name`` are on this machine, fetching those that are not."""
+    told = name.removeprefix(HUB)
+    if not NAME.fullmatch(told) or ".." in told:
+        raise ValueError(f"expected hf://owner/name, hf://owner/name@revision or a path in it, got {quoted(name)}")
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    owner, rest = told.split("/", 1)
+    repository, *inner = rest.split("/")
+    repository, _, revision = repository.partition("@")
+    try:
+        folder = Path(snapshot_download(f"{owner}/{repository}", revision=revision or None, allow_patterns=list(FILES)))
+    except LocalEntryNotFoundError as error:
+        raise FileNotFoundError(f"{name}: not in the local cache, and the hub cannot be asked") from error
+    except HfHubHTTPError as error:
+        raise FileNotFoundError(f"{name}: the hub has none that can be read ({in_brief(str(error))})") from error
+    path = folder.joinpath(*inner)
+    if not path.exists():
+        raise FileNotFoundError(f"{name}: there is no {quoted('/'.join(inner))} in it")
+    return path
+
+
+def _only_learner(folder: Path, source: str | Path) -> Path:
+    """Return the one .safetensors file of a folder that is no run."""
+    files = sorted(folder.glob("*.safetensors"))
+    if len(files) != 1:
+        found = ", ".join(file.name for file in files[:5]) or "none"
+        raise ValueError(f"{source}: no run, and expected one learner saved as .safetensors, got {found}")
+    return files[0]

@@ -1,0 +1,96 @@
+"""Models are loaded by path or by their name on the hub, and nothing that they bring is run."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.hub import fetched
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture
+def learner(tmp_path):
+    path = tmp_path / "rca.safetensors"
+    nearfar.RCA().fit(rng.normal(size=(40, 3)), np.arange(40) % 4).save(path)
+    return path
+
+
+def in_cache(monkeypatch, tmp_path, repository, files):
+    """A local cache of the hub that holds these files of one repository, and no network."""
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "cache" / f"models--{repository.replace('/', '--')}"
+    (place / "refs").mkdir(parents=True)
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    (place / "refs" / "main").write_text(commit)
+    snapshot = place / "snapshots" / commit
+    for name, content in files.items():
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        (snapshot / name).write_bytes(content)
+
+
+def test_a_learner_is_loaded(learner):
+    rows = rng.normal(size=(5, 3))
+    np.testing.assert_array_equal(nearfar.load(learner).transform(rows), nearfar.RCA.load(learner).transform(rows))
+
+
+def test_a_run_is_loaded(tmp_path):
+    pytest.importorskip("torch")
+    from nearfar.train import TrainConfig, train
+
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(80, 6)).astype(np.float32), y=np.arange(80) % 8)
+    config = TrainConfig.of(data=str(tmp_path / "rows.npz"), trunk="mlp", steps=3, epochs=1)
+    train(config, tmp_path / "run", progress=False)
+    found = nearfar.load(tmp_path / "run").transform(rng.normal(size=(4, 6)).astype(np.float32))
+    assert found.shape == (4, 64)
+
+
+def test_a_name_of_the_hub_is_looked_up_in_the_local_cache(learner, tmp_path, monkeypatch):
+    content = learner.read_bytes()
+    in_cache(monkeypatch, tmp_path, "someone/metric", {"rca.safetensors": content, "deep/other.safetensors": content})
+    assert type(nearfar.load("hf://someone/metric")).__name__ == "RCA"
+    assert type(nearfar.load("hf://someone/metric/deep/other.safetensors")).__name__ == "RCA"
+    with pytest.raises(FileNotFoundError, match=r"there is no 'lmnn\.safetensors' in it"):
+        nearfar.load("hf://someone/metric/lmnn.safetensors")
+    with pytest.raises(FileNotFoundError, match="hf://someone/nothing: not in the local cache"):
+        nearfar.load("hf://someone/nothing")
+
+
+@pytest.mark.parametrize("name", ["hf://metric", "hf://a/../../etc", "hf://a/b c", "hf://"])
+def test_names_that_are_none_are_refused(name):
+    with pytest.raises(ValueError, match="expected hf://owner/name"):
+        fetched(name)
+
+
+def test_what_is_no_model_is_told(tmp_path, learner):
+    with pytest.raises(FileNotFoundError, match="no such run or learner"):
+        nearfar.load(tmp_path / "nothing")
+    (tmp_path / "two").mkdir()
+    with pytest.raises(ValueError, match=r"no run, and expected one learner saved as \.safetensors, got none"):
+        nearfar.load(tmp_path / "two")
+    data = tmp_path / "pickle.safetensors"
+    data.write_bytes(b"\x80\x04cos\nsystem\n.")
+    with pytest.raises(ValueError, match=r"pickle\.safetensors"):
+        nearfar.load(data)
+
+
+def test_modules_of_strangers_are_not_imported(tmp_path):
+    pytest.importorskip("torch")
+    from nearfar.train import TrainConfig, train
+    from nearfar.trust import TrustError
+
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(80, 6)).astype(np.float32), y=np.arange(80) % 8)
+    train(
+        TrainConfig.of(data=str(tmp_path / "rows.npz"), trunk="mlp", steps=3, epochs=1),
+        tmp_path / "run",
+        progress=False,
+    )
+    settings = json.loads((tmp_path / "run/config.json").read_text())
+    settings["objective"] = "strangers:Loss()"
+    (tmp_path / "run/config.json").write_text(json.dumps(settings))
+    with pytest.raises(TrustError, match="strangers"):
+        nearfar.load(tmp_path / "run")
