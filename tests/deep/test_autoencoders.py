@@ -327,6 +327,7 @@ def test_least_squares_on_noisy_copies_is_the_wiener_filter():
     assert np.linalg.eigvalsh(expected).max() < 1
 
 
+@pytest.mark.slow
 def test_linear_denoising_autoencoder_tends_to_the_wiener_filter():
     X = wine()[:, :5]
     X = X - X.mean(0)
@@ -338,6 +339,7 @@ def test_linear_denoising_autoencoder_tends_to_the_wiener_filter():
     assert np.abs(np.linalg.eigvals(W)).max() < 1
 
 
+@pytest.mark.slow
 def test_fully_masked_rows_give_the_mean():
     X = wine() + 5
     learner = DenoisingAutoencoder(2, noise="masking", level=1.0, **{**LINEAR, "max_iter": 200}).fit(X)
@@ -360,6 +362,7 @@ def test_noise_is_what_it_says():
     torch.testing.assert_close(again, gauss)
 
 
+@pytest.mark.slow
 def test_denoising_takes_noise_off_real_images():
     X = load_digits().data[:800] / 16
     rng = np.random.default_rng(0)
@@ -412,6 +415,7 @@ def test_without_variance_it_is_the_plain_autoencoder():
     assert variational_autoencoder(network, x, tensor(20, 3), beta=1.0).isfinite()
 
 
+@pytest.mark.slow
 def test_codes_come_close_to_a_standard_normal():
     X = load_digits().data[:600]
     free, held, tight = (

@@ -193,6 +193,7 @@ def test_losses_equal_loops_over_the_draws(loss):
     assert not term.gaussians.means.requires_grad
 
 
+@pytest.mark.slow
 def test_a_fresh_positive_for_every_negative():
     x, y = samples(12)
     one = BayesianUpdating(C, DIM, margin=5.0).double()

@@ -248,6 +248,7 @@ def test_diversity_is_radial_where_the_base_loss_is_not():
     torch.testing.assert_close((base * x).sum(1).detach(), torch.zeros(len(x), dtype=torch.float64), atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 def test_mean_of_bounded_norms_concentrates():
     g = torch.Generator().manual_seed(0)
     zeta, b, delta = 4.0, 32, 0.1

@@ -38,6 +38,7 @@ def outcomes():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow  # a process that tries everything
 @pytest.mark.parametrize("name", NAMES)
 def test_works_on_a_device_and_gives_the_same_there(outcomes, name):
     assert outcomes[name] == pytest.approx(0, abs=1e-9)

@@ -177,6 +177,7 @@ def test_greedy_training_takes_one_layer_at_a_time():
     ]
 
 
+@pytest.mark.slow
 def test_labels_and_hidden_modalities_shape_the_code_of_real_images():
     views, y = halves()
     how = {"n_components": 8, "hidden": (64,), "max_iter": 25, "pretrain": 3, "learning_rate": 3e-3}

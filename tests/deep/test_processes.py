@@ -66,6 +66,11 @@ def objectives():
     }
 
 
+def in_groups():
+    """Some objectives of every kind, for groups of processes: all communicate by the same few functions."""
+    return list(objectives())[::6]
+
+
 class Step(torch.nn.Module):
     """A network and an objective in one module, as the training engine wraps them."""
 
@@ -93,7 +98,10 @@ class Step(torch.nn.Module):
 PARTS = {1: [BATCH], 2: [17, 7], 4: [11, 0, 7, 6]}
 REF_PARTS = {1: [REFS], 2: [3, 7], 4: [4, 5, 0, 1]}
 CASES = ("classes", "ref", "own relation", "sets and ref", "sets", "prototypes", "relation", "relation and ref")
-CASES_OF = {2: CASES, 4: CASES[:3]}  # two processes for all, four for what tells parts apart
+CASES_OF = {  # two processes for all, four for every kind of labels, and for references
+    2: CASES,
+    4: ("classes", "ref", "own relation", "sets and ref", "relation and ref"),
+}
 
 
 def own_part(parts, rank):
@@ -159,8 +167,8 @@ def single(name, case, world):
     return outcome(name, data(case, world), 7, torch.clone)
 
 
-def of_processes(world, rank, cases, group=None):
-    """Return the outcomes of all objectives; only the first process has the seed of the single one."""
+def of_processes(world, rank, cases, names, group=None):
+    """Return the outcomes of objectives; only the first process has the seed of the single one."""
 
     def average(grad):
         grad = grad.clone()
@@ -168,7 +176,7 @@ def of_processes(world, rank, cases, group=None):
         return grad / dist.get_world_size(group)
 
     seed = 7 if rank == 0 else 100 + rank
-    every = ((name, case) for name in objectives() for case in cases)
+    every = ((name, case) for name in names for case in cases)
     return {(name, case): outcome(name, data(case, world, rank), seed, average, group=group) for name, case in every}
 
 
@@ -236,7 +244,7 @@ def worker(rank, world, port, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(minutes=5))
     atexit.register(distributed.leave)
-    found = {"all": of_processes(world, rank, CASES_OF[world])}
+    found = {"all": of_processes(world, rank, CASES_OF[world], objectives())}
     if world == 2:
         found["beside"] = beside(rank, world)
         found["gathering"] = gathering(rank, world)
@@ -244,7 +252,7 @@ def worker(rank, world, port, folder):
     if world == 4:  # processes 0 and 1 hold the same data, and so do 2 and 3
         groups = [dist.new_group([k, k + 2]) for k in range(2)]
         miner, other = groups[rank % 2], groups[1 - rank % 2]
-        found["group"] = of_processes(2, rank // 2, ("ref",), miner)
+        found["group"] = of_processes(2, rank // 2, ("ref",), in_groups(), miner)
         x, y = torch.eye(4), [0, 0, 1, 1]
         found["outside"] = told(lambda: nearfar.TripletLoss()(x, y, group=other))
         found["no group"] = told(lambda: nearfar.TripletLoss()(x, y, group=3))
@@ -264,7 +272,8 @@ def free_port():
 def every(request, tmp_path_factory):
     """The number of processes and what each of them found."""
     world, folder = request.param, tmp_path_factory.mktemp("found")
-    mp.spawn(worker, (world, free_port(), folder), nprocs=world)
+    mp.get_context("forkserver").set_forkserver_preload([__name__])  # torch is imported once for all
+    mp.start_processes(worker, (world, free_port(), folder), nprocs=world, start_method="forkserver")
     return world, [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(world)]
 
 
@@ -299,7 +308,7 @@ def test_a_group_equals_the_single_process(every):
     if world != 4:
         pytest.skip("needs processes in and outside a group")
     for rank in range(4):
-        for name in objectives():
+        for name in in_groups():
             check(found[rank]["group"][name, "ref"], single(name, "ref", 1), f"{name}, process {rank}")
         assert found[rank]["sizes"] == (2, rank // 2)
         assert found[rank]["outside"].startswith(f"ValueError: group: this process, number {rank}, is not in it; call")

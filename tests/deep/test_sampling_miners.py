@@ -327,7 +327,8 @@ def test_blocks_repeat_their_draws_in_the_backward_pass(miner, loss):
         torch.manual_seed(3)
         return loss(miner=miner, block=3)(z, Y)
 
-    assert torch.autograd.gradcheck(value, (x.requires_grad_(),), eps=1e-7, atol=1e-5)
+    # along a random direction, of which every entry of the gradient is a part
+    assert torch.autograd.gradcheck(value, (x.requires_grad_(),), eps=1e-7, atol=1e-5, fast_mode=True)
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,7 @@ def test_the_chances_of_two_seeds_by_hand():
     np.testing.assert_allclose(found, chance, atol=0.025)
 
 
+@pytest.mark.slow
 def test_seeds_whose_candidates_are_drawn_together_are_as_likely_as_one_by_one(monkeypatch):
     x, share = np.array([[0.0], [1], [3], [4], [6], [7.2], [9], [9.9]], dtype=np.float32), []
     for together in (1, 16):

@@ -313,6 +313,7 @@ def excess_log_loss(seed, strategy):
     return float(np.mean(p * np.log(np.maximum(p, 1e-300) / q) + (1 - p) * np.log((1 - p) / (1 - q))))
 
 
+@pytest.mark.slow
 def test_asking_beats_random_pairs_on_average():
     random, entropy, bald = (
         np.mean([excess_log_loss(seed, strategy) for seed in range(20)]) for strategy in ("random", "entropy", "bald")

@@ -322,10 +322,10 @@ def test_bad_settings(learner, settings, word):
 
 
 def test_more_features_than_rows_are_solved_in_their_span():
-    X, y = data(24, 4)
-    wide = np.concatenate([X, np.random.default_rng(0).normal(size=(24, 40))], axis=1)
-    V = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)[2][:23]
+    X, y = data(15, 4)
+    wide = np.concatenate([X, np.random.default_rng(0).normal(size=(15, 20))], axis=1)
+    V = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)[2][:14]
     found, narrow = (fit(MCML(reg=0.1, max_iter=3000), given, y) for given in (wide, wide @ V.T))
-    assert found.components_.shape == (23, 44)
+    assert found.components_.shape == (14, 24)
     assert_allclose(found.objective_, narrow.objective_, rtol=1e-5)
     assert_allclose(distances(found, wide), distances(narrow, wide @ V.T), rtol=1e-2)

@@ -150,7 +150,15 @@ def test_start_has_the_level_of_the_margins(init):
     assert np.abs(C[:, :, 1:]).max() < 0.1 * np.abs(C[:, :, 0]).max()
 
 
-@pytest.mark.parametrize("settings", [{}, {"init": "gmml"}, {"degree": 2}, {"solver": "adam", "batch_size": 64}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"init": "gmml"},
+        pytest.param({"degree": 2}, marks=pytest.mark.slow),
+        {"solver": "adam", "batch_size": 64},
+    ],
+)
 def test_learns_more_than_its_start(settings):
     A, a = toy()
     learner = fit(nearfar.CDML(random_state=0, **settings), A[:200], a[:200])
@@ -160,6 +168,7 @@ def test_learns_more_than_its_start(settings):
     assert learner.objective_ < learner.history_[0]
 
 
+@pytest.mark.slow
 def test_jumps_do_not_end_the_search():
     rng = np.random.default_rng(0)
     a = rng.integers(0, 3, 80)

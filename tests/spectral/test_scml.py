@@ -103,6 +103,7 @@ def test_triplets_of_labels_are_nearest_rows():
     assert len(few) == sum(size * (size - 1) * (len(known) - size) for size in np.bincount(codes[codes >= 0]).tolist())
 
 
+@pytest.mark.slow
 def test_listed_triplets_are_learned_as_those_of_labels():
     X, y = data(60)
     B = np.random.default_rng(0).normal(size=(30, 4))
@@ -270,6 +271,7 @@ def test_discriminants_need_labels():
         SCML(basis="discriminants").fit(X, triplets=nearest_triplets(X, y, 1, 1))
 
 
+@pytest.mark.slow
 def test_a_warm_start_leads_to_the_same_optimum_where_the_directions_are_the_same():
     X, y = data(300, 8)
     B = np.random.default_rng(0).normal(size=(100, 8))

@@ -36,10 +36,11 @@ def test_equals_loops(t):
     learner = nearfar.SPDGMML(t).fit(X, Y)
     M = loops.metric_of_logs(loops.logarithms(X), Y, t=t)
     assert_allclose(learner.get_mahalanobis_matrix(), M, rtol=1e-8, atol=1e-10 * np.abs(M).max())
-    pairs, _ = all_pairs(Y)
+    pairs = all_pairs(Y)[0][::9]
     expected = [loops.distance(M, X[i], X[j]) for i, j in pairs]
     assert_allclose(learner.pair_distance(pairs, X), expected, rtol=1e-7)
-    assert_allclose(learner.get_metric()(X[0], X[1]), expected[0], rtol=1e-7)
+    i, j = pairs[0]
+    assert_allclose(learner.get_metric()(X[i], X[j]), expected[0], rtol=1e-7)
 
 
 def test_vec_equals_loops():

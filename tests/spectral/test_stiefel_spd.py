@@ -70,7 +70,7 @@ def fit_pairs(pairs, labels, weights):
     return learner.fit(X, pairs=pairs, pair_labels=labels, pair_weights=weights)
 
 
-@pytest.mark.parametrize("prior", [None, PRIOR])
+@pytest.mark.parametrize("prior", [None, pytest.param(PRIOR, marks=pytest.mark.slow)])
 def test_equals_descent_on_the_product_of_both_manifolds(prior):
     V, Lam, lowest = loops.descend(UNIT, Y, 2, 0.1, prior)
     learner = learn(prior=prior)

@@ -102,10 +102,12 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(work, (2, port, str(two)), nprocs=2)
+    mp.get_context("forkserver").set_forkserver_preload([__name__])  # torch is imported once for both
+    mp.start_processes(work, (2, port, str(two)), nprocs=2, start_method="forkserver")
     return one, two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_two_processes_equal_one(folders, name) -> None:
     one, two = (load_tensors(folder / name / "last.safetensors")[0] for folder in folders)
@@ -117,6 +119,7 @@ def test_two_processes_equal_one(folders, name) -> None:
     assert name == "row" or any(not torch.equal(one[key], start[key]) for key in start.keys() & one.keys())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_their_values_are_those_of_the_whole_batch(folders, name) -> None:
     one, two = (open_run(folder / name).read_metrics()[0] for folder in folders)
@@ -124,6 +127,7 @@ def test_their_values_are_those_of_the_whole_batch(folders, name) -> None:
         assert two[key] == pytest.approx(one[key], rel=1e-4, abs=1e-6), key
 
 
+@pytest.mark.slow
 def test_two_processes_resume_bit_for_bit(folders) -> None:
     whole, again = (folders[1] / name / "last.safetensors" for name in ("whole", "again"))
     assert read_about(whole)["step"] == read_about(again)["step"] == 9
@@ -131,6 +135,7 @@ def test_two_processes_resume_bit_for_bit(folders) -> None:
     assert all(torch.equal(value, two[key]) for key, value in one.items())
 
 
+@pytest.mark.slow
 def test_a_run_of_two_does_not_go_on_as_one(folders) -> None:
     with pytest.raises(TrainError, match=r"made by 2 process\(es\), this is 1"):
         train(None, folders[1] / "again", resume=True, progress=False)

@@ -16,6 +16,8 @@ from nearfar.train import DeepMetric, TrainConfig, TrainError, embed_run, evalua
 from nearfar.train.checkpoint import read_about
 from nearfar.train.scoring import Result
 
+pytestmark = pytest.mark.slow  # all of it trains
+
 TRUNK = "timm:test_resnet(mean=0.3, std=(0.2, 0.25, 0.3))"
 SPEED = {"steps": 2, "batch_size": 8, "embedding_dim": 4, "validation": 0.0, "device": "cpu", "ks": (1,)}
 
