@@ -10,7 +10,7 @@ from ..progress import stage
 if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
 
-SPLITS = 5  # of the classes, where the table is asked for
+ASKED_SPLITS = 5  # of the classes, where the table is asked for
 FEW_SPLITS = 3  # where it begins a training unasked, within about a minute
 
 
@@ -42,7 +42,7 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
 
     RunFolder(out).check_free()  # before the work of minutes
     found = None
-    splits = SPLITS
+    splits = ASKED_SPLITS
     if ladder is None and step is None and begins_with_table(config):
         ladder = "yes"
         step = "auto"
@@ -68,7 +68,7 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     return run
 
 
-def table(config: TrainConfig, *, full: bool, splits: int = SPLITS) -> Ladder:
+def table(config: TrainConfig, *, full: bool, splits: int = ASKED_SPLITS) -> Ladder:
     """Return the table of steps; progress counts those that have begun."""
     from ..train import ladder
 

@@ -281,7 +281,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         config._check()
         config._check_final()
         config._check_chunk()
-        return config
+        return msgspec.structs.replace(config, given=tuple(sorted(fields)))
 
     def _check_final(self) -> None:
         if self.final is not None and self.patience is not None:

@@ -15,7 +15,7 @@ from ..deep.networks.depth import last_stage
 from ..deep.networks.weights import Trunk
 
 LARGEST_SET = 2**30  # bytes of activations that are kept at most
-SAME = 1e-3  # what features may differ by, relative to the largest
+SAME_FEATURES = 1e-3  # what features may differ by, relative to the largest
 
 
 class _Reached(Exception):
@@ -110,7 +110,7 @@ def split_off(trunk: nn.Module, shape: tuple[int, ...], count: int) -> LastStage
         stage = LastStage(trunk, first, shape, tuple(activations.shape[1:])).to(device).eval()
         expected = trunk(images)
         found = stage(stage.before(images))
-    close = torch.allclose(found, expected, rtol=0.0, atol=SAME * float(expected.abs().max()))
+    close = torch.allclose(found, expected, rtol=0.0, atol=SAME_FEATURES * float(expected.abs().max()))
     return stage if close else None
 
 
