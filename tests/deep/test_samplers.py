@@ -429,3 +429,23 @@ def test_a_loss_tells_batches_of_batches_apart() -> None:
             TripletLoss()(x, labels)
     with pytest.raises(ValueError, match=r"embeddings: expected a \(n, d\) float tensor, got .* of shape \(2, 6, 3\)"):
         TripletLoss()(torch.randn(2, 6, 3), y[:2])
+
+
+def test_weights_of_samples():
+    labels = np.arange(60) % 3
+    weights = np.where(labels == 2, 3.0, 1.0)
+    weights[labels == 0] = 0
+    sampler = RandomBatchSampler(labels, 20, weights=weights, seed=1)
+    assert len(sampler) == 3
+    drawn = np.concatenate([batch for _ in range(40) for batch in sampler])
+    shares = np.bincount(labels[drawn], minlength=3) / len(drawn)
+    np.testing.assert_allclose(shares, [0, 0.25, 0.75], atol=0.04)
+    state = sampler.state_dict()
+    with pytest.raises(ValueError, match="sampler state: taken with"):
+        RandomBatchSampler(labels, 20, seed=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize("weights", [np.ones(59), -np.ones(60), np.full(60, np.nan), np.zeros(60)])
+def test_weights_that_are_no_weights(weights):
+    with pytest.raises(ValueError, match="weights: "):
+        RandomBatchSampler(np.zeros(60, int), 20, weights=weights)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .base import BatchSampler, Ints, deal, hands_of
 
@@ -24,24 +25,57 @@ class RandomBatchSampler(BatchSampler):
     drop_last : bool
         Drop the last, incomplete batch. By default it is completed with samples of the epoch's first batch, so that
         every sample is visited and no batch is smaller than the others.
+    weights : (n,) array-like, optional
+        Draw each sample of an epoch in proportion to these, with replacement, in place of visiting every one once.
 
     Raises
     ------
     ValueError
-        If there are fewer samples than `batch_size`.
+        If there are fewer samples than `batch_size`, or weights are not one for each sample, finite and not negative.
+
+    Examples
+    --------
+    >>> next(iter(RandomBatchSampler([0, 0, 1, 1], batch_size=4, weights=[0, 0, 0, 2.5])))
+    [3, 3, 3, 3]
     """
 
-    def __init__(self, labels: ArrayLike, batch_size: int, *, seed: int = 0, drop_last: bool = False) -> None:
+    def __init__(
+        self,
+        labels: ArrayLike,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        drop_last: bool = False,
+        weights: ArrayLike | None = None,
+    ) -> None:
         super().__init__(len(np.asarray(labels)), batch_size, seed)
         self.drop_last = drop_last
+        self.chances = None if weights is None else _chances(weights, self.samples)
         if self.samples < batch_size:
             raise ValueError(f"batch_size: {batch_size} is more than the {self.samples} samples")
 
     def plan(self, rng: np.random.Generator) -> Ints:
-        return deal(self.samples, self.batch_size, rng, self.drop_last)
+        if self.chances is None:
+            return deal(self.samples, self.batch_size, rng, self.drop_last)
+        size = (self.batches_per_epoch(), self.batch_size)
+        return rng.choice(self.samples, size=size, p=self.chances)
 
     def batches_per_epoch(self) -> int:
         return hands_of(self.samples, self.batch_size, self.drop_last)
 
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "drop_last": self.drop_last}
+        own: dict[str, Any] = {"drop_last": self.drop_last}
+        if self.chances is not None:
+            own["weights"] = sha256(self.chances.tobytes()).hexdigest()[:16]
+        return {**super().settings(), **own}
+
+
+def _chances(weights: ArrayLike, samples: int) -> NDArray[np.float64]:
+    """Return the checked weights, scaled to sum 1."""
+    chances = np.asarray(weights, dtype=np.float64)
+    if chances.shape != (samples,):
+        raise ValueError(f"weights: expected one for each of {samples} samples, got shape {chances.shape}")
+    if not np.isfinite(chances).all() or (chances < 0).any() or not chances.any():
+        raise ValueError("weights: must be finite and not negative, and one above 0")
+    chances = chances / chances.max()
+    return chances / chances.sum()
