@@ -288,6 +288,13 @@ def test_samplers():
             NotImplementedError,
             "LiftedStructureLoss: ref_emb",
         ),
+        (
+            lambda: losses.MarginLoss(),
+            NotImplementedError,
+            "MarginLoss is not here; nearfar.MarginLoss counts each pair",
+        ),
+        (lambda: miners.HDCMiner(0.5), NotImplementedError, "HDCMiner is not here"),
+        (lambda: losses.NoSuchLoss(), AttributeError, "has no attribute 'NoSuchLoss'"),
         (lambda: losses.ContrastiveLoss(margin=1), TypeError, r"unknown settings \['margin'\]"),
         (lambda: reducers.ThresholdReducer(low=0.5), NotImplementedError, "only low=0 is here"),
         (lambda: miners.BatchEasyHardMiner("semihard", "all"), ValueError, "cannot be used in combination"),
@@ -302,6 +309,19 @@ def test_samplers():
 def test_what_cannot_be_expressed_says_so(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_every_name_of_theirs_can_be_imported():
+    for ours, there in ((losses, their_losses), (miners, their_miners), (samplers, their_samplers)):
+        names = [name for name in vars(there) if name[0].isupper() and not name.endswith("Mixin")]
+        assert len(names) > 3
+        assert all(isinstance(getattr(ours, name), type) for name in names)
+
+
+def test_class_weights_under_their_name():
+    loss = losses.ArcFaceLoss(C, D)
+    assert loss.W.shape == (D, C)
+    torch.testing.assert_close(loss.W.T, loss.term.proxies)
 
 
 def test_single_losses():

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ...deep.pairwise.comparison import prepared_rows
+from .absent import Absent, find
+
+ABSENT = {"BatchedDistance": "losses compare in blocks themselves, see block="}
 
 
 class BaseDistance(nn.Module):
@@ -116,3 +119,7 @@ class SNRDistance(BaseDistance):
 
     def pairwise_distance(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
         return torch.var(query_emb - ref_emb, dim=1) / torch.var(query_emb, dim=1)
+
+
+def __getattr__(name: str) -> type[Absent]:
+    return find(__name__, ABSENT, name)

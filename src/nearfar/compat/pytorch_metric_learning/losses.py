@@ -12,9 +12,27 @@ from torch import Tensor, nn
 import nearfar
 
 from ...deep.objective.terms import AnchorLoss, Term
+from .absent import Absent, find
 from .distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
 from .indices import GivenTriplets, Indices, checked, relation_of, sample_weights
 from .reducers import BaseReducer, DoNothingReducer
+
+ABSENT = {
+    "AngularLoss": "nearfar.AngularLoss scales vectors itself",
+    "DynamicSoftMarginLoss": "no loss of nearfar has margins by their distribution so far",
+    "GenericPairLoss": "nearfar.deep.RowLoss is the base of losses of your own",
+    "BaseLossWrapper": "nearfar.deep.Term is the base of terms of your own",
+    "InstanceLoss": "nearfar.CrossEntropyHead is what its paper describes",
+    "ManifoldLoss": "no loss of nearfar walks on a graph of the batch",
+    "MarginLoss": "nearfar.MarginLoss counts each pair once, not once for each triplet",
+    "NPairsLoss": "nearfar.NPairLoss takes all positive pairs",
+    "P2SGradLoss": "nearfar.P2SGradLoss(C, D) times 2 / C is its value",
+    "PNPLoss": "nearfar.PNPLoss does not count a sample as a positive of itself",
+    "RankedListLoss": "nearfar.RankedListLoss holds the weights of samples constant",
+    "SignalToNoiseRatioContrastiveLoss": "nearfar.SNRContrastiveLoss has the mean of its paper",
+    "SmoothAPLoss": "nearfar.SmoothAPLoss reads the labels",
+    "VICRegLoss": "nearfar.VICRegLoss(variance=12.5) takes the second view as ref=",
+}
 
 
 def distance_settings(who: str, distance: BaseDistance | None, allowed: Sequence[str]) -> dict[str, Any]:
@@ -142,6 +160,19 @@ class WeightRegularizerMixin(BaseMetricLossFunction):
         if indices is not None:
             losses = losses * sample_weights(indices, len(x), anchors_only=self.anchors_only).to(losses)
         return losses if self.single else losses.mean()
+
+    @property
+    def W(self) -> Tensor:
+        """The class weights as the other library lays them out, (embedding_size, C), in the memory of ours."""
+        term: Any = self.term
+        weights: Tensor = term.proxies.T
+        return weights
+
+    @property
+    def proxies(self) -> Tensor:
+        term: Any = self.term
+        weights: Tensor = term.proxies
+        return weights
 
     anchors_only = False  # of indices, only anchors count a sample
 
@@ -516,11 +547,15 @@ class MultipleLosses(nn.Module):
 
     def __init__(
         self,
-        losses: Sequence[nn.Module],
-        miners: Sequence[Any] | None = None,
-        weights: Sequence[float] | None = None,
+        losses: Sequence[nn.Module] | dict[str, nn.Module],
+        miners: Sequence[Any] | dict[str, Any] | None = None,
+        weights: Sequence[float] | dict[str, float] | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(losses, dict):
+            miners = _by_name(losses, miners)
+            weights = _by_name(losses, weights)
+            losses = list(losses.values())
         self.losses = nn.ModuleList(losses)
         self.miners = [None] * len(losses) if miners is None else list(miners)
         self.weights = [1.0] * len(losses) if weights is None else list(weights)
@@ -533,6 +568,16 @@ class MultipleLosses(nn.Module):
             found = indices_tuple if miner is None else miner(embeddings, labels)
             total = total + weight * loss(embeddings, labels, found)
         return total
+
+
+def _by_name(losses: dict[str, nn.Module], others: Any) -> Any:
+    """Return what belongs to each of the named losses, in their order; those without a miner have none."""
+    if others is None:
+        return None
+    unknown = set(others) - set(losses)
+    if unknown:
+        raise ValueError(f"no loss is called {sorted(unknown)[0]!r}; they are {sorted(losses)}")
+    return [others.get(name) for name in losses]
 
 
 class CrossBatchMemory(nn.Module):
@@ -619,3 +664,7 @@ __all__ = [
     "TripletMarginLoss",
     "TupletMarginLoss",
 ]
+
+
+def __getattr__(name: str) -> type[Absent]:
+    return find(__name__, ABSENT, name)

@@ -7,8 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .absent import Absent, find
 from .distances import BaseDistance, CosineSimilarity, LpDistance
 
+ABSENT = {
+    "AngularMiner": "nearfar.AngularLoss bounds the angle itself",
+    "DistanceWeightedMiner": "nearfar.DistanceWeighted is a part of a loss, and draws for each anchor",
+    "HDCMiner": "nearfar.ExtremeDistance takes the hardest of each anchor",
+    "UniformHistogramMiner": "nearfar.DistanceWeighted draws evenly by distance",
+}
 STRATEGIES = ("hard", "semihard", "easy", "all")
 
 
@@ -217,3 +224,7 @@ __all__ = [
     "PairMarginMiner",
     "TripletMarginMiner",
 ]
+
+
+def __getattr__(name: str) -> type[Absent]:
+    return find(__name__, ABSENT, name)

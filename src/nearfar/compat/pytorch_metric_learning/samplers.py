@@ -9,6 +9,13 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from ...deep.samplers.base import by_class
+from .absent import Absent, find
+
+ABSENT = {
+    "FixedSetOfTriplets": "nearfar.TripletSampler draws triplets anew in each epoch",
+    "HierarchicalSampler": "nearfar.MPerClassSampler takes classes of one level",
+    "TuplesToWeightsSampler": "nearfar.RandomBatchSampler(weights=...) takes weights of samples",
+}
 
 
 class MPerClassSampler(Sampler[int]):
@@ -58,3 +65,7 @@ class MPerClassSampler(Sampler[int]):
         own = self.classes.order[start : start + self.classes.counts[c]]
         drawn = np.random.choice(own, self.m, replace=len(own) < self.m)  # noqa: NPY002
         return [int(i) for i in drawn]
+
+
+def __getattr__(name: str) -> type[Absent]:
+    return find(__name__, ABSENT, name)

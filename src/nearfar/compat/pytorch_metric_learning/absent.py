@@ -1,0 +1,25 @@
+"""Names of the other library that are not here: they can be imported, and say at construction what to take instead."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class Absent:
+    """What a name that is not here stands for."""
+
+    advice = ""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        _refuse(type(self).__name__, self.advice)
+
+
+def _refuse(name: str, advice: str) -> NoReturn:
+    raise NotImplementedError(f"{name} is not here; {advice}")
+
+
+def find(module: str, names: dict[str, str], name: str) -> type[Absent]:
+    """Return a class that raises a NotImplementedError with the advice of `names`, or raise an AttributeError."""
+    if name not in names:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return type(name, (Absent,), {"advice": names[name]})
