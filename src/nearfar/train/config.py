@@ -441,6 +441,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         values = {key: getattr(self, key) for key in LATER}
         later = {key for key, value in values.items() if value is None or value is False or value in UNSAID}
         fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
+        fields["freeze_bn"] = bool(self.freeze_bn)  # what it was before it could be left open
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, other: TrainConfig) -> list[str]:
