@@ -84,8 +84,7 @@ def told_kept(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArra
             ("old", old[held], old[~held]),
             ("new on old", adapter.transform(new[held]), old[~held]),
         ):
-            told_gallery = {"gallery": gallery, "gallery_labels": labels[~held]}
-            scores[name] = recall_at_k(queries, labels[held], 1, **told_gallery)
+            scores[name] = recall_at_k(queries, labels[held], 1, gallery=gallery, gallery_labels=labels[~held])
         shares = ", ".join(f"{name} {score:.4f}" for name, score in scores.items())
         kept = scores["new on old"] / max(scores["new"], 1e-12)
         told.append(f"Recall@1 among the others: {shares}; kept of the new model's: {kept:.3f}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import chain, groupby
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -91,7 +91,7 @@ def search(
         several.
     """
     with trusting(*trust):
-        how = {"where": where, "group_by": group_by, "adapter": adapter}
+        how: dict[str, Any] = {"where": where, "group_by": group_by, "adapter": adapter}
         print(search_in(file, query, k, within, run, out, skip_bad, label, rerank, **how))
 
 
@@ -167,11 +167,11 @@ def search_in(
         pictures = pictures_of(hits.records.names.tolist(), store.about, file)
         write_hits(out, store, items, queries, names, hits, pictures)
         return told
-    rows = [*neighbor_rows(names, hits)]
+    found = [*neighbor_rows(names, hits)]
     if out is not None:
-        write_table(out, ("query", "rank", "distance", "class", "name"), [*chain.from_iterable(rows)])
+        write_table(out, ("query", "rank", "distance", "class", "name"), [*chain.from_iterable(found)])
         return told
-    lines = [*neighbor_lines(names, rows)]
+    lines = [*neighbor_lines(names, found)]
     lines += filter(None, [left_out(items).removeprefix("; ")])
     return "\n".join(lines)
 

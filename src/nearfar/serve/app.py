@@ -211,7 +211,7 @@ class Api:
         begins = request.query_params.get("begins", "").lower()
         found = [one for one in await _asked(self.collection.classes) if one.name.lower().startswith(begins)]
         shown = found[:MAX_LISTED]
-        return JSONResponse({"total": len(found), "classes": [{"name": one.name, "items": one.count} for one in shown]})
+        return JSONResponse({"total": len(found), "classes": [{"name": one.name, "items": one.items} for one in shown]})
 
     async def picture(self, request: Request) -> Response:
         name = _name(request)

@@ -39,7 +39,7 @@ class ClassCount(NamedTuple):
     """A class and the number of its items."""
 
     name: str
-    count: int
+    items: int
 
 
 class Uploaded:

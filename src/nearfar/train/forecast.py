@@ -35,6 +35,10 @@ class Stopwatch(Watcher):
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         self.timer.on_epoch()
 
+    def close(self) -> None:
+        """Nothing is open."""
+        return
+
 
 def forecast(config: TrainConfig) -> str:
     """Time a few batches of a run, of which nothing is kept, and say how long the whole would take.

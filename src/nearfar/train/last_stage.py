@@ -41,6 +41,8 @@ class LastStage(nn.Module):
         Their shape for one image.
     """
 
+    blank: Tensor
+
     def __init__(
         self, trunk: nn.Module, first: nn.Module, shape: tuple[int, ...], activations: tuple[int, ...]
     ) -> None:

@@ -354,7 +354,7 @@ def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None)
     embedder = _untrained(config, shape, start)
     embedder.to(make_accelerator(config).device).eval()
     if len(shape) == 3:
-        embedder.to(memory_format=torch.channels_last)
+        embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # which torch takes
     channels = getattr(embedder.trunk, "in_channels", shape[0])
     network = split_off(embedder.trunk, (channels, *shape[1:]), len(items))
     if network is None:

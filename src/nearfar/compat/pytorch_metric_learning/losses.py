@@ -213,7 +213,8 @@ class TripletMarginLoss(BaseMetricLossFunction):
     ) -> Tensor:
         if indices is None or len(checked(indices)) == 4:
             return super().value(x, y, indices, ref, ref_y)
-        miner = GivenTriplets(*checked(indices), n=len(x))
+        anchors, positives, negatives = checked(indices)
+        miner = GivenTriplets(anchors, positives, negatives, n=len(x))
         term = nearfar.TripletLoss(self.margin, miner=miner, **self.how)
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         others = None if ref is None else torch.zeros(len(ref), dtype=torch.int64, device=x.device)

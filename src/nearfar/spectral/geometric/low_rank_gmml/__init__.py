@@ -23,7 +23,9 @@ from ... import geodesic
 from . import subspaces
 
 SUBSPACES = ("discriminant", "riemannian", "trace")
-HELD = 0.98  # share of the generalized eigenvalues above 1 that the default rank holds: best in folds of eleven tables
+HELD_SHARE = (
+    0.98  # share of the generalized eigenvalues above 1 that the default rank holds: best in folds of eleven tables
+)
 
 
 def low_rank_gmml(
@@ -31,7 +33,7 @@ def low_rank_gmml(
 ) -> Solution:
     """Return L (p, d) as `x` from both scatters, S positive definite; see `LowRankGMML` for the settings."""
     mu, V = eig.gevd(D, S)
-    p = psd.holding(np.maximum(mu - 1, 0.0), HELD) if p is None else p
+    p = psd.holding(np.maximum(mu - 1, 0.0), HELD_SHARE) if p is None else p
     rank = psd.rank(psd.spectrum(D)[0])
     if p > max(rank, 1):
         raise ValueError(f"n_components must be at most {rank}, the rank of the dissimilar scatter; got {p}")
