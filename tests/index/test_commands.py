@@ -93,7 +93,7 @@ from nearfar.index import records_of
 
 uri, start = sys.argv[1], int(sys.argv[2])
 with nearfar.index.open(uri, "w") as store:
-    for k in range(start, start + 1000):
+    for k in range(start, start + 999):
         rows = np.random.default_rng(k).normal(size=(3, 4))
         store.add(records_of(rows, [f"w{k}.{j}" for j in range(3)], labels=["a"] * 3))
         print(f"+w{k}", flush=True)
@@ -109,7 +109,7 @@ def test_what_was_reported_survives_a_kill_at_any_moment(uri, capsys, monkeypatc
     chance = random.Random(0)
     kept = {f"n{k}" for k in range(12)}
     for round_number in range(3):
-        start = 1000 * round_number
+        start = 999 * round_number
         command = [sys.executable, "-c", WRITER, uri, str(start)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as writer:
             told = writer.stdout.readline()

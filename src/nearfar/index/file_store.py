@@ -30,6 +30,7 @@ class FileStore:
         self.uri = str(path)
         self.path = path
         self.writes = writes
+        self._rows: dict[int, dict[str, int]] = {}  # by the index that they are of
         self._held = ExitStack()
         if writes and lock:
             self._held.enter_context(one_at_a_time(path, wait=0))
@@ -87,10 +88,8 @@ class FileStore:
         return columns[name][self._mask(where)] if where else columns[name]
 
     def get(self, names: Sequence[str]) -> Records:
-        wanted = np.asarray(names, dtype=np.str_)
-        rows = np.flatnonzero(np.isin(self._index.names, wanted))
-        places = dict(zip(self._index.names[rows].tolist(), rows.tolist(), strict=True))
-        return all_of(self._index).pick([places[name] for name in wanted.tolist() if name in places])
+        places = self._places()
+        return all_of(self._index).pick([places[name] for name in map(str, names) if name in places])
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         found = self._index.search(queries, k, where=where, group_by=group_by)
@@ -162,6 +161,15 @@ class FileStore:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _places(self) -> dict[str, int]:
+        """The row of each name, counted at the first question."""
+        index = self._index
+        found = self._rows.get(id(index))
+        if found is None:
+            found = {name: row for row, name in enumerate(index.names.tolist())}
+            self._rows = {id(index): found}
+        return found
 
     def _mask(self, where: str) -> Bools:
         return mask(parse_filter(where, self.columns()), self._index.all_columns())

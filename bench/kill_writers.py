@@ -1,0 +1,114 @@
+"""Kill a process that adds to an index and removes from it, again and again, and look whether anything is lost.
+
+python bench/kill_writers.py items.lance --kills 50
+
+What the process has reported before it was killed must be there, or be gone, afterwards; of the one change that was
+under way either is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import nearfar.index
+from nearfar.index import create, records_of
+
+ITEMS = 3  # of each change
+EACH = 9_999  # changes of one process at most, of which every third is followed by a removal
+MAX_PAUSE = 0.4  # seconds until the kill, after the first report
+
+
+def group(number: int) -> list[str]:
+    """Return the names that one change adds or removes."""
+    return [f"w{number}.{j}" for j in range(ITEMS)]
+
+
+def write(uri: str, start: int, report: int) -> None:
+    """Add and remove until killed, and report what is done."""
+    with nearfar.index.open(uri, "w") as store:
+        for number in range(start, start + EACH):
+            rows = np.random.default_rng(number).normal(size=(ITEMS, 8))
+            store.add(records_of(rows, group(number)))
+            os.write(report, f"+{number}\n".encode())
+            if number % 3 == 2:
+                store.remove(group(number - 1))
+                os.write(report, f"-{number - 1}\n".encode())
+
+
+def killed(uri: str, start: int, pause: float) -> list[str]:
+    """Let a process write, kill it, and return what it has reported."""
+    reading, report = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            write(uri, start, report)
+        finally:
+            os._exit(1)
+    os.close(report)
+    told = os.read(reading, 65536)
+    time.sleep(pause)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while part := os.read(reading, 65536):
+        told += part
+    os.close(reading)
+    return told.decode().splitlines()
+
+
+def there(uri: str) -> set[str]:
+    """Read all names in a process of its own: an engine may not survive a fork."""
+    if os.fork() == 0:
+        try:
+            with nearfar.index.open(uri, "w") as store:
+                store.search(np.ones((1, 8)), 5)
+                Path(f"{uri}.names").write_text("\n".join(store.column("name").tolist()))
+                os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.wait()
+    assert status == 0, "the index cannot be opened any more"
+    return set(Path(f"{uri}.names").read_text().splitlines())
+
+
+def main() -> None:
+    """Kill as often as asked, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("--kills", type=int, default=50)
+    given = parser.parse_args()
+    chance = random.Random(0)
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"{folder}/{given.name}"
+        if os.fork() == 0:
+            create(uri, records_of(np.ones((1, 8)), ["first"])).close()
+            os._exit(0)
+        os.wait()
+        expected = {"first"}
+        changes = 0
+        lost = 0
+        for kill in range(given.kills):
+            told = killed(uri, EACH * kill, chance.uniform(0, MAX_PAUSE))
+            changes += len(told)
+            for line in told:
+                names = set(group(int(line[1:])))
+                expected = expected | names if line[0] == "+" else expected - names
+            last = int(told[-1][1:]) if told else EACH * kill
+            open_question = {name for number in (last - 1, last, last + 1, last + 2) for name in group(number)}
+            found = there(uri)
+            wrong = (found ^ expected) - open_question
+            wrong |= {name for name in group(last + 1) if (name in found) != (group(last + 1)[0] in found)}
+            lost += len(wrong)
+            expected = found
+        print(f"{given.name}: {given.kills} kills, {changes} changes reported, {lost} items lost or half-written")
+
+
+if __name__ == "__main__":
+    main()
