@@ -35,6 +35,17 @@ def test_pairs_of_points_are_pairs_of_rows(learner):
     assert threshold == pytest.approx(by_rows.threshold_)
 
 
+def test_pairs_of_one_point_are_left_out():
+    twice = np.concatenate([POINTS, np.repeat(X[:3, None], 2, axis=1)])
+    with pytest.warns(UserWarning, match=r"^GMML: 3 of 203 pairs hold the same point twice; they are left out"):
+        found = GMML().fit(twice, np.r_[TOLD, 1, 1, -1])
+    assert_allclose(found.components_, GMML().fit(POINTS, TOLD).components_)
+    with pytest.raises(ValueError, match=r"^GMML: pair_labels must have one entry per pair, shape \(200,\)"):
+        GMML().fit(POINTS, TOLD[:-1])
+    with pytest.raises(ValueError, match=r"^GMML: pair_labels must be \+1 \(similar\) or -1"):
+        GMML().fit(POINTS, TOLD + 5)
+
+
 def test_triplets_and_quadruplets_of_points():
     triplets = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], [1, 3, 12]])
     a = SCML(n_basis=8, max_iter=20, random_state=0).fit(X[triplets])

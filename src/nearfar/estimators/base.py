@@ -46,6 +46,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array
 
+from ..fit_warnings import warn
 from ..numerics import checks, constraints
 from ..numerics.constraints import LabelPairs, Pairs
 from ..numerics.types import AnyArray, Bools, Ints
@@ -158,7 +159,12 @@ class FromPairs(MetricLearner):
         checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
         if pairs is None and holds_tuples(X, 2) and not self._matrices:
             points, numbers = rows_of_points(X)
-            supervised = self._supervise(points, None, pairs=numbers, pair_labels=y)
+            apart = numbers[:, 0] != numbers[:, 1]
+            if not apart.all():
+                warn(f"{np.count_nonzero(~apart)} of {len(apart)} pairs hold the same point twice; they are left out")
+            signs = checks.check_pair_labels(y, len(apart))
+            labels = np.where(signs, 1, -1)[apart]
+            supervised = self._supervise(points, None, pairs=numbers[apart], pair_labels=labels)
             return replace(supervised, points=points)
         if pairs is None:
             known = self._labeled(X, y, unlabeled, "; pass labels, or pairs= and pair_labels=")

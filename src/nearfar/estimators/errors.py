@@ -62,8 +62,7 @@ def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
         except ValueError as error:
             X = args[0] if args else named_ones.get("X")
             hint = "" if self._matrices else as_rows_and_numbers(X, takes)
-            images = str(getattr(X, "dtype", "")).endswith("uint8")  # with another fault, perhaps
-            if hint and (not images or "dim 3" in str(error) or "requires y" in str(error)):
+            if hint and "dim 3" in str(error):  # else they were taken, and something else is wrong
                 raise ValueError(f"{type(self).__name__}: {hint}") from error
             raise
 

@@ -39,7 +39,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
     >>> rng = np.random.default_rng(0)
     >>> points, kind = rng.normal(size=(80, 2, 3)), np.arange(80) % 2
     >>> points[:, 1, 0] += 5 * (kind == 0)
-    >>> bool(cross_val_score(PairClassifier(ITML()), points, kind, cv=4).mean() > 0.9)
+    >>> bool(cross_val_score(PairClassifier(ITML()), points, kind, cv=4).mean() > 0.8)
     True
     """
 
