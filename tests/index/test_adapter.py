@@ -145,3 +145,20 @@ def test_commands_adapt_and_search(tmp_path, capsys, monkeypatch):
     code, _, err = words(capsys, monkeypatch, "adapt", tmp_path / "new.npz", tmp_path / "less.npz", "-o", adapter)
     assert code == 2
     assert "OLD: has no 'item 9' (391 of 400 items of NEW are missing); embed the same items" in err
+
+
+def test_an_index_keeps_the_first_dimensions(tmp_path, capsys, monkeypatch):
+    _, old, labels = two_models()
+    np.savez(tmp_path / "old.npz", embeddings=old, labels=labels)
+    index = tmp_path / "old.index"
+    assert words(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index, "--dims", "5")[0] == 0
+    assert Index.load(index).embeddings.shape == (400, 5)
+    np.save(tmp_path / "asked.npy", old[:3])
+    code, out, err = words(capsys, monkeypatch, "search", index, tmp_path / "asked.npy", "-k", "1")
+    assert code == 0, err
+    found = [line.split()[-1] for line in out.splitlines() if line.startswith("  ")]
+    assert found == Index.load(index).names[:3].tolist()
+    for given, told in (("9", "--dims: expected 1 to 8"), ("0", "--dims: expected 1 to 8")):
+        code, _, err = words(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index, "--dims", given)
+        assert code == 2
+        assert told in err

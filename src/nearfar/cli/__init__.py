@@ -330,7 +330,14 @@ def train(
 
 @app.command
 def embed(
-    run: Path, data: str, *, out: Out, label: str | None = None, skip_bad: bool = False, trust: Trust = ()
+    run: Path,
+    data: str,
+    *,
+    out: Out,
+    dims: int | None = None,
+    label: str | None = None,
+    skip_bad: bool = False,
+    trust: Trust = (),
 ) -> None:
     """Embed data with the network of a run, or with a saved learner.
 
@@ -346,6 +353,8 @@ def embed(
         or single images.
     out
         An .npz: embeddings (n, d), labels (n,), classes, names, and the distance in which they are compared.
+    dims
+        Keep the first so many dimensions, such as one of the lengths of Matryoshka.
     label
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     skip_bad
@@ -356,7 +365,7 @@ def embed(
     from .embedding import embed_to
 
     with trusting(*trust):
-        print(embed_to(run, data, out, skip_bad, label))
+        print(embed_to(run, data, out, skip_bad, label, dims))
 
 
 @app.command

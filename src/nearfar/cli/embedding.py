@@ -332,7 +332,9 @@ def _told(file: Path, key: str) -> str:
         return ""
 
 
-def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | None = None) -> str:
+def embed_to(
+    source: Path, data: str, out: Path, skip_bad: bool, label: str | None = None, dims: int | None = None
+) -> str:
     """Embed data and write an .npz; returns one line on what was written."""
     from ..data.items import open_items
     from ..io.atomic_files import atomic_write
@@ -341,6 +343,10 @@ def embed_to(source: Path, data: str, out: Path, skip_bad: bool, label: str | No
     check_out(out)
     dataset = open_items(data, label=label, skip_bad=skip_bad)
     embeddings = embed_with(source, dataset)
+    if dims is not None:
+        if not 1 <= dims <= embeddings.shape[1]:
+            raise ValueError(f"--dims: expected 1 to {embeddings.shape[1]}, the dimensions, got {dims}")
+        embeddings = embeddings[:, :dims]
     with atomic_write(out) as file:
         names = np.asarray(dataset.names, dtype=np.str_)
         classes = np.asarray(dataset.classes, dtype=np.str_)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from ..quoting import quoted
+
+DIMS = "dims"  # the key under which an index says how many of the first dimensions it keeps
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -99,3 +103,20 @@ def root_of(data: str) -> Path:
 def named_by_paths(items: Dataset, data: str) -> bool:
     """Return whether items are named by the paths that lead to them: not rows, nor the items of built-in sets."""
     return items.kind != "row" and Path(data).exists()
+
+
+def first_dims(rows: AnyArray, about: Mapping[str, str]) -> AnyArray:
+    """Return the first dimensions of rows, as many as an index says that it keeps; all where it says nothing.
+
+    Raises
+    ------
+    ValueError
+        It says what is no number of dimensions of these rows.
+    """
+    told = about.get(DIMS, "")
+    if not told:
+        return rows
+    width = rows.shape[1]
+    if not (told.isascii() and told.isdecimal() and 1 <= int(told) <= width):
+        raise ValueError(f"--dims: expected 1 to {width}, the dimensions of the embeddings, got {quoted(told)}")
+    return rows[:, : int(told)]

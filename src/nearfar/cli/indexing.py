@@ -15,7 +15,9 @@ from ..quoting import quoted
 from ..trust import trusting
 from .image_paths import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
 from .index_files import (
+    DIMS,
     embedded_by,
+    first_dims,
     items_of,
     named_by_paths,
     names_of,
@@ -43,6 +45,7 @@ def index(
     engine: str | None = None,
     columns: Path | None = None,
     threshold: float | None = None,
+    dims: int | None = None,
     label: str | None = None,
     skip_bad: bool = False,
     trust: Trust = (),
@@ -80,6 +83,8 @@ def index(
     threshold
         Keep with the index the distance beyond which nothing is a match, such as a threshold of `nearfar evaluate
         --protocol identification`. May be given alone.
+    dims
+        Keep the first so many dimensions, such as one of the lengths of Matryoshka; queries are cut alike.
     label
         The column of the classes in a table, as for train.
     skip_bad
@@ -93,6 +98,10 @@ def index(
     if threshold is not None and not 0 <= threshold < inf:
         raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
     about = {} if threshold is None else {THRESHOLD: repr(threshold)}
+    if dims is not None:
+        if add or source is None:
+            raise ValueError("--dims: only for a new index; with --add it is that of the index")
+        about[DIMS] = str(dims)
     if source is None:
         alone = remove or threshold is not None
         if add or new or engine or label or skip_bad or columns or not alone:
@@ -154,7 +163,10 @@ def index_to(
             if engine or about:
                 old.change(engine=engine or "", about=about)
             return f"{out}: {told_store(old)}; nothing new{told_counts(known, len(gone))}{left_out(items)}"
-    rows = embedded_by(None if alone else source, items, Path(str(data)))
+    kept = about if old is None else old.about
+    rows = first_dims(embedded_by(None if alone else source, items, Path(str(data))), kept)
+    if DIMS in kept:
+        told[DIMS] = kept[DIMS]
     told |= about_home(home, out)
     where = data_from_home(str(data), home)
     before = {} if old is None else old.about

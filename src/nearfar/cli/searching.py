@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from ..quoting import quoted
 from ..trust import trusting
 from .image_paths import pictures_of
-from .index_files import names_of, open_embedded, open_index, weights_of
+from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
 from .options import Trust, check_out
 from .search_results import (
     classes_of,
@@ -148,10 +148,11 @@ def search_in(
     store = open_index(file)
     within = threshold_of(store.about) if within is None else within
     if adapter is None:
-        items, queries = open_embedded(embedder_of(store.about, file, run), query, skip_bad, label)
+        items, rows = open_embedded(embedder_of(store.about, file, run), query, skip_bad, label)
+        queries = first_dims(rows, store.about)
     else:
         items, rows = open_embedded(run, query, skip_bad, label)
-        queries = QueryAdapter.load(adapter).transform(rows)
+        queries = first_dims(QueryAdapter.load(adapter).transform(rows), store.about)
     names = names_of(items, query)
     if rerank is None:
         hits = store.search(queries, k, where=where, group_by=group_by)

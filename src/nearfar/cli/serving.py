@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..trust import trusting
 from .image_paths import pictures_of
-from .index_files import open_index
+from .index_files import first_dims, open_index
 from .options import Trust
 from .searching import embedder_of
 
@@ -91,7 +91,7 @@ def app_of(file: Path, *, run: Path | None, wrong: Path, hosts: Sequence[str], t
         file,
         partial(open_index, file),
         read_pictures=partial(pictures_in, file),
-        embed=None if source is None else embedder(source),
+        embed=None if source is None else partial(embedded_as, store.about, embedder(source)),
     )
     return make_app(collection, WrongLabels(wrong), hosts=hosts, token=token)
 
@@ -99,6 +99,11 @@ def app_of(file: Path, *, run: Path | None, wrong: Path, hosts: Sequence[str], t
 def pictures_in(file: Path, names: Sequence[str], about: Mapping[str, str]) -> Any:
     """Read the items of an index that have these names."""
     return pictures_of(names, about, file)
+
+
+def embedded_as(about: Mapping[str, str], embed: Any, items: Any) -> Any:
+    """Embed items with as many dimensions as an index keeps."""
+    return first_dims(embed(items), about)
 
 
 def embedder(source: Path) -> Any:
