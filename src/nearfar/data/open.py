@@ -30,7 +30,7 @@ from .readers.text_tables import TABLES, check_label
 
 ACCEPTED = (
     "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "
-    "an Omniglot .zip, digits, glyphs, grocery, cub:PATH, cars:PATH, sop:PATH or inshop:PATH"
+    "an Omniglot .zip, digits, glyphs, cub:PATH, cars:PATH, sop:PATH, inshop:PATH or grocery"
 )
 Named = str | os.PathLike[str]
 ARCHIVES = ("cub", "cars", "sop", "inshop")
