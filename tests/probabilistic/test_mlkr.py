@@ -202,3 +202,12 @@ def test_history_is_of_the_objective():
 def test_targets_that_are_none(y, word):
     with pytest.raises(ValueError, match=f"^MLKR: y must hold .*{word}"):
         MLKR().fit(np.random.default_rng(0).normal(size=(20, 3)), y)
+
+
+def test_score_is_the_share_of_the_variance_that_is_explained():
+    X, y = curved(40)
+    learner = fit(MLKR(max_iter=20), X, y)
+    L = learner.components_
+    error = sum((loops.prediction(X, y, L, i)[1] - y[i]) ** 2 for i in range(40))
+    assert learner.score(X, y) == pytest.approx(1 - error / np.sum((y - y.mean()) ** 2))
+    assert fit(MLKR(max_iter=20), X, y).score(X, y) > 0

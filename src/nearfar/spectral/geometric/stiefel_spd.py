@@ -65,6 +65,7 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
     With P = I the value depends on V Lam V' = L' L alone, so the search is over any L, without manifolds; with another
     prior it goes through a QR factorization. Means instead of sums, the scale of X and `bias` are ours. V lies in the
     span of the data. The distance is squared; a survey prints it without the square.
+    The objective is not convex, and a search ends in a local optimum: with a `prior` a random start may end lower.
     """
 
     def __init__(

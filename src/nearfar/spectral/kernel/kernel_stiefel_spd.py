@@ -71,6 +71,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
     -----
     Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML 2017,
     section 4. The linear method on the empirical kernel map; 2000 landmarks are not the paper's.
+    The objective is not convex, and a search ends in a local optimum: with a `prior` a random start may end lower.
     """
 
     def __init__(

