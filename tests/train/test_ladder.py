@@ -284,3 +284,22 @@ def test_the_table_of_a_pretrained_trunk_is_the_same_again(large_photos, weights
     assert [row.step for row in found.rows][-1] == "last-stage"
     again = ladder(config, splits=2)
     assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]
+
+
+def test_a_comparison_can_begin_with_the_table(photos, tmp_path, capsys, monkeypatch):
+    words = [
+        "compare",
+        photos,
+        "--objective",
+        "TripletLoss()",
+        "--seeds",
+        1,
+        "--set",
+        "steps=2",
+        "--set",
+        "image_size=20",
+    ]
+    words += ["--set", "trunk=conv4(width=8)", "--set", "batch_size=24", "--ladder", "yes", "--out", tmp_path / "runs"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert code == 0, err
+    assert out.index("Worth it: ") < out.index("TripletLoss()")

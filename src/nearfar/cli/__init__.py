@@ -383,6 +383,7 @@ def compare(
     epochs: int | None = None,
     settings: Settings = (),
     vary: Annotated[tuple[str, ...], Parameter(name="--vary", show_default=False)] = (),
+    ladder: Literal["no", "yes"] = "no",
 ) -> None:
     """Train several objectives with several seeds, and print one table with intervals.
 
@@ -417,10 +418,15 @@ def compare(
         One value of a setting to try, as field=value; repeat for the others, and for other settings. Every objective is
         trained with every combination, and the table begins with the scores on the validation classes, by which to
         choose.
+    ladder
+        Begin with the table of steps that --ladder of train prints, of images and the settings of all objectives.
     """
     from .scoring import compare_to
+    from .steps import table
 
     chosen = {"data": data, "test": test, "test_classes": test_classes or None, "label": label, "epochs": epochs}
     varied = choices(vary)
     config = make_config(chosen, settings, recipe, varied=varied.keys())
+    if ladder == "yes":
+        print(f"{table(config, full=False)}\n", flush=True)
     print(compare_to(config, objectives, range(seeds), out, jobs, varied))

@@ -4,6 +4,13 @@
 
 `photos/finetune` trains all weights, `photos/lora` low-rank adapters of the trunk, `photos/frozen` a linear layer on
 the features of the trunk as it is. All start the embedding layer from the closed-form whitening of these features.
+They are also what settings become that are not given, where the trunk is pretrained and items are photographs.
+
+Grocery photos at 128 pixels, 40 of 81 products unseen, features of the frozen `mobilenetv1_100`: Recall@1 0.950, MAP@R
+0.300; whitened in closed form, MAP@R 0.425. On validation classes of the same data one epoch of fine-tuning from the
+whitening (40 batches of 64, 512 dimensions, without random changes) ends at Recall@1 0.991 and MAP@R 0.731, with
+`mobilenetv2_100` at 0.982 and 0.622. SupCon was chosen there among seven losses, its learning rate from 1e-4 to 1e-3,
+with convolutional trunks only. The length of the recipes, and the settings of `photos/lora`, were not measured.
 """
 
 from typing import Any
