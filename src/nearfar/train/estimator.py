@@ -18,7 +18,7 @@ from ..data.checks.training_items import TrainingItems
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
-from ..estimators.errors import error_context
+from ..estimators.errors import as_rows_and_numbers, error_context
 from ..estimators.fitted import Fitted
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
@@ -162,6 +162,9 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             if y is None:
                 raise ValueError("requires y to be passed, but the target y is None; pass labels, or pairs=")
             config = config_of(self)
+            hint = as_rows_and_numbers(X, ["pairs"])
+            if hint and getattr(X, "dtype", None) != np.uint8:  # that of images
+                raise ValueError(hint)
             dataset = self._labeled(as_column(X), y)
             train, unseen = carve_validation(dataset, config.validation, config.seed)
             # every task has a test part; that of this one is never scored
