@@ -61,6 +61,9 @@ class TrainError(ValueError):
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
     """Settings of one run. Build it with `TrainConfig.of`, which checks every value.
 
+    Where items are photographs and the trunk starts from weights of another library, settings that are not given are
+    those of the recipe `photos/finetune`, with adapters `photos/lora`, with a frozen trunk `photos/frozen`.
+
     Attributes
     ----------
     data, test, test_classes, validation, split, label, skip_bad
@@ -83,7 +86,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     objective : str
         For example "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()".
     trunk : str
-        As in `make_trunk`; "auto" takes conv4 for images and mlp for rows.
+        As in `make_trunk`; "auto" takes mlp for rows and conv4 for images, but for photographs a model of timm whose
+        pretrained weights are in the local cache.
     pretrained : bool or str
         Weights of the trunk to start from: true takes those that timm or transformers has under its name, from the
         local cache or the hub; a text is a local file, a .safetensors or .pth state dict.
