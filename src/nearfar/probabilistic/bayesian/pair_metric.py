@@ -94,7 +94,7 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         *,
         prior_mean: AnyArray | float = 1.0,
         prior_precision: float = 1.0,
-        n_pairs: int | None = None,
+        n_pairs: int | None = 1000,
         max_iter: int = 100,
         tol: float = 1e-6,
         warm_start: bool = False,
