@@ -201,7 +201,8 @@ def train(
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
 
-    Defaults: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0.
+    Defaults: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0; for photographs and
+    a pretrained trunk those of the recipe photos/finetune.
 
     Example: nearfar train glyphs --objective "TripletLoss(margin=0.2) + 0.02*EnergyConfusion()" --out runs/glyphs
 
