@@ -127,7 +127,8 @@ def test_commands_adapt_and_search(tmp_path, capsys, monkeypatch):
     np.savez(tmp_path / "new.npz", embeddings=new, labels=labels, names=names)
     np.savez(tmp_path / "old.npz", embeddings=old[turned], labels=labels[turned], names=names[turned])
     adapter = tmp_path / "adapter.safetensors"
-    code, out, err = words(capsys, monkeypatch, "adapt", tmp_path / "new.npz", tmp_path / "old.npz", "-o", adapter)
+    pair = (tmp_path / "new.npz", tmp_path / "old.npz")
+    code, out, err = words(capsys, monkeypatch, "adapt", *pair, "--kind", "linear", "-o", adapter)
     assert code == 0, err
     assert "linear adapter from 12 to 8 dimensions, of 400 items" in out
     assert "kept of the new model's: " in out

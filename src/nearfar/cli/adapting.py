@@ -21,7 +21,7 @@ def adapt(
     old: Path,
     *,
     out: Annotated[Path, Parameter(name=["--out", "-o"])],
-    kind: Literal["linear", "orthogonal", "residual"] = "linear",
+    kind: Literal["orthogonal", "linear", "residual"] = "orthogonal",
     rank: int | None = None,
     seed: int = 0,
 ) -> None:
@@ -38,7 +38,7 @@ def adapt(
     out
         The adapter, for `nearfar search --run NEW --adapter`.
     kind
-        A linear map, a rotation, or a linear map and a small network.
+        A rotation, a linear map, or a linear map and a small network.
     rank
         Of the linear map; all where not given.
     seed

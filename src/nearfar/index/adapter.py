@@ -38,9 +38,9 @@ class QueryAdapter:
 
     Parameters
     ----------
-    kind : {"linear", "orthogonal", "residual"}
-        "linear" is a ridge regression of a limited rank; "orthogonal" only rotates, and needs the fewest items;
-        "residual" adds a small network to the linear map (needs PyTorch for `fit`).
+    kind : {"orthogonal", "linear", "residual"}
+        "orthogonal" only rotates, and keeps most for classes that it has not learned from; "linear" is a ridge
+        regression of a limited rank; "residual" adds a small network to the linear map (needs PyTorch for `fit`).
     rank : int, optional
         Of the linear map; all where not given.
     hidden : int
@@ -65,7 +65,7 @@ class QueryAdapter:
     True
     """
 
-    def __init__(self, kind: str = "linear", *, rank: int | None = None, hidden: int = 256, seed: int = 0) -> None:
+    def __init__(self, kind: str = "orthogonal", *, rank: int | None = None, hidden: int = 256, seed: int = 0) -> None:
         if kind not in KINDS_OF_ADAPTERS:
             raise ValueError(f"kind: expected one of {', '.join(KINDS_OF_ADAPTERS)}, got {quoted(kind)}")
         for name, value in (("rank", rank), ("hidden", hidden)):
