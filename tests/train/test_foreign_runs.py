@@ -191,7 +191,7 @@ def test_photos_of_one_size_are_left_as_they_are_where_the_trunk_takes_them(timm
     for path in photos.glob("*/*.png"):
         Image.open(path).resize((64, 64)).save(path)
     run = train(TrainConfig.of(data=str(photos), trunk="timm:test_resnet", **SPEED), tmp_path / "run", progress=False)
-    assert run.config.image_size is None
+    assert (run.config.image_size, run.config.resize) == (64, None)
     fixed = "timm:deit_tiny_patch16_224(depth=1, img_size=32)"
     run = train(TrainConfig.of(data=str(photos), trunk=fixed, **SPEED), tmp_path / "fixed", progress=False)
     assert (run.config.image_size, run.config.resize) == (32, 35)

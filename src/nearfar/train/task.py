@@ -152,7 +152,11 @@ def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]]) ->
     shorter sides are all smaller than it was made for get the smallest of these, and are not blown up.
     """
     found = set().union(*sizes)
-    if found == {record.image_size} or (len(found) == 1 and not record.fixed_size):
+    if len(found) == 1 and not record.fixed_size:
+        (height, width), *_ = found
+        # said, because images that were not looked at may be wider or higher
+        return {"image_size": height} if height == width else {}
+    if found == {record.image_size}:
         return {}
     sides = [min(size) for size in found]
     if not record.fixed_size and min(sides) >= SMALLEST_PHOTO and max(sides) < record.image_size[0]:
