@@ -77,7 +77,7 @@ def test_covariance_pooled_counts_independent_deviations_for_ledoit_and_wolf():
     expected = 2 * LedoitWolf(assume_centered=True).fit(halves).covariance_
     found = nearfar.CovarianceMetric(pooled=True).fit(X, y).covariance_
     assert_allclose(found, expected, rtol=1e-9)
-    found = nearfar.CovarianceMetric(pooled=True).fit(X, np.where(np.arange(60) < 40, y, -1)).covariance_
+    found = nearfar.CovarianceMetric(pooled=True).fit(X, np.where(np.arange(60) < 40, y, -1), unlabeled=-1).covariance_
     assert_allclose(found, expected, rtol=1e-9)
 
 
