@@ -339,7 +339,7 @@ def test_a_stream_is_checked_like_a_fit(learner):
         learner().partial_fit(X, None)
     names = np.array(["owl", "cat", "ape"], dtype=object)[y]
     names[:9] = -1
-    told = learner().partial_fit(X, names).components_
+    told = learner().partial_fit(X, names, unlabeled=-1).components_
     assert_allclose(told, learner().partial_fit(X[9:], y[9:]).components_, rtol=1e-9, atol=1e-12)
 
 
