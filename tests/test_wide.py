@@ -136,7 +136,7 @@ def test_shifts_do_not_leave_the_span_of_the_rows(monkeypatch, n_stages):
 
 
 def test_memory_that_is_missing_is_told_with_a_way_out(monkeypatch):
-    def solve(*given):
+    def solve(*given, **also):
         raise MemoryError
 
     monkeypatch.setattr(nearfar.SDML, "_solve", solve)

@@ -571,13 +571,13 @@ def test_weights_that_are_not_finite_are_neither_scored_nor_kept(tmp_path, small
 
 def test_all_random_numbers_of_a_run_follow_from_its_seed(monkeypatch, small) -> None:
     drawn = []
-    plain = building.open_resolved
+    plain = building.settle
 
     def draws(*given):  # as a user's own trunk or data may
         drawn.append((random.random(), np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
         return plain(*given)
 
-    monkeypatch.setattr(building, "open_resolved", draws)
+    monkeypatch.setattr(building, "settle", draws)
     for _ in range(2):
         building.build(small())
     assert drawn[0] == drawn[1]
