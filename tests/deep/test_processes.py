@@ -299,7 +299,7 @@ def test_every_objective_equals_the_single_process(every, case):
         refused += "error" in one
         for rank in (0, world - 1):
             check(found[rank]["all"][name, case], one, f"{name}, {case}, process {rank} of {world}")
-    most = 2 if case == "classes" else len(objectives()) // 2
+    most = 3 if case == "classes" else len(objectives()) // 2
     assert refused < most, "most objectives take most of what there is"
 
 
