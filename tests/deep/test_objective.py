@@ -66,7 +66,7 @@ def test_weights_multiply_through_sums():
     [
         ("TripletLos()", "no method is called 'TripletLos'; did you mean TripletLoss"),
         ("TripletMarginLoss()", "is called 'TripletMarginLoss'; here it is TripletLoss"),
-        ("TripletLoss(margin='a')", "TripletLoss: margin must be a number; got 'a'"),
+        ("TripletLoss(margin='a')", "TripletLoss: margin must be a number or None; got 'a'"),
         ("TripletLoss(margn=0.2)", "has no setting 'margn'; did you mean margin"),
         ("TripletLoss(margin=0.1, margin=0.2)", "TripletLoss is given 'margin' twice"),
         ("TripletLoss(0.2)", "takes only keywords"),

@@ -290,7 +290,7 @@ def hard_negatives(
     --------
     >>> rows = [[1.0, 0.0], [0.9, 0.1], [0.9, 0.11], [0.7, 0.7]]
     >>> hard_negatives(rows, ["a", "a", "b", "b"], k=1).indices.ravel().tolist()
-    [3, 3, -1, 1]
+    [3, 3, -1, 0]
     """
     _check_whole("k", k, 1)
     if not isinstance(margin, Real) or not 0 <= margin <= 1:
