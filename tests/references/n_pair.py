@@ -1,7 +1,7 @@
 """Every positive pair against the negatives of its anchor."""
 
 
-def reference(x, y, *, pooled=None, scores=None, proxies=None, reg=0.002, form="npair", margin=0.2):
+def reference(x, y, *, pooled=None, scores=None, proxies=None, reg=0.002, form="npair", margin=0.2, reduction="mean"):
     total, pairs, n = x.sum() * 0, 0, len(x)
     for i in range(n):
         for p in range(n):
@@ -20,4 +20,6 @@ def reference(x, y, *, pooled=None, scores=None, proxies=None, reg=0.002, form="
                 total = total + ((1 + inner).log() if not isinstance(inner, int) else 0)
             else:
                 total = total + inner
+    if reduction == "sum":
+        pairs = 1
     return total / max(pairs, 1) + reg * (x**2).sum() / max(n, 1)

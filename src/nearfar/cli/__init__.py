@@ -227,10 +227,11 @@ def train(
     label
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
     trunk
-        conv4, mlp, identity, bn_inception, spd, timm:NAME, transformers:NAME or package.module:factory.
+        conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
+        package.module:factory.
     pretrained
         Weights that the trunk starts from: true takes those of timm or transformers, from the local cache or the hub;
-        or a file, .safetensors or .pth.
+        or a file, .safetensors, .pth or .caffemodel.
     embedding_dim
         Dimensions of the embedding.
     sampler

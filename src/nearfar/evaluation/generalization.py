@@ -113,7 +113,7 @@ def joint_error(
 def diversity(embeddings: Any) -> float:
     """Trace of the covariance of embeddings (n, d): their mean squared distance to their mean. Zero for one row.
 
-    Compare it on seen and on unseen classes, on raw embeddings: unit vectors hide it (Xu et al., 2022).
+    Compare it on seen and on unseen classes, on raw embeddings: unit vectors hide it (Chen et al., 2022).
     """
     x = as_rows(embeddings)
     return float(np.var(x, axis=0, dtype=np.float64).sum())

@@ -24,6 +24,7 @@ from ..pairwise.reductions import near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
 FORMS = {"npair": "dot", "hinge": "sq_euclidean"}
+REDUCTIONS = ("mean", "sum")
 
 
 def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
@@ -56,6 +57,9 @@ class NPairLoss(RowLoss):
         Scale embeddings to unit length first; the paper does not.
     miner : callable, optional
         A miner that narrows positives and negatives.
+    reduction : str
+        Average over the pairs of similar samples ("mean"), or add them up ("sum", as equation 13 of Chen et al., 2022,
+        reads). The norm penalty is the same for both.
     block : int, optional
         Anchors at a time.
 
@@ -75,10 +79,13 @@ class NPairLoss(RowLoss):
         margin: float = 0.2,
         normalize: bool = False,
         miner: Any = None,
+        reduction: str = "mean",
         block: int | None = None,
     ) -> None:
         check_options(self, FORMS, form=form)
         super().__init__(distance=FORMS[form], normalize=normalize, miner=miner, block=block)
+        check_options(self, REDUCTIONS, reduction=reduction)
+        self.reduction = reduction
         self.reg = reg
         self.form = form
         self.margin = margin

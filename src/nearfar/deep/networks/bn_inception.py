@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, max_pool2d
+from torch.nn.functional import avg_pool2d, max_pool2d, pad
 
 from ..precision import PreciseBuffers
 
@@ -110,7 +110,7 @@ class BNInception(PreciseBuffers):
         three = self._chain(x, at + "3x3_reduce", at + "3x3")
         double = self._chain(x, at + "double_3x3_reduce", at + "double_3x3_1", at + "double_3x3_2")
         if not block.one:
-            return torch.cat([three, double, max_pool2d(x, 3, 2, ceil_mode=True)], 1)
+            return torch.cat([three, double, _halved(x)], 1)
         if block.average:
             pooled = avg_pool2d(x, 3, 1, padding=1)
         else:
@@ -118,7 +118,7 @@ class BNInception(PreciseBuffers):
         return torch.cat([self._chain(x, at + "1x1"), three, double, self._chain(pooled, at + "pool_proj")], 1)
 
     def maps(self, images: Tensor) -> Tensor:
-        """Return the (n, 1024, H', W') output of the last block, 7x7 for 224x224 images."""
+        """Return the (n, 1024, H', W') output of the last block, 7x7 for 224x224 images and 8x8 for 227x227."""
         x = images.flip(1) * 255 - self.mean.to(images.dtype)
         x = max_pool2d(self._chain(x, "conv1_7x7_s2"), 3, 2, ceil_mode=True)
         x = max_pool2d(self._chain(x, "conv2_3x3_reduce", "conv2_3x3"), 3, 2, ceil_mode=True)
@@ -129,3 +129,16 @@ class BNInception(PreciseBuffers):
     def forward(self, images: Tensor) -> Tensor:
         """Return the (n, 1024) features of (n, 3, H, W) images in [0, 1]."""
         return self.maps(images).mean((2, 3))
+
+
+def _halved(x: Tensor) -> Tensor:
+    """Return the maxima of 3x3 windows at every second place, ceil(n / 2) of them along a side of n.
+
+    The convolutions beside this pool give as many. The published network has even sides there, at 224 pixels, and its
+    windows begin at 0, 2, ..., so that the last one hangs over by one; an odd side, which Caffe refuses, gets one more
+    window in the same way.
+    """
+    height, width = x.shape[2:]
+    if height % 2 or width % 2:
+        x = pad(x, (0, width % 2, 0, height % 2), value=-torch.inf)
+    return max_pool2d(x, 3, 2, ceil_mode=True)

@@ -43,13 +43,13 @@ def make_trunk(
     Parameters
     ----------
     text : str
-        ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``spd``, ``timm:NAME``, ``transformers:NAME_OR_FOLDER`` or
-        ``package.module:factory``, with options in brackets: ``conv4(width=32)``. A factory is called with the shape
-        of an item and the options, and returns a module from items to features.
+        ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``googlenet``, ``resnet50``, ``spd``, ``timm:NAME``,
+        ``transformers:NAME_OR_FOLDER`` or ``package.module:factory``, with options in brackets: ``conv4(width=32)``. A
+        factory is called with the shape of an item and the options, and returns a module from items to features.
     shape : tuple of int
         Shape of one item: (C, H, W) for images, (d,) for rows.
     weights : str or Path, optional
-        A local `.safetensors` or `.pth` state dict.
+        A local `.safetensors` or `.pth` state dict, or a `.caffemodel`.
     pretrained : bool
         Take the weights that timm or transformers has under this name, from its cache or its hub.
     preprocessing : Preprocessing, optional
@@ -270,6 +270,20 @@ def _bn_inception(shape: Shape, **options: Any) -> nn.Module:
     return BNInception(**options)
 
 
+def _googlenet(shape: Shape, **options: Any) -> nn.Module:
+    from .googlenet import GoogLeNet
+
+    _channels("googlenet", shape)
+    return GoogLeNet(**options)
+
+
+def _resnet50(shape: Shape, **options: Any) -> nn.Module:
+    from .resnet50 import ResNet50
+
+    _channels("resnet50", shape)
+    return ResNet50(**options)
+
+
 def _spd(shape: Shape, **options: Any) -> nn.Module:
     from .spd_trunk import SPDTrunk
 
@@ -281,6 +295,8 @@ NAMED: dict[str, Callable[..., nn.Module]] = {
     "mlp": _mlp,
     "identity": _identity,
     "bn_inception": _bn_inception,
+    "googlenet": _googlenet,
+    "resnet50": _resnet50,
     "spd": _spd,
 }
 HUBS: dict[str, Any] = {"timm": timm_trunk, "transformers": transformers_trunk}

@@ -1,4 +1,4 @@
-"""Weights of trunks from local files: `.safetensors`, or `.pth` where PyTorch reads it without executing it."""
+"""Weights of trunks from local files: `.safetensors`, `.caffemodel`, or `.pth` where PyTorch reads it safely."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ HEADS = (
     "logits.",
     "head_dist.",
     "aux_classifier.",
+    "loss1_",
+    "loss2_",
+    "loss3_",
 )
 """Beginnings of the names of classifiers, which a metric has no use for."""
 
@@ -104,7 +107,7 @@ def load_weights(
     module : Module
         What to load into.
     path : str or Path
-        A .safetensors or .pth file.
+        A .safetensors, .pth or .caffemodel file.
     part : str
         Which part of the checkpoint of a run.
     optional : tuple of str
@@ -171,6 +174,13 @@ def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str, base: str
 def _read_state(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise TrunkError(f"{path}: no such file of weights")
+    if path.suffix == ".caffemodel":
+        from .caffe_weights import CaffeFileError, read_caffe_weights
+
+        try:
+            return read_caffe_weights(path.read_bytes())
+        except CaffeFileError as error:
+            raise TrunkError(f"{path}: not readable as weights ({error})") from error
     if path.suffix != ".safetensors" and not pickles_are_safe():
         needed = ".".join(map(str, SAFE_PICKLES))
         told = f"a file of this kind can run code in PyTorch {torch.__version__}; use PyTorch {needed} or newer"
