@@ -27,6 +27,8 @@ from nearfar.data import open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
 from nearfar.index import Index
 
+from .commands import run
+
 COMMANDS = (
     "train",
     "fit",
@@ -46,18 +48,6 @@ COMMANDS = (
     "doctor",
 )
 SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
-
-
-def run(capsys, monkeypatch, *words):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, words)])
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from nearfar.data import Dataset, open_dataset, open_items
 from nearfar.train import TrainConfig, embed_run, train
 from nearfar.trust import TrustError
 
-from .test_cli import run
+from .commands import run
 
 rng = np.random.default_rng(0)
 

@@ -17,7 +17,7 @@ from nearfar.cli.saved_learners import load_learner
 from nearfar.data import open_dataset, open_task
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
 
-from .test_cli import run
+from .commands import run
 
 SMALL = "max_iter=3, hidden=0"
 

@@ -11,7 +11,7 @@ from nearfar.data import open_dataset, open_task
 from nearfar.train import TrainConfig, train
 from nearfar.train.estimator import DeepMetric
 
-from .test_cli import run
+from .commands import run
 
 QUICK = ["--set", "steps=3", "--batch-size", "16", "--quiet"]
 

@@ -488,7 +488,6 @@ def test_words_that_no_setting_knows_are_named(method: Method) -> None:
 
 # settings with which a learner that has a closed form takes steps
 STEPS = {
-    "DMBK": {"whiten": False},  # whitening changes lengths after the last step, and a warm start begins behind it
     "LowRankGMML": {"n_components": 2, "subspace": "riemannian"},
     "RCA": {"n_components": 2, "criterion": "chunklet"},
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 BRITISH = re.compile(
-    r"neighbour|(?<![a-z])centr(?:e|ed|es|ing)(?![a-z])|learnt|labell(?=ed|ing)|colour|behaviour|catalogue|licence|analyse|"
+    r"neighbour|(?<![a-z])centr(?:e|ed|es|ing)(?![a-z])|learnt|labell(?!earner)|colour|behaviour|catalogue|licence|analyse|"
     r"(?:minim|maxim|standard|normal|regular|optim|general|penal|symmetr|factor|orthogonal|vector|recogn|diagonal|"
     r"initial|summar|organ|serial|visual|util|parametr|binar|token)is(?:e|ed|er|ers|es|ing|ation|ations)(?![a-z])",
     re.IGNORECASE,

@@ -13,8 +13,8 @@ from nearfar.io import tensor_file, training_marks
 from nearfar.io.training_marks import mark_rows
 from nearfar.train import DeepMetric, TrainConfig, train
 
+from .commands import run
 from .data.conftest import class_folders, write, zipped
-from .test_cli import run
 
 SMALL = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "epochs": 1, "batch_size": 16, "device": "cpu"}
 

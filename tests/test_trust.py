@@ -21,7 +21,7 @@ from nearfar.io import tensor_file as storage
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train
 from nearfar.trust import VARIABLE, OwnCodeError, TrustError, modules_of, take_own, trusting
 
-from .test_cli import run
+from .commands import run
 
 STRANGER = """
 import pathlib

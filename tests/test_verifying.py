@@ -10,7 +10,7 @@ import pytest
 import nearfar
 from nearfar.evaluation import identify, verify, verify_pairs
 
-from .test_cli import run
+from .commands import run
 
 rng = np.random.default_rng(0)
 Y = np.repeat(["a", "b", "c"], 20)

@@ -47,8 +47,8 @@ def renamed_settings(**present: str) -> Callable[[AnyCallable], AnyCallable]:
                     )
             return function(*args, **settings)
 
-        called.present_names = present  # type: ignore[attr-defined]
-        return called  # type: ignore[return-value]
+        called.present_names = present  # type: ignore[attr-defined]  # a function may carry it
+        return called  # type: ignore[return-value]  # `wraps` keeps the signature, which its type does not say
 
     return decorated
 

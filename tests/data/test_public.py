@@ -12,7 +12,7 @@ import pytest
 from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task, public
 from nearfar.data.public import PUBLIC, cached_file, digest_of, fetch
 
-from ..test_cli import run
+from ..commands import run
 from .conftest import zipped
 
 PIL = pytest.importorskip("PIL.Image")

@@ -7,7 +7,7 @@ from nearfar.data import DataError, inspect_data, open_task
 from nearfar.data.dataset import held_out_rows
 from nearfar.train import TrainConfig, evaluate_run, train
 
-from ..test_cli import run
+from ..commands import run
 
 SMALL = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "epochs": 1, "batch_size": 16, "device": "cpu"}
 

@@ -6,7 +6,7 @@ import pytest
 from nearfar.evaluation import evaluate, map_at_r, recall_at_k
 from nearfar.evaluation.retrieval import retrieve
 
-from ..test_cli import run
+from ..commands import run
 
 
 def distance_of(a, b, distance):

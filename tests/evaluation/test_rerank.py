@@ -2,15 +2,15 @@
 
 import csv
 import re
-import sys
 
 import numpy as np
 import pytest
 
-from nearfar import cli
 from nearfar.evaluation import evaluate, recall_at_k, rerank, search_reranked
 from nearfar.evaluation.rerank import augment_gallery, csls, expand_queries, k_reciprocal
 from nearfar.index import Index
+
+from ..commands import run
 
 
 def unit(rows):
@@ -266,23 +266,11 @@ def test_a_bad_text_is_told(text, distance, told):
         evaluate(two_sets()[1], np.arange(30) % 6, rerank=text, distance=distance)
 
 
-def words(capsys, monkeypatch, *given):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, given)])
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_commands_rerank(tmp_path, capsys, monkeypatch):
     queries, gallery = two_sets()
     rows = tmp_path / "rows.npz"
     np.savez(rows, embeddings=gallery, labels=np.arange(30) % 6)
-    code, out, _ = words(capsys, monkeypatch, "evaluate", rows, "--rerank", "k_reciprocal(k1=5)")
+    code, out, _ = run(capsys, monkeypatch, "evaluate", rows, "--rerank", "k_reciprocal(k1=5)")
     assert code == 0
     assert "re-ranked by k_reciprocal(k1=5): test items were looked at together" in out
     expected = evaluate(gallery, np.arange(30) % 6, clustering=False)
@@ -292,7 +280,7 @@ def test_commands_rerank(tmp_path, capsys, monkeypatch):
     Index(gallery).save(file)
     np.save(tmp_path / "asked.npy", queries)
     asked = ("search", file, tmp_path / "asked.npy", "-k", "2", "-o", tmp_path / "hits.csv", "--rerank", "csls(k=4)")
-    assert words(capsys, monkeypatch, *asked)[0] == 0
+    assert run(capsys, monkeypatch, *asked)[0] == 0
     with (tmp_path / "hits.csv").open() as table:
         hits = [int(row["name"]) for row in csv.DictReader(table)]
     assert hits == csls(queries, gallery, depth=2, k=4).indices.ravel().tolist()
@@ -303,6 +291,6 @@ def test_commands_rerank(tmp_path, capsys, monkeypatch):
         (("search", file, tmp_path / "asked.npy", "--rerank", "csls", "--within", "1"), "--within: not with --rerank"),
         (("search", file, tmp_path / "asked.npy", "--rerank", "csls", "-k", "0"), "-k: expected 1 or more, got 0"),
     ):
-        code, _, err = words(capsys, monkeypatch, *given)
+        code, _, err = run(capsys, monkeypatch, *given)
         assert code == 2
         assert told in err

@@ -1,13 +1,12 @@
 """Codes hold what they say, and their scores are those of what is read back."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from nearfar import cli
 from nearfar.evaluation import evaluate, storage_scores
 from nearfar.neighbors.codes import calibrate, from_int8, rescored, search_binary, signs_of, to_binary, to_int8
+
+from ..commands import run
 
 
 def rows_of(n=60, d=16, seed=0):
@@ -123,27 +122,15 @@ def test_bad_settings_are_told(call, told):
         call(*rows_of())
 
 
-def words(capsys, monkeypatch, *given):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, given)])
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_the_command_prints_score_against_bytes(tmp_path, capsys, monkeypatch):
     rows, labels = rows_of()
     file = tmp_path / "rows.npz"
     np.savez(file, embeddings=rows, labels=labels)
-    code, out, err = words(capsys, monkeypatch, "evaluate", file, "--storage", "--dims", "16", "--dims", "8")
+    code, out, err = run(capsys, monkeypatch, "evaluate", file, "--storage", "--dims", "16", "--dims", "8")
     assert code == 0, err
     table = out.splitlines()[2:]
     assert [line.split()[0] for line in table] == ["storage", *2 * ["float32", "float16", "int8", "binary,", "binary"]]
-    code, out, _ = words(capsys, monkeypatch, "evaluate", file, "--dims", "8")
+    code, out, _ = run(capsys, monkeypatch, "evaluate", file, "--dims", "8")
     assert code == 0
     assert f"all 16 dimensions: Recall@1 {evaluate(rows, labels, clustering=False).recall_at[1]:.4f}" in out
     for given, told in (
@@ -152,6 +139,6 @@ def test_the_command_prints_score_against_bytes(tmp_path, capsys, monkeypatch):
         (("--storage", "--protocol", "verification"), "--storage: only with --protocol retrieval"),
         (("--dims", "99"), "dims: expected a whole number from 1 to 16"),
     ):
-        code, _, err = words(capsys, monkeypatch, "evaluate", file, *given)
+        code, _, err = run(capsys, monkeypatch, "evaluate", file, *given)
         assert code == 2
         assert told in err

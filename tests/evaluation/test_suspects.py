@@ -1,12 +1,10 @@
 """Wrong labels are found by models that have not seen them, and what was decided of them trains on."""
 
 import csv
-import sys
 
 import numpy as np
 import pytest
 
-from nearfar import cli
 from nearfar.data import open_dataset
 from nearfar.evaluation import hard_negatives, pairs_across, suspects
 from nearfar.evaluation.suspects import (
@@ -19,6 +17,8 @@ from nearfar.evaluation.suspects import (
     stratified_folds,
 )
 from nearfar.numerics.whitening import discriminant_whitening
+
+from ..commands import run
 
 
 def classes_of_rows(seed=0, wrong=0, spread=1.0):
@@ -161,35 +161,23 @@ def test_bad_input_is_told(call, told):
         call(classes_of_rows()[0])
 
 
-def words(capsys, monkeypatch, *given):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, given)])
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
     rows, labels, given = classes_of_rows(wrong=4)
     names = np.array([f"=item {i}" for i in range(120)])
     classes = np.array(["ash", "birch", "cedar", "elm", "fir", "oak"])
     file = tmp_path / "rows.npz"
     np.savez(file, embeddings=rows, labels=given, names=names, classes=classes)
-    code, out, _ = words(capsys, monkeypatch, "suspects", file)
+    code, out, _ = run(capsys, monkeypatch, "suspects", file)
     assert code == 0
     assert out.splitlines()[-1].startswith("4 of 120 items are likelier of another class")
 
     table = tmp_path / "suspects.csv"
-    assert words(capsys, monkeypatch, "suspects", file, "-o", table)[0] == 0
+    assert run(capsys, monkeypatch, "suspects", file, "-o", table)[0] == 0
     with table.open(newline="") as handle:
         listed = [*csv.DictReader(handle)]
     assert {row["name"] for row in listed} == {f"'=item {i}" for i in range(4)}  # no formula of a spreadsheet
     page = tmp_path / "suspects.html"
-    assert words(capsys, monkeypatch, "suspects", file, "-o", page)[0] == 0
+    assert run(capsys, monkeypatch, "suspects", file, "-o", page)[0] == 0
     assert page.read_text().count('class="decide"') == 4
 
     for row in listed:
@@ -200,17 +188,17 @@ def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
         writer.writeheader()
         writer.writerows(listed)
     corrected = tmp_path / "corrected.npz"
-    code, out, _ = words(capsys, monkeypatch, "suspects", file, "--decided", table, "-o", corrected)
+    code, out, _ = run(capsys, monkeypatch, "suspects", file, "--decided", table, "-o", corrected)
     assert code == 0
     assert "119 items, 3 with another class, 1 removed" in out
     read = open_dataset(str(corrected))
     known = {name: classes[label] for name, label in zip(names, labels, strict=True)}
     assert all(read.classes[label] == known[name] for name, label in zip(read.names, read.labels, strict=True))
 
-    pairs = words(capsys, monkeypatch, "suspects", file, "--across", "3")[1]
+    pairs = run(capsys, monkeypatch, "suspects", file, "--across", "3")[1]
     assert len(pairs.splitlines()) == 3
     hard = tmp_path / "hard.csv"
-    assert words(capsys, monkeypatch, "suspects", file, "--negatives", "2", "-o", hard)[0] == 0
+    assert run(capsys, monkeypatch, "suspects", file, "--negatives", "2", "-o", hard)[0] == 0
     with hard.open(newline="") as handle:
         assert all(row["label"] != row["label of negative"] for row in csv.DictReader(handle))
 
@@ -236,7 +224,7 @@ def test_a_corrected_table_of_images_trains(tmp_path, capsys, monkeypatch):
     decisions = tmp_path / "decisions.csv"
     decisions.write_text(f"name,label,decision\n{paths[3]},low,high\n")
     table = tmp_path / "corrected.csv"
-    code, out, err = words(capsys, monkeypatch, "suspects", features, "--decided", decisions, "-o", table)
+    code, out, err = run(capsys, monkeypatch, "suspects", features, "--decided", decisions, "-o", table)
     assert code == 0, err
     assert "24 items, 1 with another class, 0 removed" in out
     read = open_dataset(str(table))
@@ -261,7 +249,7 @@ def test_bad_words_are_told(tmp_path, capsys, monkeypatch):
         (("--across", "3", "--negatives", "3"), "--across: not with --negatives"),
         (("-o", tmp_path / "c.txt"), "expected a file that ends in .csv or .html"),
     ):
-        code, _, err = words(capsys, monkeypatch, "suspects", file, *given_words)
+        code, _, err = run(capsys, monkeypatch, "suspects", file, *given_words)
         assert code == 2
         assert told in err
         assert not (tmp_path / "c.npz").exists()

@@ -1,15 +1,14 @@
 """An adapter brings queries of a new model to an index of an old one."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from nearfar import cli
 from nearfar.evaluation import recall_at_k
 from nearfar.index import Index, QueryAdapter
 from nearfar.index.adapter import HELD_OUT, RIDGES, procrustes, ridge
 from nearfar.io import tensor_file
+
+from ..commands import run
 
 
 def two_models(n=400, d=12, e=8, bent=0.0, seed=0):
@@ -108,18 +107,6 @@ def test_damaged_files_are_told(tmp_path):
         QueryAdapter.load(file)
 
 
-def words(capsys, monkeypatch, *given):
-    """Run a command in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, given)])
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_commands_adapt_and_search(tmp_path, capsys, monkeypatch):
     new, old, labels = two_models()
     names = np.array([f"item {i}" for i in range(400)])
@@ -128,22 +115,22 @@ def test_commands_adapt_and_search(tmp_path, capsys, monkeypatch):
     np.savez(tmp_path / "old.npz", embeddings=old[turned], labels=labels[turned], names=names[turned])
     adapter = tmp_path / "adapter.safetensors"
     pair = (tmp_path / "new.npz", tmp_path / "old.npz")
-    code, out, err = words(capsys, monkeypatch, "adapt", *pair, "--kind", "linear", "-o", adapter)
+    code, out, err = run(capsys, monkeypatch, "adapt", *pair, "--kind", "linear", "-o", adapter)
     assert code == 0, err
     assert "linear adapter from 12 to 8 dimensions, of 400 items" in out
     assert "kept of the new model's: " in out
 
     index = tmp_path / "old.index"
-    assert words(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index)[0] == 0
+    assert run(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index)[0] == 0
     np.save(tmp_path / "asked.npy", new[:3])
     asked = ("search", index, tmp_path / "asked.npy", "-k", "1")
-    code, out, err = words(capsys, monkeypatch, *asked, "--adapter", adapter)
+    code, out, err = run(capsys, monkeypatch, *asked, "--adapter", adapter)
     assert code == 0, err
     assert all(f"item {i}" in line for i, line in enumerate(line for line in out.splitlines() if line.startswith("  ")))
-    code, _, err = words(capsys, monkeypatch, *asked)
+    code, _, err = run(capsys, monkeypatch, *asked)
     assert code == 2
     np.savez(tmp_path / "less.npz", embeddings=old[:9], labels=labels[:9], names=names[:9])
-    code, _, err = words(capsys, monkeypatch, "adapt", tmp_path / "new.npz", tmp_path / "less.npz", "-o", adapter)
+    code, _, err = run(capsys, monkeypatch, "adapt", tmp_path / "new.npz", tmp_path / "less.npz", "-o", adapter)
     assert code == 2
     assert "OLD: has no 'item 9' (391 of 400 items of NEW are missing); embed the same items" in err
 
@@ -152,14 +139,14 @@ def test_an_index_keeps_the_first_dimensions(tmp_path, capsys, monkeypatch):
     _, old, labels = two_models()
     np.savez(tmp_path / "old.npz", embeddings=old, labels=labels)
     index = tmp_path / "old.index"
-    assert words(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index, "--dims", "5")[0] == 0
+    assert run(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index, "--dims", "5")[0] == 0
     assert Index.load(index).embeddings.shape == (400, 5)
     np.save(tmp_path / "asked.npy", old[:3])
-    code, out, err = words(capsys, monkeypatch, "search", index, tmp_path / "asked.npy", "-k", "1")
+    code, out, err = run(capsys, monkeypatch, "search", index, tmp_path / "asked.npy", "-k", "1")
     assert code == 0, err
     found = [line.split()[-1] for line in out.splitlines() if line.startswith("  ")]
     assert found == Index.load(index).names[:3].tolist()
     for given, told in (("9", "--dims: expected 1 to 8"), ("0", "--dims: expected 1 to 8")):
-        code, _, err = words(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index, "--dims", given)
+        code, _, err = run(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index, "--dims", given)
         assert code == 2
         assert told in err

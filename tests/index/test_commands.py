@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nearfar.index
-from tests.test_cli import run
+from tests.commands import run
 
 
 @pytest.fixture(params=["x.index", "x.lance"])

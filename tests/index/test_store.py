@@ -10,7 +10,7 @@ from pymilvus import MilvusClient
 
 from nearfar.index import Index
 from nearfar.index.store import to_milvus
-from tests.test_cli import run
+from tests.commands import run
 
 rng = np.random.default_rng(0)
 

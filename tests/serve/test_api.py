@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from nearfar.index import open_store, records_of
 from nearfar.serve import Limits, WrongLabels
 from nearfar.serve import server as serve_server
+from tests.commands import run
 from tests.serve.conftest import Image
-from tests.test_cli import run
 
 BASE = "http://127.0.0.1:8000"
 

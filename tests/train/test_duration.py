@@ -9,7 +9,7 @@ from nearfar.train.duration import RunTimer, duration
 from nearfar.train.forecast import forecast
 from nearfar.train.watchers import ProgressLine
 
-from ..test_cli import run
+from ..commands import run
 from ..test_training_items import SMALL, rows_file
 
 

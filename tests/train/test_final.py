@@ -17,8 +17,8 @@ from nearfar.train.features import _stamps
 from nearfar.train.final import final_config
 from nearfar.train.rungs import save_frozen
 
+from ..commands import run
 from ..data.conftest import class_folders, write
-from ..test_cli import run
 from ..test_training_items import SMALL, rows_file
 
 

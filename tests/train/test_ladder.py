@@ -17,7 +17,7 @@ from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
 from nearfar.train.last_stage import split_off
 from nearfar.train.rungs import Rung, config_for, held_out_classes, save_frozen, worth_it
-from tests.test_cli import run
+from tests.commands import run
 
 CLASSES = 12
 

@@ -11,7 +11,7 @@ from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainError, embed_run, evaluate_run, load_embedder, train
 from nearfar.train.scoring import task_of
-from tests.test_cli import run as command
+from tests.commands import run as command
 
 
 @pytest.fixture

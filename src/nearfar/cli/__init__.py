@@ -150,8 +150,9 @@ def told(error: Exception, command: str) -> str | None:
 
 def text_of(error: Exception) -> str:
     """The text of an error; names of files in those of the system are cut where they are long."""
-    if type(error).__str__ is OSError.__str__ and isinstance(error.filename, str):  # type: ignore[attr-defined]
-        return f"{in_brief(error.filename, PATH)}: {error.strerror}"  # type: ignore[attr-defined]
+    # an error with a text of its own, such as that of a library, keeps it
+    if isinstance(error, OSError) and type(error).__str__ is OSError.__str__ and isinstance(error.filename, str):
+        return f"{in_brief(error.filename, PATH)}: {error.strerror}"
     return str(error)
 
 

@@ -7,8 +7,10 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 from ..extras import PACKAGES
+from ..io.cache import cache_folder
 
 CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
@@ -96,6 +98,12 @@ def linear_algebra() -> list[str]:
 
 def folders() -> list[str]:
     """Where caches and downloads are."""
-    cache = os.environ.get("NEARFAR_CACHE") or os.path.join("~", ".cache", "nearfar")
-    hub = os.environ.get("HF_HOME", os.path.join("~", ".cache", "huggingface"))
-    return [f"{'cache':<18}{cache}", f"{'models of hubs':<18}{hub}"]
+    hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    return [f"{'cache':<18}{_from_home(cache_folder())}", f"{'models of hubs':<18}{_from_home(hub)}"]
+
+
+def _from_home(path: Path) -> str:
+    """Write ~ for the home folder, whose name is nobody's business where the text is pasted."""
+    if path.is_relative_to(Path.home()):
+        return str("~" / path.relative_to(Path.home()))
+    return str(path)

@@ -100,8 +100,7 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
 class Loader(DataLoader[tuple[Tensor, Tensor, int]]):
     """A torch loader whose workers' data errors, and violent ends, arrive as the one line that they are."""
 
-    # torch declares its own private iterator here; a loop needs no more than that it is one
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares its own private iterator
         try:
             with safely_started():
                 batches = super().__iter__()

@@ -16,7 +16,7 @@ from typing import IO, Any
 try:
     import fcntl
 except ImportError:  # Windows, where nobody can remove a file that another process has open
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # tested before each use
 
 PARTIAL = re.compile(r"(.+)\.[0-9a-f]{8}\.partial")  # the name of a file that is being written, around that of its own
 OLD = 3600.0  # seconds after which a partial file is a dead writer's, where locks cannot tell

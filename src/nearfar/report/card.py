@@ -12,9 +12,8 @@ from ..evaluation.scores import Scores
 from ..extras import hint
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import read_scores
-from ..io.untrusted import read_json
 from ..quoting import quoted
-from .run import ReportError
+from .run import ReportError, read_object
 
 CARD = "README.md"
 UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
@@ -70,7 +69,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     nearfar.report.run.ReportError: no-such-run: is no run folder (it has no config.json)
     """
     folder = Path(run)
-    config = _part(folder, "config.json")
+    config = read_object(folder / "config.json", needed=False)
     if not config:
         raise ReportError(f"{folder}: is no run folder (it has no config.json)")
     if license and not LICENSE.fullmatch(license):
@@ -179,7 +178,7 @@ def _scores(folder: Path) -> list[str]:
 
 
 def _training(folder: Path, config: Mapping[str, Any], data: str) -> list[str]:
-    environment = _part(folder, "environment.json")
+    environment = read_object(folder / "environment.json", needed=False)
     versions = environment.get("versions", {})
     lines = ["## Training", "", f"- data: {data}"]
     if environment.get("weights"):
@@ -187,26 +186,9 @@ def _training(folder: Path, config: Mapping[str, Any], data: str) -> list[str]:
     lines += [f"- {name}: {config[name]}" for name in SETTINGS if config.get(name) is not None]
     if config.get("preprocessing"):
         lines += [f"- preprocessing: {config['preprocessing']}"]
-    lines += (
-        [f"- versions: {', '.join(f'{package} {version}' for package, version in versions.items())}"]
-        if versions
-        else []
-    )
+    if versions:
+        lines += [f"- versions: {', '.join(f'{package} {version}' for package, version in versions.items())}"]
     return [*lines, ""]
-
-
-def _part(folder: Path, name: str) -> dict[str, Any]:
-    """Read a file of the run; nothing where it is not there."""
-    path = folder / name
-    if not path.is_file():
-        return {}
-    try:
-        content = read_json(path)
-    except ValueError as error:
-        raise ReportError(f"{path}: is not JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise ReportError(f"{path}: expected a JSON object, got {quoted(content)}")
-    return content
 
 
 def _number(value: float | None) -> str:

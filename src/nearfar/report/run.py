@@ -108,9 +108,9 @@ def read_run(
     pictures: bool = True,
 ) -> ReportContent:
     """Read everything that a report shows from a run folder, or all but the pictures; parameters as in `report_run`."""
-    config = _json(folder / "config.json")
+    config = read_object(folder / "config.json")
     evaluated = _evaluated(folder, config)
-    environment = _json(folder / "environment.json", needed=False)
+    environment = read_object(folder / "environment.json", needed=False)
     notes: tuple[str, ...] = ()
     if test is None and pictures:
         test, gallery, notes = _open_test(config, environment)
@@ -140,7 +140,7 @@ def read_run(
         command=_text(folder / "command.txt"),
         remarks=[str(remark) for remark in evaluated.get("remarks") or ()],
         notes=[*notes, *([missing] if missing else [])],
-        ladder=_json(folder / "ladder.json", needed=False),
+        ladder=read_object(folder / "ladder.json", needed=False),
         seed=int(config.get("seed", 0)),
     )
 
@@ -285,7 +285,8 @@ def _check_kind(
         raise ReportError(f"{path}: {name} must be {expected}, got {got}; evaluate the run again")
 
 
-def _json(path: Path, needed: bool = True) -> dict[str, Any]:
+def read_object(path: Path, needed: bool = True) -> dict[str, Any]:
+    """Read a JSON object of a run folder; {} where it is not there and not `needed`."""
     if not needed and not path.is_file():
         return {}
     try:

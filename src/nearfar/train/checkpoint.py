@@ -92,7 +92,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors of a file, and the values about them."""
     with _opened(path) as file:
         about = _about(path, file)
-        return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118
+        return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118  # no dict: it cannot be iterated
 
 
 def _opened(path: Path) -> Any:
@@ -200,13 +200,13 @@ def _unpack(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 def seed_random_state(seed: int) -> None:
     """Seed torch, its accelerators, numpy and Python alike: a user's own trunk may draw from any of them."""
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
+    np.random.seed(seed % 2**32)  # noqa: NPY002  # the generator that others draw from
     random.seed(seed)
 
 
 def random_state() -> dict[str, Any]:
     """Return the states of the random numbers of torch, its accelerator, numpy and Python."""
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  # as above
     state = {
         "torch": torch.get_rng_state(),
         "numpy": [name, torch.from_numpy(np.asarray(keys).astype("int64")), *rest],
@@ -221,7 +221,7 @@ def set_random_state(state: dict[str, Any]) -> None:
     """Set what `random_state` returned."""
     torch.set_rng_state(state["torch"])
     name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype("uint32"), *rest))  # noqa: NPY002
+    np.random.set_state((name, keys.numpy().astype("uint32"), *rest))  # noqa: NPY002  # as above
     random.setstate(state["python"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

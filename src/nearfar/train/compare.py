@@ -238,7 +238,7 @@ class _Shared:
 def _begin(stopped: Any) -> None:
     import torch
 
-    from . import scoring, trainer  # noqa: F401
+    from . import scoring, trainer  # noqa: F401  # imported before the threads are set, once for all trials
 
     torch.set_num_threads(1)
     _Shared.stopped = stopped

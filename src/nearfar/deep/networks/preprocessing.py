@@ -277,15 +277,18 @@ def _sizes(told: Mapping[str, Any], source: str) -> dict[str, Any]:
     size = told.get("size", 224)
     cut = None if crop is None else _side(crop, source)
     if isinstance(size, Mapping) and "height" in size:
-        resize, squash = _side(size, source), True
+        resize = _side(size, source)
+        squash = True
     elif isinstance(size, Mapping) and "shortest_edge" in size:
-        resize, squash = int(size["shortest_edge"]), False
+        resize = int(size["shortest_edge"])
+        squash = False
         if told.get("crop_pct"):  # ConvNext: below 384 the crop is a share of a larger image, above it none
             cut = resize
             squash = resize >= 384
             resize = resize if squash else int(resize / told["crop_pct"])
     elif isinstance(size, int):
-        resize, squash = size, cut is None
+        resize = size
+        squash = cut is None
     else:
         raise ValueError(f"{source}: expected a size of height and width, or of the shortest edge, got {size!r:.60}")
     side = cut or resize

@@ -227,7 +227,8 @@ def _quiet(transformers: Any) -> Iterator[None]:
     if logging is None:
         yield
         return
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:

@@ -123,7 +123,7 @@ class CovarianceMetric(FromLabels, Mahalanobis):
         self.random_state = random_state
 
     @property
-    def _center(self) -> bool:  # type: ignore[override]
+    def _center(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return not self.assume_centered
 
     @with_signature_hint

@@ -8,6 +8,7 @@ U = L'; D: pairs of different classes; M_S: mean scatter of the pairs of one cla
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,10 @@ def dmbk(
     last: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """Return L (p, d) as `x`: the best of several local maxima, or that from `last` (p, d); `search` is of `lbfgs`."""
+    """Return L (p, d) as `x`: the best of several local maxima, or that from `last` (p, d); `search` is of `lbfgs`.
+
+    `whiten` also returns `unwhitened` (p, p), with which L' unwhitened are the directions of the maximum.
+    """
     X, labels = scatter.known(X, labels)
     classes = divergences.gaussians(X, labels, shares(X, labels, shrinkage))
     alpha = float(len(classes.sizes) == 2) if alpha is None else alpha
@@ -57,8 +61,13 @@ def dmbk(
     if last is not None and np.linalg.matrix_rank(last) == len(last) == p:
         first = [np.asarray(np.linalg.solve(A, last.T), dtype=float)]
     best = min((optimize.lbfgs(fun, V, **search) for V in first), key=lambda found: found.value)
-    U = A @ (np.linalg.qr(best.x)[0] / np.sqrt(p) if whiten else best.x / np.linalg.norm(best.x))
-    return best.times(-1).with_x(psd.compress(U.T))
+    directions = best.x / np.linalg.norm(best.x)
+    if not whiten:
+        return best.times(-1).with_x(psd.compress((A @ directions).T))
+    basis = np.linalg.qr(directions)[0] / np.sqrt(p)
+    L = psd.compress((A @ basis).T)
+    unwhitened = np.linalg.lstsq(L.T, A @ directions, rcond=None)[0]
+    return replace(best.times(-1).with_x(L), attributes={"unwhitened": unwhitened})
 
 
 def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:
@@ -100,6 +109,9 @@ class DMBK(FromLabels, Mahalanobis):
     Attributes
     ----------
     components_ : ndarray of shape (p, d)
+    unwhitened_ : ndarray of shape (p, p)
+        With `whiten`: ``components_.T @ unwhitened_`` are the directions of the maximum with their lengths, where a
+        warm start begins.
 
     Notes
     -----
@@ -154,4 +166,8 @@ class DMBK(FromLabels, Mahalanobis):
                 told = f"n_components={p} must be below the rank, {d}"
             raise ValueError(f"{told}; n_features={self.n_features_in_}")
         settings = self._settings("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init") | self._search()
-        return dmbk(X, labels, p, seed=self.random_state, last=work.start(), **settings)
+        last = work.start()
+        unwhitened = self._found_before("unwhitened_", work)
+        if last is not None and unwhitened is not None and len(unwhitened) == len(last):
+            last = unwhitened.T @ last
+        return dmbk(X, labels, p, seed=self.random_state, last=last, **settings)

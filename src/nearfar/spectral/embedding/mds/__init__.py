@@ -141,7 +141,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         return Supervised(X, (target_pairs.check(pairs, distances, len(X), rows),))
 
     @property
-    def _y_required(self) -> bool:  # type: ignore[override]
+    def _y_required(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return callable(self.targets) or (isinstance(self.targets, str) and self.targets != "euclidean")
 
     def _solve(self, X: Array, labels: Any, work: Workspace) -> Solution:
