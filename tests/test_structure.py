@@ -314,7 +314,7 @@ def test_methods_do_not_import_each_other(method):
 
 @pytest.mark.parametrize("method", DONE, ids=lambda m: m.name)
 def test_every_loss_miner_and_learner_has_its_reference(method):
-    if method.kind in ("learner", "loss", "regularizer", "miner", "head"):
+    if method.kind in ("learner", "loss", "regularizer", "miner", "head", "distance"):
         assert (REFERENCES / f"{method.stem}.py").exists()
 
 

@@ -27,6 +27,7 @@ FAMILIES = {
     "probabilistic/information": "Probabilistic: information theory",
     "probabilistic/risk": "Probabilistic: empirical risk",
     "deep/losses": "Deep: losses",
+    "deep/distances": "Deep: distances",
     "deep/regularizers": "Deep: regularizers",
     "deep/compositions": "Deep: compositions",
     "deep/miners": "Deep: miners",

@@ -5,6 +5,8 @@ from .deep.compositions.cml import CMLLoss as CMLLoss
 from .deep.compositions.cos_face import CosFaceLoss as CosFaceLoss
 from .deep.compositions.jrd import JRDLoss as JRDLoss
 from .deep.compositions.matryoshka import Matryoshka as Matryoshka
+from .deep.distances.lp import LpDistance as LpDistance
+from .deep.distances.snr import SNRDistance as SNRDistance
 from .deep.losses.ada_face import AdaFaceLoss as AdaFaceLoss
 from .deep.losses.adversarial_triplet import AdversarialTriplet as AdversarialTriplet
 from .deep.losses.am_softmax import AMSoftmaxLoss as AMSoftmaxLoss
@@ -65,10 +67,14 @@ from .deep.miners.batch_all import BatchAll as BatchAll
 from .deep.miners.batch_hard import BatchHard as BatchHard
 from .deep.miners.batch_semi_hard import BatchSemiHard as BatchSemiHard
 from .deep.miners.distance_weighted import DistanceWeighted as DistanceWeighted
+from .deep.miners.easy_hard import EasyHard as EasyHard
 from .deep.miners.easy_positive import EasyPositive as EasyPositive
 from .deep.miners.extreme_distance import ExtremeDistance as ExtremeDistance
 from .deep.miners.informative_pairs import InformativePairs as InformativePairs
+from .deep.miners.pair_margins import PairMargins as PairMargins
 from .deep.miners.random_negative import RandomNegative as RandomNegative
+from .deep.miners.uniform_histogram import UniformHistogram as UniformHistogram
+from .deep.miners.wide_angles import WideAngles as WideAngles
 from .deep.networks.autoencoder import Autoencoder as Autoencoder
 from .deep.networks.bi_map import BiMap as BiMap
 from .deep.networks.continuous_similarity import ContinuousSimilarityNet as ContinuousSimilarityNet
@@ -80,6 +86,8 @@ from .deep.networks.multi_scale_relation import MultiScaleRelationNet as MultiSc
 from .deep.networks.re_eig import ReEig as ReEig
 from .deep.networks.siamese import Siamese as Siamese
 from .deep.networks.variational_autoencoder import VariationalAutoencoder as VariationalAutoencoder
+from .deep.regularizers.center_invariance import CenterInvariance as CenterInvariance
+from .deep.regularizers.center_norms import CenterNorms as CenterNorms
 from .deep.regularizers.diversity_confusion import DiversityConfusion as DiversityConfusion
 from .deep.regularizers.energy_confusion import EnergyConfusion as EnergyConfusion
 from .deep.regularizers.horde import HORDE as HORDE
@@ -87,8 +95,11 @@ from .deep.regularizers.intra_class import IntraClassPenalty as IntraClassPenalt
 from .deep.regularizers.jintra import JIntra as JIntra
 from .deep.regularizers.jmmd import JMMD as JMMD
 from .deep.regularizers.jrs import JRS as JRS
+from .deep.regularizers.regular_face import RegularFace as RegularFace
+from .deep.regularizers.sparse_centers import SparseCenters as SparseCenters
 from .deep.samplers.class_ratio import ClassRatioSampler as ClassRatioSampler
 from .deep.samplers.episodes import EpisodeSampler as EpisodeSampler
+from .deep.samplers.hierarchical import HierarchicalSampler as HierarchicalSampler
 from .deep.samplers.m_per_class import MPerClassSampler as MPerClassSampler
 from .deep.samplers.pairs import PairSampler as PairSampler
 from .deep.samplers.triplets import TripletSampler as TripletSampler

@@ -26,7 +26,7 @@ class Method(NamedTuple):
     at : str
         Its module below ``src/nearfar``, a file or a package, and by that its place in the field's taxonomy.
     kind : str
-        learner, loss, regularizer, miner, sampler, memory, head, network, wrapper, composition.
+        learner, loss, regularizer, miner, sampler, memory, head, network, wrapper, composition, distance.
     takes : str
         What it learns from: labels, targets (numbers), pairs, triplets, quadruplets, chunklets, views, sets (of candidate
         classes), none; for parts of an objective rows (anchors against a reference) or set (the batch as a whole).
@@ -211,6 +211,13 @@ METHODS = tuple(Method(*row) for row in (
     ("VICRegLoss", "deep/losses/vicreg", "loss", "rows", "Bardes 2022", "-"),
     ("MultiSimilarityLoss", "deep/losses/multi_similarity", "loss", "rows", "Wang 2019", "-"),
     ("InformativePairs", "deep/miners/informative_pairs", "miner", "rows", "Wang 2019", "-"),
+    ("EasyHard", "deep/miners/easy_hard", "miner", "rows", "Xuan 2020", "-"),
+    ("PairMargins", "deep/miners/pair_margins", "miner", "rows", "Hadsell 2006", "-"),
+    ("UniformHistogram", "deep/miners/uniform_histogram", "miner", "rows", "Musgrave 2020", "-"),
+    ("WideAngles", "deep/miners/wide_angles", "miner", "rows", "Wang 2017", "-"),
+    ("LpDistance", "deep/distances/lp", "distance", "rows", "Minkowski 1910", "-"),
+    ("SNRDistance", "deep/distances/snr", "distance", "rows", "Yuan 2019", "-"),
+    ("HierarchicalSampler", "deep/samplers/hierarchical", "sampler", "labels", "Cakir 2019", "-"),
     ("CircleLoss", "deep/losses/circle", "loss", "rows", "Sun 2020", "-"),
     ("ProxyAnchorLoss", "deep/losses/proxy_anchor", "loss", "rows", "Kim 2020", "-", PROXIES),
     ("ArcFaceLoss", "deep/losses/arc_face", "loss", "rows", "Deng 2019", "-", PROXIES),
@@ -233,6 +240,10 @@ METHODS = tuple(Method(*row) for row in (
     ("PotentialFieldLoss", "deep/losses/potential_field", "loss", "set", "Bhatnagar 2025", "-", PROXIES),
     ("Matryoshka", "deep/compositions/matryoshka", "loss", "set", "Kusupati 2022", "-", {"objective": "TripletLoss()", "dims": (2, 5)}),
     ("Distill", "deep/memory/distill", "memory", "set", "Park 2019", "-", {"teacher": "runs/teacher"}),
+    ("SparseCenters", "deep/regularizers/sparse_centers", "regularizer", "set", "Qian 2019", "-"),
+    ("CenterInvariance", "deep/regularizers/center_invariance", "regularizer", "set", "Wu 2017", "-"),
+    ("CenterNorms", "deep/regularizers/center_norms", "regularizer", "set", "Musgrave 2020", "-"),
+    ("RegularFace", "deep/regularizers/regular_face", "regularizer", "set", "Zhao 2019", "-"),
     ("HORDE", "deep/regularizers/horde", "regularizer", "set", "Jacob 2019", "-", {"embedding_dim": 5}),
 ))
 # fmt: on
@@ -244,8 +255,10 @@ ELSEWHERE = {
     "AccuracyCalculator": "nearfar.evaluation.evaluate",
     "AllTripletsMiner": "BatchAll",
     "BalanceSampler": "MPerClassSampler",
-    "BatchEasyHardMiner": "EasyPositive",
+    "AngularMiner": "WideAngles",
+    "BatchEasyHardMiner": "EasyHard",
     "BatchHardMiner": "BatchHard",
+    "CenterInvariantRegularizer": "CenterInvariance",
     "Covariance": "CovarianceMetric",
     "DistanceWeightedMiner": "DistanceWeighted",
     "GeneralizedLiftedStructureLoss": "GeneralizedLiftedLoss",
@@ -255,6 +268,7 @@ ELSEWHERE = {
     "InfoNCELoss": "NTXentLoss",
     "InstanceLoss": "CrossEntropyHead",
     "LSI": "MMC",
+    "LpRegularizer": "CenterNorms",
     "LargeMarginNearestNeighbor": "LMNN",
     "LargeMarginSoftmaxLoss": "SphereFaceLoss(unit_proxies=False)",
     "LiftedStructureLoss": "LiftedLoss",
@@ -264,11 +278,15 @@ ELSEWHERE = {
     "NPairsLoss": "NPairLoss",
     "NeighborhoodComponentsAnalysis": "NCA",
     "NormalizedSoftmaxLoss": "AMSoftmaxLoss(margin=0)",
+    "PairMarginMiner": "PairMargins",
+    "RegularFaceRegularizer": "RegularFace",
     "SelfSupervisedLoss": "a loss whose labels are the numbers of the items",
     "SignalToNoiseRatioContrastiveLoss": "SNRContrastiveLoss",
+    "SparseCentersRegularizer": "SparseCenters",
     "TripletLossWithMiner": "TripletLoss(miner=...)",
     "TripletMarginLoss": "TripletLoss",
     "TripletMarginMiner": "TripletLoss(triplets='semihard')",
+    "UniformHistogramMiner": "UniformHistogram",
 }
 
 

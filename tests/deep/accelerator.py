@@ -125,7 +125,17 @@ def main():
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     x, y, pooled = batch(24, labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
     results = {m.name: outcome(lambda m=m: term_outcome(lambda: make(m), x, y, pooled)) for m in TERMS}
-    for miner in ("BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "InformativePairs"):
+    for miner in (
+        "BatchAll",
+        "BatchHard",
+        "BatchSemiHard",
+        "EasyPositive",
+        "ExtremeDistance",
+        "InformativePairs",
+        "EasyHard",
+        "PairMargins",
+        "WideAngles",
+    ):
         mined = partial(nearfar.TripletLoss, miner=getattr(nearfar, miner)())
         results[miner] = outcome(lambda mined=mined: term_outcome(mined, x, y, pooled))
     settings = {"semihard": {"triplets": "semihard"}, "hard": {"triplets": "hard"}}

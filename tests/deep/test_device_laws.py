@@ -52,7 +52,9 @@ def test_no_term_waits_for_a_device(method, block):
         on_meta(term, *batch(labels=LABELS))
 
 
-@pytest.mark.parametrize("miner", ["BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance"])
+@pytest.mark.parametrize(
+    "miner", ["BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "EasyHard", "PairMargins"]
+)
 def test_no_miner_waits_for_a_device(miner):
     on_meta(nearfar.ContrastiveLoss(miner=getattr(nearfar, miner)()), *batch(labels=LABELS))
 

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from nearfar.catalog import METHODS
 from nearfar.deep.samplers.class_ratio import ClassRatioSampler
 from nearfar.deep.samplers.episodes import EpisodeSampler
+from nearfar.deep.samplers.hierarchical import HierarchicalSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
 from nearfar.deep.samplers.pairs import PairSampler
 from nearfar.deep.samplers.random import RandomBatchSampler
@@ -56,6 +57,19 @@ def test_classes_and_samples_of_m_per_class():
             law[pair] = 1 / 6 / comb(len(members[one]), 2) / comb(len(members[other]), 2)
     first = [tuple(tuple(sorted(part.tolist())) for part in plan[0].reshape(2, 2)) for plan in plans]
     assert_law(first, law)
+
+
+def test_groups_classes_and_samples_of_hierarchical_batches():
+    members = {0: (0, 1), 1: (2, 3, 4), 2: (5,), 3: (6, 7)}
+    groups = ((0, 1), (2, 3))
+    labels = np.repeat(list(members), [len(part) for part in members.values()])
+    plans = epochs(HierarchicalSampler(labels, labels // 2, m=1, batch_size=2, rounds=1))
+    law = {}
+    for one, other in permutations(groups):
+        for a, b in product(one, other):
+            for pair in product(members[a], members[b]):
+                law[pair] = 1 / 8 / len(members[a]) / len(members[b])
+    assert_law([tuple(plan[0].tolist()) for plan in plans], law)
 
 
 def of_ratio(sizes, size):

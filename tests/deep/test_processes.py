@@ -58,6 +58,8 @@ def objectives():
         "memory and draws": lambda: nearfar.CrossBatchMemory(nearfar.MarginLoss(miner=nearfar.DistanceWeighted()), 30),
         "memory of proxies": lambda: nearfar.CrossBatchMemory(proxies(), size=30),
         "scores": lambda: nearfar.JRS(("embedding", "class")) + proxies(),
+        "centers": lambda: nearfar.RegularFace() + proxies(),
+        "distance": lambda: nearfar.TripletLoss(distance=nearfar.LpDistance(1), block=5),
         "moments": lambda: nearfar.HORDE(DIM, loss=nearfar.NTXentLoss() + nearfar.JMMD(("embedding",)), features=16),
         "adversarial pairs": lambda: adversarial(loss=nearfar.NPairLoss(), miner=nearfar.RandomNegative(2)),
         "adversarial means": lambda: adversarial(loss=nearfar.IntraPairVarianceLoss()),

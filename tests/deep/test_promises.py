@@ -88,7 +88,7 @@ def deep_gradient(term, x, y, pooled, between):
     return torch.autograd.grad(value, x)[0]
 
 
-KINDS = ("loss", "regularizer", "head", "miner", "composition", "memory")
+KINDS = ("loss", "regularizer", "head", "miner", "composition", "memory", "distance")
 INSTEAD = {"per_sample": "losses", "term": "loss_of_rows"}  # a method states the first, or the second, which calls it
 
 

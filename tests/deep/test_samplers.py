@@ -16,6 +16,7 @@ from nearfar import TripletLoss
 from nearfar.deep import distributed
 from nearfar.deep.samplers.base import BatchSampler, by_class, deal, occurrences
 from nearfar.deep.samplers.class_ratio import ClassRatioSampler
+from nearfar.deep.samplers.hierarchical import HierarchicalSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
 from nearfar.deep.samplers.pairs import PairSampler
 from nearfar.deep.samplers.random import RandomBatchSampler
@@ -28,6 +29,8 @@ MAKERS: dict[str, Callable[[int], BatchSampler]] = {
     "m_per_class": lambda seed: MPerClassSampler(LABELS, 2, 8, seed=seed, rounds=2),
     "pairs": lambda seed: PairSampler(LABELS, 8, seed=seed),
     "triplets": lambda seed: TripletSampler(LABELS, 12, seed=seed),
+    "weighted": lambda seed: MPerClassSampler(LABELS, 2, 8, seed=seed, rounds=2, weights=np.arange(66) % 5 + 0.5),
+    "hierarchical": lambda seed: HierarchicalSampler(LABELS, LABELS // 21, 2, 8, seed=seed, rounds=2),
     "class_ratio": lambda seed: ClassRatioSampler(LABELS, 8, 0.5, seed=seed, rounds=2),
 }
 
@@ -449,3 +452,62 @@ def test_weights_of_samples():
 def test_weights_that_are_no_weights(weights):
     with pytest.raises(ValueError, match="weights: "):
         RandomBatchSampler(np.zeros(60, int), 20, weights=weights)
+
+
+@pytest.mark.parametrize("groups_per_batch", [1, 2, 4])
+def test_batches_of_few_groups(groups_per_batch: int) -> None:
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(24), 6))
+    groups = y % 4
+    sampler = HierarchicalSampler(y, groups, 2, 8, groups_per_batch=groups_per_batch, rounds=None)
+    assert abs(len(sampler) * 8 - len(y)) <= 32
+    batches = np.array(list(sampler))
+    seen = np.bincount(batches.ravel(), minlength=len(y))
+    for batch in batches:
+        assert len(set(batch)) == 8
+        assert Counter(groups[batch].tolist()) == dict.fromkeys(set(groups[batch]), 8 // groups_per_batch)
+        assert len(set(groups[batch])) == groups_per_batch
+        assert set(Counter(y[batch].tolist()).values()) == {2}
+    assert np.ptp(seen) <= 1
+
+
+def test_a_small_group_gives_its_classes_several_times() -> None:
+    y = np.repeat([0, 1, 2, 3, 4], 4)
+    batches = np.array(list(HierarchicalSampler(y, y > 0, 1, 8, rounds=3)))
+    assert Counter(y[batches].ravel())[0] == 12
+    assert all(len(set(batch)) == 8 for batch in batches)
+
+
+def test_samples_of_a_class_by_weights() -> None:
+    y = np.repeat(np.arange(4), 5)
+    weights = np.tile([0.0, 1.0, 1.0, 2.0, 0.0], 4)
+    weights[15:] = 0
+    sampler = MPerClassSampler(y, 4, 8, rounds=300, weights=weights)
+    assert sampler.left_out == 1
+    drawn = np.bincount(np.ravel(list(sampler)), minlength=20).reshape(4, 5)
+    assert (drawn[3] == 0).all()
+    assert (drawn[:, [0, 4]] == 0).all()
+    for row in drawn[:3]:
+        share = row.sum() * np.array([0.25, 0.25, 0.5])
+        assert (abs(row[1:4] - share) <= 5 * np.sqrt(share)).all()
+    with pytest.raises(ValueError, match="sampler state"):
+        sampler.load_state_dict(MPerClassSampler(y, 4, 8, rounds=300, weights=weights**2).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("make_it", "says"),
+    [
+        (
+            lambda: HierarchicalSampler([0, 1], [0], 1, 2),
+            r"groups: expected one for each of 2 labels, got shape \(1,\)",
+        ),
+        (lambda: HierarchicalSampler([0, 0, 1], [0, 1, 1], 1, 2), "groups: a class must be in one group; sample 1"),
+        (lambda: HierarchicalSampler([0, 1], [0, 1], 2, 6), "batch_size: must be a multiple of m=2 times groups_per_b"),
+        (lambda: HierarchicalSampler([0, 1], [0, 0], 1, 2), "needs 2 classes, got 1"),
+        (lambda: MPerClassSampler([0, 1], 1, 2, weights=[1.0]), "weights: expected one for each of 2 samples"),
+        (lambda: MPerClassSampler([0, 1], 1, 2, weights=[1.0, -1.0]), "weights: must be finite and not negative"),
+        (lambda: MPerClassSampler([0, 1], 1, 2, weights=[1.0, 0.0]), "1 classes with fewer than 1 samples or without"),
+    ],
+)
+def test_bad_groups_and_weights_are_named(make_it: Callable[[], BatchSampler], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make_it()

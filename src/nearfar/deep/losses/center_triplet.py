@@ -14,7 +14,7 @@ from ...settings import check_options
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN
 from ..objective.terms import SetTerm
-from ..pairwise.comparison import DISTANCES, dissimilarity
+from ..pairwise.comparison import Distance, check_distance, dissimilarity
 from ..unit_vectors import unit
 from ..wholebatch.batch_classes import batch_classes, of_known_class
 
@@ -30,7 +30,7 @@ def center_triplet(
     classes: Tensor,
     *,
     margin: float,
-    distance: str,
+    distance: Distance,
     negatives: str,
     min_per_class: int,
 ) -> tuple[Tensor, Tensor]:
@@ -63,8 +63,9 @@ class CenterTripletLoss(SetTerm):
     ----------
     margin : float
         m.
-    distance : str
-        "sq_euclidean", "euclidean", "cosine", "dot".
+    distance : str or callable
+        "sq_euclidean", "euclidean", "cosine", "dot", or a function of
+        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
     normalize : bool
         Scale embeddings to unit length first.
     negatives : str
@@ -89,7 +90,7 @@ class CenterTripletLoss(SetTerm):
         self,
         margin: float = 0.3,
         *,
-        distance: str = "sq_euclidean",
+        distance: Distance = "sq_euclidean",
         normalize: bool = False,
         negatives: str = "points",
         center: str = "mean",
@@ -98,7 +99,7 @@ class CenterTripletLoss(SetTerm):
         reduction: str = "sum",
     ) -> None:
         super().__init__()
-        check_options(self, DISTANCES, distance=distance)
+        check_distance(self, distance)
         check_options(self, NEGATIVES, negatives=negatives)
         check_options(self, CENTERS, center=center)
         check_options(self, REDUCTIONS, reduction=reduction)

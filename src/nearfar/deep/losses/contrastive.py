@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..pairwise.comparison import Rows, count
+from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.hinges import hinges, negatives, positives
 from ..pairwise.reductions import hinge_squares
 from ..pairwise.row_loss import RowLoss
@@ -66,8 +66,9 @@ class ContrastiveLoss(RowLoss):
         "plain" takes any distance as it is.
     pos_margin : float
         m_p of "plain": similar samples that are nearer have no loss.
-    distance : str, optional
-        That of "plain": "euclidean" (which None is), "sq_euclidean", "cosine" or "dot".
+    distance : str or callable, optional
+        That of "plain": "euclidean" (which None is), "sq_euclidean", "cosine" or "dot", or a function of
+        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
     normalize : bool
         Scale embeddings to unit length first; "xbm" always does.
     miner : callable, optional
@@ -91,7 +92,7 @@ class ContrastiveLoss(RowLoss):
         *,
         form: str = "hadsell",
         pos_margin: float = 0.0,
-        distance: str | None = None,
+        distance: Distance | None = None,
         normalize: bool = False,
         miner: Any = None,
         reduction: str = "mean",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from ..pairwise.comparison import Rows
+from ..pairwise.comparison import Distance, Rows
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
 from ..pairwise.row_loss import RowLoss
@@ -36,8 +36,9 @@ class GeneralizedLiftedLoss(RowLoss):
     ----------
     margin : float
         m.
-    distance : str
-        "euclidean" (the paper's), "sq_euclidean", "cosine", "dot".
+    distance : str or callable
+        "euclidean" (the paper's), "sq_euclidean", "cosine", "dot", or a function of
+        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
     miner : callable, optional
@@ -56,7 +57,7 @@ class GeneralizedLiftedLoss(RowLoss):
         self,
         margin: float = 1.0,
         *,
-        distance: str = "euclidean",
+        distance: Distance = "euclidean",
         normalize: bool = False,
         miner: Any = None,
         block: int | None = None,

@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..pairwise.comparison import Rows, count
+from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.contextual import BilateralRowLoss, Sides
 from ..pairwise.hinges import negatives, positives
 from ..pairwise.reductions import finite, near_and_rivals
@@ -73,8 +73,9 @@ class LiftedLoss(BilateralRowLoss):
         m.
     hard : bool
         Only the nearest negative of either side, in place of the smooth maximum over all.
-    distance : str
-        "euclidean" (the paper's), "sq_euclidean" (the survey's generic d), "cosine", "dot".
+    distance : str or callable
+        "euclidean" (the paper's), "sq_euclidean" (the survey's generic d), "cosine", "dot", or a function of
+        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
     miner : callable, optional
@@ -97,7 +98,7 @@ class LiftedLoss(BilateralRowLoss):
         margin: float = 1.0,
         *,
         hard: bool = False,
-        distance: str = "euclidean",
+        distance: Distance = "euclidean",
         normalize: bool = False,
         miner: Any = None,
         reduction: str = "mean",

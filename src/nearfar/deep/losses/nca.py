@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..pairwise.comparison import Rows, count
+from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, masked_logsumexp, near_and_rivals
 from ..pairwise.row_loss import RowLoss
@@ -57,8 +57,9 @@ class NCALoss(RowLoss):
     positives : str
         "sum": log of the summed probabilities (the paper's), or "each": mean of their logs (the survey's numerator,
         for each positive in turn).
-    distance : str
-        "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
+    distance : str or callable
+        "sq_euclidean" (the paper's), "euclidean", "cosine", "dot", or a function of
+        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
     normalize : bool
         Scale embeddings to unit length first; the paper does not.
     miner : callable, optional
@@ -82,7 +83,7 @@ class NCALoss(RowLoss):
         *,
         denominator: str = "all",
         positives: str = "sum",
-        distance: str = "sq_euclidean",
+        distance: Distance = "sq_euclidean",
         normalize: bool = False,
         miner: Any = None,
         block: int | None = None,

@@ -16,7 +16,7 @@ from torch import Tensor
 from ...deprecation import renamed_settings
 from ..autograd import applied
 from ..objective.batch import Batch
-from ..pairwise.comparison import Comparison, Rows, count, exponentials_, masked_fill
+from ..pairwise.comparison import Comparison, Distance, Rows, count, exponentials_, masked_fill
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import finite, masked_logsumexp
 from ..pairwise.row_loss import RowLoss
@@ -84,8 +84,9 @@ class SoftmaxTripletLoss(RowLoss):
     ----------
     temperature : float
         T.
-    distance : str
-        "cosine" (the paper's), "dot", "sq_euclidean", "euclidean".
+    distance : str or callable
+        "cosine" (the paper's), "dot", "sq_euclidean", "euclidean", or a function of
+        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
     normalize : bool
         Scale embeddings to unit length first; "cosine" always does.
     stop_grad_keys : bool
@@ -106,7 +107,7 @@ class SoftmaxTripletLoss(RowLoss):
         self,
         temperature: float = 0.1,
         *,
-        distance: str = "cosine",
+        distance: Distance = "cosine",
         normalize: bool = False,
         stop_grad_keys: bool = False,
         miner: Any = None,

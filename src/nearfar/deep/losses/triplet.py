@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from ..pairwise.comparison import Rows, count
+from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.contextual import BilateralRowLoss, Sides, reference_pairs, reference_rows
 from ..pairwise.hinges import hinges, negatives, positives, sum_over_positives
 
@@ -105,8 +105,9 @@ class TripletLoss(BilateralRowLoss):
     swap : bool
         Measure the negative from the nearer of anchor and positive: min(d_an, d_pn) in place of d_an. With a
         reference set, both the positive and the negative come from it.
-    distance : str
-        "sq_euclidean" (the paper's), "euclidean", "cosine", "dot".
+    distance : str or callable
+        "sq_euclidean" (the paper's), "euclidean", "cosine", "dot", or a function of
+        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
     normalize : bool
         Scale embeddings to unit length first, as the paper does.
     triplets : str
@@ -132,7 +133,7 @@ class TripletLoss(BilateralRowLoss):
         *,
         soft: bool = False,
         swap: bool = False,
-        distance: str = "sq_euclidean",
+        distance: Distance = "sq_euclidean",
         normalize: bool = True,
         triplets: str = "all",
         miner: Any = None,

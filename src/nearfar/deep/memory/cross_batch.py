@@ -93,6 +93,9 @@ class CrossBatchMemory(Term):
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)
 
+    def class_centers(self) -> Tensor | None:
+        return self.loss.class_centers()
+
     def local_value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
             raise ValueError("CrossBatchMemory: ref does not apply, the memory is the reference")

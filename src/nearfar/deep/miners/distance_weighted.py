@@ -45,6 +45,9 @@ def squares(rows: Rows) -> Tensor:
         return d.square()
     if rows.distance == "sq_euclidean":
         return d
+    if not isinstance(rows.distance, str):
+        told = "the distances of unit vectors must be Euclidean, cosine or dot"
+        raise ValueError(f"DistanceWeighted: {told}; got distance={rows.distance!r}")
     return 2 * d if rows.distance == "cosine" else 2 + 2 * d
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..pairwise.comparison import Rows
+from ..pairwise.comparison import Distance, Rows
 from .base import Miner
 
 
@@ -23,7 +23,7 @@ def informative_pairs(rows: Rows, epsilon: float) -> Rows:
     return rows._replace(pos=rows.pos & (t + epsilon > nearest), neg=rows.neg & (t - epsilon < farthest))
 
 
-def as_cosines(d: Tensor, distance: str) -> Tensor:
+def as_cosines(d: Tensor, distance: Distance) -> Tensor:
     """Return what differs from the cosine of unit vectors by a constant, whatever their distance."""
     if distance == "euclidean":
         return -d.square() / 2
@@ -37,7 +37,7 @@ class InformativePairs(Miner):
     ----------
     epsilon : float
         By how much the cosines may overlap. Where vectors are not of unit length: in the unit of the inner product, or
-        of half the squared distance.
+        of half the squared distance. In that of the distance itself where the loss has a function as its distance.
 
     Notes
     -----

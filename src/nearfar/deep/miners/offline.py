@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...settings import no_option
 from ..objective.batch import AnyLabels, check_columns, make_batch
-from ..pairwise.comparison import DISTANCES, Comparison, Rows
+from ..pairwise.comparison import DISTANCES, Comparison, Distance, Rows
 from ..rng import fresh_seed
 
 
@@ -19,7 +19,7 @@ def mine_offline(
     embeddings: Tensor,
     labels: AnyLabels,
     *,
-    distance: str = "sq_euclidean",
+    distance: Distance = "sq_euclidean",
     normalize: bool = True,
     block: int = 1024,
 ) -> Tensor:
@@ -52,7 +52,7 @@ def mine_offline(
     """
     if block < 1:
         raise ValueError(f"mine_offline: block must be at least 1, got {block}")
-    if distance not in DISTANCES:
+    if not callable(distance) and distance not in DISTANCES:
         raise ValueError(f"mine_offline: {no_option(DISTANCES, 'distance', distance)}")
     batch = make_batch(embeddings, labels, None, None, None)
     x = batch.x

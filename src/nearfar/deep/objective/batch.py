@@ -33,6 +33,7 @@ class Batch(NamedTuple):
     ids : (n,) which sample of the data set each row is, if given
     ref, ref_y : another set to compare with, if given; None is the batch itself
     ref_ids : (m,) which sample each row of ref is, -1 unknown; the same sample is neither similar nor dissimilar
+    centers : (K, C, d) K centers of each of C classes, of a loss with class proxies in the same objective
     """
 
     x: Tensor
@@ -44,6 +45,7 @@ class Batch(NamedTuple):
     ref_y: Labels | None = None
     ids: Tensor | None = None
     ref_ids: Tensor | None = None
+    centers: Tensor | None = None
 
     def classes(self, who: str) -> Tensor:
         """Return the (n,) class labels, or raise if the supervision is of another kind."""

@@ -35,7 +35,7 @@ from ...expressions import (
 from ...trust import OwnCodeError, TrustError, take_own
 from .terms import Sum, Term
 
-KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner")
+KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner", "distance")
 PAIR_NETWORKS = ("MultiScaleRelationNet", "ContinuousSimilarityNet", "SiameseHead")  # `pair_networks` has their terms
 TERM = "nearfar.deep.Term"
 OWN = "a class of losses or miners, or of modules"

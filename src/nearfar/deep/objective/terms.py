@@ -128,9 +128,18 @@ class Term(PreciseBuffers):
         """Whether the term reads the class scores of another loss in the objective."""
         return False
 
+    @property
+    def reads_centers(self) -> bool:
+        """Whether the term reads the class centers of another loss in the objective."""
+        return False
+
     def publish(self, batch: Batch) -> Batch:
         """Return the batch with the class scores, if this term has them."""
         return batch
+
+    def class_centers(self) -> Tensor | None:
+        """Return the class centers that this term learns, (K, C, d) for K of each of C classes, or None."""
+        return None
 
     def parts(self) -> list[tuple[float, Term]]:
         return [(1.0, self)]
@@ -199,6 +208,10 @@ class Sum(Term):
         if any(term.reads_scores for _, term in self.parts()):
             for _, term in self.parts():
                 batch = term.publish(batch)
+        if any(term.reads_centers for _, term in self.parts()):
+            found = [term.class_centers() for _, term in self.parts()]
+            centers = next((one for one in found if one is not None), None)
+            batch = batch._replace(centers=None if centers is None else centers.to(batch.x.dtype))
         shares = [term.local_value(batch) for _, term in self.parts()]
         values = distributed.total(torch.stack([share.detach() for share in shares]))
         self.parts_ = dict(zip(self.names(), values, strict=True))

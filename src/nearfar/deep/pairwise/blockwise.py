@@ -3,7 +3,8 @@
 The gradient of a sum is a sum over blocks, so the value and the gradient of a block are finished before the next one
 begins: no matrix of all comparisons is written to memory, and none is kept. The distances have no graph, because their
 gradient is known: two matrix products. Where a row has several numerators, whose weights follow only from the sums over
-all blocks, the blocks are kept for the backward pass or, if they are too large, computed again.
+all blocks, the blocks are kept for the backward pass or, if they are too large, computed again. So are those of a
+distance that is a function, whose gradient is not known.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def sum_over_anchors(
     if not blocks:  # a process without samples: zeros in the shape that the sums have in the others
         num, den = _summed(c, chosen, [(0, 1)], c.x, c.ref)
         return num * 0, den * 0
-    if len(blocks) > 1 and not single_block and not traced():
+    if len(blocks) > 1 and not single_block and not traced() and isinstance(c.distance, str):
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():
             inputs = [part.detach() for part in inputs]
@@ -154,7 +155,8 @@ class _Gradients:
             if part is not None:
                 total += part
         if to_d is not None and (self.to_x is not None or self.to_ref is not None):
-            self._spread(distance_grad(to_d, rows.d.detach(), rows.distance), slice(rows.first, rows.first + len(to_d)))
+            slope = distance_grad(to_d, rows.d.detach(), self.c.distance)
+            self._spread(slope, slice(rows.first, rows.first + len(to_d)))
 
     def _spread(self, slope: Tensor, part: slice) -> None:
         x = self.x[part]

@@ -13,18 +13,20 @@ import os
 from collections.abc import Callable
 from functools import cache
 from math import exp
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...settings import check_options
 from ..autograd import applied, traced
 from ..objective.relations import UNKNOWN, Labels, is_classes, masks
 from ..rng import uniform
 from ..unit_vectors import unit
 
 DISTANCES = ("sq_euclidean", "euclidean", "cosine", "dot")
+Distance: TypeAlias = str | Callable[[Tensor, Tensor], Tensor]  # one of `DISTANCES`, or a function of two sides
 EXPONENT_FLOOR = (
     -60.0
 )  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
@@ -62,8 +64,8 @@ class Rows(NamedTuple):
         "cosine" one minus the cosine).
     pos, neg : Tensor
         (b, m) bool: similar references (never the anchor itself) and dissimilar ones. Miners narrow them.
-    distance : str
-        Which of `DISTANCES` filled `d`.
+    distance : str or callable
+        Which of `DISTANCES` filled `d`, or the function that did.
     dim : int
         Dimension of the embeddings.
     triplets : Triplets or None
@@ -74,17 +76,21 @@ class Rows(NamedTuple):
         What a miner's draws follow from, (), the same in all blocks and processes; see `uniform`.
     found : Any
         What a loss found in the whole batch before its rows are summed (`contextual.ContextualRowLoss.find`), or None.
+    x, ref : Tensor or None
+        (b, d) anchors and (m, d) references as they were compared, scaled to unit length where the loss does so.
     """
 
     d: Tensor
     pos: Tensor
     neg: Tensor
-    distance: str
+    distance: Distance
     dim: int
     triplets: Triplets | None = None
     first: int = 0
     seed: Tensor | None = None
     found: Any = None
+    x: Tensor | None = None
+    ref: Tensor | None = None
 
     def uniform(self, numbers: Tensor, stream: int = 0) -> Tensor:
         """Return random numbers in [0, 1), (b, k), which neither blocks nor the number of processes change.
@@ -157,7 +163,7 @@ def _to_side(g: Tensor, x: Tensor, ref: Tensor, distance: str) -> Tensor:
     return torch.addmm(g.sum(1)[:, None] * x, g, ref, beta=scale, alpha=-scale)
 
 
-def distance_grad(g: Tensor, d: Tensor, distance: str) -> Tensor:
+def distance_grad(g: Tensor, d: Tensor, distance: Distance) -> Tensor:
     """Turn a gradient in distances into one in half squared distances, or in minus the products of the vectors.
 
     For "sq_euclidean" the result is half of it.
@@ -170,8 +176,26 @@ def distance_grad(g: Tensor, d: Tensor, distance: str) -> Tensor:
     return torch.div(g, slope, out=slope)
 
 
-def prepared_rows(x: Tensor, ref: Tensor, distance: str) -> Tensor:
+def check_distance(owner: object, distance: Distance) -> None:
+    """Raise a ValueError that names the owner's class unless a distance is one of `DISTANCES` or can be called."""
+    if isinstance(distance, (str, type)) or not callable(distance):
+        check_options(owner, DISTANCES, distance=distance)
+
+
+def called(distance: Callable[[Tensor, Tensor], Tensor], x: Tensor, ref: Tensor) -> Tensor:
+    """Return what a function gives for rows of x and of ref, (b, m), or raise where it has another shape."""
+    d = distance(x, ref)
+    if not isinstance(d, Tensor) or d.shape != (len(x), len(ref)):
+        got = tuple(d.shape) if isinstance(d, Tensor) else type(d).__name__
+        told = f"expected ({len(x)}, {len(ref)}) dissimilarities of {len(x)} to {len(ref)} vectors, got {got}"
+        raise ValueError(f"distance: {told}")
+    return d
+
+
+def prepared_rows(x: Tensor, ref: Tensor, distance: Distance) -> Tensor:
     """Return the (b, m) dissimilarities of rows of x to rows of ref; those of "cosine" have unit length."""
+    if not isinstance(distance, str):
+        return called(distance, x, ref)
     if on_host(x) and len(x) * len(ref) < SMALL_BLOCK and distance in ("cosine", "dot"):
         s = x @ ref.T
         return 1 - s if distance == "cosine" else -s
@@ -186,8 +210,8 @@ def sq_euclidean(x: Tensor, ref: Tensor) -> Tensor:
     return prepared_rows(x, ref, "sq_euclidean")
 
 
-def dissimilarity(x: Tensor, ref: Tensor, distance: str) -> Tensor:
-    """Return the (b, m) dissimilarities of rows of x to rows of ref; `distance` is one of `DISTANCES`."""
+def dissimilarity(x: Tensor, ref: Tensor, distance: Distance) -> Tensor:
+    """Return the (b, m) dissimilarities of rows of x to rows of ref; `distance` is one of `DISTANCES`, or callable."""
     sides = (unit(x), unit(ref)) if distance == "cosine" else (x, ref)
     return prepared_rows(*sides, distance)
 
@@ -235,7 +259,7 @@ class Comparison(NamedTuple):
     ref, ref_y : the reference: (m, d) vectors and their labels
     anchors : the rows of x that this process computes
     is_self : whether the reference is the batch itself, so that every anchor meets itself
-    distance, normalize : one of `DISTANCES`; whether both sides are scaled to unit length first
+    distance, normalize : one of `DISTANCES`, or a function; whether both sides are scaled to unit length first
     ready : whether they are `prepared`
     ids, ref_ids : which sample each row is, (n,) and (m,), -1 unknown: no sample is compared with itself; or None
     seed : what a miner's draws follow from, if it draws
@@ -248,7 +272,7 @@ class Comparison(NamedTuple):
     ref_y: Labels
     anchors: slice
     is_self: bool
-    distance: str
+    distance: Distance
     normalize: bool
     ready: bool = False
     ids: Tensor | None = None
@@ -258,7 +282,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_euclidean(self) -> bool:
-        return self.distance.endswith("euclidean")
+        return isinstance(self.distance, str) and self.distance.endswith("euclidean")
 
     def prepared(self) -> Comparison:
         """Normalize or center once for all blocks: distances do not change, float32 cancellation shrinks."""
@@ -296,7 +320,7 @@ class Comparison(NamedTuple):
         if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
             x = x[lo:hi]
         d = prepared_rows(x, ref, self.distance)
-        return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed, found=self.found)
+        return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed, found=self.found, x=x, ref=ref)
 
 
 @cache

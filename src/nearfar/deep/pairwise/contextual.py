@@ -25,7 +25,7 @@ from ..objective.batch import Batch
 from ..objective.relations import Labels, LabelSets
 from ..rng import preserve_rng
 from .blockwise import cuts, sum_over_anchors
-from .comparison import Comparison, Rows, prepared_rows, safe_sqrt
+from .comparison import Comparison, Rows, called, prepared_rows, safe_sqrt
 from .row_loss import RowLoss
 
 
@@ -161,6 +161,10 @@ def reference_rows(rows: Rows, sides: Sides, columns: Tensor) -> Tensor:
 def reference_pairs(rows: Rows, sides: Sides, one: Tensor, other: Tensor) -> Tensor:
     """Return the (b, k) dissimilarities of pairs of references, given by their columns."""
     ref = sides.ref
+    if not isinstance(rows.distance, str):
+        whole = [called(rows.distance, ref[i], ref) for i in one.T]
+        parts = [d.gather(1, j[:, None])[:, 0] for d, j in zip(whole, other.T, strict=True)]
+        return torch.stack(parts, 1) if parts else rows.d[:, :0]
     if rows.distance in ("cosine", "dot"):
         parts = [(ref[i] * ref[j]).sum(1) for i, j in zip(one.T, other.T, strict=True)]
     else:

@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from ...settings import check_options
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import Labels
 from ..objective.terms import AnchorLoss
 from ..rng import fresh_seed, preserve_rng
 from .blockwise import each_anchor, sum_over_anchors
-from .comparison import DISTANCES, Comparison, Rows
+from .comparison import Comparison, Distance, Rows, check_distance
 
 
 class RowLoss(AnchorLoss):
@@ -23,8 +22,9 @@ class RowLoss(AnchorLoss):
 
     Parameters
     ----------
-    distance : str
-        One of "sq_euclidean", "euclidean", "cosine", "dot".
+    distance : str or callable
+        One of "sq_euclidean", "euclidean", "cosine", "dot", or a function of anchors (b, d) and references (m, d) that
+        returns their (b, m) dissimilarities: smaller is nearer.
     normalize : bool
         Scale embeddings and reference to unit length first.
     miner : callable, optional
@@ -45,9 +45,9 @@ class RowLoss(AnchorLoss):
     single_block = False
 
     @renamed_settings(mine="miner")
-    def __init__(self, *, distance: str, normalize: bool, miner: Any = None, block: int | None = None) -> None:
+    def __init__(self, *, distance: Distance, normalize: bool, miner: Any = None, block: int | None = None) -> None:
         super().__init__(block=block)
-        check_options(self, DISTANCES, distance=distance)
+        check_distance(self, distance)
         self._check_miner(miner)
         self.distance = distance
         self.normalize = normalize

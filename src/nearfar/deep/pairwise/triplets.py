@@ -9,7 +9,7 @@ from torch.func import functional_call
 from .. import distributed
 from ..objective.batch import Batch
 from ..unit_vectors import unit
-from .comparison import Rows, Triplets, safe_sqrt
+from .comparison import Distance, Rows, Triplets, safe_sqrt
 from .contextual import ContextualRowLoss
 from .hinges import next_above, positives
 from .row_loss import RowLoss
@@ -68,6 +68,7 @@ def triplet_value(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Ten
     adds_nothing = kind.local_value is RowLoss.local_value and kind.compare is RowLoss.compare
     alone = adds_nothing and kind.comparison in (RowLoss.comparison, ContextualRowLoss.comparison)
     single = distributed.world() == 1
+    alone = alone and isinstance(loss.distance, str)  # a function compares all with all
     if loss.single_block or not alone or (single and not len(anchor)):
         return loss.local_value(as_batch(anchor, positive, negative))
     if not len(anchor):  # the other processes divide by the sums of all: zeros in the shape of theirs
@@ -90,7 +91,7 @@ def own_rows(anchor: Tensor, positive: Tensor, negative: Tensor, loss: RowLoss) 
     return Rows(d, pos, ~pos, loss.distance, anchor.shape[1])
 
 
-def _apart(x: Tensor, y: Tensor, distance: str) -> Tensor:
+def _apart(x: Tensor, y: Tensor, distance: Distance) -> Tensor:
     """Return the (t,) dissimilarities of the rows of x to those of y."""
     if distance in ("cosine", "dot"):
         return (1 if distance == "cosine" else 0) - (x * y).sum(1)

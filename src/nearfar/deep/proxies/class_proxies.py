@@ -90,6 +90,9 @@ class ClassProxyLoss(AnchorLoss):
         """Give the cosines to the class proxies, the class-level representation, to the other terms."""
         return batch._replace(scores=cosines(batch.x, self.reference(batch)[0]))
 
+    def class_centers(self) -> Tensor | None:
+        return self.proxies.unflatten(0, (-1, self.num_classes))
+
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         """Return the (b,) losses, 0 where `others` is -inf."""
         raise NotImplementedError

@@ -107,6 +107,12 @@ class HeadLoss(Term):
         """Give the outputs, the class-level representation, to the other terms."""
         return batch._replace(scores=self.outputs(batch.x))
 
+    def class_centers(self) -> Tensor | None:
+        """Return the rows of the weight, where there is one for each class."""
+        if self.proxies is None or len(self.proxies) != self.num_classes:
+            return None
+        return self.proxies[None]
+
     def local_value(self, batch: Batch) -> Tensor:
         y = self._labels(batch)
         known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)

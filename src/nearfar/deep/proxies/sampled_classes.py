@@ -87,6 +87,9 @@ class SampledClasses(Term):
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)
 
+    def class_centers(self) -> Tensor | None:
+        return self.loss.class_centers()
+
     @torch.no_grad()
     def _drawn(self, y: Tensor) -> Tensor:
         """Return the classes that count in this step, in order, the same in all processes."""

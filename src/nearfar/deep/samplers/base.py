@@ -98,6 +98,16 @@ def occurrences(sequence: Ints) -> Ints:
     return before
 
 
+def deal_classes(classes: Classes, visits: Ints, m: int, rng: np.random.Generator) -> Ints:
+    """Return the (len(visits), m) sample indices of a sequence of class visits.
+
+    The k-th visit of a class takes places k m to (k + 1) m - 1 of its shuffled samples, around the end.
+    """
+    classes = classes.shuffled(rng)
+    place = occurrences(visits)[:, None] * m + np.arange(m)
+    return classes.order[classes.starts[visits, None] + place % classes.counts[visits, None]]
+
+
 def deal(items: int, hand: int, rng: np.random.Generator, drop_last: bool) -> Ints:
     """Deal 0..items-1 in random order into (hands, hand); the last hand is completed from the first, or dropped.
 
@@ -111,6 +121,17 @@ def deal(items: int, hand: int, rng: np.random.Generator, drop_last: bool) -> In
 def hands_of(items: int, hand: int, drop_last: bool) -> int:
     """Return how many hands `deal` gives."""
     return items // hand if drop_last else -(-items // hand)
+
+
+def chances_of(weights: ArrayLike, samples: int) -> NDArray[np.float64]:
+    """Return the checked weights, scaled to sum 1."""
+    chances = np.asarray(weights, dtype=np.float64)
+    if chances.shape != (samples,):
+        raise ValueError(f"weights: expected one for each of {samples} samples, got shape {chances.shape}")
+    if not np.isfinite(chances).all() or (chances < 0).any() or not chances.any():
+        raise ValueError("weights: must be finite and not negative, and one above 0")
+    chances = chances / chances.max()
+    return chances / chances.sum()
 
 
 def check_integer(name: str, value: Any, least: int) -> None:

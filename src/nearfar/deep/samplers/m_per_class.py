@@ -8,22 +8,28 @@ too, and none comes a second time before all have come once.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from .base import ClassBatchSampler, Classes, Ints, by_class, check_integer, occurrences
+from .base import ClassBatchSampler, Classes, Ints, by_class, chances_of, check_integer, deal_classes
 
 
-def m_per_class(classes: Classes, visits: Ints, m: int, rng: np.random.Generator) -> Ints:
-    """Return the (len(visits), m) sample indices of a sequence of class visits.
+def weighted_per_class(
+    classes: Classes, visits: Ints, m: int, chances: NDArray[np.float64], rng: np.random.Generator
+) -> Ints:
+    """Return the (len(visits), m) sample indices of class visits, drawn with replacement in proportion to chances.
 
-    The k-th visit of a class takes places k m to (k + 1) m - 1 of its shuffled samples, around the end.
+    chances: (n,), of every sample; those of a class need not sum to 1, but one of them is above 0.
     """
-    classes = classes.shuffled(rng)
-    place = occurrences(visits)[:, None] * m + np.arange(m)
-    return classes.order[classes.starts[visits, None] + place % classes.counts[visits, None]]
+    upto = np.cumsum(chances[classes.order])
+    begins = np.append(0.0, upto)[classes.starts][visits, None]
+    ends = upto[classes.starts + classes.counts - 1][visits, None]
+    level = begins + rng.random((len(visits), m)) * (ends - begins)
+    level = np.minimum(level, np.nextafter(ends, begins))  # rounding must not lead into the next class
+    return classes.order[np.searchsorted(upto, level, side="right")]
 
 
 class MPerClassSampler(ClassBatchSampler):
@@ -47,6 +53,9 @@ class MPerClassSampler(ClassBatchSampler):
     drop_last : bool
         Drop the last, incomplete batch of a round. By default it is completed with classes of the round's first
         batch, which are thus visited once more.
+    weights : (n,) array-like, optional
+        Draw the samples of a class in proportion to these, with replacement, in place of dealing all of them evenly.
+        Classes whose samples all weigh 0 are left out.
 
     Attributes
     ----------
@@ -56,7 +65,8 @@ class MPerClassSampler(ClassBatchSampler):
     Raises
     ------
     ValueError
-        If `batch_size` is no multiple of `m`, or needs more classes than there are.
+        If `batch_size` is no multiple of `m`, or needs more classes than there are; or weights are not one for each
+        sample, finite and not negative.
 
     Notes
     -----
@@ -79,6 +89,7 @@ class MPerClassSampler(ClassBatchSampler):
         allow_repeat: bool = True,
         rounds: int | None = 1,
         drop_last: bool = False,
+        weights: ArrayLike | None = None,
     ) -> None:
         for name, value in (("m", m), ("batch_size", batch_size)):
             check_integer(name, value, 1)
@@ -86,9 +97,14 @@ class MPerClassSampler(ClassBatchSampler):
             raise ValueError(f"batch_size: must be a multiple of m, got batch_size={batch_size} and m={m}")
         classes = by_class(labels)
         keep = classes.counts >= (1 if allow_repeat else m)
+        self.chances = None if weights is None else chances_of(weights, len(np.asarray(labels)))
+        reason = f"fewer than {m} samples"
+        if self.chances is not None and len(classes.starts):
+            keep = keep & (np.add.reduceat(self.chances[classes.order], classes.starts) > 0)
+            reason = f"{reason} or without weight"
         self.m = m
         self.left_out = int((~keep).sum())
-        why = f"m={m}" + (f" ({self.left_out} classes with fewer than {m} samples left out)" if self.left_out else "")
+        why = f"m={m}" + (f" ({self.left_out} classes with {reason} left out)" if self.left_out else "")
         super().__init__(
             classes.only(keep),
             batch_size // m,
@@ -101,7 +117,14 @@ class MPerClassSampler(ClassBatchSampler):
         )
 
     def draw(self, visits: Ints, rng: np.random.Generator) -> Ints:
-        return m_per_class(self.classes, visits.ravel(), self.m, rng).reshape(-1, self.batch_size)
+        if self.chances is None:
+            drawn = deal_classes(self.classes, visits.ravel(), self.m, rng)
+        else:
+            drawn = weighted_per_class(self.classes, visits.ravel(), self.m, self.chances, rng)
+        return drawn.reshape(-1, self.batch_size)
 
     def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "m": self.m}
+        own: dict[str, Any] = {"m": self.m}
+        if self.chances is not None:
+            own["weights"] = sha256(self.chances.tobytes()).hexdigest()[:16]
+        return {**super().settings(), **own}

@@ -6,9 +6,9 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from .base import BatchSampler, Ints, deal, hands_of
+from .base import BatchSampler, Ints, chances_of, deal, hands_of
 
 
 class RandomBatchSampler(BatchSampler):
@@ -50,7 +50,7 @@ class RandomBatchSampler(BatchSampler):
     ) -> None:
         super().__init__(len(np.asarray(labels)), batch_size, seed)
         self.drop_last = drop_last
-        self.chances = None if weights is None else _chances(weights, self.samples)
+        self.chances = None if weights is None else chances_of(weights, self.samples)
         if self.samples < batch_size:
             raise ValueError(f"batch_size: {batch_size} is more than the {self.samples} samples")
 
@@ -68,14 +68,3 @@ class RandomBatchSampler(BatchSampler):
         if self.chances is not None:
             own["weights"] = sha256(self.chances.tobytes()).hexdigest()[:16]
         return {**super().settings(), **own}
-
-
-def _chances(weights: ArrayLike, samples: int) -> NDArray[np.float64]:
-    """Return the checked weights, scaled to sum 1."""
-    chances = np.asarray(weights, dtype=np.float64)
-    if chances.shape != (samples,):
-        raise ValueError(f"weights: expected one for each of {samples} samples, got shape {chances.shape}")
-    if not np.isfinite(chances).all() or (chances < 0).any() or not chances.any():
-        raise ValueError("weights: must be finite and not negative, and one above 0")
-    chances = chances / chances.max()
-    return chances / chances.sum()

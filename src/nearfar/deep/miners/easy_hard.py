@@ -1,0 +1,134 @@
+"""Easy, semi-hard or hard pairs within ranges of distances (Xuan, Stylianou & Pless, 2020).
+
+    p(a) = argmin or argmax_{p in P'(a)} d_ap,    n(a) = argmax or argmin_{n in N'(a)} d_an
+    P'(a) = {p in P(a): l_p <= d_ap <= u_p},      N'(a) = {n in N(a): l_n <= d_an <= u_n}
+
+easy positives and hard negatives are near, hard positives and easy negatives are far. Semi-hard ones are the hardest on
+the right side of the other one:  d_an > d_{a p(a)}  for negatives,  d_ap < d_{a n(a)}  for positives.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...settings import check_options
+from ..pairwise.comparison import Rows
+from .base import Miner
+
+STRATEGIES = ("easy", "hard", "semi_hard", "all")
+Limits = tuple[float, float]
+
+
+def easy_hard(
+    rows: Rows, positive: str, negative: str, positive_range: Limits | None, negative_range: Limits | None
+) -> Rows:
+    """Keep one positive and one negative of each row, or all of either."""
+    d = rows.d.detach()
+    if not d.shape[1]:
+        return rows
+    pos = within(rows.pos, d, positive_range)
+    neg = within(rows.neg, d, negative_range)
+    farthest_positive = positive != "easy"
+    farthest_negative = negative == "easy"
+    if positive == "semi_hard":
+        other = d.gather(1, extreme(d, neg, farthest_negative))
+        pos = pos & (d < other) & neg.any(1, keepdim=True)
+    elif negative == "semi_hard":
+        other = d.gather(1, extreme(d, pos, farthest_positive))
+        neg = neg & (d > other) & pos.any(1, keepdim=True)
+    if "all" not in (positive, negative):
+        both = pos.any(1, keepdim=True) & neg.any(1, keepdim=True)
+        pos = pos & both
+        neg = neg & both
+    if positive != "all":
+        pos = only(pos, extreme(d, pos, farthest_positive))
+    if negative != "all":
+        neg = only(neg, extreme(d, neg, farthest_negative))
+    return rows._replace(pos=pos, neg=neg)
+
+
+def within(mask: Tensor, d: Tensor, limits: Limits | None) -> Tensor:
+    """Return the entries of a mask whose distances are within limits."""
+    if limits is None:
+        return mask
+    low, high = limits
+    return mask & (d >= low) & (d <= high)
+
+
+def extreme(d: Tensor, mask: Tensor, farthest: bool) -> Tensor:
+    """Return the (b, 1) column of the farthest, or of the nearest, among the masked; arbitrary where a row has none."""
+    if farthest:
+        return torch.where(mask, d, -torch.inf).argmax(1, keepdim=True)
+    return torch.where(mask, d, torch.inf).argmin(1, keepdim=True)
+
+
+def only(mask: Tensor, column: Tensor) -> Tensor:
+    """Return a mask with one column of each row, (b, 1), where it was there before."""
+    return mask & torch.zeros_like(mask).scatter(1, column, True)
+
+
+class EasyHard(Miner):
+    """One easy, semi-hard or hard positive and negative of every anchor, of those within ranges of distances.
+
+    Parameters
+    ----------
+    positive, negative : str
+        "easy" (the nearest positive, the farthest negative), "hard" (the farthest positive, the nearest negative),
+        "semi_hard" (the hardest on the right side of the other one) or "all".
+    positive_range, negative_range : (float, float), optional
+        Lowest and highest distance that counts, in the unit of the loss's distance.
+
+    Raises
+    ------
+    ValueError
+        For an unknown word, two times "semi_hard", "semi_hard" beside "all", or a range whose ends are not in order.
+
+    Notes
+    -----
+    Anchors without one of the two are dropped. Where one side is "all", the other does not need it: losses of pairs
+    then keep anchors that have positives alone or negatives alone.
+
+    Examples
+    --------
+    >>> from nearfar import TripletLoss
+    >>> loss = TripletLoss(miner=EasyHard("easy", "hard", negative_range=(0.1, 2.0)))
+    """
+
+    def __init__(
+        self,
+        positive: str = "easy",
+        negative: str = "semi_hard",
+        *,
+        positive_range: Limits | None = None,
+        negative_range: Limits | None = None,
+    ) -> None:
+        check_options(self, STRATEGIES, positive=positive, negative=negative)
+        if positive == negative == "semi_hard":
+            raise ValueError('EasyHard: positive and negative cannot both be "semi_hard": each looks at the other')
+        if {positive, negative} == {"semi_hard", "all"}:
+            raise ValueError('EasyHard: "semi_hard" needs one of the other side, not "all"')
+        self.positive = positive
+        self.negative = negative
+        self.positive_range = _checked("positive_range", positive_range)
+        self.negative_range = _checked("negative_range", negative_range)
+
+    def narrow(self, rows: Rows) -> Rows:
+        return easy_hard(rows, self.positive, self.negative, self.positive_range, self.negative_range)
+
+    def __repr__(self) -> str:
+        ranges = f"positive_range={self.positive_range}, negative_range={self.negative_range}"
+        return f"EasyHard(positive={self.positive!r}, negative={self.negative!r}, {ranges})"
+
+
+def _checked(name: str, limits: Limits | None) -> Limits | None:
+    """Return a range as a pair of numbers, or raise."""
+    if limits is None:
+        return None
+    try:
+        low, high = (float(limit) for limit in limits)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"EasyHard: {name} must be two numbers, the lowest and the highest; got {limits!r}") from error
+    if not low <= high:
+        raise ValueError(f"EasyHard: {name} must have the lower number first, got {limits!r}")
+    return low, high

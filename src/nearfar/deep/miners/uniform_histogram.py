@@ -1,0 +1,79 @@
+"""Pairs drawn evenly over their distances, a miner of PyTorch Metric Learning (Musgrave, Belongie & Lim, 2020).
+
+    bin(a, j) = floor( B (d_aj - l_a) / (u_a - l_a) )        l_a, u_a: smallest and largest distance of the kind
+
+Of every bin of an anchor's positives, and of its negatives, some are drawn: distances count evenly, however many pairs
+have each.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..pairwise.comparison import Rows
+from .base import Miner
+
+
+def drawn_evenly(d: Tensor, mask: Tensor, level: Tensor, bins: int, per_bin: int) -> Tensor:
+    """Return which of the masked entries of each row are drawn, at most `per_bin` of each bin.
+
+    Parameters
+    ----------
+    d, mask : (b, m) distances, and which are drawn from
+    level : (b, m) uniform random numbers in [0, 1), by which the entries of a bin are chosen
+    bins : int
+        Bins of equal width between the smallest and the largest distance of a row.
+    per_bin : int
+    """
+    low = torch.where(mask, d, torch.inf).amin(1, keepdim=True)
+    high = torch.where(mask, d, -torch.inf).amax(1, keepdim=True)
+    width = torch.where(high > low, high - low, 1.0)
+    place = ((d - low) / width * bins).floor().clamp(0, bins - 1)
+    key = torch.where(mask, place + level, torch.inf)  # sorted by bin, and within it at random
+    ordered, order = key.sort(1)
+    of_bin = ordered.floor()
+    first = torch.searchsorted(of_bin, of_bin)  # where the bin of each entry begins
+    rank = torch.arange(d.shape[1], device=d.device) - first
+    return torch.zeros_like(mask).scatter(1, order, (rank < per_bin) & ordered.isfinite())
+
+
+class UniformHistogram(Miner):
+    """Positives and negatives of every anchor, drawn so that all distances come about equally often.
+
+    Parameters
+    ----------
+    bins : int
+        Bins of equal width between the nearest and the farthest positive of an anchor; and of its negatives.
+    per_bin : int
+        How many are drawn of each bin, each once; all of a bin that has fewer.
+
+    Notes
+    -----
+    The published miner makes its bins of all pairs of the batch, and draws with replacement. Here every anchor has bins
+    of its own, so that neither blocks nor the number of processes change a draw. One number of PyTorch's global
+    generator, in all processes that of the first, sets the draws of a call.
+    """
+
+    draws = True
+
+    def __init__(self, bins: int = 10, per_bin: int = 1) -> None:
+        for name, number in (("bins", bins), ("per_bin", per_bin)):
+            if number < 1:
+                raise ValueError(f"UniformHistogram: {name} must be at least 1, got {number}")
+        self.bins = bins
+        self.per_bin = per_bin
+
+    def narrow(self, rows: Rows) -> Rows:
+        d = rows.d.detach()
+        if not d.shape[1]:
+            return rows
+        numbers = torch.arange(d.shape[1], device=d.device)
+        kept = [
+            drawn_evenly(d, mask, rows.uniform(numbers, stream), self.bins, self.per_bin)
+            for stream, mask in enumerate((rows.pos, rows.neg))
+        ]
+        return rows._replace(pos=kept[0], neg=kept[1])
+
+    def __repr__(self) -> str:
+        return f"UniformHistogram(bins={self.bins}, per_bin={self.per_bin})"

@@ -1,0 +1,51 @@
+"""RegularFace (Zhao, Xu & Cheng, 2019).
+
+    L = mean_c max_{k != c} cos(w_c, w_k)
+
+w_c: the center of class c. Where classes have several centers: of each, the nearest of another class.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..pairwise.comparison import spans
+from ..unit_vectors import unit
+from ..wholebatch.center_terms import CenterTerm, mean_of_real
+
+
+@torch.no_grad()
+def nearest_others(w: Tensor, of_class: Tensor, real: Tensor) -> Tensor:
+    """Return for each of the unit centers w (m, d) the number of the nearest real one of another class, (m,)."""
+    parts = []
+    for lo, hi in spans(slice(0, len(w)), len(w), None, w.device):
+        s = w[lo:hi] @ w.T
+        other = (of_class[lo:hi, None] != of_class) & real
+        parts.append(torch.where(other, s, -torch.inf).argmax(1))
+    return torch.cat(parts) if parts else of_class
+
+
+class RegularFace(CenterTerm):
+    """Cosine of every class center to the nearest other one, which pushes classes apart.
+
+    It acts on the proxies of a loss in the same objective; without one, on the means of the classes of the batch.
+
+    Notes
+    -----
+    Memory is that of some rows of the matrix of all centers, which is never held. One class alone gives 0.
+
+    Examples
+    --------
+    >>> from nearfar import ArcFaceLoss
+    >>> objective = ArcFaceLoss(10, 16) + 1.0 * RegularFace()
+    """
+
+    def penalty(self, centers: Tensor, real: Tensor) -> Tensor:
+        K, C, _ = centers.shape
+        w = unit(centers.flatten(0, 1))
+        of_class = torch.arange(C, device=w.device).repeat(K)
+        rows = real.repeat(K)
+        nearest = nearest_others(w.detach(), of_class, rows)
+        cosines = (w * w[nearest]).sum(1).view(K, C)
+        return mean_of_real(cosines, real & (real.sum() > 1))

@@ -1,0 +1,49 @@
+"""Penalties of class centers: of the proxies that another loss of the objective learns, or of the means of a batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..objective.batch import Batch
+from ..objective.terms import SetTerm
+from .batch_classes import batch_classes, of_known_class
+
+
+class CenterTerm(SetTerm):
+    """A penalty of class centers; a method states `penalty`.
+
+    The centers are the class proxies of the first loss of the objective that has some. Where no loss has, they are the
+    means of the classes of the batch.
+    """
+
+    @property
+    def reads_centers(self) -> bool:
+        return True
+
+    def penalty(self, centers: Tensor, real: Tensor) -> Tensor:
+        """Return the penalty, a scalar.
+
+        Parameters
+        ----------
+        centers : (K, C, d) tensor
+            K centers of each of C classes.
+        real : (C,) bool
+            Which classes there are; the centers of the others are 0 and do not count.
+        """
+        raise NotImplementedError
+
+    def value(self, batch: Batch) -> Tensor:
+        if batch.centers is not None:
+            real = torch.ones(batch.centers.shape[1], dtype=torch.bool, device=batch.centers.device)
+            return self.penalty(batch.centers, real)
+        name = type(self).__name__
+        batch = of_known_class(batch, name)
+        classes = batch_classes(batch.classes(name))
+        value = self.penalty(classes.means(batch.x)[None], classes.sizes > 0)
+        return value + 0 * batch.x.sum()  # a gradient also where no center counts
+
+
+def mean_of_real(values: Tensor, real: Tensor) -> Tensor:
+    """Return the mean of values, (K, C), over the classes that there are; 0 where there are none."""
+    return torch.where(real, values, 0.0).sum() / (len(values) * real.sum()).clamp_min(1)
