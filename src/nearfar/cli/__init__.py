@@ -44,11 +44,13 @@ from .bars import bars_for
 from .encoding import WRITABLE
 from .options import (
     GO_ON,
+    Protocol,
     Settings,
     Split,
     TestClasses,
     Trust,
     choices,
+    given_settings,
     is_first,
     last_words,
     launch,
@@ -175,6 +177,7 @@ def train(
     out: Out,
     objective: str | None = None,
     recipe: str | None = None,
+    protocol: Protocol | None = None,
     test: str | None = None,
     test_classes: TestClasses = (),
     split: Split | None = None,
@@ -192,6 +195,7 @@ def train(
     seed: int | None = None,
     settings: Settings = (),
     skip_bad: bool = False,
+    partial: bool = False,
     resume: bool = False,
     final: Path | None = None,
     devices: int = 1,
@@ -218,6 +222,9 @@ def train(
         Losses and regularizers by their names, added and weighted; package.module:Name for one of your own.
     recipe
         Start from the settings of a paper; `nearfar list --recipes` names them.
+    protocol
+        honest (where not given) holds training classes out to choose the checkpoint; paper learns from all of them and
+        keeps the last checkpoint, with a recipe of a founding paper also in everything else as the paper does.
     test
         Test on this source instead of on half of the classes of DATA.
     test_classes
@@ -257,6 +264,8 @@ def train(
         Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
     skip_bad
         Leave out images that cannot be decoded, and count them; beside --resume where the run has a checkpoint.
+    partial
+        Take what is there of an official archive (cub:, cars:, sop:, inshop:), for a trial: its counts are not checked.
     resume
         Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
     final
@@ -300,6 +309,7 @@ def train(
         "standardize": standardize or None,
         "seed": seed,
         "skip_bad": skip_bad or None,
+        "partial": partial or None,
     }
     from ..train import train as run_training
     from ..train.final import told_of_final, train_final
@@ -311,16 +321,23 @@ def train(
         if final is not None:
             steps = {"ladder": ladder, "step": step}
             refuse_beside_final(
-                {**chosen, **steps, "set": settings or None, "recipe": recipe, "resume": resume or None}
+                {
+                    **chosen,
+                    **steps,
+                    "set": settings or None,
+                    "recipe": recipe,
+                    "protocol": protocol,
+                    "resume": resume or None,
+                }
             )
             run = train_final(final, out, progress=not quiet and is_first(), trust=trust)
         elif (
             ladder in ("yes", "full") or step is not None or (ladder is None and not (resume or recipe or devices > 1))
         ):
-            config = make_config(chosen, settings, recipe, out if resume else None)
+            config = make_config(chosen, settings, recipe, out if resume else None, protocol=protocol)
             run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
         else:
-            config = make_config(chosen, settings, recipe, out if resume else None)
+            config = make_config(chosen, settings, recipe, out if resume else None, protocol=protocol)
             run = run_training(config, out, resume=resume, progress=not quiet and is_first())
         if is_first() and run.config.final is not None:
             if not quiet:
@@ -375,20 +392,26 @@ def embed(
 def compare(
     data: str,
     *,
-    objectives: Objectives,
+    objectives: Objectives = (),
     out: Out,
-    seeds: int = 3,
+    seeds: int | None = None,
     jobs: int = 1,
     recipe: str | None = None,
+    protocol: Protocol | None = None,
+    only: Annotated[tuple[str, ...], Parameter(name="--only", show_default=False)] = (),
     test: str | None = None,
     test_classes: TestClasses = (),
     label: str | None = None,
     epochs: int | None = None,
     settings: Settings = (),
+    partial: bool = False,
     vary: Annotated[tuple[str, ...], Parameter(name="--vary", show_default=False)] = (),
     ladder: Literal["no", "yes"] = "no",
 ) -> None:
     """Train several objectives with several seeds, and print one table with intervals.
+
+    With the name of a table or a figure of a paper as --recipe, train its rows, and print them with the published
+    figures: nearfar compare cub:CUB_200_2011 --recipe jrd/ablation --out runs/jrd-ablation
 
     Example: nearfar compare glyphs --objective "TripletLoss()" --objective "NPairLoss()" --seeds 3 --out runs/compare
 
@@ -398,15 +421,21 @@ def compare(
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     objectives
-        An objective; repeat for each one.
+        An objective; repeat for each one. The tables of papers have theirs.
     out
         A folder for the runs. Finished runs in it are not repeated, runs that were cut off go on.
     seeds
-        How many random seeds, 0, 1, ..., each objective is trained with.
+        How many random seeds, 0, 1, ..., each objective is trained with: 3 where not given, and 1 for the tables of
+        papers.
     jobs
         Runs at a time, each with one thread.
     recipe
-        Start from the settings of a paper; `nearfar list --recipes` names them.
+        Start from the settings of a paper, or train the rows of one of its tables, such as jrd/ablation;
+        `nearfar list --recipes` names both.
+    protocol
+        honest (where not given) or paper, as for train.
+    only
+        Of the rows of a table of a paper, train this one, or those whose names begin so. Repeat for several.
     test
         Test on this source instead of on half of the classes of DATA.
     test_classes
@@ -417,6 +446,8 @@ def compare(
         Passes over the training data.
     settings
         Any other setting as field=value. Repeat for several.
+    partial
+        Take what is there of an official archive, as for train.
     vary
         One value of a setting to try, as field=value; repeat for the others, and for other settings. Every objective is
         trained with every combination, and the table begins with the scores on the validation classes, by which to
@@ -424,12 +455,22 @@ def compare(
     ladder
         Begin with the table of steps that --ladder of train prints, of images and the settings of all objectives.
     """
+    from ..train.paper_tables import is_table
+    from .paper_tables import refuse_beside_table, reproduce_to
     from .scoring import compare_to
     from .steps import table
 
     chosen = {"data": data, "test": test, "test_classes": test_classes or None, "label": label, "epochs": epochs}
+    chosen["partial"] = partial or None
+    if recipe is not None and is_table(recipe):
+        given = given_settings(chosen, settings)
+        refuse_beside_table({"objective": objectives, "vary": vary, "ladder": ladder == "yes"})
+        print(reproduce_to(recipe, given, out, protocol=protocol or "honest", seeds=seeds or 1, jobs=jobs, only=only))
+        return
+    if only:
+        raise ValueError("--only: only with --recipe TABLE, such as jrd/ablation, whose rows have names")
     varied = choices(vary)
-    config = make_config(chosen, settings, recipe, varied=varied.keys())
+    config = make_config(chosen, settings, recipe, varied=varied.keys(), protocol=protocol)
     if ladder == "yes":
         print(f"{table(config, full=False)}\n", flush=True)
-    print(compare_to(config, objectives, range(seeds), out, jobs, varied))
+    print(compare_to(config, objectives, range(3 if seeds is None else seeds), out, jobs, varied))

@@ -16,7 +16,8 @@ FEW_SHOT = {"ways": 5, "shots": 1, "queries": 15, "episodes": 600, "classifier":
 ONLY_WITH = {
     "pairs": ("verification",),
     "far": ("verification", "identification"),
-    "ks": ("retrieval",),
+    "ks": ("retrieval", "subsets"),
+    "theory": ("retrieval",),
     "rerank": ("retrieval",),
     "group-by": ("retrieval",),
     "dims": ("retrieval",),
@@ -30,7 +31,9 @@ def evaluate(
     *,
     classes: TestClasses = (),
     label: str | None = None,
-    protocol: Literal["retrieval", "verification", "identification", "few-shot", "one-shot-runs"] = "retrieval",
+    protocol: Literal[
+        "retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"
+    ] = "retrieval",
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", show_default=False)] = (),
     fars: Annotated[tuple[float, ...], Parameter(name="--far", show_default=False)] = (),
     pairs: Path | None = None,
@@ -46,6 +49,7 @@ def evaluate(
     group_score: Literal["best", "mean"] = "best",
     dims: Annotated[tuple[int, ...], Parameter(name="--dims", show_default=False)] = (),
     storage: bool = False,
+    theory: bool = False,
     trust: Trust = (),
     quiet: bool = False,
 ) -> None:
@@ -65,8 +69,9 @@ def evaluate(
     label
         The column of the classes in the table that is scored, as for train.
     protocol
-        Retrieval and clustering; pairs told apart by one threshold; queries named or rejected as of no class of the
-        gallery; random few-shot episodes; Omniglot's one-shot runs.
+        Retrieval and clustering; Recall@K of ten disjoint parts with an interval, as in the JRD paper (subsets); pairs
+        told apart by one threshold; queries named or rejected as of no class of the gallery; random few-shot episodes;
+        Omniglot's one-shot runs.
     ks
         The K of Recall@K and precision@K, beside 1. Repeat for several; where not given those of the run, or
         1, 2, 4, 8.
@@ -104,13 +109,18 @@ def evaluate(
     storage
         Score the embeddings as they would be stored: as float32, float16, numbers of 8 bits and signs, and prefixes of
         them; against the bytes that each takes.
+    theory
+        Of a run, also print the H-divergence and the joint error of seen and unseen classes, their diversity, and
+        Recall@K of ten disjoint parts of the test; its report then shows them.
     trust
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     quiet
         Print nothing but errors.
     """
     options: dict[str, object] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
-    check_protocol(protocol, options | {"dims": dims, "storage": storage})
+    check_protocol(protocol, options | {"dims": dims, "storage": storage, "theory": theory})
+    if theory and data is not None:
+        raise ValueError("--theory: compares the training classes of a run with its test classes; leave DATA out")
     if label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: not with --protocol one-shot-runs, which are no table")
     from .embedding import choose
@@ -126,6 +136,14 @@ def evaluate(
             from .scoring import Variant, score
 
             lines = score(source, chosen, ks, Variant(rerank, dims, storage))
+            if theory:
+                from .theory import score_theory
+
+                lines = f"{lines}\n\n{score_theory(source)}"
+        elif protocol == "subsets":
+            from .theory import score_subsets
+
+            lines = score_subsets(source, chosen, ks)
         elif protocol == "verification":
             from .verification import score_verification
 

@@ -26,8 +26,11 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
         print(shown(name))
     elif recipes:
         from ..train import recipe_names
+        from ..train.paper_tables import table_names
 
         print("\n".join(recipe_names()))
+        print("\nTables and figures of papers, for `nearfar compare DATA --recipe NAME`:")
+        print("\n".join(f"{name:<26}  {title}" for name, title in table_names().items()))
     else:
         print(listing(planned_only=planned))
 

@@ -20,6 +20,7 @@ from ..quoting import quoted
 
 Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False)]
 Split = Literal["classes", "rows"]
+Protocol = Literal["honest", "paper"]
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
 
@@ -170,6 +171,7 @@ def make_config(
     recipe: str | None,
     resumed: Path | None = None,
     varied: Collection[str] = (),
+    protocol: str | None = None,
 ) -> Any:
     """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones.
 
@@ -187,16 +189,17 @@ def make_config(
     fields: dict[str, Any] = {}
     base = None
     if resumed is not None:
-        if not (settings or recipe or any(value is not None for value in chosen.values())):
+        if not (settings or recipe or protocol or any(value is not None for value in chosen.values())):
             return None
         if chosen["data"] is None:
             base = TrainConfig.from_json(resumed / "config.json")
     if recipe:
         from ..train import recipe as read_recipe
 
-        fields |= read_recipe(recipe)
-    given = {name: value for name, value in chosen.items() if value is not None}
-    given |= dict(_setting(text) for text in settings)
+        fields |= read_recipe(recipe, protocol or "honest")
+    elif protocol is not None:
+        fields["protocol"] = protocol
+    given = given_settings(chosen, settings)
     fields |= given
     if "epochs" in given or "epochs" in varied:
         if given.get("steps") is not None or "steps" in varied:
@@ -207,6 +210,12 @@ def make_config(
     if "data" not in fields:
         raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
     return TrainConfig.of(**fields)
+
+
+def given_settings(chosen: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that are given as options and by --set; the latter count where both say one."""
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return given | dict(_setting(text) for text in settings)
 
 
 def true_or_text(given: str | None) -> bool | str | None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Sampler, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
 from ..children import safely_started
 from .dataset import DataError, Dataset, some
 from .decode import Resizing, fit, read_square
+from .transforms.geometry import ResizedCrop
 
 MIN_ITEMS_FOR_WORKERS = 512
 """Sets of fewer items are decoded sooner than processes for them have started."""
@@ -26,6 +27,38 @@ START_METHODS = multiprocessing.get_all_start_methods()
 
 ItemBatch = tuple[Tensor, Tensor, Tensor]
 """Items, labels, indices."""
+
+
+class DrawnItem(NamedTuple):
+    """An item of a batch, and what seeds what is drawn for it: the seed of the batches, the batch, the place in it."""
+
+    item: int
+    seed: tuple[int, ...]
+
+
+class TaggedBatches(Sampler[list[DrawnItem]]):
+    """The batches of a sampler whose items know what seeds them, so that any number of workers draws the same.
+
+    Parameters
+    ----------
+    sampler : BatchSampler
+        Gives lists of items, and says by its `state_dict` which batch of which epoch is the next.
+    seed : tuple of int
+        Of the run and the process.
+    """
+
+    def __init__(self, sampler: Any, seed: tuple[int, ...]) -> None:
+        self.sampler = sampler
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[list[DrawnItem]]:
+        for batch in self.sampler:
+            state = self.sampler.state_dict()
+            step = state["epoch"] * len(self.sampler) + state["batch"]
+            yield [DrawnItem(item, (*self.seed, step, place)) for place, item in enumerate(batch)]
 
 
 class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
@@ -44,6 +77,9 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
         Length to which the shorter side is brought before; `image_size` where not given.
     resizing : Resizing, optional
         How, where a network was trained elsewhere; as in `nearfar.data.decode.fit`.
+    crop : ResizedCrop, optional
+        Cut images of `image_size` at random from the photographs as they are; indices are then those of
+        `TaggedBatches`.
     """
 
     def __init__(
@@ -52,6 +88,7 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
         image_size: int | None = None,
         resize: int | None = None,
         resizing: Resizing | None = None,
+        crop: ResizedCrop | None = None,
     ) -> None:
         if image_size is not None and resize is not None and resize < image_size:
             raise DataError(f"resize must be at least image_size, got resize={resize}, image_size={image_size}")
@@ -59,8 +96,9 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
         self.image_size = image_size
         self.resize = resize or image_size
         self.resizing = resizing
+        self.crop = crop
         self.labels = torch.from_numpy(dataset.labels)
-        if dataset.array is None:
+        if dataset.array is None or crop is not None:
             self.array = None
         else:
             self.array = self._in_memory(dataset.array)
@@ -81,18 +119,26 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, i: int) -> tuple[Tensor, Tensor, int]:
+    def _cut(self, drawn: DrawnItem) -> np.ndarray:
+        """Return a random piece of a photograph, always the same for one draw."""
+        assert self.crop is not None
+        assert self.image_size is not None
+        rng = np.random.default_rng(drawn.seed)
+        return self.crop.cut(self.dataset.read(drawn.item), self.image_size, rng)
+
+    def __getitem__(self, index: int | DrawnItem) -> tuple[Tensor, Tensor, int]:
+        i = index.item if isinstance(index, DrawnItem) else index
         if self.array is not None:
             return self.array[i].contiguous(), self.labels[i], i
-        item = self._read(i)
+        item = self._cut(index) if isinstance(index, DrawnItem) else self._read(i)
         if self.dataset.kind == "image":
             item = np.moveaxis(item, 2, 0)
         # Decoded pixels cannot be written to, of which torch would warn.
         return torch.from_numpy(np.require(item, requirements=["C", "W"])), self.labels[i], i
 
-    def __getitems__(self, indices: Sequence[int]) -> ItemBatch | list[tuple[Tensor, Tensor, int]]:
+    def __getitems__(self, indices: Sequence[int | DrawnItem]) -> ItemBatch | list[tuple[Tensor, Tensor, int]]:
         if self.array is None:
-            return [self[int(i)] for i in indices]
+            return [self[index if isinstance(index, DrawnItem) else int(index)] for index in indices]
         index = torch.as_tensor(indices, dtype=torch.int64)
         return self.array[index].contiguous(), self.labels[index], index
 
@@ -125,6 +171,7 @@ def make_loader(
     image_size: int | None = None,
     resize: int | None = None,
     resizing: Resizing | None = None,
+    crop: ResizedCrop | None = None,
     workers: int | None = None,
     pin_memory: bool = False,
     seed: int = 0,
@@ -139,7 +186,7 @@ def make_loader(
         Chooses the batches; without it they are `batch_size` items in order, or shuffled, the last one shorter.
     batch_size, shuffle
         Used without a `batch_sampler`.
-    image_size, resize, resizing
+    image_size, resize, resizing, crop
         As in `TorchItems`. For evaluation at 224 the field's habit is image_size=224, resize=256; for training with
         a random crop to 224, image_size=256.
     workers : int, optional
@@ -161,7 +208,7 @@ def make_loader(
     if batch_sampler is None:
         chosen = {"batch_size": batch_size, "shuffle": shuffle}
     return Loader(
-        TorchItems(dataset, image_size, resize, resizing),
+        TorchItems(dataset, image_size, resize, resizing, crop),
         **chosen,
         num_workers=workers,
         pin_memory=pin_memory,

@@ -79,6 +79,7 @@ def open_task(
     label: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
+    partial: bool = False,
 ) -> Task:
     """Open data as a zero-shot task: train on some classes, be tested on others.
 
@@ -110,6 +111,9 @@ def open_task(
         Make every image a square of this side (shorter side resized, center cut).
     skip_bad : bool
         Leave out images that cannot be decoded; they are counted in `protocol` and named in `notes`.
+    partial : bool
+        Take what is there of an official archive, for a trial: its counts are not checked, and images that its lists
+        name and that are missing are left out.
 
     Raises
     ------
@@ -120,7 +124,7 @@ def open_task(
 
     def opened_as(one: Named) -> Source:
         named = label if one in tables or not tables else None
-        return open_source(one, label=named, image_size=image_size, skip_bad=skip_bad)
+        return open_source(one, label=named, image_size=image_size, skip_bad=skip_bad, partial=partial)
 
     opened = opened_as(source)
     if split == "rows":
@@ -187,6 +191,7 @@ def open_whole(
     label: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
+    partial: bool = False,
 ) -> Task:
     """Open data of which all are learned from, those of `test` too; parameters as in `open_task`.
 
@@ -197,7 +202,8 @@ def open_whole(
     for one in (source, test):
         if one is not None:
             named = label if one in tables or not tables else None
-            parts.append(open_source(one, label=named, image_size=image_size, skip_bad=skip_bad).items)
+            how: dict[str, Any] = {"label": named, "image_size": image_size, "skip_bad": skip_bad}
+            parts.append(open_source(one, partial=partial, **how).items)
     items = parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
     if len(items.classes) < 2:
         raise DataError(f"{items.name}: {len(items.classes)} training class(es); expected 2 or more")
@@ -223,6 +229,7 @@ def open_source(
     group: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
+    partial: bool = False,
 ) -> Source:
     """Open a source with the reader of its format; of a table, a column `group` of another name may be told."""
     source = as_text(source)
@@ -232,7 +239,8 @@ def open_source(
     kind, _, path = source.partition(":")
     if kind in ARCHIVES and path:
         read = getattr(import_module(f"nearfar.data.readers.{kind}"), f"read_{kind}")
-        return read(path, image_size=image_size, skip_bad=skip_bad)
+        how: dict[str, Any] = {"expected": None} if partial else {}
+        return _told_partial(read(path, image_size=image_size, skip_bad=skip_bad, **how), partial)
     if source == "digits":
         from .readers.digits import read_digits
 
@@ -244,6 +252,11 @@ def open_source(
     if source in PUBLIC and not Path(source).exists():
         source = str(fetched_file(source))
     return _open_path(source, label, image_size, skip_bad)
+
+
+def _told_partial(opened: Source, partial: bool) -> Source:
+    """Say in the split of an archive that only a part of it may be there."""
+    return replace(opened, split=f"{opened.split}, of what is there of the archive") if partial else opened
 
 
 def _grouped_by(source: str, group: str, **how: Any) -> Source:

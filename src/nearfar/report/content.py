@@ -163,6 +163,8 @@ class ReportContent:
         Remarks on the data.
     ladder : mapping
         What `to_dict` of the ladder gave: the steps from raw pixels to this training, on classes held out.
+    theory : mapping
+        What `theory.json` of a run holds: how far its unseen classes lie from the seen ones.
     seed : int
         Draws the random queries, the pairs of the histogram and the map.
     """
@@ -190,4 +192,5 @@ class ReportContent:
     remarks: Sequence[str] = ()
     notes: Sequence[str] = ()
     ladder: Mapping[str, Any] = field(default_factory=dict)
+    theory: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0

@@ -85,6 +85,7 @@ def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list
         sections.distances(content, analysis, pens),
         sections.directions(analysis, pens),
         sections.ladder(content),
+        sections.theory(content),
         sections.training(content, pens),
         sections.attention(content, analysis, pens),
         sections.setup(content),

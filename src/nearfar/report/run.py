@@ -141,6 +141,7 @@ def read_run(
         remarks=[str(remark) for remark in evaluated.get("remarks") or ()],
         notes=[*notes, *([missing] if missing else [])],
         ladder=read_object(folder / "ladder.json", needed=False),
+        theory=read_object(folder / "theory.json", needed=False),
         seed=int(config.get("seed", 0)),
     )
 
@@ -177,7 +178,7 @@ def _open_test(
     config: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
     """Open the test part of the data; without it the report has no pictures, but is still a report."""
-    names = ("test_classes", "validation", "seed", "split", "label", "skip_bad")
+    names = ("test_classes", "validation", "seed", "split", "label", "skip_bad", "partial")
     folder = environment.get("folder")
     test = config.get("test")
     start = Path(folder) if isinstance(folder, str) else None

@@ -240,6 +240,19 @@ def ladder(content: ReportContent) -> Section | None:
     return Section("ladder", "What each step is worth", values)
 
 
+def theory(content: ReportContent) -> Section | None:
+    """How far unseen classes lie from the seen ones: H-divergence, joint error, diversity, recalls of parts."""
+    found = content.theory
+    if not found:
+        return None
+    rows = [
+        {"title": str(title), "value": f"{value:.4f}" if half is None else f"{value:.4f} ± {half:.4f}"}
+        for title, value, half in found["rows"]
+    ]
+    why = str(found.get("why_no_recalls") or "")
+    return Section("theory", "Seen and unseen classes", {"rows": rows, "why": why})
+
+
 def _with_half(row: Mapping[str, Any], name: str) -> str:
     half = row[f"{name}_half_width"]
     mean = f"{row[f'{name}_mean']:.3f}"

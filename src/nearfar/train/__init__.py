@@ -29,6 +29,8 @@ HOMES = {
     "embed": "features",
     "recipe": "recipes",
     "recipe_names": "recipes",
+    "reproduce": "paper_tables",
+    "theory_of_run": "theory",
 }
 __all__ = sorted(HOMES)
 

@@ -127,8 +127,18 @@ def train_and_compare(
     trials(base, objectives, seeds, Path(out), vary)  # a wrong setting is told before data are read
     base = with_test_classes(base)
     todo = trials(base, objectives, seeds, Path(out), vary)
+    found = _collected(todo, run_trials(todo, jobs, told, Path(out)))
+    about = {"config": base.to_dict(), "seeds": list(seeds), "vary": vary}
+    write_json(Path(out) / "comparison.json", {**about, **found._asdict()})
+    return found
+
+
+def run_trials(
+    todo: Sequence[Trial], jobs: int, told: Callable[[Trial, int, int], None] | None, out: Path
+) -> list[dict[str, Any]]:
+    """Train and score all trials, and return what their `scores.json` hold, in their order."""
     contents: dict[int, dict[str, Any]] = {}
-    missing = missing_folders(Path(out))
+    missing = missing_folders(out)
     try:
         for index, content in _each(todo, jobs):
             contents[index] = content
@@ -136,10 +146,7 @@ def train_and_compare(
                 told(todo[index], len(contents), len(todo))
     finally:
         remove_empty(missing)
-    found = _collected(todo, [contents[index] for index in range(len(todo))])
-    about = {"config": base.to_dict(), "seeds": list(seeds), "vary": vary}
-    write_json(Path(out) / "comparison.json", {**about, **found._asdict()})
-    return found
+    return [contents[index] for index in range(len(todo))]
 
 
 def _check_counts(
@@ -191,7 +198,8 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
     if base.test is not None or base.test_classes:
         return base
     size = None if ":" in base.trunk else base.resize or base.image_size
-    source = open_source(base.data, label=base.label, image_size=size, skip_bad=base.skip_bad)
+    how: dict[str, Any] = {"label": base.label, "skip_bad": base.skip_bad, "partial": base.partial}
+    source = open_source(base.data, image_size=size, **how)
     if source.roles is not None:
         return base
     classes = source.items.classes

@@ -49,9 +49,13 @@ LATER = (
     "gradient_checkpointing",
     "embedding_start",
     "chunk",
+    "protocol",
+    "squash",
+    "partial",
+    "rmsprop_decay",
 )
 """Settings that came later, and are in digests only where they are given."""
-UNSAID = ("none", "random", "classes")
+UNSAID = ("none", "random", "classes", "honest")
 
 
 class TrainError(ValueError):
@@ -66,8 +70,12 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     Attributes
     ----------
-    data, test, test_classes, validation, split, label, skip_bad
-        What `nearfar.data.open_task` takes.
+    protocol : {"honest", "paper"}
+        "honest" chooses the checkpoint by training classes that are held out. "paper" learns from all training classes
+        and keeps the last checkpoint, as the founding papers do; what its length or its settings were chosen by is
+        then their affair.
+    data, test, test_classes, validation, split, label, skip_bad, partial
+        What `nearfar.data.open_task` takes. No classes are held out for validation in the protocol of the papers.
     image_size : int, optional
         Side in pixels of the square images that the network sees in evaluation (center crop). By default, images that
         differ in size become 84 wide for conv4, mlp and spd, as large as timm or the image processor says for their
@@ -76,6 +84,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for conv4, become 28 wide.
     resize : int, optional
         Side to which images are scaled before that crop, `image_size` by default; training keeps it, for random crops.
+    squash : bool
+        Bring both sides of an image to `resize`, whatever their ratio, in place of the shorter one.
     standardize : bool
         Bring every column of rows to mean 0 and deviation 1, as it is in training, before the network.
     symmetries : {"none", "rotations", "all"}
@@ -103,8 +113,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Length of an embedding.
     dropout : float
         Share of the features that are dropped before the embedding layer.
-    freeze_bn : bool, optional
-        Keep statistics and scales of the batch normalizations of the trunk as they are. By default where the trunk
+    freeze_bn : bool or "statistics", optional
+        Keep statistics and scales of the batch normalizations of the trunk as they are; "statistics" keeps these alone,
+        and trains the scales and shifts. By default both where the trunk
         starts from weights of another library or of a file, or has adapters: small batches of other images would
         replace the statistics by worse ones.
     freeze_trunk : bool
@@ -151,6 +162,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Seed of weights, batches, augmentation and the split of the data.
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
         By default, eps and momentum are the optimizer's own (momentum of sgd: 0.9).
+    rmsprop_decay : float, optional
+        Share of the old mean of squared gradients that rmsprop keeps in a step: 0.99 by default, TensorFlow's is 0.9.
     lr, lr_embedding, lr_proxies : float
         Learning rates of the trunk, of the embedding layer and of the objective's parameters; the first by default.
     weight_decay : float
@@ -194,13 +207,16 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     data: str
+    protocol: Literal["honest", "paper"] = "honest"
     test: str | None = None
     test_classes: tuple[str, ...] = ()
     validation: Share = 0.15
     split: Literal["classes", "rows"] = "classes"
     label: str | None = None
+    partial: bool = False
     image_size: Side | None = None
     resize: Side | None = None
+    squash: bool = False
     skip_bad: bool = False
     standardize: bool = False
     symmetries: Literal["none", "rotations", "all"] = "none"
@@ -213,7 +229,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     network_weights: str | None = None
     embedding_dim: AtLeastOne = 64
     dropout: Share = 0.0
-    freeze_bn: bool | None = None
+    freeze_bn: bool | Literal["statistics"] | None = None
     freeze_trunk: bool = False
     freeze_epochs: AtLeastOne | None = None
     last_stage: bool = False
@@ -239,6 +255,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     weight_decay: NotNegative = 0.0
     momentum: Share | None = None
     eps: Positive | None = None
+    rmsprop_decay: Share | None = None
     warmup: NotNegative = 0.0
     schedule: Literal["constant", "cosine", "step"] = "constant"
     lr_step: AtLeastOne = 20
@@ -277,6 +294,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for name in fields.keys() - set(cls.settings()):
             hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.settings(), n=1))
             raise TrainError(f"config: no field is called {quoted(name)}{hint}")
+        if fields.get("protocol") == "paper":
+            fields.setdefault("validation", 0.0)
         try:
             plain = {name: msgspec.to_builtins(value, enc_hook=partial(_plain, name)) for name, value in fields.items()}
             config = msgspec.convert(plain, cls)
@@ -284,8 +303,23 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: {_readable(error, fields)}") from error
         config._check()
         config._check_final()
+        config._check_protocol()
         config._check_chunk()
         return msgspec.structs.replace(config, given=tuple(sorted(fields)))
+
+    def _check_protocol(self) -> None:
+        """Refuse what looks at validation classes in the protocol of the papers, which has none."""
+        if self.protocol == "honest":
+            return
+        looking = {
+            "validation": self.validation > 0,
+            "patience": self.patience is not None,
+            "metric": self.metric == "auto",
+        }
+        for name, given in looking.items():
+            if given:
+                told = "learns from all training classes and keeps the last checkpoint"
+                raise TrainError(f'config: protocol="paper" {told}, so {name} must not ask for validation classes')
 
     def _check_final(self) -> None:
         if self.final is not None and self.patience is not None:
@@ -354,6 +388,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the config with some fields changed, checked again; changed texts may name any module."""
         if "trunk" in changes and changes["trunk"] != self.trunk:
             changes.setdefault("preprocessing", None)  # that of another trunk
+        if changes.get("protocol") == "paper":
+            changes.setdefault("validation", 0.0)
         changed = TrainConfig.of(**{**self.to_dict(), **changes})
         changed = msgspec.structs.replace(changed, given=tuple(sorted({*self.given, *changes})))
         if self.origin is None:
@@ -445,7 +481,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         values = {key: getattr(self, key) for key in LATER}
         later = {key for key, value in values.items() if value is None or value is False or value in UNSAID}
         fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
-        fields["freeze_bn"] = bool(self.freeze_bn)  # what it was before it could be left open
+        fields["freeze_bn"] = self.freeze_bn or False  # what it was before it could be left open
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, other: TrainConfig) -> list[str]:

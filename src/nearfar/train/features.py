@@ -40,9 +40,11 @@ def image_sizes_of(config: TrainConfig) -> dict[str, Any]:
 
 
 def resizing_of(config: TrainConfig) -> Resizing | None:
-    """Return how the trunk's own pipeline resizes; None where it has none."""
+    """Return how the trunk's own pipeline resizes, or that both sides are to be equal; None where neither is so."""
     record = config.preprocessing
-    return None if record is None else Resizing(record.interpolation, record.squash, record.round_down)
+    if record is None and config.squash:
+        return Resizing(squash=True)
+    return None if record is None else Resizing(record.interpolation, record.squash or config.squash, record.round_down)
 
 
 def as_floats(items: Tensor) -> Tensor:

@@ -58,6 +58,8 @@ def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimiz
         return kinds[config.optimizer](groups, fused=True, **shared)
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, momentum=0.9 if config.momentum is None else config.momentum, **shared)
+    if config.rmsprop_decay is not None:
+        shared["alpha"] = config.rmsprop_decay
     return torch.optim.RMSprop(groups, momentum=config.momentum or 0.0, **shared)
 
 

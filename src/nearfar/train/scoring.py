@@ -340,6 +340,9 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
     if about["step"] == 0:
         return "Nothing was trained: the network is the trunk as it was loaded."
+    if config.protocol == "paper":
+        learned = "all training classes were learned from"
+        return f"Protocol of the paper: {learned}, and the last checkpoint, of epoch {about['epoch']}, is scored."
     if about["best"] is None:
         why = "There are no validation classes"
         if task.validation is not None:  # each of one item, so that none has another to be found
@@ -347,4 +350,4 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
         return f"{why}: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
     name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
     chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"
-    return f"The checkpoint of epoch {about['epoch']} was {chosen}."
+    return f"The checkpoint of epoch {about['epoch']} was {chosen} (honest protocol)."

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from ..data import Dataset, Task
 from ..data.augment import Augment
-from ..data.loader import Loader, make_loader
+from ..data.loader import Loader, TaggedBatches, make_loader
 from ..data.open import located
 from ..data.transforms.geometry import Crop, ResizedCrop
 from ..deep import distributed
@@ -49,7 +49,7 @@ from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
 from .start import start_embedding
-from .task import class_mark, item_shape
+from .task import class_mark, item_shape, whole_crop
 from .teachers import ask_teachers
 from .weight_averages import Averages
 
@@ -301,12 +301,16 @@ def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> B
 
 def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_memory: bool) -> Loader:
     sizes: dict[str, Any] = {}
-    if train.kind == "image" and (config.preprocessing is None or _crops(Augment.parse(config.augment))):
+    crop = whole_crop(config)
+    if train.kind == "image" and crop is not None:
+        sizes = {"image_size": crop.size or config.image_size, "crop": crop}
+    elif train.kind == "image" and (config.preprocessing is None or _crops(Augment.parse(config.augment))):
         sizes = {"image_size": config.resize or config.image_size, "resizing": resizing_of(config)}
     elif train.kind == "image":
         sizes = image_sizes_of(config)
     how: dict[str, Any] = {"workers": config.workers, "pin_memory": pin_memory, "seed": config.seed}
-    return make_loader(train, batch_sampler=sampler, **how, **sizes)
+    batches: Any = sampler if crop is None else TaggedBatches(sampler, (config.seed, distributed.rank()))
+    return make_loader(train, batch_sampler=batches, **how, **sizes)
 
 
 def make_step(
@@ -353,7 +357,7 @@ def make_embedder(
         trunk,
         config.embedding_dim,
         dropout=config.dropout,
-        freeze_bn=bool(config.freeze_bn),
+        freeze_bn=config.freeze_bn or False,
         freeze_trunk=config.freeze_trunk,
         scale=_scale(config, shape),
     )
@@ -391,6 +395,7 @@ def _crops(augment: Augment) -> bool:
 def _augment(config: TrainConfig, generator: torch.Generator) -> Augment:
     """Return the random changes; crops without a size give that which a trunk with its own preprocessing takes."""
     augment = Augment.parse(config.augment, generator).train()
+    augment.parts = [part for part in augment.parts if part != whole_crop(config)]  # it is done when items are read
     if config.preprocessing is not None and config.image_size is not None:
         augment.parts = [
             replace(part, size=config.image_size) if isinstance(part, Crop | ResizedCrop) and not part.size else part

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
+from ..data.augment import Augment
 from ..data.checks.training_items import TrainingItems
 from ..data.decode import read_shape
 from ..data.open import located, open_whole
 from ..data.readers.in_memory import GIVEN
+from ..data.transforms.geometry import ResizedCrop
 from ..data.transforms.symmetries import with_more_classes
 from ..deep.networks.preprocessing import Preprocessing
 from ..trust import named_by
@@ -74,6 +76,7 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
         "label": config.label,
         "image_size": _size_when_opened(config),
         "skip_bad": config.skip_bad,
+        "partial": config.partial,
     }
     source = located(config.data, start)
     if config.final is not None:
@@ -92,7 +95,26 @@ def _size_when_opened(config: TrainConfig) -> int | None:
     """Return the side to which images are brought as they are opened; None leaves them as they are."""
     if config.preprocessing is not None:  # its own way of resizing is that of batches, when they are read
         return None
+    if config.squash or whole_crop(config) is not None:  # a central square would be cut first
+        return None
     return config.resize or config.image_size
+
+
+def whole_crop(config: TrainConfig) -> ResizedCrop | None:
+    """Return the random crop of training images that is cut from photographs as they are, where there is one."""
+    for part in Augment.parse(config.augment).parts:
+        if isinstance(part, ResizedCrop) and part.whole:
+            return part
+    return None
+
+
+def protocol_told(config: TrainConfig) -> str:
+    """Say by which protocol a run is trained."""
+    if config.protocol == "paper":
+        return "Protocol of the paper: all training classes are learned from, and the last checkpoint is kept."
+    if config.final is not None:
+        return ""
+    return "Honest protocol: training classes that are held out choose the checkpoint." if config.validation else ""
 
 
 def class_mark(task: Task) -> str:

@@ -36,7 +36,7 @@ from .state import (
     split_weights,
     without_adapters,
 )
-from .task import training_items
+from .task import protocol_told, training_items
 from .training_lock import training_lock
 from .watchers import ProgressLine, TensorBoard, Watcher
 
@@ -210,7 +210,7 @@ class Trainer:
                 config.epochs,
                 done,
                 self.parts.task,
-                first=" ".join(filter(None, (self.parts.weights, self.parts.note))),
+                first=" ".join(filter(None, (protocol_told(config), self.parts.weights, self.parts.note))),
                 timer=RunTimer.of(self.parts, done),
             )
 
@@ -383,7 +383,8 @@ class Trainer:
         """Keep the weights with the best validation score; the latest, where there are no validation classes."""
         position = self.position
         score = scores.get(f"unseen_{self.parts.config.select}")
-        if score is not None and position.best is not None and score <= position.best:
+        chooses = self.parts.config.protocol == "honest"  # the papers keep the last one
+        if chooses and score is not None and position.best is not None and score <= position.best:
             return
         position.best = score
         position.best_epoch = position.epoch

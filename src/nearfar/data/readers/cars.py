@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..dataset import DataError, DataNotFoundError, Source
 from ..decode import SUFFIXES, ImageReader, image_source
 from .files import Files, lines, locate, open_files
-from .official import Counts, Expected, check_counts, first_half
+from .official import Counts, Expected, check_counts, first_half, present
 
 OFFICIAL = {"train": Counts(8054, 98), "test": Counts(8131, 98)}
 
@@ -46,9 +46,11 @@ def read_cars(
     names, class_ids, classes = _read_any(files)
     roles = first_half(class_ids)
     check_counts("Cars-196", roles, class_ids.tolist(), expected)
-    present, labels = np.unique(class_ids, return_inverse=True)
-    reader = ImageReader(files, tuple(names), size=image_size)
-    present_names = [classes[c] for c in present]
+    kept = present(files, names, expected)
+    found, labels = np.unique(class_ids[kept], return_inverse=True)
+    reader = ImageReader(files, tuple(names[i] for i in kept), size=image_size)
+    present_names = [classes[c] for c in found]
+    roles = [roles[i] for i in kept]
     split = "official zero-shot split: first half of the classes by id for training, second half for the test"
     return image_source("Cars-196", reader, labels, classes=present_names, roles=roles, split=split, skip_bad=skip_bad)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..dataset import DataError, Source
 from ..decode import ImageReader, image_source
 from .files import Files, lines, locate, open_files
-from .official import Counts, Expected, check_counts
+from .official import Counts, Expected, check_counts, present
 
 OFFICIAL = {"train": Counts(25882, 3997), "query": Counts(14218, 3985), "gallery": Counts(12612, 3985)}
 PARTITIONS = ("Eval/list_eval_partition.txt", "list_eval_partition.txt")
@@ -41,8 +41,12 @@ def read_inshop(
         raise DataError(f"{path}: {partition} has a row that is not image_name item_id and train, query or gallery")
     names, labels, roles = ([row[i] for row in rows] for i in range(3))
     check_counts("In-Shop", roles, labels, expected)
-    base = _image_base(files, top, names[0])
-    reader = ImageReader(files, tuple(base + name for name in names), size=image_size)
+    base = _image_base(files, top, names)
+    paths = [base + name for name in names]
+    kept = present(files, paths, expected)
+    labels = [labels[i] for i in kept]
+    roles = [roles[i] for i in kept]
+    reader = ImageReader(files, tuple(paths[i] for i in kept), size=image_size)
     split = "official split into training garments, queries and gallery"
     return image_source("In-Shop", reader, labels, roles=roles, split=split, skip_bad=skip_bad)
 
@@ -54,6 +58,7 @@ def _partition(files: Files) -> tuple[str, str]:
         return locate(files, PARTITIONS[1]), PARTITIONS[1]
 
 
-def _image_base(files: Files, top: str, first: str) -> str:
+def _image_base(files: Files, top: str, names: list[str]) -> str:
     """The names in the list begin with img/; the official archive nests that folder once more in Img/."""
-    return next((base for base in (top, f"{top}Img/", f"{top}img/") if base + first in files), top)
+    bases = (top, f"{top}Img/", f"{top}img/")
+    return next((base for name in names for base in bases if base + name in files), top)

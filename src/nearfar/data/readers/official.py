@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataset import DataError
+from .files import Files
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,22 @@ def check_counts(name: str, roles: Sequence[str], labels: Sequence[object], expe
         found[role] = Counts(len(of_role), len(set(of_role)))
     if found != dict(expected):
         raise DataError(f"{name}: found {_say(found)}; expected {_say(expected)}")
+
+
+def present(files: Files, paths: Sequence[str], expected: Expected | None) -> NDArray[np.intp]:
+    """Return the numbers of the images to read: all, or where any counts are accepted those that are there.
+
+    Raises
+    ------
+    DataError
+        If none is there.
+    """
+    if expected is not None:
+        return np.arange(len(paths))
+    found = np.array([place for place, path in enumerate(paths) if path in files], dtype=np.intp)
+    if not len(found):
+        raise DataError(f"{files.root}: none of the {len(paths)} images that its lists name is there")
+    return found
 
 
 def _say(counts: Expected) -> str:

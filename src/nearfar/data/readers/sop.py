@@ -7,7 +7,7 @@ from pathlib import Path
 from ..dataset import DataError, Source
 from ..decode import ImageReader, image_source
 from .files import lines, locate, open_files
-from .official import Counts, Expected, check_counts
+from .official import Counts, Expected, check_counts, present
 
 OFFICIAL = {"train": Counts(59551, 11318), "test": Counts(60502, 11316)}
 HEADER = ["image_id", "class_id", "super_class_id", "path"]
@@ -45,6 +45,10 @@ def read_sop(
         labels += [int(row[1]) for row in rows[1:]]
         roles += [role] * (len(rows) - 1)
     check_counts("Stanford Online Products", roles, labels, expected)
+    kept = present(files, names, expected)
+    names = [names[i] for i in kept]
+    labels = [labels[i] for i in kept]
+    roles = [roles[i] for i in kept]
     reader = ImageReader(files, tuple(names), size=image_size)
     split = "official zero-shot split of Ebay_train.txt and Ebay_test.txt"
     return image_source("Stanford Online Products", reader, labels, roles=roles, split=split, skip_bad=skip_bad)

@@ -10,13 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 import torch
 from msgspec import Meta
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from ..dataset import DataError
 
+TRIES = 10  # as torchvision
 Draw = Callable[..., Tensor]
 """draw(low, high, *shape): uniform values on the images' device."""
 
@@ -77,11 +80,15 @@ class ResizedCrop:
         Least and greatest share of the image's area.
     ratio : (float, float)
         Least and greatest width over height, drawn on a logarithmic scale.
+    whole : bool
+        In training runs, cut it from each photograph as it is read, in its own pixels, and with antialiasing, as
+        torchvision's RandomResizedCrop does: not from the square to which all images were brought before.
     """
 
     size: AtLeastOne | None = None
     area: tuple[PartOfArea, PartOfArea] = (0.2, 1.0)
     ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
+    whole: bool = False
 
     def __call__(self, images: Tensor, draw: Draw) -> Tensor:
         n, _, height, width = images.shape
@@ -94,6 +101,37 @@ class ResizedCrop:
         none = torch.zeros_like(wide)
         rows = torch.stack([wide, none, left, none, high, top], dim=1).view(n, 2, 3)
         return _sample(images, rows, (self.size or height, self.size or width), 0.0)
+
+    def cut(self, pixels: NDArray[np.uint8], size: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+        """Return a random rectangle of one photograph (H, W, C), resized to (size, size, C)."""
+        from PIL import Image
+
+        height, width = pixels.shape[:2]
+        left, top, wide, high = self.box(width, height, rng)
+        piece = pixels[top : top + high, left : left + wide]
+        image = Image.fromarray(piece[..., 0] if pixels.shape[2] == 1 else piece)
+        resized = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
+        return resized.reshape(size, size, pixels.shape[2])
+
+    def box(self, width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+        """Return left, top, width and height of a random rectangle in pixels.
+
+        Area and ratio are drawn together until the rectangle fits, ten times at most; then it is the largest central
+        one whose ratio is allowed.
+        """
+        for _ in range(TRIES):
+            area = rng.uniform(*self.area) * width * height
+            ratio = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            wide = round(math.sqrt(area * ratio))
+            high = round(math.sqrt(area / ratio))
+            if 0 < wide <= width and 0 < high <= height:
+                left = int(rng.integers(width - wide + 1))
+                top = int(rng.integers(height - high + 1))
+                return left, top, wide, high
+        ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
+        wide = min(width, max(1, round(height * ratio)))
+        high = min(height, max(1, round(width / ratio)))
+        return (width - wide) // 2, (height - high) // 2, wide, high
 
 
 @dataclass(frozen=True)

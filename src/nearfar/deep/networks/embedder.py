@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +35,9 @@ class Embedder(nn.Module):
         d; None leaves the layer out, so that the embedding is the pooled feature.
     dropout : float
         Share of the pooled features that are dropped before the embedding layer while training.
-    freeze_bn : bool
-        Keep the running statistics and the scales of all batch normalizations of the trunk as they are.
+    freeze_bn : bool or "statistics"
+        Keep the running statistics and the scales of all batch normalizations of the trunk as they are; "statistics"
+        keeps these alone, and trains scales and shifts.
     freeze_trunk : bool
         Train the embedding layer only; the trunk is always in evaluation mode.
     scale : Module, optional
@@ -66,7 +67,7 @@ class Embedder(nn.Module):
         embedding_dim: int | None,
         *,
         dropout: float = 0.0,
-        freeze_bn: bool = False,
+        freeze_bn: bool | Literal["statistics"] = False,
         freeze_trunk: bool = False,
         scale: nn.Module | None = None,
     ) -> None:
@@ -86,8 +87,9 @@ class Embedder(nn.Module):
         self.freeze_trunk = freeze_trunk
         self.held = False
         self.still: list[nn.Module] = []
-        for module in self._frozen():
-            module.requires_grad_(False)
+        if freeze_bn != "statistics" or freeze_trunk:
+            for module in self._frozen():
+                module.requires_grad_(False)
         self.train()
 
     def _frozen(self) -> list[nn.Module]:

@@ -2,7 +2,10 @@
 
 A recipe is everything but the data and the weights of the trunk, which come from local files:
 
-    TrainConfig.of(data="cub:CUB_200_2011", trunk_weights="bn_inception.pth", **recipe("jrd/cub"))
+    TrainConfig.of(data="cub:CUB_200_2011", pretrained="bn_inception-52deb4733.pth", **recipe("jrd/cub"))
+
+With ``protocol="paper"`` the recipes of the three founding papers are what these did, as far as they say it: all
+training classes, the last checkpoint, their crops, sums where they sum, and the constants of their optimizers.
 """
 
 from __future__ import annotations
@@ -14,26 +17,33 @@ from typing import Any
 from ..config import TrainError
 
 PAPERS = ("characters", "cml", "facility_location", "jrd", "photos")
+PROTOCOLS = ("honest", "paper")
 
 
-def recipe(name: str) -> dict[str, Any]:
+def recipe(name: str, protocol: str = "honest") -> dict[str, Any]:
     """Return the settings of a recipe.
 
     Parameters
     ----------
     name : str
         Paper and dataset, such as "jrd/cub"; `recipe_names` lists them.
+    protocol : {"honest", "paper"}
+        "honest" holds training classes out to choose the checkpoint; "paper" does what the paper did.
 
     Raises
     ------
     TrainError
-        For an unknown name; the nearest is suggested.
+        For an unknown name (the nearest is suggested), or one without a protocol of a paper.
 
     Examples
     --------
     >>> recipe("jrd/cub")["objective"]
     'AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()'
+    >>> recipe("jrd/cub", protocol="paper")["freeze_bn"]
+    'statistics'
     """
+    if protocol not in PROTOCOLS:
+        raise TrainError(f'protocol must be "honest" or "paper", got {protocol!r}')
     names = recipe_names()
     if name not in names:
         near = get_close_matches(name, names, n=1, cutoff=0.4)
@@ -43,7 +53,14 @@ def recipe(name: str) -> dict[str, Any]:
             hint = f"expected one of {', '.join(names)}"
         raise TrainError(f"unknown recipe {name!r}; {hint}")
     paper, _, dataset = name.partition("/")
-    return dict(_recipes(paper)[dataset])
+    settings = dict(_recipes(paper)[dataset])
+    if protocol == "honest":
+        return settings
+    changes: dict[str, dict[str, Any]] = getattr(_module(paper), "PAPER", {})
+    if dataset not in changes:
+        known = ", ".join(one for one in PAPERS if hasattr(_module(one), "PAPER"))
+        raise TrainError(f"recipe {name!r} has no protocol of a paper; those of {known} have")
+    return settings | changes[dataset] | {"protocol": "paper"}
 
 
 def recipe_names() -> list[str]:
@@ -51,6 +68,10 @@ def recipe_names() -> list[str]:
     return [f"{paper}/{dataset}" for paper in PAPERS for dataset in _recipes(paper)]
 
 
+def _module(paper: str) -> Any:
+    return import_module(f"{__name__}.{paper}")
+
+
 def _recipes(paper: str) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = import_module(f"{__name__}.{paper}").RECIPES
+    found: dict[str, dict[str, Any]] = _module(paper).RECIPES
     return found

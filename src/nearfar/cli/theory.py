@@ -1,0 +1,42 @@
+"""``nearfar evaluate --theory`` and ``--protocol subsets``: how a run generalizes, and recalls of parts of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..evaluation.intervals import subset_recall
+from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
+
+PARTS = 10
+NOT_WHOLE = "Each part is searched alone: these are far below the recalls of the whole, and not to be compared to them."
+
+
+def score_theory(source: Path) -> str:
+    """Return H-divergence, joint error and diversities of a run, and write them into its folder."""
+    if not is_run(source):
+        raise ValueError(f"--theory: compares seen with unseen classes, which only a run knows, and {source} is none")
+    from ..train.theory import theory_of_run
+
+    return str(theory_of_run(source))
+
+
+def score_subsets(source: Path, chosen: Chosen, ks: Sequence[int]) -> str:
+    """Return Recall@K of ten disjoint parts of the items, each with every class, as a mean with its 95% interval."""
+    embedded = embedded_with_gallery(source, chosen)
+    if embedded.gallery is not None:
+        raise ValueError("--protocol subsets: parts of one set search themselves, and here queries search a gallery")
+    wanted = sorted({1, *ks}) if ks else _ks_of(source)
+    found = subset_recall(
+        embedded.rows, embedded.dataset.labels, ks=tuple(wanted), parts=PARTS, distance=distance_of(source)
+    )
+    lines = [f"Recall@{k:<4} {one}" for k, one in found.items()]
+    return "\n".join([f"{embedded.about()} {PARTS} disjoint parts, mean and 95% interval.", "", *lines, "", NOT_WHOLE])
+
+
+def _ks_of(source: Path) -> Sequence[int]:
+    if not is_run(source):
+        return (1, 2, 4, 8)
+    from ..train import TrainConfig
+
+    return TrainConfig.from_json(source / "config.json").ks

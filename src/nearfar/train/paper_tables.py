@@ -1,0 +1,255 @@
+"""Run the tables and figures of the founding papers, and print what comes out beside the published figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..data.open import ARCHIVES
+from ..evaluation.intervals import interval
+from ..io.untrusted import read_json
+from .compare import Trial, run_trials, slug, with_test_classes
+from .config import TrainConfig, TrainError
+from .recipes import PAPERS, recipe
+from .recipes.tables import Row, Table
+from .run import write_json
+from .theory import PARTS, THEORY, TITLES, theory_of_run
+
+OF_THEORY = {
+    "lambda": TITLES["joint_error"],
+    "d_H": TITLES["h_divergence"],
+    "diversity, seen": TITLES["diversity_seen"],
+    "diversity, unseen": TITLES["diversity_unseen"],
+}
+OF_SCORES = {"NMI": "nmi", "NMI geometric": "nmi_geometric", "F1": "f1"}
+MISSING = "-"
+
+
+class Reproduced(NamedTuple):
+    """A table of a paper and what came out.
+
+    Attributes
+    ----------
+    name, title, dataset : as it is asked for, what it shows, and of which archive
+    rows : of the table
+    values : for every row that was run the values of each column, one for every seed; a score is in percent
+    note : data, protocol and seeds
+    """
+
+    name: str
+    title: str
+    dataset: str
+    rows: tuple[Row, ...]
+    values: Mapping[str, Mapping[str, Sequence[float]]]
+    note: str
+
+    def markdown(self) -> str:
+        """Return the table: each cell what came out, and in brackets what the paper gives."""
+        columns = self.rows[0].columns
+        lines = [
+            f"| {self.title} | " + " | ".join(columns) + " |",
+            "| --- |" + " ---: |" * len(columns),
+        ]
+        for row in self.rows:
+            cells = [self._cell(row, column) for column in columns]
+            lines.append(f"| {row.name} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+    def _cell(self, row: Row, column: str) -> str:
+        values = self.values.get(row.name, {}).get(column, ())
+        published = row.published.get(column)
+        own = _told(values, decimals=3 if column in OF_THEORY else 1)
+        return own if published is None else f"{own} ({published})"
+
+
+def _told(values: Sequence[float], decimals: int) -> str:
+    """Return the mean, with half of its 95% interval for several seeds."""
+    if not values:
+        return MISSING
+    found = interval(values)
+    text = f"{found.mean:.{decimals}f}"
+    return f"{text} ± {found.half:.{decimals}f}" if len(values) > 1 else text
+
+
+def table_names() -> dict[str, str]:
+    """Return the titles of all tables and figures by name, such as "jrd/table2"."""
+    return {f"{paper}/{name}": table.title for paper in PAPERS for name, table in _tables(paper).items()}
+
+
+def is_table(name: str | None) -> bool:
+    """Return whether a recipe's name is that of a table."""
+    return name is not None and name in table_names()
+
+
+def find_table(name: str) -> Table:
+    """Return a table by its name.
+
+    Raises
+    ------
+    TrainError
+        For an unknown name; the nearest is suggested.
+    """
+    paper, _, table = name.partition("/")
+    if name not in table_names():
+        near = get_close_matches(name, table_names(), n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(table_names())}"
+        raise TrainError(f"unknown table {name!r}; {hint}")
+    return _tables(paper)[table]
+
+
+def _tables(paper: str) -> Mapping[str, Table]:
+    module = import_module(f"nearfar.train.recipes.{paper}")
+    found: Mapping[str, Table] = getattr(module, "TABLES", {})
+    return found
+
+
+def dataset_of(table: Table, name: str, data: str) -> str:
+    """Return which rows of a table data ask for: those of their archive, or the only ones that there are."""
+    kind, colon, _ = data.partition(":")
+    known = ", ".join(table.rows)
+    if colon and kind in ARCHIVES:
+        if kind not in table.rows:
+            raise TrainError(f"DATA: {name} is a table of {known}, got {kind}")
+        return kind
+    return next(iter(table.rows))
+
+
+def row_config(name: str, row: Row, protocol: str, given: Mapping[str, Any]) -> TrainConfig:
+    """Return the settings of a row: those of its recipe, what the row changes, and over both what is given."""
+    paper = name.partition("/")[0]
+    fields = recipe(f"{paper}/{row.recipe}", protocol) | dict(row.settings)
+    if protocol == "paper":
+        fields |= row.paper
+    fields |= given
+    if "epochs" in given:
+        fields["steps"] = None
+    return TrainConfig.of(**fields)
+
+
+def reproduce(
+    name: str,
+    given: Mapping[str, Any],
+    out: str | Path,
+    *,
+    protocol: str = "honest",
+    seeds: Sequence[int] = (0,),
+    jobs: int = 1,
+    only: Sequence[str] = (),
+    told: Callable[[Trial, int, int], None] | None = None,
+) -> Reproduced:
+    """Train and score every row of a table, with every seed; `table.json` in the folder holds what comes out.
+
+    Parameters
+    ----------
+    name : str
+        The table, such as "jrd/ablation".
+    given : mapping
+        Settings over those of the recipes; `data` is needed.
+    out : str or Path
+        A folder for the runs. A run that is finished there is not repeated, one that was cut off goes on.
+    protocol : {"honest", "paper"}
+        How the checkpoint is chosen, as of `recipe`.
+    seeds : sequence of int
+        Of the runs of each row.
+    jobs : int
+        Runs at a time.
+    only : sequence of str
+        Names of rows, or their beginnings; all where there are none.
+    told : callable, optional
+        Called with the trial, how many are done, and how many there are.
+
+    Raises
+    ------
+    TrainError
+        For an unknown table or row, or data that it is not of.
+    """
+    table = find_table(name)
+    dataset = dataset_of(table, name, str(given["data"]))
+    rows = _chosen(table.rows[dataset], only)
+    configs = {row.name: row_config(name, row, protocol, given) for row in rows if row.recipe is not None}
+    if not configs:
+        raise TrainError(f"only: no row of {name} that is so called can be run")
+    first = with_test_classes(next(iter(configs.values())))
+    held = {"test_classes": first.test_classes} if first.test_classes else {}
+    todo = [
+        Trial(row, config.replace(seed=seed, **held), _folder(Path(out), row, config.replace(seed=seed, **held)))
+        for row, config in configs.items()
+        for seed in seeds
+    ]
+    contents = run_trials(todo, jobs, told, Path(out))
+    theory = any(_needs_theory(column) for column in rows[0].columns)
+    values: dict[str, dict[str, list[float]]] = {}
+    for trial, content in zip(todo, contents, strict=True):
+        measured = _theory(trial.folder) if theory else {}
+        for column in rows[0].columns:
+            value = _value(column, content["scores"], measured)
+            if value is not None:
+                values.setdefault(trial.name, {}).setdefault(column, []).append(value)
+    note = " ".join(
+        (
+            contents[0]["protocol"],
+            f"{len(seeds)} seed{'s; mean ± half of the 95% t-interval' if len(seeds) > 1 else ''}.",
+            "In brackets what the paper gives.",
+        )
+    )
+    found = Reproduced(name, table.title, dataset, rows, values, note)
+    write_json(
+        Path(out) / "table.json",
+        {
+            "table": name,
+            "title": table.title,
+            "dataset": dataset,
+            "protocol": protocol,
+            "seeds": list(seeds),
+            "note": note,
+            "published": {row.name: dict(row.published) for row in rows},
+            "values": values,
+        },
+    )
+    return found
+
+
+def _chosen(rows: tuple[Row, ...], only: Sequence[str]) -> tuple[Row, ...]:
+    if not only:
+        return rows
+    for name in only:
+        if not any(row.name.startswith(name) for row in rows):
+            raise TrainError(f"only: no row begins with {name!r}; there are {', '.join(row.name for row in rows)}")
+    exact = [row for row in rows if row.name in only]
+    return tuple(exact) or tuple(row for row in rows if row.name.startswith(tuple(only)))
+
+
+def _folder(out: Path, name: str, config: TrainConfig) -> Path:
+    return out / f"{slug(name)}-{config.digest[:8]}-seed{config.seed}"
+
+
+def _needs_theory(column: str) -> bool:
+    return column in OF_THEORY or column.endswith(" parts")
+
+
+def _theory(folder: Path) -> dict[str, float]:
+    """Return the values of the theory of a run by title, measured where that was not done."""
+    path = folder / THEORY
+    if not path.is_file():
+        theory_of_run(folder)
+    return {str(title): float(value) for title, value, _ in read_json(path)["rows"]}
+
+
+def _value(column: str, scores: Mapping[str, Any], theory: Mapping[str, float]) -> float | None:
+    """Return the value of a column: a score in percent, or a quantity of the theory; None where it was not measured."""
+    if column in OF_THEORY:
+        return theory.get(OF_THEORY[column])
+    if column in OF_SCORES:
+        found = scores.get(OF_SCORES[column])
+        return None if found is None else 100 * float(found)
+    k = re.fullmatch(r"R@(\d+)( parts)?", column)
+    assert k is not None
+    if k[2]:
+        found = theory.get(f"Recall@{k[1]} of {PARTS} disjoint parts of the test")
+    else:
+        found = scores["recall_at"].get(k[1])
+    return None if found is None else 100 * float(found)
