@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import nearfar.index
-from nearfar.index import Index, create, lance_store, records_of
+from nearfar.index import Index, create, lance_store, milvus_store, records_of
 
-KINDS = ["items.index", "items.lance"]
+from ..commands import run
+
+KINDS = ["items.index", "items.lance", pytest.param("http://localhost:19530/items", marks=pytest.mark.slow)]
 rng = np.random.default_rng(0)
 
 
@@ -17,8 +19,20 @@ def records(names, columns=None, labels=None):
     return records_of(rows, names, labels=labels, columns=columns)
 
 
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A file of Milvus Lite, which understands what a server does, under the address of one."""
+    pytest.importorskip("milvus_lite")
+    pymilvus = pytest.importorskip("pymilvus")
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(milvus_store, "connected", lambda address: pymilvus.MilvusClient(str(tmp_path / "server.db")))
+    return "http://localhost:19530/items"
+
+
 @pytest.fixture(params=KINDS)
 def uri(request, tmp_path):
+    if request.param.startswith("http"):
+        return request.getfixturevalue("server")
     if request.param.endswith(".lance"):
         pytest.importorskip("lancedb")
     return str(tmp_path / request.param)
@@ -168,6 +182,12 @@ def test_what_is_no_collection_is_told(uri, tmp_path):
     if uri.endswith(".index"):
         np.save(tmp_path / "x.npy", np.ones(3))
         (tmp_path / "x.npy").rename(uri)
+    elif uri.startswith("http"):
+        client = milvus_store.connected(None)
+        client.create_collection("items", dimension=5)
+        client.close()
+        with pytest.raises(ValueError, match="is not a collection of nearfar; choose another name"):
+            filled(uri)
     else:
         (tmp_path / "items.lance").mkdir()
         (tmp_path / "items.lance" / "data.bin").write_bytes(b"x")
@@ -177,6 +197,8 @@ def test_what_is_no_collection_is_told(uri, tmp_path):
         nearfar.index.open(uri)
     with pytest.raises(ValueError, match=r"expected a file such as photos\.index"):
         nearfar.index.open("ftp://somewhere/else")
+    with pytest.raises(ValueError, match=r"expected http://HOST:PORT/COLLECTION"):
+        nearfar.index.open("http://somewhere:19530")
 
 
 def test_a_new_collection_takes_the_place_of_the_old(uri):
@@ -206,3 +228,60 @@ def test_an_approximate_index_finds_and_grows(tmp_path, monkeypatch):
         assert named(store.search([[90.0] + [0.0] * 15], 1)) != [["newcomer"]]
         store.change(engine="exact")
         assert store.engine() == "exact"
+
+
+def test_a_server_that_nobody_runs_is_told(tmp_path, monkeypatch):
+    pytest.importorskip("pymilvus")
+    monkeypatch.setattr(milvus_store, "SECONDS", 0.5)
+    with pytest.raises(OSError, match=r"^http://127\.0\.0\.1:9/items: Milvus: ") as error:
+        nearfar.index.open("http://127.0.0.1:9/items")
+    assert "\n" not in str(error.value)
+
+
+def test_a_path_made_of_an_address_is_one():
+    from pathlib import Path
+
+    from nearfar.io.uris import address_of
+
+    assert str(address_of(Path("https://host:19530/photos"))) == "https://host:19530/photos"
+    for wrong in ("http://host", "http://host/a/b", "http://user@host/a", "http://host/1a", "http://host/a?b"):
+        with pytest.raises(ValueError, match="expected http://HOST:PORT/COLLECTION, the collection of letters"):
+            address_of(wrong)
+
+
+@pytest.mark.slow
+def test_a_server_takes_any_text_and_another_engine(server):
+    names = ['say "hi"', "back\\slash", "line\nbreak", "it's", "ä", "%d {x}"]
+    with create(server, records(names, {"shop": names})) as store:
+        for name in names:
+            quote = "'" if '"' in name else '"'
+            literal = name.replace("\\", "\\\\").replace("\n", "\\n")
+            assert store.column("shop", f"shop == {quote}{literal}{quote}").tolist() == [name]
+            assert store.get([name]).names.tolist() == [name]
+        store.change(engine="auto", about={"made": "anew"})
+        assert store.engine().startswith("approximate")
+        assert sorted(store.column("name").tolist()) == sorted(names)
+        with pytest.raises(ValueError, match="name: Milvus keeps texts of up to 65,535 bytes"):
+            store.add(records(["x" * 70_000]))
+        with pytest.raises(ValueError, match="engine: expected exact or auto for a server of Milvus, got 'ivf'"):
+            store.change(engine="ivf")
+    with nearfar.index.open(server) as store:
+        assert (store.about, store.count()) == ({"made": "anew"}, 6)
+
+
+@pytest.mark.slow
+def test_commands_on_a_server(server, tmp_path, capsys, monkeypatch):
+    np.savez(tmp_path / "rows.npz", X=np.eye(3), y=["a", "b", "c"])
+    np.savez(tmp_path / "more.npz", X=[[1.0, 1.0, 0.0]], y=["d"])
+    np.save(tmp_path / "query.npy", [[0.9, 0.1, 0.0]])
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, monkeypatch, "index", "rows.npz", "-o", server)
+    assert (code, out.splitlines()[0].startswith(f"{server}: Index of 3 x 3, ")) == (0, True)
+    code, out, _ = run(capsys, monkeypatch, "index", "more.npz", "-o", server, "--add", "--threshold", "0.3")
+    assert (code, "Index of 4 x 3" in out) == (0, True)
+    code, out, _ = run(capsys, monkeypatch, "search", server, "query.npy", "-k", "3")
+    assert (code, len(out.splitlines())) == (0, 3)  # the query, and what is nearer than the threshold
+    code, out, _ = run(capsys, monkeypatch, "duplicates", server)
+    assert code == 0
+    code, _, err = run(capsys, monkeypatch, "search", server.replace("items", "missing"), "query.npy")
+    assert (code, "http://localhost:19530/missing: no such collection" in err) == (2, True)

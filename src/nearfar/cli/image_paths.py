@@ -58,6 +58,10 @@ def home_of(about: About, file: Path) -> Path:
 
 def about_home(home: Path, file: Path) -> dict[str, str]:
     """Return what an index in `file` is to remember of its folder, as a part of what it says of itself."""
+    from ..io.uris import is_address
+
+    if is_address(file):  # which lies beside nothing
+        return {"folder": str(home), "beside": str(home)}
     return {"folder": str(home), "beside": os.path.relpath(home, file.absolute().parent)}
 
 

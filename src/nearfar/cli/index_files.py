@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ..io.uris import shown
 from ..quoting import quoted
 
 DIMS = "dims"  # the key under which an index says how many of the first dimensions it keeps
@@ -26,7 +27,7 @@ def one_at_a_time(file: Path) -> Iterator[None]:
 
     def tell() -> None:
         if sys.stderr is not None:
-            print(f"nearfar: {file}: another process is changing it; waiting for it to end", file=sys.stderr)
+            print(f"nearfar: {shown(file)}: another process is changing it; waiting for it to end", file=sys.stderr)
 
     with changes.one_at_a_time(file, wait=changes.WAIT, waiting=tell):
         yield
@@ -35,9 +36,11 @@ def one_at_a_time(file: Path) -> Iterator[None]:
 def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
     """Open an index, or say which command makes one; who changes it holds `one_at_a_time`."""
     from ..index import open_store
-    from ..index.uris import is_folder
+    from ..io.uris import is_address, is_folder
     from .embedding import is_embeddings
 
+    if is_address(file):
+        return open_store(file, mode, lock=False)
     if is_embeddings(file):
         raise ValueError(f"{file}: holds rows and is no index; `nearfar index {file} -o FILE` makes one of them")
     if not (file.is_dir() if is_folder(file) else file.is_file()):

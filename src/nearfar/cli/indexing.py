@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
+from ..io.uris import shown
 from ..quoting import quoted
 from ..trust import trusting
 from .image_paths import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
@@ -65,7 +66,8 @@ def index(
         or single images. Not with embeddings.
     out
         The file of the index, which is searched exactly; or a folder such as photos.lance, in which LanceDB keeps an
-        approximate index of many items (the extra lance).
+        approximate index of many items (the extra lance); or http://HOST:19530/photos, a collection of a server of
+        Milvus (the extra store; the variable MILVUS_TOKEN holds a token).
     add
         Add to the index in OUT; items that it has already, by name, are replaced, and keep their class where they come
         without one.
@@ -76,7 +78,8 @@ def index(
         with SOURCE only beside --add, which comes after it.
     engine
         exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
-        that of the index. Of a folder, exact or ivf; where not given, ivf from 100,000 items on.
+        that of the index. Of a folder, exact or ivf; of a server, exact or auto; where not given, the second of them
+        from 100,000 items on.
     columns
         A table with more on the items, such as price and shop, which filters and groups of `nearfar search` use. Its
         rows are found by the column name, or path as in a table of images.
@@ -93,7 +96,7 @@ def index(
         Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
     """
     from ..index.stores import THRESHOLD
-    from ..index.uris import is_folder
+    from ..io.uris import is_address, is_folder
 
     if threshold is not None and not 0 <= threshold < inf:
         raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
@@ -116,7 +119,7 @@ def index(
     if new and not add:
         raise ValueError("--new: only with --add; without it the index is made anew of all items")
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
-    if not is_folder(out):
+    if not is_folder(out) and not is_address(out):
         check_out(out)
     with one_at_a_time(out), trusting(*trust):
         print(index_to(source, data, out, label=label, columns=columns, about=about, **how))
@@ -162,7 +165,7 @@ def index_to(
                 old.remove(gone)
             if engine or about:
                 old.change(engine=engine or "", about=about)
-            return f"{out}: {told_store(old)}; nothing new{told_counts(known, len(gone))}{left_out(items)}"
+            return f"{shown(out)}: {told_store(old)}; nothing new{told_counts(known, len(gone))}{left_out(items)}"
     kept = about if old is None else old.about
     rows = first_dims(embedded_by(None if alone else source, items, Path(str(data))), kept)
     if DIMS in kept:
@@ -191,7 +194,7 @@ def index_to(
         store = old
         store.add(records, about=told, gone=gone, engine=engine or "")
     found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
-    return f"{out}: {told_store(store)}; {found}{told_counts(known, len(gone))}{left_out(items)}"
+    return f"{shown(out)}: {told_store(store)}; {found}{told_counts(known, len(gone))}{left_out(items)}"
 
 
 def told_counts(there: int, gone: int) -> str:
@@ -203,9 +206,9 @@ def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> St
     """Open an index to which embeddings of a source are added, which must have made it with the same weights."""
     store = open_index(file, "w")
     if store.about.get("weights") != weights:
-        raise ValueError(f"{file} was not made with the present weights of {source}; index anew, without --add")
+        raise ValueError(f"{shown(file)} was not made with the present weights of {source}; index anew, without --add")
     if distance and store.distance != distance:
-        told = f"{file} compares by the {store.distance} distance, {source} by the {distance} one"
+        told = f"{shown(file)} compares by the {store.distance} distance, {source} by the {distance} one"
         raise ValueError(f"{told}; index anew, without --add")
     return store
 
@@ -235,7 +238,7 @@ def changed(out: Path, remove: Sequence[str], about: Mapping[str, str]) -> str:
         store.change(about=about)
     done = [f"{len(gone):,} items removed"] if remove else []
     done += [f"{key} {value}" for key, value in about.items()]
-    return f"{out}: {told_store(store)}; {', '.join(done)}"
+    return f"{shown(out)}: {told_store(store)}; {', '.join(done)}"
 
 
 class Present(NamedTuple):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..io.uris import shown
 from ..quoting import quoted
 from ..trust import trusting
 from .image_paths import pictures_of
@@ -56,7 +57,7 @@ def search(
     Parameters
     ----------
     file
-        What `nearfar index` wrote: a file, or a folder such as photos.lance.
+        What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     query
         An image, a folder of images, an .npy or .npz of rows, or data as for train.
     k
@@ -214,10 +215,10 @@ def embedder_of(about: Mapping[str, str], file: Path, run: Path | None) -> Path 
     made = about.get("source", "")
     source = run or (Path(made) if made else None)
     if source is not None and not source.exists():
-        raise FileNotFoundError(f"{source}, which made {file}, is not there; say with --run where it is")
+        raise FileNotFoundError(f"{source}, which made {shown(file)}, is not there; say with --run where it is")
     weights = about.get("weights")  # none where it was made from embeddings
     if source is not None and weights and weights_of(source) != weights:
-        raise ValueError(f"{source} has other weights than those that made {file}; index anew")
+        raise ValueError(f"{source} has other weights than those that made {shown(file)}; index anew")
     return source
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..io.uris import is_address, shown
 from ..trust import trusting
 from .image_paths import pictures_of
 from .index_files import first_dims, open_index
@@ -39,7 +40,7 @@ def serve(
     Parameters
     ----------
     file
-        What `nearfar index` wrote: a file, or a folder such as photos.lance.
+        What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     host
         The address to listen at; any other than that of this machine itself needs --token.
     port
@@ -57,13 +58,15 @@ def serve(
         several.
     """
     check_address(host, port, token)
-    wrong = wrong or file.with_suffix(".wrong.csv")
+    if wrong is None:
+        beside = Path(file.name) if is_address(file) else file
+        wrong = beside.with_suffix(".wrong.csv")
     with trusting(*trust):
         app = app_of(file, run=run, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
     from ..serve.server import serve as run_server
 
-    shown = f"[{host}]" if ":" in host else host
-    print(f"http://{shown}:{port}/ searches {file}; Ctrl-C stops it", file=sys.stderr, flush=True)
+    address = f"[{host}]" if ":" in host else host
+    print(f"http://{address}:{port}/ searches {shown(file)}; Ctrl-C stops it", file=sys.stderr, flush=True)
     run_server(app, host, port)
 
 

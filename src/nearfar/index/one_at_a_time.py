@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..io.atomic_files import locked
-from .uris import is_folder
+from ..io.cache import cache_folder
+from ..io.uris import address_of, is_address, is_folder
 
 WAIT = 600.0
 """Seconds to wait for another process that changes the same index."""
@@ -21,6 +23,7 @@ def one_at_a_time(file: Path, *, wait: float = WAIT, waiting: Callable[[], None]
     Parameters
     ----------
     file : Path
+        For a collection of a server this keeps off other processes of this machine and this user only.
     wait : float
         Seconds to wait for another process that changes it.
     waiting : callable, optional
@@ -35,16 +38,24 @@ def one_at_a_time(file: Path, *, wait: float = WAIT, waiting: Callable[[], None]
     OSError
         Its folder cannot be written in.
     """
-    target = Path(os.path.realpath(file))  # of all names of one file there is one lock
+    if is_address(file):
+        address = str(address_of(file))
+        folder = cache_folder() / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / hashlib.sha256(address.encode()).hexdigest()[:32]
+        shown = address
+    else:
+        target = Path(os.path.realpath(file))  # of all names of one file there is one lock
+        shown = str(file)
     if target.exists() and not (target.is_dir() if is_folder(file) else target.is_file()):
-        raise ValueError(f"{file}: cannot be written (it is no regular file)")
+        raise ValueError(f"{shown}: cannot be written (it is no regular file)")
     with ExitStack() as held:
         if target.parent.is_dir():  # else there is no index either, as is told soon
             try:
                 held.enter_context(locked(target.with_name(f".{target.name}.lock"), wait=wait, waiting=waiting))
             except TimeoutError as error:
                 still = f"another process is still changing it after {wait:g} s; try again when that has ended"
-                raise TimeoutError(f"{file}: {still}") from error
+                raise TimeoutError(f"{shown}: {still}") from error
             except OSError as error:
-                raise OSError(f"{file}: cannot be written ({error.strerror or error})") from error
+                raise OSError(f"{shown}: cannot be written ({error.strerror or error})") from error
         yield

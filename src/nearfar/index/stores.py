@@ -1,9 +1,11 @@
 """One URI for a collection of embeddings, from one file to a cluster.
 
-=====================  ==============================================================================================
-``photos.index``       our one file, searched exactly in memory (or by a structure of faiss that is built anew)
-``photos.lance``       a folder of LanceDB: the approximate index stays on disk; needs the extra `lance`
-=====================  ==============================================================================================
+========================  ===========================================================================================
+``photos.index``          our one file, searched exactly in memory (or by a structure of faiss that is built anew)
+``photos.lance``          a folder of LanceDB: the approximate index stays on disk; needs the extra `lance`
+``http://HOST/photos``    a collection of a server or a cluster of Milvus; needs the extra `store`, and the environment
+                          variable MILVUS_TOKEN where the server asks for a token
+========================  ===========================================================================================
 
 >>> import tempfile
 >>> from nearfar.index import create, open_store, records_of
@@ -23,12 +25,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from ..io.uris import is_address, is_folder
 from ..numerics.types import AnyArray
 from ..quoting import PATH, in_brief
 from .filters import Kind
 from .index import Index
 from .records import Hits, Records
-from .uris import is_folder
 
 THRESHOLD = "threshold"
 """Where `about` keeps the distance beyond which nothing is a match."""
@@ -126,7 +128,8 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     Parameters
     ----------
     uri : str or path
-        A file such as "photos.index", or a folder of LanceDB such as "photos.lance".
+        A file such as "photos.index", a folder of LanceDB such as "photos.lance", or the address of a collection of
+        Milvus such as "http://localhost:19530/photos".
     mode : {"r", "w"}
         "w" to add and remove, which one process does at a time.
     lock : bool
@@ -153,6 +156,10 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     """
     if mode not in ("r", "w"):
         raise ValueError(f'mode: expected "r" or "w", got {mode!r}')
+    if is_address(uri):
+        from .milvus_store import MilvusStore
+
+        return MilvusStore(os.fspath(uri), writes=mode == "w", lock=lock)
     path = Path(_local(uri))
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such collection; `nearfar index RUN DATA -o {path}` makes it")
@@ -185,7 +192,8 @@ def create(
     distance : {"cosine", "euclidean", "sqeuclidean"}
         How items are compared.
     engine : str
-        Of a file as for `Index`; of LanceDB "exact", "ivf", or "" for what suits the number of items.
+        Of a file as for `Index`; of LanceDB "exact" or "ivf", of Milvus "exact" or "auto", or "" for what suits the
+        number of items.
     about : mapping of str to str, optional
         Text that is kept with it.
     lock : bool
@@ -198,6 +206,12 @@ def create(
     TimeoutError
         Another process writes it.
     """
+    if is_address(uri):
+        from .milvus_store import MilvusStore
+
+        return MilvusStore.create(
+            os.fspath(uri), records, distance=distance, engine=engine, about=about or {}, lock=lock
+        )
     path = Path(_local(uri))
     if is_folder(path):
         from .lance_store import LanceStore
@@ -213,5 +227,6 @@ def _local(uri: str | os.PathLike[str]) -> str:
     text = os.fspath(uri)
     if "://" in text:
         shown = in_brief(text, PATH)
-        raise ValueError(f"{shown}: expected a file such as photos.index or a folder such as photos.lance")
+        kinds = "a file such as photos.index, a folder such as photos.lance, or http://HOST:PORT/COLLECTION"
+        raise ValueError(f"{shown}: expected {kinds}")
     return text

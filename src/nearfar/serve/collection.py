@@ -162,8 +162,10 @@ class Collection:
         return known
 
     def _stamp(self) -> tuple[int, int]:
-        from ..index.uris import is_folder
+        from ..io.uris import is_address, is_folder
 
+        if is_address(self.path):
+            return (0, 0)  # a server answers with what there is now
         file = self.path / "collection.json" if is_folder(self.path) else self.path
         try:
             found = os.stat(file)

@@ -1,0 +1,66 @@
+"""What the URI of a collection says of where it is kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from ..quoting import PATH, in_brief
+
+FOLDER = ".lance"
+"""The ending of a folder that LanceDB keeps; any other name is that of our one file."""
+
+SERVER = re.compile(r"(https?):/{1,2}([^/\s?#@]+)/([A-Za-z_][A-Za-z0-9_]{0,199})/?")
+"""The address of a collection; a path that was made of it has lost one of its slashes."""
+
+
+class Address(NamedTuple):
+    """A collection of a server."""
+
+    server: str
+    """Such as "http://localhost:19530"."""
+    collection: str
+
+    def __str__(self) -> str:
+        return f"{self.server}/{self.collection}"
+
+
+def is_folder(uri: str | os.PathLike[str]) -> bool:
+    """Return whether a URI names a folder of LanceDB."""
+    return Path(uri).suffix == FOLDER and not is_address(uri)
+
+
+def is_address(uri: str | os.PathLike[str]) -> bool:
+    """Return whether a URI names a server, and no file."""
+    return os.fspath(uri).startswith(("http:/", "https:/"))
+
+
+def shown(uri: str | os.PathLike[str]) -> str:
+    """Return a URI as a user types it: a path that was made of an address has lost one of its slashes.
+
+    >>> shown(Path("http://localhost:19530/photos"))
+    'http://localhost:19530/photos'
+    """
+    return str(address_of(uri)) if is_address(uri) else os.fspath(uri)
+
+
+def address_of(uri: str | os.PathLike[str]) -> Address:
+    """Return the server and the collection that a URI names.
+
+    >>> str(address_of("http://localhost:19530/photos"))
+    'http://localhost:19530/photos'
+
+    Raises
+    ------
+    ValueError
+        It names no collection.
+    """
+    found = SERVER.fullmatch(os.fspath(uri))
+    if found is None:
+        shown = in_brief(os.fspath(uri), PATH)
+        raise ValueError(
+            f"{shown}: expected http://HOST:PORT/COLLECTION, the collection of letters, digits and underscores"
+        )
+    return Address(f"{found[1]}://{found[2]}", found[3])
