@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.metaestimators import available_if
@@ -231,8 +232,9 @@ class Fitted(BaseEstimator):
                 similar = checks.check_pair_labels(y, len(X))
                 return float(roc_auc_score(similar, self.pair_score(X)))
             labels = np.asarray(y)
-            if labels.shape != (len(X),):
-                raise ValueError(f"y must hold one class per row of X, shape ({len(X)},); got shape {labels.shape}")
+            n = X.shape[0] if issparse(X) else len(X)
+            if labels.shape != (n,):
+                raise ValueError(f"y must hold one class per row of X, shape ({n},); got shape {labels.shape}")
             nearest_row = self.kneighbors(X, n_neighbors=1, return_distance=False)[:, 0]
             return float(np.mean(labels[nearest_row] == labels))
 

@@ -150,6 +150,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     """Base class of learners of a distance: it validates before `_solve` and sets fitted attributes after it."""
 
     _y_required = True
+    _takes_sparse = False  # whether `fit` and `transform` take sparse rows
     _solve: Callable[..., Array | Solution]
     _strategy = "accuracy"  # of the threshold that is calibrated on the user's pairs
     max_iter: int
@@ -220,14 +221,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), pairs.i, pairs.j))
             self.threshold_ = thresholds.calibrate(distance, pairs.similar, self._strategy, weight=pairs.weight)
 
-    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
-        """Check X (and y) as scikit-learn does, and return them in float32 or float64."""
-        if self._passes(X, y, reset):
+    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True, least: int | None = None) -> Any:
+        """Check X (and y) as scikit-learn does, and return them in float32 or float64.
+
+        `least` rows must be there: 2 for a fit, which resets what is known of the features, else 1.
+        """
+        least = least or (2 if reset else 1)
+        if self._passes(X, y, reset, least):
             self.n_features_in_ = X.shape[1]
             return X if y is None else (X, y)
-        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset}
-        if reset:
-            options["ensure_min_samples"] = 2
+        options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset, "ensure_min_samples": least}
+        if self._takes_sparse:
+            options["accept_sparse"] = "csr"
         try:
             if y is None:
                 return validate_data(self, X, **options)
@@ -242,12 +247,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 f"X: {len(words)} column(s) hold something other than numbers ({first}); {hint}"
             ) from error
 
-    def _passes(self, X: AnyArray, y: AnyArray | None, reset: bool) -> bool:
+    def _passes(self, X: AnyArray, y: AnyArray | None, reset: bool, least: int) -> bool:
         """Whether scikit-learn's checks, which take longer than a small fit, would return these arrays as they are."""
         if not is_plain(X) or not (y is None or is_plain_labels(y, len(X))) or hasattr(self, "feature_names_in_"):
             return False
         if reset:
-            return len(X) >= 2
+            return len(X) >= least
         return X.shape[1] == getattr(self, "n_features_in_", None)
 
     def _labeled(self, X: AnyArray, y: AnyArray | None, unlabeled: Any = None, needs: str = "") -> Labeled:
@@ -266,12 +271,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         first = np.unique(codes, return_index=True)[1][-len(numbers) :]  # a row of each of 0, 1, ...; -1 comes before
         return Labeled(X[order], labels, order, np.asarray(given)[first][numbers])
 
-    def _coded(self, X: AnyArray, y: AnyArray, unlabeled: Any, reset: bool = True) -> tuple[AnyArray, AnyArray, Ints]:
+    def _coded(
+        self, X: AnyArray, y: AnyArray, unlabeled: Any, reset: bool = True, least: int | None = None
+    ) -> tuple[AnyArray, AnyArray, Ints]:
         """Return checked rows and labels, and the labels' codes 0, 1, ..., with -1 for rows without a label."""
         names = constraints.numbered(y, unlabeled)
         if names is not y and unlabeled is not None:
             unlabeled = -1  # as `numbered` writes it
-        X, y = self._rows(X, names, reset=reset)
+        X, y = self._rows(X, names, reset=reset, least=least)
         y = np.asarray(y)
         if unlabeled is None:
             warn_of_minus_one(y)
@@ -327,6 +334,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = self._y_required
+        tags.input_tags.sparse = self._takes_sparse
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

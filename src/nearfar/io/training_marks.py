@@ -62,11 +62,12 @@ class TrainingMarks:
     @classmethod
     def of_rows(cls: type[Marked], rows: NDArray[Any], labels: Any = None, columns: Iterable[str] = ()) -> Marked:
         """Mark rows (n, d) and the names of their classes; the label -1 is no class, as targets of a regression are."""
-        if are_kept(len(rows)):
+        count = rows.shape[0]
+        if are_kept(count):
             items = np.unique(mark_rows(rows))
         else:
             items = np.empty(0, np.int64)
-        return cls(items, np.unique(mark_names(_class_names(labels))), len(rows), tuple(columns))
+        return cls(items, np.unique(mark_names(_class_names(labels))), count, tuple(columns))
 
     @property
     def complete(self) -> bool:
@@ -135,17 +136,19 @@ def mark_rows(rows: NDArray[Any]) -> NDArray[np.int64]:
     """Return a mark of every row, shape (n,), of its numbers in float32: equal where two rows are equal.
 
     With w_j the 64 bits of the numbers 2j and 2j + 1, and odd a_j, the mark is sum_j a_j s(a_j (w_j + j)) modulo 2^64,
-    mixed once more; s puts the high half of its argument into the low half too, by exclusive or.
+    mixed once more; s puts the high half of its argument into the low half too, by exclusive or. Rows may be sparse.
     """
-    flat = rows.reshape(len(rows), -1)
+    flat = rows if hasattr(rows, "toarray") else rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
     words = (flat.shape[1] + 1) // 2
     with np.errstate(over="ignore"):
         place = np.arange(words, dtype=np.uint64)
         factors = _mixed(place * np.uint64(ODD)) | np.uint64(1)
-    marks = np.empty(len(flat), dtype=np.uint64)
+    marks = np.empty(flat.shape[0], dtype=np.uint64)
     step = max(1, NUMBERS_AT_ONCE // max(1, flat.shape[1]))
-    for start in range(0, len(flat), step):
+    for start in range(0, flat.shape[0], step):
         part = flat[start : start + step]
+        if hasattr(part, "toarray"):
+            part = part.toarray()
         numbers = np.zeros((len(part), 2 * words), dtype="<f4")
         with np.errstate(over="ignore"):
             numbers[:, : flat.shape[1]] = part

@@ -44,8 +44,14 @@ def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
     freedom : int, optional
         How many independent rows the n rows less their means are worth. Default: n.
     """
+    fourth = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / len(X)
+    return ledoit_wolf_share(S, fourth, freedom or len(X))
+
+
+def ledoit_wolf_share(S: Array, fourth: float, freedom: float) -> float:
+    """Return `ledoit_wolf` from the mean of |x|^4 over centered rows x."""
     spread = float(np.sum((S - np.trace(S) / len(S) * np.eye(len(S))) ** 2))
-    error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2) / len(X) - np.sum(S**2)) / (freedom or len(X))
+    error = (fourth - float(np.sum(S**2))) / freedom
     return min(max(error, 0.0) / spread, 1.0) if spread > 0 else 0.0
 
 

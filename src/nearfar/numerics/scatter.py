@@ -57,6 +57,11 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
         found = label_scatters(X, pairs)
     else:
         found = listed_scatters(X, pairs)
+    return not_all_equal(found)
+
+
+def not_all_equal(found: PairScatters) -> PairScatters:
+    """Return the scatters, with a warning and a similar one of 0 where rounding alone is left of it."""
     if np.trace(found.similar) <= EQUAL_ROWS_ROUNDING * np.trace(found.dissimilar):
         found = found._replace(similar=np.zeros_like(found.similar))
         message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularization count"
@@ -217,7 +222,7 @@ def quartic(X: Array, W: Array) -> Array:
 def data_span(X: Array) -> Array:
     """Return orthonormal rows (r, d) that span the differences of the rows of X, so that projecting loses nothing."""
     _, s, Vt = np.linalg.svd(centered_triangle(X), full_matrices=False)
-    return Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)]
+    return psd.fix_signs(Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)].T).T
 
 
 def widest(L: Array, X: Array, k: int | None) -> Array:
@@ -227,7 +232,11 @@ def widest(L: Array, X: Array, k: int | None) -> Array:
     """
     if k is None:
         return psd.compress(L)
-    U = axes(X @ L.T, k)[1]
+    return widest_along(L, axes(X @ L.T, k)[1], k)
+
+
+def widest_along(L: Array, U: Array, k: int) -> Array:
+    """Return k rows of L' L along the directions U (d, p) of images L x, with rows of 0 if they are fewer than k."""
     return np.pad(U.T @ L, ((0, k - U.shape[1]), (0, 0)))
 
 
@@ -273,7 +282,11 @@ def pca(X: Array, count: int | None, at_least: int | None = None) -> Array | Non
     """
     if count is None:
         return None
-    V = data_span(X)
+    return principal(data_span(X), count, at_least)
+
+
+def principal(V: Array, count: int, at_least: int | None = None) -> Array:
+    """Return the first `count` of principal directions V (r, d), signs fixed."""
     if not (at_least or 1) <= count <= len(V):
         raise ValueError(f"pca must be in {at_least or 1}..{len(V)} (n_components to the rank of X); got {count}")
     return psd.fix_signs(V[:count].T).T

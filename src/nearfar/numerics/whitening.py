@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from . import scatter
+from . import psd, scatter
+from .class_sums import ClassMoments
 from .constraints import class_sizes, generator
 from .types import AnyArray, Array, Ints, Seed
 
@@ -86,6 +87,30 @@ def discriminant_whitening(
     return Whitening(mean=mean, components=components / unit, ratios=psi, emphasis=float(emphasis))
 
 
+def whitening_from_sums(
+    sums: ClassMoments, rows: ClassMoments, *, shrinkage: float, emphasis: float | str
+) -> Whitening:
+    """Return `discriminant_whitening` from the sums over classes and over all rows; not with emphasis "cv"."""
+    mean = rows.center
+    d = len(mean)
+    n = sums.n
+    means = sums.mean - mean
+    within = sums.within
+    freedom = max(n - len(means), 1.0)
+    variance = float(np.trace(within)) / freedom / d
+    whole = float(np.trace(within) + np.sum(sums.count[:, None] * means**2)) / n / d
+    g = emphasis_by_rule(len(means)) if isinstance(emphasis, str) else emphasis
+    if variance <= WITHIN_SCATTER_ROUNDING * whole or variance == 0:
+        root = np.eye(d) / np.sqrt(whole or 1.0)
+    else:
+        basis = sums.span() if d > n else None
+        C = within if basis is None else basis @ within @ basis.T
+        root = shrunk_root((1 - shrinkage) * psd.symmetrize(C) / freedom, shrinkage * variance, basis)
+    U, psi = mean_directions(means, root)
+    stretch = np.sqrt(weights(psi, g)) - 1
+    return Whitening(mean=mean, components=root + (U * stretch) @ (U.T @ root), ratios=psi, emphasis=float(g))
+
+
 def unit_rows(X: AnyArray) -> AnyArray:
     """Return rows of length 1; rows of zeros stay."""
     largest = np.abs(X).max(axis=1, keepdims=True)
@@ -96,7 +121,12 @@ def unit_rows(X: AnyArray) -> AnyArray:
 
 def rule_of_thumb(labels: Ints) -> float:
     """Return g = 1 + c / 10 for c classes, at most the largest that was ever better."""
-    return min(1 + PER_CLASS * len(class_sizes(labels)), MAX_GAIN)
+    return emphasis_by_rule(len(class_sizes(labels)))
+
+
+def emphasis_by_rule(classes: int) -> float:
+    """Return g = 1 + c / 10, at most the largest that was ever better."""
+    return min(1 + PER_CLASS * classes, MAX_GAIN)
 
 
 def weights(psi: Array, g: float) -> Array:
@@ -111,11 +141,16 @@ def whitened_means(Z: Array, labels: Ints, shrinkage: float) -> tuple[Array, Arr
     """Return W (d, d), and of the class means that W whitens the directions U (d, k) and variances psi (k,)."""
     means = scatter.class_means(Z, labels) if len(labels) else Z[:0]
     root = within_root(Z, labels, means, shrinkage)
+    return root, *mean_directions(means, root)
+
+
+def mean_directions(means: Array, root: Array) -> tuple[Array, Array]:
+    """Return of class means (c, d) that `root` whitens the directions U (d, k) and variances psi (k,)."""
     spread = (means - means.mean(axis=0)) @ root.T if len(means) else means  # (c, d)
     U, s, _ = np.linalg.svd(spread.T / np.sqrt(max(len(means), 1)), full_matrices=False)
     psi = s**2
     kept = psi > NEGLIGIBLE * psi.max(initial=0.0)
-    return root, U[:, kept], psi[kept]
+    return U[:, kept], psi[kept]
 
 
 def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array:
@@ -132,7 +167,12 @@ def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array
     if basis is not None:
         Z = Z @ basis.T
         means = means @ basis.T
-    C = (1 - shrinkage) * scatter.deviations(Z, labels, means) / freedom
+    return shrunk_root((1 - shrinkage) * scatter.deviations(Z, labels, means) / freedom, floor, basis)
+
+
+def shrunk_root(C: Array, floor: float, basis: Array | None) -> Array:
+    """Return W (d, d) with W' W = (C + floor I)^-1, for C in the coordinates of a basis (r, d), 0 outside of it."""
+    C = C.copy()
     C.flat[:: len(C) + 1] += floor
     factor = cholesky(C, lower=True, check_finite=False)
     root = solve_triangular(factor, np.eye(len(C)), lower=True, check_finite=False)
@@ -142,7 +182,7 @@ def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array
     outside = 1 / np.sqrt(floor)
     root.flat[:: len(root) + 1] -= outside
     whole = basis.T @ root @ basis
-    whole.flat[:: d + 1] += outside
+    whole.flat[:: len(whole) + 1] += outside
     return np.asarray(whole)
 
 

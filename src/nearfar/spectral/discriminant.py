@@ -6,6 +6,7 @@ import numpy as np
 
 from ..fit_warnings import warn
 from ..numerics import eig, mahalanobis, psd, scatter
+from ..numerics.class_sums import ClassMoments
 from ..numerics.optimize import Solution
 from ..numerics.types import Array, Ints
 
@@ -103,7 +104,11 @@ def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array
 
 def row_weights(codes: Ints, lost: int, weighting: str) -> Array:
     """Return the weight (c,) in the covariance of a row of each chunklet."""
-    sizes = np.bincount(codes) - lost
+    return size_weights(np.bincount(codes) - lost, weighting)
+
+
+def size_weights(sizes: Array | Ints, weighting: str) -> Array:
+    """Return the weight (c,) in the covariance of a row of each chunklet, from how many rows each counts."""
     if weighting == "rows":
         return np.full(len(sizes), 1 / sizes.sum())
     return 1 / (sizes * len(sizes))
@@ -121,3 +126,20 @@ def shrunk_within(
         # the two rows of a pair deviate alike: n rows of c chunklets are worth n - c
         shrinkage = mahalanobis.ledoit_wolf(rows, C, len(rows) - len(weight))
     return mahalanobis.shrink(C, shrinkage), shrinkage
+
+
+def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: float | str = 0.0) -> Array:
+    """Return the covariance of `shrunk_within` from the sums over chunklets, of which those of one row do not count."""
+    several = sums.count > 1
+    alone = int((~several).sum())
+    if alone:
+        warn(f"{alone} chunklets of a single row carry nothing; they were left out")
+    n = sums.count[several]
+    weight = np.zeros(len(sums.count))
+    weight[several] = size_weights(n - lost, weighting)
+    C = sums.weighted(weight) if sums.per_class else sums.within * weight.max()
+    if isinstance(shrinkage, str):
+        assert sums.fourth is not None
+        fourth = n.sum() * float(weight**2 @ sums.fourth)  # the mean of |z|^4 over rows scaled to the covariance C
+        shrinkage = mahalanobis.ledoit_wolf_share(C, fourth, n.sum() - len(n))
+    return mahalanobis.shrink(C, shrinkage)

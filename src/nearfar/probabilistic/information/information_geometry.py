@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromLabels, Mahalanobis, Supervised, Workspace, with_signature_hint
-from ...numerics import checks, scatter
+from ...estimators.base import Supervised, Workspace, with_signature_hint
+from ...estimators.sums import LabelSums
+from ...numerics import checks, psd, scatter
+from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array
 from . import label_precision
@@ -28,7 +30,7 @@ def information_geometry(
     return Solution(scatter.widest(L, X, n_components), value)
 
 
-class InformationGeometryMetric(FromLabels, Mahalanobis):
+class InformationGeometryMetric(LabelSums):
     """The metric whose kernel is nearest to that of the labels, in closed form.
 
     Parameters
@@ -76,18 +78,22 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         return self.center  # the origin may lie outside of the span of differences
 
     @with_signature_hint
-    def fit(self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> InformationGeometryMetric:
+    def fit(
+        self, X: Any, y: AnyArray | None = None, *, sample_weight: AnyArray | None = None, unlabeled: Any = None
+    ) -> InformationGeometryMetric:
         """Learn from labeled rows.
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
+        X : array-like, CSR or Dask collection of shape (n, d)
         y : array-like of shape (n,) or (n, c)
             Class labels of any kind; or how much each row belongs to each of c classes.
+        sample_weight : array-like of shape (n,), optional
+            How often each labeled row counts, at least 0: a weight of 2 is the row given twice. Default: once.
         unlabeled : object, optional
             The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y, unlabeled=unlabeled)
+        return self._fit(X, y, sample_weight=sample_weight, unlabeled=unlabeled)
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
         if y is None or np.asarray(y).ndim < 2 or np.asarray(y).shape[1] == 1:
@@ -99,7 +105,20 @@ class InformationGeometryMetric(FromLabels, Mahalanobis):
         return Supervised(X, (Y,))
 
     def _solve(self, X: Array, labels: AnyArray, work: Workspace) -> Solution:
-        checks.above(0, lam=self.lam)
-        checks.at_least(0, ridge=self.ridge)
+        self._check_settings()
         R = X - X.mean(axis=0) if self.center else X
         return information_geometry(R, labels, self.lam, self.ridge, self.n_components)
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        self._check_settings()
+        means = sums.mean - rows.center if self.center else sums.mean
+        B = label_precision.precision_of_sums(sums.within, sums.count, means, self.lam)
+        L, value = label_precision.inverse_metric(B, self.lam, self.ridge)
+        if self.n_components is None:
+            return Solution(psd.compress(L), value)
+        U = psd.leading(L @ rows.total @ L.T, self.n_components)[1]
+        return Solution(scatter.widest_along(L, U, self.n_components), value)
+
+    def _check_settings(self) -> None:
+        checks.above(0, lam=self.lam)
+        checks.at_least(0, ridge=self.ridge)

@@ -13,7 +13,7 @@ from scipy.linalg import solve
 
 from ...numerics import eig, psd, scatter
 from ...numerics.constraints import class_sizes
-from ...numerics.types import AnyArray, Array
+from ...numerics.types import AnyArray, Array, Ints
 
 
 def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
@@ -24,7 +24,12 @@ def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
     X, labels = scatter.known(X, labels)
     n = class_sizes(labels)
     means = scatter.class_means(X, labels)
-    return scatter.deviations(X, labels, means) + (means.T * (lam * n / (lam + n))) @ means
+    return precision_of_sums(scatter.deviations(X, labels, means), n, means, lam)
+
+
+def precision_of_sums(within: Array, n: Array | Ints, means: Array, lam: float) -> Array:
+    """`label_precision` of one-hot labels from the scatter within classes (d, d), their sizes (c,) and means (c, d)."""
+    return within + (means.T * (lam * n / (lam + n))) @ means
 
 
 def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:

@@ -111,8 +111,8 @@ class GrassmannGMML(FromPairs, MetricLearner):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
-        found = manifolds.through_rows(super()._rows, X, y, reset)
+    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True, least: int | None = None) -> Any:
+        found = manifolds.through_rows(super()._rows, X, y, reset, least)
         manifolds.require_spans(found[0] if isinstance(found, tuple) else found)
         return found
 

@@ -91,8 +91,8 @@ class SPDGMML(FromPairs, Mahalanobis):
         self.weighting = weighting
         self.random_state = random_state
 
-    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True) -> Any:
-        found = manifolds.through_rows(super()._rows, X, y, reset)
+    def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True, least: int | None = None) -> Any:
+        found = manifolds.through_rows(super()._rows, X, y, reset, least)
         points = found[0] if isinstance(found, tuple) else found
         if points.ndim == 3:
             manifolds.require_spd(points)

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 from sklearn.covariance import MinCovDet, oas
 
-from ...estimators.base import FromLabels, Mahalanobis, Workspace, with_signature_hint
+from ...estimators.base import Workspace, with_signature_hint
+from ...estimators.sums import LabelSums
 from ...numerics import checks, constraints, mahalanobis, scatter
+from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
 
@@ -50,6 +52,52 @@ def covariance(
     return Solution(L, attributes={"covariance": Sigma, "rank": rank})
 
 
+def covariance_from_sums(
+    sums: ClassMoments, n_components: int | None, *, pooled: bool, shrinkage: float | str | None, assume_centered: bool
+) -> Solution:
+    """Return `covariance` from the sums over classes, or over all rows as one class; not with shrinkage "mcd"."""
+    lost = 0.0 if assume_centered else 1.0
+    if pooled:
+        sums = sums.chosen(sums.count > 1)
+        lost = float(len(sums.count))
+    S, fourth = sums.about(np.zeros_like(sums.mean) if assume_centered and not pooled else sums.mean)
+    n = sums.n
+    C = S.sum(axis=0) / n
+    if shrinkage is None:
+        equal = np.flatnonzero(np.diag(C) <= scatter.EQUAL_ROWS_ROUNDING * (sums.count @ sums.mean**2) / n)
+        if len(equal):
+            raise ValueError(f"column {equal[0]} is constant, its variance 0; drop it or use shrinkage")
+    if shrinkage == "lw":
+        share = mahalanobis.ledoit_wolf_share(C, float(fourth.sum()) / n, n - lost if pooled else n)
+    elif shrinkage == "oas":
+        share = oracle_share(C, n)
+    else:
+        share = given_share(shrinkage)
+    Sigma = mahalanobis.shrink(C, share) * (n / max(n - lost, 1))
+    L, rank = mahalanobis.whitener(Sigma, n_components)
+    return Solution(L, attributes={"covariance": Sigma, "rank": rank})
+
+
+def oracle_share(C: Array, n: float) -> float:
+    """Return the share of the identity in the oracle approximating estimate of scikit-learn, for n rows."""
+    d = len(C)
+    size = float(np.mean(C**2))
+    mean = float(np.trace(C)) / d
+    spread = (n + 1) * (size - mean**2 / d)
+    if d == 1:
+        return 0.0
+    return min((size + mean**2) / spread, 1.0) if spread > 0 else 1.0
+
+
+def given_share(shrinkage: float | str | None) -> float:
+    """Return the share of the identity that the user gave."""
+    if isinstance(shrinkage, str):
+        raise ValueError(f"shrinkage must be None, 'lw', 'oas', 'mcd' or a number in [0, 1]; got {shrinkage!r}")
+    if shrinkage is not None:
+        checks.between(0, 1, shrinkage=shrinkage)
+    return shrinkage or 0.0
+
+
 def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) -> Array:
     """Return the covariance, divided by n, of centered rows that are worth `freedom` independent ones."""
     if shrinkage == "oas":
@@ -59,14 +107,10 @@ def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) 
     S = X.T @ X / len(X)
     if shrinkage == "lw":
         return mahalanobis.shrink(S, mahalanobis.ledoit_wolf(X, S, freedom))
-    if isinstance(shrinkage, str):
-        raise ValueError(f"shrinkage must be None, 'lw', 'oas', 'mcd' or a number in [0, 1]; got {shrinkage!r}")
-    if shrinkage is not None:
-        checks.between(0, 1, shrinkage=shrinkage)
-    return mahalanobis.shrink(S, shrinkage or 0.0)
+    return mahalanobis.shrink(S, given_share(shrinkage))
 
 
-class CovarianceMetric(FromLabels, Mahalanobis):
+class CovarianceMetric(LabelSums):
     """The classical Mahalanobis distance: the inverse of the (shrunk) covariance.
 
     Distances between sets of points are in `nearfar.numerics.mahalanobis`.
@@ -126,21 +170,41 @@ class CovarianceMetric(FromLabels, Mahalanobis):
     def _center(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return not self.assume_centered
 
+    @property
+    def _labels_read(self) -> bool:  # type: ignore[override]  # it depends on the settings
+        return self.pooled
+
+    @property
+    def _needs_rows(self) -> str:
+        return 'shrinkage="mcd"' if self.shrinkage == "mcd" else ""
+
+    @property
+    def _per_class(self) -> bool:
+        return True
+
     @with_signature_hint
-    def fit(self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> CovarianceMetric:
+    def fit(
+        self, X: Any, y: AnyArray | None = None, *, sample_weight: AnyArray | None = None, unlabeled: Any = None
+    ) -> CovarianceMetric:
         """Learn from rows, and with `pooled` from their labels.
 
         Parameters
         ----------
-        X : array-like of shape (n, d)
+        X : array-like, CSR or Dask collection of shape (n, d)
         y : array-like of shape (n,), optional
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts, at least 0: a weight of 2 is the row given twice. Default: once.
         unlabeled : object, optional
             The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
-        return self._fit(X, y if self.pooled else None, unlabeled=unlabeled)
+        return self._fit(X, y if self.pooled else None, sample_weight=sample_weight, unlabeled=unlabeled)
 
     def _solve(self, X: Array, labels: Ints | None, work: Workspace) -> Solution:
         if self.pooled and labels is None:
             raise ValueError("pooled=True requires y to be passed, but the target y is None")
         settings = {"shrinkage": self.shrinkage, "assume_centered": self.assume_centered, "seed": self.random_state}
         return covariance(X, labels, self.n_components, **settings)
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        settings = self._settings("pooled", "shrinkage", "assume_centered")
+        return covariance_from_sums(sums, self.n_components, **settings)

@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromChunklets, Mahalanobis, Workspace
+from ...estimators.base import Workspace
+from ...estimators.sums import ChunkletSums
 from ...numerics import checks, scatter
+from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Bools, Ints
 from ..discriminant import SOLVERS, chunklet_covariance, discriminative_components
 
 
-def dca(X: Array, chunklets: Ints, apart: Bools, n_components: int | None = None, **settings: Any) -> Solution:
+def dca(X: Array, chunklets: Ints, apart: Bools, p: int | None = None, **settings: Any) -> Solution:
     """Return L = A' (k, d) as `x`; see `discriminative_components` for the settings."""
     C_w = chunklet_covariance(X, chunklets)
     C_b = scatter.chunklets_apart(X, chunklets, apart)
-    return discriminative_components(C_b, C_w, n_components, **settings)
+    return discriminative_components(C_b, C_w, p, **settings)
 
 
-class DCA(FromChunklets, Mahalanobis):
+class DCA(ChunkletSums):
     """Directions that keep chunklets of different classes apart while each chunklet stays together.
 
     Parameters
@@ -82,7 +84,17 @@ class DCA(FromChunklets, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, chunklets: Ints, apart: Bools, work: Workspace) -> Solution:
+        return dca(X, chunklets, apart, **self._checked())
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        settings = self._checked()
+        C_w = sums.within / sums.count[sums.count > 1].sum()
+        M = sums.mean - sums.mean.mean(axis=0)
+        C_b = 2 * M.T @ M / (len(M) - 1)  # the mean of (m_l - m_k)(m_l - m_k)' over l != k
+        return discriminative_components(C_b, C_w, **settings)
+
+    def _checked(self) -> dict[str, Any]:
         checks.one_of(SOLVERS, solver=self.solver)
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
-        settings = self._settings("n_components", "solver", "on_singular", "tol")
-        return dca(X, chunklets, apart, **settings)
+        found = self._settings("solver", "on_singular", "tol")
+        return {"p": self.n_components, **found}

@@ -9,22 +9,26 @@ S_w: scatter within classes over n - c; U, psi: directions and variances of the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from scipy.sparse import diags_array, issparse
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import FromLabels, Mahalanobis, Workspace
+from ...estimators.base import Workspace
 from ...estimators.errors import error_context
 from ...estimators.fitted import PointDistance
-from ...numerics import checks, scatter
+from ...estimators.sums import LabelSums
+from ...numerics import checks, psd, scatter
+from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints, Seed
-from ...numerics.whitening import discriminant_whitening, unit_rows
+from ...numerics.whitening import discriminant_whitening, unit_rows, whitening_from_sums
 
 RULES = ("auto", "cv")
 
 
-class DiscriminantWhitening(FromLabels, Mahalanobis):
+class DiscriminantWhitening(LabelSums):
     """Makes embeddings of a pretrained network compare better, also those of new classes; a closed form, in a second.
 
     Directions in which rows of one class differ are shrunk (whitening within classes), and those in which classes
@@ -98,13 +102,32 @@ class DiscriminantWhitening(FromLabels, Mahalanobis):
         self.normalize = normalize
         self.random_state = random_state
 
-    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
+    @property
+    def _needs_rows(self) -> str:
+        return 'emphasis="cv"' if self.emphasis == "cv" else ""
+
+    def _points(self, X: Any) -> Any:
+        return unit_length(X) if self.normalize else X
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        self._check_settings()
+        found = whitening_from_sums(sums, rows, shrinkage=self.shrinkage, emphasis=self.emphasis)
+        L = found.components
+        if self.n_components is not None:
+            U = psd.leading(L @ rows.total @ L.T, self.n_components)[1]
+            L = scatter.widest_along(L, U, self.n_components)
+        return Solution(L, attributes={"mean": found.mean, "ratios": found.ratios, "emphasis": found.emphasis})
+
+    def _check_settings(self) -> None:
         checks.above(0, shrinkage=self.shrinkage)
         checks.between(0, 1, shrinkage=self.shrinkage)
         if isinstance(self.emphasis, str):
             checks.one_of(RULES, emphasis=self.emphasis)
         else:
             checks.above(0, emphasis=self.emphasis)
+
+    def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
+        self._check_settings()
         rows = unit_rows(X) if self.normalize else X
         found = discriminant_whitening(
             rows, labels, shrinkage=self.shrinkage, emphasis=self.emphasis, seed=self.random_state
@@ -127,12 +150,22 @@ class DiscriminantWhitening(FromLabels, Mahalanobis):
         """
         check_is_fitted(self)
         with error_context(self):
-            rows = self._rows(X, reset=False)
-            if self.normalize:
-                rows = unit_rows(rows)
-            return (rows - np.asarray(self.mean_, dtype=rows.dtype)) @ self.components_.T
+            rows = self._points(self._rows(X, reset=False))
+            mean = np.asarray(self.mean_, dtype=rows.dtype)
+            if issparse(rows):
+                return rows @ self.components_.T - self.components_ @ mean
+            return (rows - mean) @ self.components_.T
 
     def get_metric(self) -> Callable[..., float]:
         """The learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
         check_is_fitted(self)
         return PointDistance(self) if self.normalize else super().get_metric()
+
+
+def unit_length(X: Any) -> Any:
+    """Return rows of length 1, dense or sparse; rows of zeros stay."""
+    if not issparse(X):
+        return unit_rows(X)
+    length = np.sqrt(np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel())
+    scale = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0).astype(X.dtype)
+    return (diags_array(scale) @ X).tocsr()

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from scipy.linalg import block_diag
 
-from ...estimators.base import FromLabels, Mahalanobis, Supervised, Workspace, error_context, with_signature_hint
+from ...estimators.base import Supervised, Workspace, error_context, with_signature_hint
+from ...estimators.sums import LabelSums, RowSums
 from ...numerics import checks, psd, scatter
+from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Report, Solution, stopped
 from ...numerics.types import AnyArray, Array, Ints
 
@@ -40,6 +42,22 @@ def fish_mml(
     views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]
     own = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t
     C = [[X.T @ Y / (n - 1 if hsic_scale else 1) for Y in views] for X in views]
+    return ascent(own, C, spans, p, lam2, max_iter=max_iter, tol=tol, start=start, report=report)
+
+
+def ascent(
+    own: list[Array],
+    C: list[list[Array]],
+    spans: list[Array],
+    p: int,
+    lam2: float,
+    *,
+    max_iter: int,
+    tol: float,
+    start: Array | None,
+    report: Report | None,
+) -> Solution:
+    """Return `fish_mml` from S_b + lam1 S_t and C_vw of views in the coordinates of their spans."""
     P = [psd.spectrum(A)[1][:, :p] for A in own]
     widths = np.cumsum([V.shape[1] for V in spans])
     if start is not None and start.shape == (p * len(own), widths[-1]):
@@ -73,7 +91,7 @@ def value(P: list[Array], own: list[Array], C: list[list[Array]], lam2: float) -
     return float(fisher + lam2 * hsic)
 
 
-class FISHMML(FromLabels, Mahalanobis):
+class FISHMML(LabelSums):
     """One orthogonal projection per view: classes apart within each view, views dependent on each other.
 
     Parameters
@@ -130,9 +148,28 @@ class FISHMML(FromLabels, Mahalanobis):
         self.verbose = verbose
 
     @with_signature_hint
-    def fit(self, X: Any, y: AnyArray | None = None, *, unlabeled: Any = None) -> FISHMML:
-        """Learn from views, a list of arrays (n, d_v), or from their columns side by side, and labels (n,)."""
-        return self._fit(X, y, unlabeled=unlabeled)
+    def fit(
+        self, X: Any, y: AnyArray | None = None, *, sample_weight: AnyArray | None = None, unlabeled: Any = None
+    ) -> FISHMML:
+        """Learn from labeled rows of several views.
+
+        Parameters
+        ----------
+        X : list of array-like of shape (n, d_v); or array-like, CSR or Dask collection of shape (n, d)
+            Views, or their columns side by side.
+        y : array-like of shape (n,)
+            Class labels of any kind.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts, at least 0; not with a list of views. Default: once.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+        """
+        return self._fit(X, y, sample_weight=sample_weight, unlabeled=unlabeled)
+
+    def _summed(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> RowSums:
+        if checks.side_by_side(X)[1] is not None:
+            raise ValueError("X is a list of views; give their columns side by side, and view_sizes= as a setting")
+        return super()._summed(X, y, sample_weight, unlabeled, reset)
 
     def _supervise(self, X: Any, y: AnyArray | None, **given: Any) -> Supervised:
         joined, sizes = checks.side_by_side(X)
@@ -151,15 +188,34 @@ class FISHMML(FromLabels, Mahalanobis):
             return super().transform(checks.side_by_side(X, getattr(self, "view_sizes_", None))[0])
 
     def _solve(self, X: Array, labels: Ints, sizes: Ints, work: Workspace) -> Solution:
-        checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
-        whole = sizes.dtype.kind in "iu" and (sizes >= 1).all()
-        if not whole or sizes.sum() != X.shape[1]:
-            raise ValueError(f"view_sizes must add up to the {X.shape[1]} columns; got {sizes.tolist()}")
-        narrowest = int(sizes.min())
-        if self.n_components is not None and self.n_components > narrowest:
-            raise ValueError(f"n_components must be at most {narrowest}, the narrowest view's; got {self.n_components}")
-        p = self.n_components or min(int(labels.max()), narrowest)
+        p = self._checked(sizes, X.shape[1], classes=int(labels.max()) + 1)
         views = np.split(X, np.cumsum(sizes)[:-1], axis=1)
         settings = self._settings("lam1", "lam2", "hsic_scale") | self._search()
         found = fish_mml(views, labels, p, start=work.start(), **settings)
         return found.with_x(found.x, attributes={**found.attributes, "view_sizes": sizes})
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        d = len(rows.center)
+        sizes = np.array([d]) if self.view_sizes is None else np.asarray(self.view_sizes)
+        p = self._checked(sizes, d, classes=len(sums.count))
+        ends = np.cumsum(sizes)
+        views = [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
+        T = rows.total
+        B = sums.between / sums.n + self.lam1 * T / rows.n
+        scale = rows.n - 1 if self.hsic_scale else 1
+        own = [B[v, v] for v in views]
+        C = [[T[v, w] / scale for w in views] for v in views]
+        spans = [np.eye(int(size)) for size in sizes]
+        found = ascent(own, C, spans, p, self.lam2, start=work.start(), **self._search())
+        return found.with_x(found.x, attributes={**found.attributes, "view_sizes": sizes})
+
+    def _checked(self, sizes: Ints, d: int, classes: int) -> int:
+        """Check the settings and the views, and return the number of directions of each."""
+        checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
+        whole = sizes.dtype.kind in "iu" and (sizes >= 1).all()
+        if not whole or sizes.sum() != d:
+            raise ValueError(f"view_sizes must add up to the {d} columns; got {sizes.tolist()}")
+        narrowest = int(sizes.min())
+        if self.n_components is not None and self.n_components > narrowest:
+            raise ValueError(f"n_components must be at most {narrowest}, the narrowest view's; got {self.n_components}")
+        return self.n_components or min(classes - 1, narrowest)

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis, Workspace
+from ...estimators.base import Workspace
+from ...estimators.sums import PairSums
 from ...fit_warnings import warn
-from ...numerics import checks, eig, psd, scatter
+from ...numerics import checks, class_sums, eig, psd, scatter
+from ...numerics.class_sums import ClassMoments
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
 from ...numerics.types import Array
@@ -50,7 +52,7 @@ def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str
     return Solution(V[:, :p].T / np.sqrt(trace), -float(w[:p].sum()) / trace, attributes={"eigenvalues": -w[:p]})
 
 
-class FisherMetric(FromPairs, Mahalanobis):
+class FisherMetric(PairSums):
     """Directions in which dissimilar pairs lie further apart than similar ones, in closed form.
 
     Parameters
@@ -104,10 +106,15 @@ class FisherMetric(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
+        return self._from_scatters(*scatter.pair_scatters(X, pairs).mean())
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        return self._from_scatters(*class_sums.pair_scatters(sums, self.weighting).mean())
+
+    def _from_scatters(self, S: Array, D: Array) -> Solution:
         checks.one_of(("scatter", "trace"), approach=self.approach)
         checks.one_of(("trace", "unit"), scale=self.scale)
         checks.one_of(("shrink", "pinv", "raise"), on_singular=self.on_singular)
-        S, D = scatter.pair_scatters(X, pairs).mean()
         if self.approach == "trace":
             return fisher_trace(S, D, self.n_components, self.scale)
         return fisher(S, D, self.n_components, self.on_singular, self.n_features_in_)

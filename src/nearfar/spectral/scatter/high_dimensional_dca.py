@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ...estimators.base import FromPairs, Mahalanobis, Workspace
-from ...numerics import eig, psd, scatter
+from ...estimators.base import Workspace
+from ...estimators.sums import PairSums
+from ...numerics import class_sums, eig, psd, scatter
+from ...numerics.class_sums import ClassMoments
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
 from ...numerics.types import Array
@@ -30,6 +32,16 @@ def high_dimensional_dca(
         linked = np.unique(np.r_[pairs.i, pairs.j])
     V = scatter.data_span(X[linked]) if X.shape[1] >= len(linked) else None
     S_w, S_b = scatter.pair_scatters(X if V is None else X @ V.T, pairs)[:2]
+    classes = int(pairs.labels.max()) + 1 if isinstance(pairs, LabelPairs) else None
+    found = trace_ratio_directions(S_w, S_b, n_components, classes, tol)
+    U = found.x if V is None else V.T @ found.x
+    return found.with_x(psd.fix_signs(U).T)
+
+
+def trace_ratio_directions(
+    S_w: Array, S_b: Array, n_components: int | None, classes: int | None, tol: float
+) -> Solution:
+    """Return U (d, p) as `x`, in the range of both scatters; p is by default one less than the classes, if told."""
     w, R = psd.spectrum(S_w + S_b)
     R = R[:, : max(psd.rank(w), 1)]
     S_w = R.T @ S_w @ R
@@ -37,18 +49,17 @@ def high_dimensional_dca(
     r = R.shape[1]
     if n_components is not None and n_components >= r > 1:
         raise ValueError(f"n_components must be below the rank {r} of the linked rows' scatter; got {n_components}")
-    if n_components is None and isinstance(pairs, LabelPairs):
-        n_components = min(int(pairs.labels.max()), r - 1)
+    if n_components is None and classes is not None:
+        n_components = min(classes - 1, r - 1)
     if n_components is None:
         p = locality.fewest(S_b, S_w, 0.95, tol)
     else:
         p = max(n_components, 1)
     found = eig.trace_ratio(S_b, S_w, p, tol)
-    U = R @ found.x if V is None else V.T @ (R @ found.x)
-    return found.with_x(psd.fix_signs(U).T)
+    return found.with_x(R @ found.x)
 
 
-class HighDimensionalDCA(FromPairs, Mahalanobis):
+class HighDimensionalDCA(PairSums):
     """The orthogonal projection with the largest ratio of cannot-link to must-link scatter.
 
     Parameters
@@ -98,3 +109,8 @@ class HighDimensionalDCA(FromPairs, Mahalanobis):
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         return high_dimensional_dca(X, pairs, self.n_components, self.tol)
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        S_w, S_b = class_sums.pair_scatters(sums, self.weighting)[:2]
+        found = trace_ratio_directions(S_w, S_b, self.n_components, len(sums.count), self.tol)
+        return found.with_x(psd.fix_signs(found.x).T)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....estimators.base import FromPairs, Mahalanobis, Workspace
-from ....numerics import checks, psd, scatter
+from ....estimators.base import Workspace
+from ....estimators.sums import PairSums
+from ....numerics import checks, class_sums, psd, scatter
+from ....numerics.class_sums import ClassMoments
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array
@@ -37,7 +39,7 @@ def gmml(
     return Solution(psd.sharp_factor(*regularized(X, pairs), t), attributes={"t": float(t)})
 
 
-class GMML(FromPairs, Mahalanobis):
+class GMML(PairSums):
     """The metric halfway (or at t) between the inverse similar scatter and the dissimilar scatter, in closed form.
 
     Parameters
@@ -108,10 +110,23 @@ class GMML(FromPairs, Mahalanobis):
     def _span(self) -> bool:
         return self.prior is None
 
+    @property
+    def _needs_rows(self) -> str:
+        return 't="auto"' if isinstance(self.t, str) else super()._needs_rows
+
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
+        self._check_t()
+        found = gmml(X, pairs, self.t, self.reg, self.prior)
+        return found.with_x(psd.compress(found.x, self.n_components))
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        self._check_t()
+        t = float(self.t)
+        S, D = geodesic.regularized(*class_sums.pair_scatters(sums, self.weighting).mean(), self.reg, self.prior)
+        return Solution(psd.compress(psd.sharp_factor(S, D, t), self.n_components), attributes={"t": t})
+
+    def _check_t(self) -> None:
         if isinstance(self.t, str) and self.t != "auto":
             raise ValueError(f't must be a number or "auto"; got {self.t!r}')
         if not isinstance(self.t, str) and not self.extrapolate:
             checks.between(0, 1, t=self.t)
-        found = gmml(X, pairs, self.t, self.reg, self.prior)
-        return found.with_x(psd.compress(found.x, self.n_components))

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromPairs, Mahalanobis, Workspace
-from ....numerics import checks, eig, manifolds, psd, scatter
+from ....estimators.base import Workspace
+from ....estimators.sums import PairSums
+from ....numerics import checks, class_sums, eig, manifolds, psd, scatter
+from ....numerics.class_sums import ClassMoments
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
 from ....numerics.types import Array
@@ -48,7 +50,7 @@ def low_rank_gmml(
     return found.with_x(psd.compress(L @ U.T), attributes={"subspace": U, "inner": L.T @ L})
 
 
-class LowRankGMML(FromPairs, Mahalanobis):
+class LowRankGMML(PairSums):
     """A geometric mean metric of a given rank.
 
     Parameters
@@ -118,15 +120,28 @@ class LowRankGMML(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
+        V = scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
+        self._check_settings(scatter.total(X @ V.T))
+        return self._from_scatters(*scatter.pair_scatters(X @ V.T, pairs).mean(), V, work)
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        d = len(rows.center)
+        V = rows.span() if d > rows.n else np.eye(d)
+        self._check_settings(rows.projected(V).total)
+        return self._from_scatters(*class_sums.pair_scatters(sums.projected(V), self.weighting).mean(), V, work)
+
+    def _check_settings(self, total: Array) -> None:
         checks.between(0, 1, t=self.t)
         checks.counts(1, restarts=self.restarts)
         checks.one_of(SUBSPACES, subspace=self.subspace)
         checks.one_of(subspaces.INITS, init=self.init)
-        V = scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
-        rank = psd.rank(psd.spectrum(scatter.total(X @ V.T))[0])
+        rank = psd.rank(psd.spectrum(total)[0])
         if (self.n_components or 0) > max(rank, 1):
             raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {self.n_components}")
-        S, D = geodesic.regularized(*scatter.pair_scatters(X @ V.T, pairs).mean(), self.reg)
+
+    def _from_scatters(self, S: Array, D: Array, V: Array, work: Workspace) -> Solution:
+        """Solve from the mean scatters (r, r) in the coordinates V (r, d)."""
+        S, D = geodesic.regularized(S, D, self.reg)
         last = work.start()
         search = self._settings("init", "restarts") | self._search()
         search |= {"last": None if last is None else last @ V.T, "seed": self.random_state}

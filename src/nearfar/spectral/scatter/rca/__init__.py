@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromChunklets, Mahalanobis, Workspace
+from ....estimators.base import Workspace
+from ....estimators.sums import ChunkletSums
 from ....numerics import checks, eig, psd, scatter
+from ....numerics.class_sums import ClassMoments
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints
 from ... import discriminant
@@ -44,13 +46,38 @@ def rca(
         found = Solution(eig.gevd(scatter.total(X), C, n_components)[1].T)
         if criterion == "chunklet":
             found = widest_chunklets(X, chunks, C, found.x, share, **limits)
+    return in_units(found, objective, kappa)
+
+
+def rca_from_sums(
+    sums: ClassMoments,
+    rows: ClassMoments,
+    n_components: int | None = None,
+    *,
+    objective: str = "whiten",
+    kappa: float | None = None,
+    ddof: int | str = 0,
+    weighting: str = "rows",
+    shrinkage: float | str = 0.0,
+    on_singular: str = "shrink",
+) -> Solution:
+    """Return `rca` with criterion "total" from the sums over chunklets and over all rows."""
+    C = discriminant.shrunk_from_sums(sums, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
+    C = eig.regularize_singular(C, on_singular, "the within-chunklet covariance")
+    if n_components is None or n_components == len(C):
+        return in_units(Solution(psd.power(C, -0.5)), objective, kappa)
+    return in_units(Solution(eig.gevd(rows.total, C, n_components)[1].T), objective, kappa)
+
+
+def in_units(found: Solution, objective: str, kappa: float | None) -> Solution:
+    """Return L scaled by kappa / k for the probabilistic form, with its objective."""
     k = len(found.x)
     scale = 1.0 if kappa is None or objective == "whiten" else kappa / k
     value = np.linalg.slogdet(found.x @ found.x.T)[1] + k * np.log(scale)
     return found.with_x(np.sqrt(scale) * found.x, objective=float(value))
 
 
-class RCA(FromChunklets, Mahalanobis):
+class RCA(ChunkletSums):
     """The inverse of the covariance within chunklets, in closed form.
 
     Parameters
@@ -133,7 +160,37 @@ class RCA(FromChunklets, Mahalanobis):
         self.verbose = verbose
         self.random_state = random_state
 
+    @property
+    def _needs_rows(self) -> str:
+        if self.criterion == "chunklet":
+            return 'criterion="chunklet"'
+        if self.pca is not None and isinstance(self.shrinkage, str):
+            return f"pca= and shrinkage={self.shrinkage!r}"  # fourth moments do not follow the projection
+        return super()._needs_rows
+
+    @property
+    def _per_class(self) -> bool:
+        return self.weighting == "chunklets" or isinstance(self.shrinkage, str)
+
     def _solve(self, X: Array, chunklets: Ints, work: Workspace) -> Solution:
+        settings = self._checked() | self._settings("criterion") | self._search()
+        V = scatter.pca(X, self.pca, self.n_components)
+        last = work.start()
+        if V is None:
+            return rca(X, chunklets, self.n_components, last=last, **settings)
+        found = rca(X @ V.T, chunklets, self.n_components, last=None if last is None else last @ V.T, **settings)
+        return found.with_x(found.x @ V)
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        settings = self._checked()
+        if self.pca is None:
+            return rca_from_sums(sums, rows, self.n_components, **settings)
+        V = scatter.principal(rows.span(), self.pca, self.n_components)
+        found = rca_from_sums(sums.projected(V), rows.projected(V), self.n_components, **settings)
+        return found.with_x(found.x @ V)
+
+    def _checked(self) -> dict[str, Any]:
+        """Check the settings, and return those of both ways."""
         checks.one_of(("whiten", "probabilistic"), objective=self.objective)
         checks.one_of(("total", "chunklet"), criterion=self.criterion)
         checks.one_of((0, "chunklets"), ddof=self.ddof)
@@ -141,11 +198,4 @@ class RCA(FromChunklets, Mahalanobis):
         checks.one_of(("shrink", "raise"), on_singular=self.on_singular)
         checks.share(("lw",), shrinkage=self.shrinkage)
         checks.above(0, **checks.not_none(kappa=self.kappa))
-        settings = self._settings("objective", "criterion", "kappa", "ddof", "weighting", "shrinkage", "on_singular")
-        settings |= self._search()
-        V = scatter.pca(X, self.pca, self.n_components)
-        last = work.start()
-        if V is None:
-            return rca(X, chunklets, self.n_components, last=last, **settings)
-        found = rca(X @ V.T, chunklets, self.n_components, last=None if last is None else last @ V.T, **settings)
-        return found.with_x(found.x @ V)
+        return self._settings("objective", "kappa", "ddof", "weighting", "shrinkage", "on_singular")

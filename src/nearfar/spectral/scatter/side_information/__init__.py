@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from ....estimators.base import FromPairs, Mahalanobis, Supervised, Workspace, with_signature_hint
+from ....estimators.base import Supervised, Workspace, with_signature_hint
+from ....estimators.sums import PairSums
 from ....fit_warnings import warn
-from ....numerics import checks, psd, scatter
+from ....numerics import checks, class_sums, psd, scatter
+from ....numerics.class_sums import ClassMoments
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array
@@ -26,14 +28,18 @@ from .target_distances import match_distances
 
 def side_information(X: Array, pairs: Pairs | LabelPairs) -> Solution:
     """Return L (1, d) as `x`, a unit vector; `objective` is the smallest eigenvalue."""
-    S, D = scatter.pair_scatters(X, pairs).mean()
+    return nearest_direction(*scatter.pair_scatters(X, pairs).mean())
+
+
+def nearest_direction(S: Array, D: Array) -> Solution:
+    """Return `side_information` from both mean scatters (d, d)."""
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
         warn("no direction keeps dissimilar pairs further apart than similar ones")
     return Solution(V[:, -1:].T, objective=float(w[-1]))
 
 
-class SideInformationMetric(FromPairs, Mahalanobis):
+class SideInformationMetric(PairSums):
     """The one direction in which similar pairs are nearest and dissimilar pairs furthest, or a fit to distances.
 
     Parameters
@@ -107,6 +113,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         rows: AnyArray | None = None,
         target_pairs: AnyArray | None = None,
         target_distances: AnyArray | None = None,
+        sample_weight: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> SideInformationMetric:
         """Learn from labeled rows, from pairs of rows, from distances that pairs should have, or from both.
@@ -119,6 +126,8 @@ class SideInformationMetric(FromPairs, Mahalanobis):
             Row numbers of X.
         target_distances : array-like of shape (p,), optional
             The distance, at least 0, that each of them should have.
+        sample_weight : array-like of shape (n,), optional
+            How often each labeled row counts, at least 0; not with target distances. Default: once.
         unlabeled : object, optional
             The value in y that marks rows without a label, such as -1. Default: every value is a class.
         """
@@ -131,6 +140,7 @@ class SideInformationMetric(FromPairs, Mahalanobis):
             rows=rows,
             target_pairs=target_pairs,
             target_distances=target_distances,
+            sample_weight=sample_weight,
             unlabeled=unlabeled,
         )
 
@@ -161,10 +171,18 @@ class SideInformationMetric(FromPairs, Mahalanobis):
         checks.at_least(0, beta=self.beta)
         if told is not None:
             return self._matched(X, pairs, told, work)
-        if self.n_components not in (None, 1):
-            raise ValueError(f"n_components must be 1, the optimum has rank one; got {self.n_components}")
+        self._check_rank()
         assert pairs is not None  # there is one of both
         return side_information(X, pairs)
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        checks.at_least(0, beta=self.beta)
+        self._check_rank()
+        return nearest_direction(*class_sums.pair_scatters(sums, self.weighting).mean())
+
+    def _check_rank(self) -> None:
+        if self.n_components not in (None, 1):
+            raise ValueError(f"n_components must be 1, the optimum has rank one; got {self.n_components}")
 
     def _matched(self, X: Array, pairs: Pairs | LabelPairs | None, told: targets.Told, work: Workspace) -> Solution:
         places = np.argsort(work.given(np.arange(len(X))))  # where each of the user's rows stands in X

@@ -1,0 +1,96 @@
+"""Arrays and data frames of Dask: each part is summed where it lies, and only sums travel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+PARTS_JOINED_AT_ONCE = 8  # sums that one task joins
+
+
+def is_collection(X: Any) -> bool:
+    """Whether X is a collection of Dask, as its documentation says how to tell without importing it."""
+    return hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None
+
+
+def sample(X: Any) -> Any:
+    """Return two rows of zeros with the features of X, and the names that a data frame has for them."""
+    if not hasattr(X, "columns"):
+        if X.ndim != 2:
+            raise ValueError(f"X must be rows, shape (n, d); got a Dask array of {X.ndim} dimensions")
+        return np.zeros((2, X.shape[1]))
+    import pandas as pd
+
+    return pd.DataFrame(np.zeros((2, len(X.columns))), columns=list(X.columns))
+
+
+def summed(learner: Any, X: Any, y: Any, sample_weight: Any, unlabeled: Any) -> Any:
+    """Return the `RowSums` over all parts of X, computed by the scheduler of the moment."""
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    parts = parts_of(X)
+    labels = beside(y, X, len(parts), "y")
+    weights = beside(sample_weight, X, len(parts), "sample_weight")
+    plain = clone(learner)
+    found = [
+        delayed(part_sums)(plain, rows, own, weight, unlabeled)
+        for rows, own, weight in zip(parts, labels, weights, strict=True)
+    ]
+    while len(found) > 1:
+        found = [
+            delayed(joined)(found[k : k + PARTS_JOINED_AT_ONCE]) for k in range(0, len(found), PARTS_JOINED_AT_ONCE)
+        ]
+    (whole,) = compute(found[0])  # type: ignore[no-untyped-call]  # Dask has no types here
+    if whole is None:
+        raise ValueError("X holds no rows")
+    return whole
+
+
+def part_sums(learner: Any, X: Any, y: Any, sample_weight: Any, unlabeled: Any) -> Any:
+    """Return the sums over one part, or None if it is empty; this runs on a worker."""
+    if len(X) == 0:
+        return None
+    return learner._summed(X, y, sample_weight, unlabeled, reset=True)
+
+
+def joined(parts: list[Any]) -> Any:
+    """Return the sums over several parts; None if all are empty."""
+    found = None
+    for part in parts:
+        if found is None:
+            found = part
+        elif part is not None:
+            found = found.joined(part)
+    return found
+
+
+def parts_of(X: Any) -> list[Any]:
+    """Return the parts of X by rows, not computed yet."""
+    if not hasattr(X, "columns") and X.ndim == 2 and X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    return list(np.ravel(X.to_delayed()))
+
+
+def beside(values: Any, X: Any, count: int, name: str) -> list[Any]:
+    """Return the parts of labels or weights that go with the parts of X."""
+    if values is None:
+        return [None] * count
+    if not is_collection(values):
+        sizes = getattr(X, "chunks", [[np.nan]])[0]
+        if np.isnan(sizes).any():
+            raise ValueError(f"{name} must be a Dask collection too, in the parts of X, whose lengths are not known")
+        values = np.asarray(values)
+        if len(values) != sum(sizes):
+            raise ValueError(f"{name} must hold one value per row of X, {sum(sizes)}; got {len(values)}")
+        return np.split(values, np.cumsum(sizes)[:-1])
+    own = getattr(values, "chunks", None)
+    rows = getattr(X, "chunks", None)
+    if own is not None and rows is not None and not np.isnan(rows[0]).any() and not np.isnan(own[0]).any():
+        values = values.rechunk({0: rows[0]}) if sum(own[0]) == sum(rows[0]) else values
+    parts = list(np.ravel(values.to_delayed()))
+    if len(parts) != count:
+        raise ValueError(f"{name} has {len(parts)} parts and X has {count}; repartition {name} as X")
+    return parts

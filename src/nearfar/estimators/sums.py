@@ -1,0 +1,435 @@
+"""Learners whose solution follows from sums over rows: weights of rows, parts of a table, sparse rows, Dask.
+
+A closed form that needs of the rows only the count, the mean and the scatter of each class (`numerics.class_sums`)
+inherits `LabelSums`, `PairSums` or `ChunkletSums` in place of `FromLabels`, `FromPairs` or `FromChunklets`, and solves
+from these sums as well as from rows::
+
+    def _solve_sums(self, sums, rows, work):       # classes 0..c-1; all rows, also those without a label, as one class
+        return self._from_scatters(class_sums.pair_scatters(sums, self.weighting))
+
+Plain dense arrays without weights go the way of every learner, through `_solve`. Settings under which the sums are not
+enough are named by `_needs_rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils import _safe_indexing
+from sklearn.utils.multiclass import check_classification_targets
+
+from .. import settings
+from ..fit_warnings import warn
+from ..io.training_marks import TrainingMarks
+from ..numerics import class_sums
+from ..numerics.class_sums import ClassMoments
+from ..numerics.optimize import Solution
+from ..numerics.types import AnyArray, Array
+from . import dask_collections
+from .base import FromChunklets, FromLabels, FromPairs
+from .errors import error_context, with_signature_hint
+from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace
+
+WRITTEN_OUT_VALUES = 1 << 16
+"""Numbers of a table that is simply written out, sparse rows and rows of whole weights alike: the result is then that
+of the written table bit for bit, also where eigenvalues coincide and rounding alone decides between directions."""
+
+ALL_ROWS = "all rows"  # the one class of a learner that takes no labels
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """Sums over the rows that a learner has seen.
+
+    Attributes
+    ----------
+    classes : tuple
+        The user's names of the classes of `sums`.
+    sums : ClassMoments
+    others : ClassMoments
+        The rows without a label, as one class.
+    marks : TrainingMarks
+    dtype : dtype
+        Of the rows.
+    """
+
+    classes: tuple[Any, ...]
+    sums: ClassMoments
+    others: ClassMoments
+    marks: TrainingMarks
+    dtype: Any
+
+    @property
+    def rows(self) -> ClassMoments:
+        """All rows as one class, also those without a label."""
+        if self.others.n == 0:
+            return self.sums.together()
+        if self.sums.n == 0:
+            return self.others
+        return class_sums.added(self.sums.together(), self.others)
+
+    def joined(self, other: RowSums) -> RowSums:
+        """Return the sums over the rows of both."""
+        if self.sums.per_class != other.sums.per_class:
+            raise ValueError(
+                "settings changed, and the sums kept so far no longer fit them; start again with a new fit"
+            )
+        places = {name: k for k, name in enumerate(self.classes)}
+        new = [name for name in other.classes if name not in places]
+        classes = (*self.classes, *new)
+        places |= {name: len(self.classes) + k for k, name in enumerate(new)}
+        here = class_sums.placed(self.sums, np.arange(len(self.classes)), len(classes))
+        there = class_sums.placed(other.sums, np.array([places[name] for name in other.classes], int), len(classes))
+        return RowSums(
+            classes,
+            class_sums.added(here, there),
+            class_sums.added(self.others, other.others),
+            self.marks.joined(other.marks),
+            np.result_type(self.dtype, other.dtype),
+        )
+
+
+class FromSums(MetricLearner):
+    """What the three kinds of supervision share; use one of the subclasses."""
+
+    _labels_read = True
+    _sums: RowSums | None = None  # over the rows of all calls of `partial_fit`
+    _solve_sums: Callable[..., Solution]
+
+    @property
+    def _needs_rows(self) -> str:
+        """The setting, in words, under which sums over rows are not enough; "" where they are."""
+        return ""
+
+    @property
+    def _per_class(self) -> bool:
+        """Whether the scatter of each class is needed, and not only their sum."""
+        return False
+
+    @property
+    def _takes_sparse(self) -> bool:  # type: ignore[override]  # it depends on the settings
+        return not self._needs_rows
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")  # the first parts may say too little
+
+    def _fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None, **given: Any) -> Self:
+        if sample_weight is not None:
+            what = "sample_weight"
+        elif issparse(X) and not self._needs_rows:
+            what = "sparse X"
+        elif dask_collections.is_collection(X):
+            what = "a collection of Dask"
+        else:
+            super()._fit(X, y, **given)
+            self._sums = None
+            return self
+        with error_context(self):
+            settings.check_settings(self)
+            self._require_sums(what, given)
+            table = written_out(X, y, sample_weight)
+            if table is not None:
+                super()._fit(*table, **given)
+                self._sums = None
+                return self
+            found = self._summed(X, y, sample_weight, given.get("unlabeled"), reset=True)
+            lacking = self._lacking(found)
+            if lacking:
+                raise ValueError(lacking)
+            self._learn(found)
+            self._sums = None
+        return self
+
+    @with_signature_hint
+    def partial_fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None, unlabeled: Any = None) -> Self:
+        """Learn from one more part of a table; the parts, in any order, give what `fit` gives from the whole.
+
+        What is kept between calls are sums: the count, the mean and the scatter of each class. As long as the parts
+        hold too little, such as one class, the learner stays unfitted. `fit` keeps no sums, nor does a file: the first
+        part after either begins anew, with a warning.
+
+        Parameters
+        ----------
+        X : array-like, or CSR, of shape (n, d)
+            Rows; a single one will do.
+        y : array-like of shape (n,)
+            Class labels of any kind.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts, at least 0.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+        """
+        with error_context(self):
+            settings.check_settings(self)
+            self._require_sums("partial_fit", {})
+            if self._sums is None and hasattr(self, "components_"):
+                held = "this learner was fitted by fit or read from a file, and holds no sums to go on from"
+                warn(f"{held}; partial_fit begins anew with this part")
+            found = self._summed(X, y, sample_weight, unlabeled, reset=self._sums is None)
+            if self._sums is not None:
+                found = self._sums.joined(found)
+            if not self._lacking(found):
+                self._learn(found)
+            self._sums = found
+        return self
+
+    def _require_sums(self, what: str, given: dict[str, Any]) -> None:
+        """Raise where a setting or an argument needs the rows themselves."""
+        if self._needs_rows:
+            raise ValueError(f"{what} cannot be used with {self._needs_rows}, which needs the rows themselves")
+        told = [name for name, value in given.items() if name != "unlabeled" and value is not None]
+        if told:
+            raise ValueError(f"{what} goes with labels y, not with {told[0]}=")
+
+    def _summed(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> RowSums:
+        """Check rows, labels and weights, and return their sums."""
+        if not self._labels_read:
+            y = None
+        elif y is None:
+            raise ValueError("requires y to be passed, but the target y is None")
+        if dask_collections.is_collection(X):
+            self._rows(dask_collections.sample(X), reset=reset)
+            return dask_collections.summed(self, X, y, sample_weight, unlabeled)
+        if y is None:
+            X = self._rows(X, reset=reset, least=1)
+            codes = np.zeros(X.shape[0], dtype=np.intp)
+            names: tuple[Any, ...] = (ALL_ROWS,)
+        else:
+            given = np.asarray(y)
+            X, y, codes = self._coded(X, y, unlabeled, reset=reset, least=1)
+            if y.dtype.kind not in "biuUS":
+                check_classification_targets(y)
+            y = np.ravel(given)
+            first = np.unique(codes[codes >= 0], return_index=True)[1]
+            names = tuple(y[codes >= 0][first].tolist())
+        weight = None
+        if sample_weight is not None:
+            weight = check_sample_weight(sample_weight, X.shape[0])
+            keep = np.flatnonzero(weight > 0)
+            X = X[keep]
+            y = None if y is None else y[keep]
+            codes = codes[keep]
+            weight = weight[keep]
+        others = np.where(codes < 0, 0, -1)
+        points = self._points(X)
+        return RowSums(
+            names,
+            class_sums.class_sums(points, codes, weight, classes=len(names), per_class=self._per_class),
+            class_sums.class_sums(points, others, weight, classes=1, per_class=False),
+            self._marks_of(X, y),
+            X.dtype,
+        )
+
+    def _points(self, X: Any) -> Any:
+        """Return what the sums are taken over: the rows, or a function of each."""
+        return X
+
+    def _lacking(self, found: RowSums) -> str:
+        """Say what the rows lack for a solution; return "" if it is all there."""
+        if found.sums.n + found.others.n == 0:
+            return "sample_weight is zero for every row; some weight must be above 0"
+        if not self._labels_read:
+            return "" if found.rows.n > 1 else "one row (a row counts as its weight) shows no spread; give more"
+        try:
+            class_sums.require_classes(found.sums.known)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def _learn(self, found: RowSums) -> None:
+        """Solve from the sums and set the fitted attributes."""
+        sums = found.sums.known
+        rows = found.rows
+        d = len(rows.center)
+        basis = None
+        if getattr(self, "_span", False) and d > rows.n:
+            basis = rows.span()
+            if len(basis) == 0:
+                basis = np.eye(1, d)
+            sums = sums.projected(basis)
+            rows = rows.projected(basis)
+        last = self._last_components()
+        if last is not None and basis is not None:
+            last = last @ basis.T
+        spread = np.sqrt(np.maximum(np.diag(rows.total), 0.0) / rows.n)
+        work = Workspace(np.stack([-spread, spread]), basis=basis, last=last)  # two rows as far apart as all are
+        self._check_search(work, features=d)
+        self._store(self._solve_sums(sums, rows, work), work, dtype=found.dtype)
+        self._training_marks = found.marks
+
+
+class LabelSums(FromSums, FromLabels, Mahalanobis):
+    """`fit(X, y, sample_weight=...)` and `partial_fit`, from labels."""
+
+    @with_signature_hint
+    def fit(
+        self: Self, X: Any, y: AnyArray | None = None, *, sample_weight: AnyArray | None = None, unlabeled: Any = None
+    ) -> Self:
+        """Learn from labeled rows.
+
+        Parameters
+        ----------
+        X : array-like, CSR or Dask collection of shape (n, d)
+        y : array-like of shape (n,)
+            Class labels of any kind.
+        sample_weight : array-like of shape (n,), optional
+            How often each row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+        """
+        return self._fit(X, y, sample_weight=sample_weight, unlabeled=unlabeled)
+
+
+class PairSums(FromSums, FromPairs, Mahalanobis):
+    """`fit(X, y, sample_weight=...)` and `partial_fit`, where all pairs that labels imply are used."""
+
+    n_pairs: int | str | None
+    weighting: str
+
+    @property
+    def _needs_rows(self) -> str:
+        return "" if self.n_pairs == "all" else f"n_pairs={self.n_pairs!r}"
+
+    @property
+    def _per_class(self) -> bool:
+        return True
+
+    @with_signature_hint
+    def fit(
+        self: Self,
+        X: Any,
+        y: AnyArray | None = None,
+        *,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        pair_weights: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        sample_weight: AnyArray | None = None,
+        unlabeled: Any = None,
+    ) -> Self:
+        """Learn from labeled rows, from pairs of rows, or from pairs of points.
+
+        Parameters
+        ----------
+        X : array-like, CSR or Dask collection of shape (n, d); or array-like of shape (m, 2, d)
+            Rows, or pairs of points. Sparse rows and collections go with labels only.
+        y : array-like of shape (n,), or (m,), optional
+            Class labels of rows, not read where `pairs` are given; or +1 for similar and -1 for dissimilar pairs of
+            points.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X.
+        pair_labels : array-like of shape (m,), optional
+            +1 similar, -1 dissimilar. Default: all similar.
+        pair_weights : array-like of shape (m,), optional
+            At least 0. Default: all 1.
+        rows : array-like of shape (n,), optional
+            The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
+            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+        sample_weight : array-like of shape (n,), optional
+            How often each labeled row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+        """
+        return self._fit(
+            X,
+            y,
+            pairs=pairs,
+            pair_labels=pair_labels,
+            pair_weights=pair_weights,
+            rows=rows,
+            sample_weight=sample_weight,
+            unlabeled=unlabeled,
+        )
+
+
+class ChunkletSums(FromSums, FromChunklets, Mahalanobis):
+    """`fit(X, y, sample_weight=...)` and `partial_fit`, where each class is one chunklet."""
+
+    n_chunklets: int | None
+
+    @property
+    def _needs_rows(self) -> str:
+        return "" if self.n_chunklets is None else f"n_chunklets={self.n_chunklets!r}"
+
+    @with_signature_hint
+    def fit(
+        self: Self,
+        X: Any,
+        y: AnyArray | None = None,
+        *,
+        chunklets: AnyArray | None = None,
+        negative_links: AnyArray | None = None,
+        pairs: AnyArray | None = None,
+        pair_labels: AnyArray | None = None,
+        rows: AnyArray | None = None,
+        sample_weight: AnyArray | None = None,
+        unlabeled: Any = None,
+    ) -> Self:
+        """Learn from labeled rows, or from chunklets: small sets of rows known to be of one class each.
+
+        Parameters
+        ----------
+        X : array-like, CSR or Dask collection of shape (n, d)
+            Sparse rows and collections go with labels only.
+        y : array-like of shape (n,), optional
+            Class labels. Not read where chunklets or pairs are given.
+        chunklets : array-like of shape (n,), optional
+            Number of each row's chunklet, -1 for rows in none.
+        negative_links : array-like of shape (m, 2), optional
+            Numbers of two chunklets that are of different classes. Default: any two chunklets are.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X, instead of chunklets.
+        pair_labels : array-like of shape (m,), optional
+            +1 similar, -1 dissimilar. Default: all similar.
+        rows : array-like of shape (n,), optional
+            The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
+            of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
+        sample_weight : array-like of shape (n,), optional
+            How often each labeled row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+        unlabeled : object, optional
+            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+        """
+        return self._fit(
+            X,
+            y,
+            chunklets=chunklets,
+            negative_links=negative_links,
+            pairs=pairs,
+            pair_labels=pair_labels,
+            rows=rows,
+            sample_weight=sample_weight,
+            unlabeled=unlabeled,
+        )
+
+
+def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
+    """Return a small table with its rows repeated by whole weights, dense; None where it is large or weights are not.
+
+    What is wrong with the arguments is left to the checks of a fit.
+    """
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) != 2 or dask_collections.is_collection(X) or shape[0] * shape[1] > WRITTEN_OUT_VALUES:
+        return None
+    if issparse(X):
+        X = X.toarray()
+    if sample_weight is None:
+        return X, y
+    weight = check_sample_weight(sample_weight, shape[0])
+    if (weight != np.floor(weight)).any() or weight.sum() * shape[1] > WRITTEN_OUT_VALUES or weight.sum() == 0:
+        return None
+    rows = np.repeat(np.arange(shape[0]), weight.astype(np.intp))
+    return _safe_indexing(X, rows), None if y is None else _safe_indexing(np.asarray(y), rows)
+
+
+def check_sample_weight(sample_weight: Any, n: int) -> Array:
+    """Return the weights (n,) of rows in float64; raise unless they are finite and at least 0."""
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight must hold one number per row of X, shape ({n},); got shape {weight.shape}")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError("sample_weight must hold finite numbers of at least 0")
+    return weight

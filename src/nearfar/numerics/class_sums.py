@@ -1,0 +1,335 @@
+"""What closed forms need to know of rows: the count, the mean and the scatter of each class, which add up over parts.
+
+For the rows x of a class with weights w, and z = x - mu:
+
+    n = sum w,   mu = sum w x / n,   S = sum w z z',   t = sum w |z|^2 z,   q = sum w |z|^4
+
+Sums about other means follow without the rows, with a = mu_old - mu_new (Chan, Golub & LeVeque, 1983):
+
+    S + n a a',   t + tr(S) a + 2 S a + n |a|^2 a,   q + 4 a't + 4 a'S a + 2 tr(S) |a|^2 + n |a|^4
+
+so that parts of a table give what the whole table gives, to rounding, in any order. All sums are about means: raw
+second moments would lose the digits of features that lie far from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from . import psd, scatter
+from .scatter import PairScatters
+from .types import AnyArray, Array, Ints
+
+BLOCK_VALUES = 1 << 22  # numbers of sparse rows that are written out at a time
+CANCELLATION = 1e-4  # share of raw second moments below which scatters are taken about the mean, from rows written out
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """Sums over the rows of each class.
+
+    Attributes
+    ----------
+    count : ndarray of shape (c,)
+        n: the number of rows, or the sum of their weights.
+    mean : ndarray of shape (c, d)
+    scatter : ndarray of shape (c, d, d), or (1, d, d)
+        S of each class; or only their sum, which takes less memory.
+    cube : ndarray of shape (c, d) or None
+        t; None where only the sum of the scatters is kept.
+    fourth : ndarray of shape (c,) or None
+        q; None as for `cube`.
+    """
+
+    count: Array
+    mean: Array
+    scatter: Array
+    cube: Array | None = None
+    fourth: Array | None = None
+
+    @property
+    def per_class(self) -> bool:
+        """Whether the scatter of each class is known."""
+        return self.fourth is not None
+
+    @property
+    def n(self) -> float:
+        """The rows of all classes together."""
+        return float(self.count.sum())
+
+    @property
+    def within(self) -> Array:
+        """The scatter within classes (d, d)."""
+        return np.asarray(self.scatter.sum(axis=0))
+
+    @property
+    def center(self) -> Array:
+        """The mean of all rows (d,)."""
+        return np.asarray(self.count @ self.mean) / self.n
+
+    @property
+    def between(self) -> Array:
+        """sum_c n_c (mu_c - mu)(mu_c - mu)', shape (d, d)."""
+        M = self.mean - self.center
+        return (M * self.count[:, None]).T @ M
+
+    @property
+    def total(self) -> Array:
+        """The scatter (d, d) of all rows about their mean."""
+        return psd.symmetrize(self.within + self.between)
+
+    @property
+    def known(self) -> ClassMoments:
+        """Only classes with rows."""
+        there = self.count > 0
+        return self if there.all() else self.chosen(there)
+
+    def chosen(self, classes: AnyArray) -> ClassMoments:
+        """Return only some classes; where the scatters are only known as their sum, the others must have none."""
+        if not self.per_class:
+            return replace(self, count=self.count[classes], mean=self.mean[classes])
+        assert self.cube is not None
+        assert self.fourth is not None
+        return ClassMoments(
+            self.count[classes], self.mean[classes], self.scatter[classes], self.cube[classes], self.fourth[classes]
+        )
+
+    def together(self) -> ClassMoments:
+        """Return all rows as one class."""
+        return ClassMoments(np.array([self.n]), self.center[None], self.total[None])
+
+    def weighted(self, weight: Array) -> Array:
+        """Return sum_c weight_c S_c (d, d), of sums with the scatter of each class."""
+        return np.einsum("c,cij->ij", weight, self.scatter)
+
+    def projected(self, V: Array) -> ClassMoments:
+        """Return the sums in the coordinates V x of orthonormal rows V (r, d) that hold all differences of the rows."""
+        cube = None if self.cube is None else self.cube @ V.T
+        return replace(self, mean=self.mean @ V.T, scatter=V @ self.scatter @ V.T, cube=cube)
+
+    def about(self, centers: Array) -> tuple[Array, Array]:
+        """Return the scatters (c, d, d) and fourth moments (c,) about other centers (c, d)."""
+        moved = shifted(self, self.mean - centers)
+        assert moved.fourth is not None
+        return moved.scatter, moved.fourth
+
+    def span(self) -> Array:
+        """Return orthonormal rows (r, d) that span the differences of all rows, signs fixed."""
+        w, V = psd.spectrum(self.total)
+        return V[:, : psd.rank(w)].T
+
+
+def class_sums(
+    X: Any, codes: Ints, weight: Array | None = None, *, classes: int, per_class: bool = True
+) -> ClassMoments:
+    """Return the sums over rows X (n, d), dense or CSR; rows of code -1 are left out.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n,)
+        0..classes-1, or -1.
+    weight : ndarray of shape (n,), optional
+        At least 0. Default: all 1.
+    per_class : bool
+        Keep the scatter of each class, and not only their sum.
+    """
+    keep = codes >= 0 if weight is None else (codes >= 0) & (weight > 0)
+    if not keep.all():
+        X = X[np.flatnonzero(keep)]
+        codes = codes[keep]
+        weight = None if weight is None else weight[keep]
+    weight = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+    if len(codes) == 0:
+        return no_rows(classes, X.shape[1], per_class)
+    if issparse(X):
+        return of_sparse(X, codes, weight, classes, per_class)
+    return of_dense(X, codes, weight, classes, per_class)
+
+
+def no_rows(classes: int, d: int, per_class: bool) -> ClassMoments:
+    """Return the sums over no row of so many classes."""
+    count = np.zeros(classes)
+    mean = np.zeros((classes, d))
+    if not per_class:
+        return ClassMoments(count, mean, np.zeros((1, d, d)))
+    return ClassMoments(count, mean, np.zeros((classes, d, d)), mean.copy(), count.copy())
+
+
+def of_dense(X: AnyArray, codes: Ints, weight: Array, classes: int, per_class: bool) -> ClassMoments:
+    """`class_sums` of an array, from deviations from class means."""
+    d = X.shape[1]
+    shift = np.asarray(X.mean(axis=0, dtype=np.float64))
+    R = np.asarray(X, dtype=np.float64) - shift
+    count = summed(codes, weight, classes)
+    members = csr_array((weight, (codes, np.arange(len(R)))), shape=(classes, len(R)))
+    mean = np.asarray(members @ R) / positive(count)[:, None]
+    R -= mean[codes]
+    placed = np.where(count[:, None] > 0, mean + shift, 0.0)
+    if not per_class:
+        S = (R * weight[:, None]).T @ R
+        return ClassMoments(count, placed, psd.symmetrize(S)[None])
+    square = np.einsum("nd,nd->n", R, R)
+    cube = np.asarray(members @ (R * square[:, None]))
+    fourth = summed(codes, weight * square**2, classes)
+    S = np.zeros((classes, d, d))
+    for c, rows in enumerate(class_rows(codes, classes)):
+        Z = R[rows]
+        S[c] = psd.symmetrize((Z * weight[rows, None]).T @ Z)
+    return ClassMoments(count, placed, S, cube, fourth)
+
+
+def of_sparse(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool) -> ClassMoments:
+    """`class_sums` of CSR rows, from raw second moments where these leave digits enough, else from rows written out."""
+    X = csr_array(X, dtype=np.float64)
+    n, d = X.shape
+    count = summed(codes, weight, classes)
+    members = csr_array((weight, (codes, np.arange(n))), shape=(classes, n))
+    mean = (members @ X).toarray() / positive(count)[:, None]
+    if per_class:
+        parts = class_rows(codes, classes)
+        own_classes = [np.array([c]) for c in range(classes)]
+    else:
+        parts = [np.arange(n)]
+        own_classes = [np.arange(classes)]
+    S = np.zeros((len(parts), d, d))
+    for k, (rows, own) in enumerate(zip(parts, own_classes, strict=True)):
+        part = X[rows]
+        raw = (part.T @ part.multiply(weight[rows, None]).tocsr()).toarray()
+        S[k] = psd.symmetrize(raw - (mean[own] * count[own, None]).T @ mean[own])
+        if (np.diag(S[k]) < CANCELLATION * np.diag(raw)).any():
+            return of_blocks(X, codes, weight, classes, per_class)
+    if not per_class:
+        return ClassMoments(count, mean, S)
+    # |x - mu|^2 = |x|^2 - 2 x'mu + |mu|^2
+    along = along_means(X, mean, codes)
+    square = np.asarray(X.multiply(X).sum(axis=1)).ravel() - 2 * along + np.sum(mean**2, axis=1)[codes]
+    squares = summed(codes, weight * square, classes)
+    cubes = csr_array((weight * square, (codes, np.arange(n))), shape=(classes, n))
+    cube = (cubes @ X).toarray() - squares[:, None] * mean
+    fourth = summed(codes, weight * square**2, classes)
+    return ClassMoments(count, mean, S, cube, fourth)
+
+
+def of_blocks(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool) -> ClassMoments:
+    """`class_sums` of CSR rows, written out block after block."""
+    step = max(1, BLOCK_VALUES // max(X.shape[1], 1))
+    found = None
+    for a in range(0, len(codes), step):
+        rows = slice(a, a + step)
+        part = of_dense(X[rows].toarray(), codes[rows], weight[rows], classes, per_class)
+        found = part if found is None else added(found, part)
+    assert found is not None
+    return found
+
+
+def class_rows(codes: Ints, classes: int) -> list[Ints]:
+    """Return the numbers of the rows of each class."""
+    order = np.argsort(codes, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(codes, minlength=classes))[:-1])
+
+
+def summed(codes: Ints, values: Array, classes: int) -> Array:
+    """Return the sum of the values (n,) of each class (c,)."""
+    return np.asarray(np.bincount(codes, values, minlength=classes), dtype=np.float64)
+
+
+def along_means(X: Any, mean: Array, codes: Ints) -> Array:
+    """Return x'mu of each sparse row (n,) with the mean of its class."""
+    found = np.zeros(X.shape[0])
+    for c, rows in enumerate(class_rows(codes, len(mean))):
+        found[rows] = X[rows] @ mean[c]
+    return found
+
+
+def positive(count: Array) -> Array:
+    """Return counts with 1 in place of 0, to divide by."""
+    return np.where(count > 0, count, 1.0)
+
+
+def shifted(sums: ClassMoments, a: Array) -> ClassMoments:
+    """Return sums with the scatters (of each class) taken about the means less a (c, d)."""
+    n = sums.count
+    if sums.cube is None or sums.fourth is None:
+        S = sums.scatter + ((a * n[:, None]).T @ a)[None]
+        return replace(sums, mean=sums.mean - a, scatter=S)
+    S = sums.scatter
+    trace = np.trace(S, axis1=1, axis2=2)
+    Sa = np.einsum("cij,cj->ci", S, a)
+    square = np.sum(a**2, axis=1)
+    cube = sums.cube + trace[:, None] * a + 2 * Sa + (n * square)[:, None] * a
+    fourth = sums.fourth + 4 * np.sum(a * sums.cube, axis=1) + 4 * np.sum(a * Sa, axis=1)
+    fourth = fourth + 2 * trace * square + n * square**2
+    return ClassMoments(n, sums.mean - a, S + n[:, None, None] * a[:, :, None] * a[:, None, :], cube, fourth)
+
+
+def added(A: ClassMoments, B: ClassMoments) -> ClassMoments:
+    """Return the sums over the rows of both, class by class; both have the same classes."""
+    if A.per_class != B.per_class or A.mean.shape != B.mean.shape:
+        raise ValueError("sums of different classes, features or settings cannot be added")
+    n = A.count + B.count
+    mean = A.mean + (B.count / positive(n))[:, None] * (B.mean - A.mean)
+    A = shifted(A, A.mean - mean)
+    B = shifted(B, B.mean - mean)
+    if A.cube is None or A.fourth is None or B.cube is None or B.fourth is None:
+        return ClassMoments(n, mean, A.scatter + B.scatter)
+    return ClassMoments(n, mean, A.scatter + B.scatter, A.cube + B.cube, A.fourth + B.fourth)
+
+
+def placed(sums: ClassMoments, places: Ints, classes: int) -> ClassMoments:
+    """Return the sums with class k at places[k] of so many classes; the others are empty."""
+    d = sums.mean.shape[1]
+    count = np.zeros(classes)
+    count[places] = sums.count
+    mean = np.zeros((classes, d))
+    mean[places] = sums.mean
+    if sums.cube is None or sums.fourth is None:
+        return ClassMoments(count, mean, sums.scatter)
+    S = np.zeros((classes, d, d))
+    S[places] = sums.scatter
+    cube = np.zeros((classes, d))
+    cube[places] = sums.cube
+    fourth = np.zeros(classes)
+    fourth[places] = sums.fourth
+    return ClassMoments(count, mean, S, cube, fourth)
+
+
+def pair_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
+    """Return the scatters of all pairs that the classes imply, as `scatter.label_scatters` does from the rows.
+
+    Parameters
+    ----------
+    sums : ClassMoments
+        With the scatter of each class.
+    weighting : "pairs" or "class"
+    """
+    n = sums.count
+    c = len(n)
+    several = n > 1
+    if weighting == "pairs":
+        S = sums.weighted(n)
+        D = sums.n * sums.total - S
+        n_similar = float((n * (n - 1))[several].sum() / 2)
+        n_all = sums.n * (sums.n - 1) / 2
+        return scatter.not_all_equal(PairScatters(S, D, n_similar, n_all - n_similar))
+    S = sums.weighted(2 * several / np.where(several, n - 1, 1.0))
+    M = sums.mean - sums.mean.mean(axis=0)
+    D = sums.weighted((c - 1) / n) + c * M.T @ M
+    return scatter.not_all_equal(PairScatters(S, D, float(several.sum()), c * (c - 1) / 2))
+
+
+def require_classes(sums: ClassMoments, similar: bool = True) -> None:
+    """Raise unless there are at least two classes and, with `similar`, one with more than one row.
+
+    Raises
+    ------
+    ValueError
+    """
+    if len(sums.count) < 2:
+        raise ValueError(f"y must hold at least 2 classes; got {len(sums.count)}")
+    if similar and not (sums.count > 1).any():
+        told = "y holds only classes of one sample, so there is no similar pair"
+        raise ValueError(f"{told} (a class counts as the sum of its weights)")
