@@ -20,9 +20,9 @@ def reference(
     class_kernels=1,
     degree=2,
     squared=False,
-    **_,
+    **more,
 ):
-    k, labels = joint_kernel(x, y, pooled, scores, layers, kernel, kernels, class_kernels, degree)
+    k, labels = joint_kernel(x, y, pooled, scores, layers, kernel, kernels, class_kernels, degree, **more)
     n = len(labels)
     members = {c: [i for i in range(n) if labels[i] == c] for c in labels}
 

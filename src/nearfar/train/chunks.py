@@ -12,6 +12,7 @@ from ..deep import distributed
 from ..deep.chunks import average_gradients, backward_in_chunks
 from ..deep.networks.embedder import Features
 from ..deep.networks.pair_terms import MultiScaleRelationTerm
+from ..deep.objective.network_layers import WatchesLayers
 from .config import TrainConfig, TrainError
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Acceler
     for part in objective.modules():
         if isinstance(part, MultiScaleRelationTerm):
             raise TrainError(f"config: chunk: {part.title} reads the maps of a whole batch; train it without chunk")
+        if isinstance(part, WatchesLayers) and part.watched_names:
+            told = f"{type(part).__name__} reads {part.watched_names[0]} of a whole batch; train it without chunk"
+            raise TrainError(f"config: chunk: {told}")
 
 
 def backward_of_chunks(parts: Parts, items: Tensor, labels: Tensor, ids: Tensor) -> Tensor:

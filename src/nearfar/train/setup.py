@@ -32,7 +32,7 @@ from ..deep.networks.standardize import Standardize
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from ..deep.networks.trunks import make_trunk
 from ..deep.networks.weights import NETWORK, Trunk, load_weights
-from ..deep.objective.network_layers import lend
+from ..deep.objective.network_layers import lend, watch_layers
 from ..deep.objective.parser import parse_objective
 from ..deep.objective.terms import Sum, Term
 from ..deep.samplers.base import BatchSampler
@@ -64,6 +64,7 @@ class Step(nn.Module):
         self.embedder = embedder
         self.objective = objective
         lend(embedder.layer, objective)
+        watch_layers(embedder.trunk, objective)
         self.from_features = from_features
         self.episodes = episodes
 

@@ -6,6 +6,7 @@ L = L_AM-softmax + alpha L_JRS
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..losses.am_softmax import AMSoftmaxLoss
 from ..objective.terms import Sum
@@ -24,9 +25,7 @@ class JRDLoss(Sum):
         Weight of the regularizer: 1 on CUB-200-2011 and Cars-196, 0.4 on Stanford Online Products.
     layers : sequence of str
         As in ``JRS``; "pooled" needs ``pooled=`` in every call.
-    kernel : str
-        As in ``JRS``.
-    kernels, class_kernels, degree : int
+    kernel, kernels, class_kernels, degree, multiplier, bandwidths, raw
         As in ``JRS``.
     scale, margin : float
         As in ``AMSoftmaxLoss``.
@@ -39,13 +38,25 @@ class JRDLoss(Sum):
         alpha: float = 1.0,
         *,
         layers: Sequence[str] = LAYERS,
-        kernel: str = "gaussian",
-        kernels: int = 3,
+        kernel: str | Sequence[str] = "gaussian",
+        kernels: int | Sequence[int] = 3,
         class_kernels: int = 1,
         degree: int = 2,
+        multiplier: float | Sequence[float] = 2.0,
+        bandwidths: Sequence[Any] | None = None,
+        raw: bool = False,
         scale: float = 20.0,
         margin: float = 0.1,
     ) -> None:
         softmax = AMSoftmaxLoss(num_classes, embedding_dim, scale=scale, margin=margin)
-        jrs = JRS(layers, kernel=kernel, kernels=kernels, class_kernels=class_kernels, degree=degree)
+        jrs = JRS(
+            layers,
+            kernel=kernel,
+            kernels=kernels,
+            class_kernels=class_kernels,
+            degree=degree,
+            multiplier=multiplier,
+            bandwidths=bandwidths,
+            raw=raw,
+        )
         super().__init__([(1.0, softmax), (alpha, jrs)])

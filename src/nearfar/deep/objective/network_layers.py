@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from .. import distributed
 
 EMBEDDING = "embedding"  # the layer of the network that a training run builds
 
@@ -34,6 +39,81 @@ class BorrowsLayer:
             told = f"layer={EMBEDDING!r} is that of a training run; elsewhere pass the layer itself"
             raise ValueError(f"{type(self).__name__}: {told}")
         return layer
+
+
+class WatchesLayers:
+    """A term that reads what named modules of the trunk put out, as they last ran with gradients.
+
+    A training run calls `watch` with its trunk; elsewhere call it yourself. Maps (n, C, H, W) are averaged over space.
+    """
+
+    _names: tuple[str, ...] = ()
+    _outputs: dict[str, Tensor] | None = None
+
+    def watch_later(self, names: Sequence[str]) -> None:
+        """Keep the names of the modules to watch."""
+        self._names = tuple(names)
+
+    @property
+    def watched_names(self) -> tuple[str, ...]:
+        """The names of the modules, as in `named_modules` of the trunk."""
+        return self._names
+
+    def watch(self, trunk: nn.Module) -> None:
+        """Read the named modules of a trunk from now on.
+
+        Raises
+        ------
+        ValueError
+            If the trunk has no module of such a name.
+        """
+        if not self._names:
+            return
+        modules = dict(trunk.named_modules())
+        outputs: dict[str, Tensor] = {}
+        for name in self._names:
+            if name not in modules:
+                known = ", ".join([place for place in modules if place and "." not in place][:8])
+                told = f"layers: {type(trunk).__name__} has no module {name!r}; it has {known}, ..."
+                raise ValueError(f"{type(self).__name__}: {told}")
+            modules[name].register_forward_hook(partial(_keep_output, outputs, name))
+        self._outputs = outputs
+
+    def watched_outputs(self, x: Tensor) -> dict[str, Tensor]:
+        """Return what the watched modules put out for the embeddings x, (n, C) each, of all processes.
+
+        Raises
+        ------
+        ValueError
+            If they have not run for these embeddings.
+        """
+        if not self._names:
+            return {}
+        found = dict(self._outputs or {})
+        missing = [name for name in self._names if name not in found]
+        if missing:
+            told = f"the layer {missing[0]!r} was not seen: watch(trunk) comes before the trunk runs with gradients"
+            raise ValueError(f"{type(self).__name__}: {told}")
+        for name, output in found.items():
+            rows = output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+            rows = rows.mean((2, 3)) if rows.ndim == 4 else rows.flatten(1)
+            found[name] = distributed.gather(rows)
+            if len(found[name]) != len(x):
+                told = f"the layer {name!r} was seen with {len(found[name])} items, and there are {len(x)} embeddings"
+                raise ValueError(f"{type(self).__name__}: {told}")
+        return found
+
+
+def _keep_output(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
+    if torch.is_grad_enabled():
+        outputs[name] = output
+
+
+def watch_layers(trunk: nn.Module, objective: nn.Module) -> None:
+    """Let those parts of an objective read the layers of a trunk that name some."""
+    for part in objective.modules():
+        if isinstance(part, WatchesLayers):
+            part.watch(trunk)
 
 
 def lend(layer: nn.Module, objective: nn.Module) -> None:

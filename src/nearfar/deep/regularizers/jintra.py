@@ -9,6 +9,7 @@ norms, JMMD = JIntra + 2 JRS.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class JIntra(JointTerm):
 
     Parameters
     ----------
-    layers, kernel, kernels, class_kernels, degree
+    layers, kernel, kernels, class_kernels, degree, multiplier, bandwidths, raw
         As in ``JRS``.
     squared : bool
         Take squared norms; the paper does not.
@@ -38,13 +39,25 @@ class JIntra(JointTerm):
         self,
         layers: Sequence[str] = LAYERS,
         *,
-        kernel: str = "gaussian",
-        kernels: int = 3,
+        kernel: str | Sequence[str] = "gaussian",
+        kernels: int | Sequence[int] = 3,
         class_kernels: int = 1,
         degree: int = 2,
+        multiplier: float | Sequence[float] = 2.0,
+        bandwidths: Sequence[Any] | None = None,
+        raw: bool = False,
         squared: bool = False,
     ) -> None:
-        super().__init__(layers, kernel=kernel, kernels=kernels, class_kernels=class_kernels, degree=degree)
+        super().__init__(
+            layers,
+            kernel=kernel,
+            kernels=kernels,
+            class_kernels=class_kernels,
+            degree=degree,
+            multiplier=multiplier,
+            bandwidths=bandwidths,
+            raw=raw,
+        )
         self.squared = squared
 
     def of(self, sums: ClassSums) -> Tensor:

@@ -9,6 +9,7 @@ K: the joint kernel of JRS; N: number of different-class pairs. Self pairs are p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -29,7 +30,7 @@ class JMMD(JointTerm):
 
     Parameters
     ----------
-    layers, kernel, kernels, class_kernels, degree
+    layers, kernel, kernels, class_kernels, degree, multiplier, bandwidths, raw
         As in ``JRS``.
     squared : bool
         Take squared norms; the paper does not.
@@ -43,13 +44,25 @@ class JMMD(JointTerm):
         self,
         layers: Sequence[str] = LAYERS,
         *,
-        kernel: str = "gaussian",
-        kernels: int = 3,
+        kernel: str | Sequence[str] = "gaussian",
+        kernels: int | Sequence[int] = 3,
         class_kernels: int = 1,
         degree: int = 2,
+        multiplier: float | Sequence[float] = 2.0,
+        bandwidths: Sequence[Any] | None = None,
+        raw: bool = False,
         squared: bool = False,
     ) -> None:
-        super().__init__(layers, kernel=kernel, kernels=kernels, class_kernels=class_kernels, degree=degree)
+        super().__init__(
+            layers,
+            kernel=kernel,
+            kernels=kernels,
+            class_kernels=class_kernels,
+            degree=degree,
+            multiplier=multiplier,
+            bandwidths=bandwidths,
+            raw=raw,
+        )
         self.squared = squared
 
     def of(self, sums: ClassSums) -> Tensor:

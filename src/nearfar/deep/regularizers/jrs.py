@@ -26,15 +26,25 @@ class JRS(JointTerm):
     layers : sequence of str
         Some of "pooled" (needs ``pooled=``), "embedding" (on unit vectors) and "class" (the cosines to the proxies of
         a loss in the same objective). ("embedding",) is the paper's MRD, ("pooled", "embedding") its JRD-C,
-        ("embedding", "class") its JRD-Pooling.
-    kernel : str
+        ("embedding", "class") its JRD-Pooling. "trunk.layer3" and the like are modules of the trunk, whose maps are
+        averaged over space: a training run gives them, elsewhere call ``watch(trunk)`` first.
+    kernel : str or sequence of str
         "gaussian", "laplace" (bandwidth: mean L1 distance; the paper does not state its own), "polynomial"
         (x.x' + 1)^degree, "exponential" exp(x.x'), "linear" x.x'. The last three act on unit vectors in every layer,
-        because powers of raw features overflow.
-    kernels, class_kernels : int
-        K of the pooled and embedding layers and K' of the class layer: number of mixed bandwidths.
+        unless `raw`. One for all layers, or one of each.
+    kernels : int or sequence of int
+        Number of mixed bandwidths, K in the paper: one for all layers but "class", or one of each layer.
+    class_kernels : int
+        Number of bandwidths of the class layer, K' in the paper, where `kernels` is one number.
     degree : int
         Degree of the polynomial kernel (2 and 5 in the paper).
+    multiplier : float or sequence of float
+        Each bandwidth is so many times the one before; 2 in the paper. One for all layers, or one of each.
+    bandwidths : sequence of float, or of such sequences, optional
+        The bandwidths themselves, as multiples of tau, in place of `kernels` and `multiplier`: one set for all layers,
+        or one of each.
+    raw : bool
+        Let the last three kernels act on the features as they are. Their powers and exponentials may overflow.
 
     Notes
     -----

@@ -7,21 +7,27 @@ the class block sums M_IJ = sum over i in I, j in J of K_ij, one small matrix pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
+from math import inf
+from numbers import Integral, Real
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...settings import check_options
 from ..objective.batch import Batch
+from ..objective.network_layers import WatchesLayers
+from ..objective.relations import UNKNOWN
 from ..objective.terms import SetTerm
 from ..pairwise.comparison import sq_euclidean
 from ..unit_vectors import unit
 from .batch_classes import BatchClasses, batch_classes, of_known_class
 
 LAYERS = ("pooled", "embedding", "class")
+OF_TRUNK = "trunk."
+"""What begins the name of a layer that is a module of the trunk."""
 KERNELS = ("gaussian", "laplace", "polynomial", "exponential", "linear")
 
 
@@ -68,32 +74,59 @@ def mixture(d: Tensor, tau: Tensor, count: int) -> Tensor:
     return total / count
 
 
-def gaussian(x: Tensor, count: int, known: Tensor | None = None) -> Tensor:
+def mixture_of(d: Tensor, tau: Tensor, widths: Sequence[float]) -> Tensor:
+    """Return the mean over widths w of exp(-d / (tau w)); where these double from one to the next, by squaring."""
+    count = len(widths)
+    if tuple(widths) == doubling(count):
+        return mixture(d, tau, count)
+    return torch.stack([(-d / (tau * width)).exp() for width in widths]).mean(0)
+
+
+def doubling(count: int, multiplier: float = 2.0) -> tuple[float, ...]:
+    """Return the multiples of tau of K kernels, multiplier^(k - floor(K / 2)) for k < K.
+
+    >>> doubling(3)
+    (0.5, 1.0, 2.0)
+    """
+    return tuple(multiplier ** (k - count // 2) for k in range(count))
+
+
+def gaussian(x: Tensor, widths: Sequence[float], known: Tensor | None = None) -> Tensor:
     """Return the (n, n) mixture of gaussian kernels around the adaptive bandwidth."""
     eps = 8 * torch.finfo(x.dtype).eps
     floor = eps**2 * known_mean(x.detach().square().sum(1), known)
     d = squared_distances(x)
-    return mixture(d, bandwidth(d, floor, known), count)
+    return mixture_of(d, bandwidth(d, floor, known), widths)
 
 
-def laplace(x: Tensor, count: int, known: Tensor | None = None) -> Tensor:
+def laplace(x: Tensor, widths: Sequence[float], known: Tensor | None = None) -> Tensor:
     """Return the (n, n) mixture of laplace kernels; the bandwidth is the mean L1 distance."""
     eps = 8 * torch.finfo(x.dtype).eps
     floor = eps * known_mean(x.detach().abs().sum(1), known)
     d = torch.cdist(x, x, p=1.0)
-    return mixture(d, bandwidth(d, floor, known), count)
+    return mixture_of(d, bandwidth(d, floor, known), widths)
 
 
-def layer_kernel(x: Tensor, kernel: str, count: int, degree: int, known: Tensor | None = None) -> Tensor:
+def layer_kernel(
+    x: Tensor,
+    kernel: str,
+    count: int | Sequence[float],
+    degree: int,
+    known: Tensor | None = None,
+    *,
+    raw: bool = False,
+) -> Tensor:
     """Return the (n, n) kernel of one layer; `kernel` is one of `KERNELS`. Unknown samples set no bandwidth.
 
-    The inner-product kernels act on unit vectors: powers and exponentials of raw features overflow.
+    `count` is a number of doubling bandwidths, or their multiples of tau. The inner-product kernels act on unit
+    vectors, unless `raw`: powers and exponentials of features that are not of unit length may overflow.
     """
+    widths = doubling(count) if isinstance(count, int) else count
     if kernel == "gaussian":
-        return gaussian(x, count, known)
+        return gaussian(x, widths, known)
     if kernel == "laplace":
-        return laplace(x, count, known)
-    directions = unit(x)
+        return laplace(x, widths, known)
+    directions = x if raw else unit(x)
     s = directions @ directions.T
     if kernel == "linear":
         return s
@@ -137,17 +170,35 @@ def class_sums(kernel: Tensor, classes: BatchClasses) -> ClassSums:
     return ClassSums(hot.T @ kernel @ hot, hot.sum(0))
 
 
-class JointTerm(SetTerm):
+class LayerSettings(NamedTuple):
+    """How one layer is compared.
+
+    Attributes
+    ----------
+    layer : "pooled", "embedding", "class" or a module of the trunk, such as "trunk.layer3"
+    kernel : one of `KERNELS`
+    widths : multiples of tau
+    """
+
+    layer: str
+    kernel: str
+    widths: tuple[float, ...]
+
+
+class JointTerm(WatchesLayers, SetTerm):
     """A regularizer that is a function of the joint kernel's class sums."""
 
     def __init__(
         self,
         layers: Sequence[str] = LAYERS,
         *,
-        kernel: str = "gaussian",
-        kernels: int = 3,
+        kernel: str | Sequence[str] = "gaussian",
+        kernels: int | Sequence[int] = 3,
         class_kernels: int = 1,
         degree: int = 2,
+        multiplier: float | Sequence[float] = 2.0,
+        bandwidths: Sequence[Any] | None = None,
+        raw: bool = False,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -155,17 +206,56 @@ class JointTerm(SetTerm):
             layers = (layers,)
         else:
             layers = tuple(layers)
-        if not layers or len(set(layers)) < len(layers) or not set(layers) <= set(LAYERS):
-            raise ValueError(f"{name}: layers must be some of {', '.join(LAYERS)}, each once, got {layers!r}")
-        check_options(self, KERNELS, kernel=kernel)
-        for argument, number in (("kernels", kernels), ("class_kernels", class_kernels), ("degree", degree)):
+        named = [layer for layer in layers if layer not in LAYERS]
+        modules = all(isinstance(layer, str) and layer.startswith(OF_TRUNK) for layer in named)
+        if not layers or not modules or len(set(layers)) < len(layers):
+            told = f"some of {', '.join(LAYERS)} or modules such as {OF_TRUNK}layer3, each once"
+            raise ValueError(f"{name}: layers must be {told}, got {layers!r}")
+        for argument, number in (("class_kernels", class_kernels), ("degree", degree)):
             if number < 1:
                 raise ValueError(f"{name}: {argument} must be at least 1, got {number}")
         self.layers = layers
-        self.kernel = kernel
         self.degree = degree
-        self.kernels = kernels
-        self.class_kernels = class_kernels
+        self.raw = raw
+        chosen = self._for_each("kernel", kernel, str)
+        for one in chosen:
+            check_options(self, KERNELS, kernel=one)
+        counts = [
+            class_kernels if layer == "class" and isinstance(kernels, Integral) else count
+            for layer, count in zip(layers, self._for_each("kernels", kernels, Integral), strict=True)
+        ]
+        multipliers = self._for_each("multiplier", multiplier, Real)
+        if min(counts) < 1:
+            raise ValueError(f"{name}: kernels must be at least 1, got {kernels!r}")
+        if not all(0 < one < inf for one in multipliers):
+            raise ValueError(f"{name}: multiplier must be positive, got {multiplier!r}")
+        widths = [doubling(int(count), float(one)) for count, one in zip(counts, multipliers, strict=True)]
+        if bandwidths is not None:
+            widths = self._widths(bandwidths)
+        self.settings = tuple(map(LayerSettings, layers, chosen, widths))
+        self.watch_later([layer.removeprefix(OF_TRUNK) for layer in named])
+
+    def _for_each(self, argument: str, value: Any, kind: type) -> list[Any]:
+        """Return a setting of every layer, from one for all or from one of each."""
+        values = [value] * len(self.layers) if isinstance(value, kind) else value
+        if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(self.layers):
+            told = f"{argument} must be one value or one of each of the {len(self.layers)} layers"
+            raise ValueError(f"{type(self).__name__}: {told}, got {value!r}")
+        if not all(isinstance(one, kind) and not isinstance(one, bool) for one in values):
+            raise ValueError(f"{type(self).__name__}: {argument} must be one value or one of each layer, got {value!r}")
+        return list(values)
+
+    def _widths(self, bandwidths: Sequence[Any]) -> list[tuple[float, ...]]:
+        """Return the multiples of tau of every layer, from one set for all or from one of each."""
+        sets = [bandwidths] * len(self.layers)
+        if bandwidths and not isinstance(bandwidths[0], Real):
+            sets = list(bandwidths)
+        told = "bandwidths must be positive multiples of tau, one set or one of each layer"
+        if len(sets) != len(self.layers) or not all(isinstance(one, Sequence) and len(one) for one in sets):
+            raise ValueError(f"{type(self).__name__}: {told}, got {bandwidths!r}")
+        if not all(isinstance(width, Real) and 0 < width < inf for one in sets for width in one):
+            raise ValueError(f"{type(self).__name__}: {told}, got {bandwidths!r}")
+        return [tuple(map(float, one)) for one in sets]
 
     @property
     def reads_scores(self) -> bool:
@@ -177,14 +267,19 @@ class JointTerm(SetTerm):
 
     def value(self, batch: Batch) -> Tensor:
         name = type(self).__name__
-        batch = of_known_class(batch, name)
-        classes = batch_classes(batch.classes(name))
-        joint = reduce(torch.mul, [self._kernel(layer, batch, classes.known) for layer in self.layers])
-        return self.of(class_sums(joint, classes))
+        watched = self.watched_outputs(batch.x)
+        known = of_known_class(batch, name)
+        if len(known.x) < len(batch.x):
+            keep = batch.classes(name) != UNKNOWN
+            watched = {layer: rows[keep] for layer, rows in watched.items()}
+        classes = batch_classes(known.classes(name))
+        kernels = [self._kernel(one, known, classes.known, watched) for one in self.settings]
+        return self.of(class_sums(reduce(torch.mul, kernels), classes))
 
-    def _kernel(self, layer: str, batch: Batch, known: Tensor | None) -> Tensor:
-        count = self.class_kernels if layer == "class" else self.kernels
-        return layer_kernel(self._representation(layer, batch), self.kernel, count, self.degree, known)
+    def _kernel(self, one: LayerSettings, batch: Batch, known: Tensor | None, watched: Mapping[str, Tensor]) -> Tensor:
+        module = one.layer.removeprefix(OF_TRUNK)
+        x = watched[module] if one.layer.startswith(OF_TRUNK) else self._representation(one.layer, batch)
+        return layer_kernel(x, one.kernel, one.widths, self.degree, known, raw=self.raw)
 
     def _representation(self, layer: str, batch: Batch) -> Tensor:
         if layer == "embedding":
