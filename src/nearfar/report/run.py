@@ -122,7 +122,7 @@ def read_run(
         searched, _ = (None, "")
     rows = _table(folder / "metrics.csv")
     return ReportContent(
-        title=title or f"{config.get('objective', folder.name)} on {Path(config.get('data', 'its data')).name}",
+        title=title or _title(config, folder),
         protocol=evaluated.get("protocol", ""),
         scores=evaluated["scores"],
         baseline=evaluated.get("raw"),
@@ -206,6 +206,15 @@ def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | N
     )
     changed = dataset is not None and not same
     return items, "The data changed since the evaluation, so that items have no pictures." if changed else ""
+
+
+def _title(config: Mapping[str, Any], folder: Path) -> str:
+    """Name what was trained, and on what; a network of which nothing was trained is named itself."""
+    data = Path(config.get("data", "its data")).name
+    what = config.get("objective", folder.name)
+    if config.get("freeze_trunk") and not (folder / "log.jsonl").is_file():
+        what = str(config.get("trunk", what)).partition("(")[0] + " as it is"
+    return f"{what} on {data}"
 
 
 def _losses(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]]) -> list[Curve]:

@@ -89,7 +89,10 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
 def told_of_final(run: Run) -> str:
     """Say what a final model is, and what the run of its settings has scored."""
     config = run.config
-    lines = [f"{run.folder}: a final model, trained on all classes for {run.epoch} epochs; it has no score of its own."]
+    made = f"trained on all classes for {run.epoch} epochs"
+    if run.epoch == 0:
+        made = "the pretrained network as it is, with what was fitted to all classes behind it"
+    lines = [f"{run.folder}: a final model, {made}; it has no score of its own."]
     try:
         scores = read_json(Path(str(config.final)) / "scores.json")["scores"]
         recall = float(scores["recall_at"]["1"])

@@ -1,0 +1,67 @@
+"""The doors of the documentation: the commands of each page run in their order, on small data."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("jinja2")
+pytest.importorskip("uvicorn")
+
+from .drawn_photos import THINGS, draw_photos, photo
+from .test_cli import run
+
+DOCS = Path(__file__).parent.parent / "docs"
+SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]
+BESIDES = {  # what commands of a page are given besides, to be quick or to fit the small data
+    "train": SMALL_TRAINING,
+    "compare": ["--set", "steps=2", "--set", "image_size=28", "--seeds", "1"],
+}
+DATA = {"glyphs": "photos/"}  # what stands in for the data of a page
+
+
+def commands_of(text):
+    """Return the words of each command of a page."""
+    found = []
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M):
+        for line in [] if language else block.splitlines():
+            words = [first or second for first, second in re.findall(r'"([^"]*)"|([^\s"]+)', line.partition(" #")[0])]
+            if words[:1] == ["nearfar"]:
+                found.append(words[1:])
+    return found
+
+
+def besides(words):
+    """Return the words that make a command small."""
+    if words[0] == "train" and "--final" in words:
+        return []
+    return next((more for name, more in BESIDES.items() if name in words), [])
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    draw_photos(tmp_path / "photos", THINGS, each=6)
+    draw_photos(tmp_path / "faces" / "train", THINGS[:6], each=4)
+    draw_photos(tmp_path / "faces" / "gallery", THINGS[6:9], each=2, seed=1)
+    draw_photos(tmp_path / "faces" / "query", THINGS[6:], each=2, seed=2)
+    photo("green-fruit", np.random.default_rng(9)).save(tmp_path / "visitor.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nearfar.serve.server.serve", lambda app, host, port: None)
+    return tmp_path
+
+
+@pytest.mark.slow  # trainings and reports
+@pytest.mark.parametrize("page", ["tables", "embeddings", "faces", "research"])
+def test_the_commands_of_a_door_run(page, folder, capsys, monkeypatch):
+    text = (DOCS / f"{page}.md").read_text()
+    commands = commands_of(text)
+    assert len(commands) == 10
+    before = text[: text.index("\n```\npip install")]
+    for block in re.findall(r"^```python\n(.*?)^```", before, re.S | re.M):
+        exec(compile(block, page, "exec"), {})  # what makes the data of the page
+    for words in commands:
+        told = [DATA.get(word, word) for word in words]
+        code, _, err = run(capsys, monkeypatch, *told, *besides(words))
+        assert code == 0, f"{words}: {err}"
