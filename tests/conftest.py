@@ -11,6 +11,14 @@ def cache(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def rough_maps():
+    """Maps of reports take as few steps as scikit-learn allows, which is half of the time of a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nearfar.report.tsne.MAP_STEPS", 250)
+        yield
+
+
 @pytest.fixture(params=["small", "large"])
 def ways(request, monkeypatch):
     """Small matrices on a host take other ways to the same numbers than large ones."""

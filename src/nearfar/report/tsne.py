@@ -12,6 +12,7 @@ from .content import Items
 LIMIT = 1500  # points on the map
 TILES = 800  # images on the map
 MIN_MAP_ITEMS = 5  # fewer items make no map
+MAP_STEPS = 1000  # of gradient descent; scikit-learn's default
 
 
 def map_items(labels: NDArray[np.int64], limit: int = LIMIT, seed: int = 0) -> NDArray[np.int64]:
@@ -61,7 +62,8 @@ def map_positions(items: Items, index: NDArray[np.int64], distance: str, seed: i
     x = _principal(unit_rows(x) if distance == "cosine" else x, most=50)
     start = "pca" if x.shape[1] > 1 else "random"
     with stage("laying out the map"):
-        flat = TSNE(perplexity=min(30.0, (len(x) - 1) / 3), init=start, random_state=seed).fit_transform(x)
+        tsne = TSNE(perplexity=min(30.0, (len(x) - 1) / 3), init=start, max_iter=MAP_STEPS, random_state=seed)
+        flat = tsne.fit_transform(x)
     extent = np.ptp(flat, axis=0)
     return (flat - flat.min(axis=0)) / np.where(extent > 0, extent, 1)
 
