@@ -9,9 +9,11 @@ from .deep.distances.lp import LpDistance as LpDistance
 from .deep.distances.snr import SNRDistance as SNRDistance
 from .deep.losses.ada_face import AdaFaceLoss as AdaFaceLoss
 from .deep.losses.adversarial_triplet import AdversarialTriplet as AdversarialTriplet
+from .deep.losses.almn import ALMNLoss as ALMNLoss
 from .deep.losses.am_softmax import AMSoftmaxLoss as AMSoftmaxLoss
 from .deep.losses.angular import AngularLoss as AngularLoss
 from .deep.losses.arc_face import ArcFaceLoss as ArcFaceLoss
+from .deep.losses.bier import BIERLoss as BIERLoss
 from .deep.losses.binomial_deviance import BinomialDevianceLoss as BinomialDevianceLoss
 from .deep.losses.center_triplet import CenterTripletLoss as CenterTripletLoss
 from .deep.losses.circle import CircleLoss as CircleLoss
@@ -25,6 +27,8 @@ from .deep.losses.fisher_triplet import FisherTripletLoss as FisherTripletLoss
 from .deep.losses.generalized_contrastive import GeneralizedContrastiveLoss as GeneralizedContrastiveLoss
 from .deep.losses.generalized_lifted import GeneralizedLiftedLoss as GeneralizedLiftedLoss
 from .deep.losses.hard_negative_contrastive import HardNegativeContrastiveLoss as HardNegativeContrastiveLoss
+from .deep.losses.hdc import HDCLoss as HDCLoss
+from .deep.losses.hierarchical_triplet import HierarchicalTripletLoss as HierarchicalTripletLoss
 from .deep.losses.hinge_head import HingeHead as HingeHead
 from .deep.losses.histogram import HistogramLoss as HistogramLoss
 from .deep.losses.huber_head import HuberHead as HuberHead
@@ -90,6 +94,7 @@ from .deep.regularizers.center_invariance import CenterInvariance as CenterInvar
 from .deep.regularizers.center_norms import CenterNorms as CenterNorms
 from .deep.regularizers.diversity_confusion import DiversityConfusion as DiversityConfusion
 from .deep.regularizers.energy_confusion import EnergyConfusion as EnergyConfusion
+from .deep.regularizers.ensemble_divergence import EnsembleDivergence as EnsembleDivergence
 from .deep.regularizers.horde import HORDE as HORDE
 from .deep.regularizers.intra_class import IntraClassPenalty as IntraClassPenalty
 from .deep.regularizers.jintra import JIntra as JIntra

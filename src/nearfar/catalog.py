@@ -205,6 +205,12 @@ METHODS = tuple(Method(*row) for row in (
     ("DiversityConfusion", "deep/regularizers/diversity_confusion", "regularizer", "set", "Chen 2022", "D58"),
     ("BinomialDevianceLoss", "deep/losses/binomial_deviance", "loss", "rows", "Yi 2014", "D59"),
     ("CMLLoss", "deep/compositions/cml", "composition", "rows", "Chen 2022", "D57 D58"),
+    # What the tables of these papers compare with
+    ("ALMNLoss", "deep/losses/almn", "loss", "rows", "Chen 2018", "D62"),
+    ("BIERLoss", "deep/losses/bier", "loss", "rows", "Opitz 2017", "D62"),
+    ("HDCLoss", "deep/losses/hdc", "loss", "rows", "Yuan 2017", "D62"),
+    ("EnsembleDivergence", "deep/regularizers/ensemble_divergence", "regularizer", "set", "Kim 2018", "D62"),
+    ("HierarchicalTripletLoss", "deep/losses/hierarchical_triplet", "loss", "set", "Ge 2018", "-"),
     # Beyond the founding documents
     ("SupConLoss", "deep/losses/sup_con", "loss", "rows", "Khosla 2020", "-"),
     ("NTXentLoss", "deep/losses/nt_xent", "loss", "rows", "Chen 2020", "-"),

@@ -1,0 +1,92 @@
+"""Boosting independent embeddings robustly, BIER (Opitz, Waltner, Possegger & Bischof, 2017).
+
+    L = sum_m [ mean_P w_m l(s_m) + mean_N w_m l(s_m) ]            m = 1..M: groups of the embedding's dimensions
+    w_1 = 1,  w_{m+1} = |l'(S_m)|,  S_m = (1 - eta_m) S_{m-1} + eta_m s_m,  eta_m = 2/(m + 1),  S_0 = 0
+    l(s) = log(1 + e^{-alpha (s - beta)}) for similar pairs P, log(1 + e^{alpha eta (s - beta)}) for dissimilar ones N
+
+s_m: cosine of a pair in group m. The weights hold those pairs that the groups before, boosted, have not learned yet;
+they are constants of the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from ..pairwise.comparison import Rows, count
+from ..pairwise.groups import checked_groups, lengths_of, unit_groups
+from ..pairwise.row_loss import RowLoss
+
+
+def bier(rows: Rows, lengths: tuple[int, ...], alpha: float, beta: float, eta: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the weighted deviances of its similar and dissimilar pairs in every group, and their numbers.
+
+    Both are (b, 2 M): the similar and the dissimilar pairs of the first group, then of the others.
+    """
+    assert rows.x is not None
+    assert rows.ref is not None
+    slope = torch.where(rows.pos, -alpha, alpha * eta)  # of the exponents, (b, m)
+    weight = torch.ones_like(rows.d)
+    boosted = torch.zeros_like(rows.d)
+    sums: list[Tensor] = []
+    anchors = unit_groups(rows.x, lengths)
+    references = unit_groups(rows.ref, lengths)
+    for place, (x, ref) in enumerate(zip(anchors, references, strict=True), start=1):
+        s = x @ ref.T  # (b, m)
+        value = weight * softplus(slope * (s - beta), threshold=40)
+        sums += [torch.where(kept, value, 0.0).sum(1) for kept in (rows.pos, rows.neg)]
+        rate = 2 / (place + 1)
+        boosted = (1 - rate) * boosted + rate * s.detach()
+        weight = slope.abs() * torch.sigmoid(slope * (boosted - beta))
+    numbers = torch.stack([count(rows.pos), count(rows.neg)], 1)
+    return torch.stack(sums, 1), numbers.repeat(1, len(lengths))
+
+
+class BIERLoss(RowLoss):
+    """Binomial deviance of groups of an embedding, each learning what those before have not.
+
+    Parameters
+    ----------
+    groups : int or sequence of int
+        Number of groups of nearly equal length, or their lengths, such as the paper's (96, 160, 256).
+    alpha, beta, eta : float
+        Steepness, the cosine that parts similar from dissimilar pairs, and the factor on the steepness for dissimilar
+        ones.
+    miner : callable, optional
+        A miner that narrows the pairs; it sees the cosine distance of whole embeddings.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The paper concatenates the groups, each scaled to unit length and weighted, for search; here the whole embedding is
+    searched. Its start of the weights and its loss that makes activations of the groups independent (and A-BIER's
+    adversarial one) are not here; `EnsembleDivergence` has that purpose.
+    """
+
+    single_block = True  # the rows read the vectors themselves
+
+    def __init__(
+        self,
+        groups: int | Sequence[int] = 3,
+        *,
+        alpha: float = 2.0,
+        beta: float = 0.5,
+        eta: float = 25.0,
+        miner: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
+        self.groups = checked_groups("BIERLoss", groups)
+        if min(alpha, eta) <= 0:
+            raise ValueError(f"BIERLoss: alpha and eta must be positive, got {alpha} and {eta}")
+        self.alpha = alpha
+        self.beta = beta
+        self.eta = eta
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        return bier(rows, lengths_of("BIERLoss", self.groups, rows.dim), self.alpha, self.beta, self.eta)

@@ -1,0 +1,112 @@
+"""Hard-aware deeply cascaded embedding, HDC (Yuan, Yang & Zhang, 2017).
+
+    L = sum_k [ mean_{P_k} d_k + mean_{N_k} [m - d_k]_+ ]          k = 1..K: groups of the embedding's dimensions
+    P_{k+1}, N_{k+1}: of the pairs in P_k and N_k, the share h_{k+1} with the largest losses in group k
+
+d_k: squared distance of a pair in group k, of unit vectors; P_1, N_1: all similar and all dissimilar pairs. Each group
+learns from what is hard for the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..pairwise.comparison import Rows, count
+from ..pairwise.groups import checked_groups, lengths_of, unit_groups
+from ..pairwise.row_loss import RowLoss
+
+ROUNDING = 1e-6  # of a share of a number of pairs: 0.2 of 5 pairs is one pair
+
+
+def hardest(loss: Tensor, kept: Tensor, share: float) -> Tensor:
+    """Return which of the kept entries of each row are among the share of them with the largest losses, (b, m) bool.
+
+    At least one of each row is, and all that are as large as the smallest of these.
+    """
+    values = torch.where(kept, loss.detach(), -torch.inf)
+    number = torch.ceil(share * kept.sum(1) - ROUNDING).long().clamp_min(1)
+    falling = values.sort(1, descending=True)[0]
+    if not falling.shape[1]:
+        return kept
+    least = falling.gather(1, number[:, None].clamp_max(falling.shape[1]) - 1)
+    return kept & (values >= least)
+
+
+def hdc(rows: Rows, lengths: tuple[int, ...], shares: Sequence[float], margin: float) -> tuple[Tensor, Tensor]:
+    """Return per anchor the losses of its hard similar and dissimilar pairs in every group, and their numbers.
+
+    Both are (b, 2 K): the similar and the dissimilar pairs of the first group, then of the others.
+    """
+    assert rows.x is not None
+    assert rows.ref is not None
+    near, far = rows.pos, rows.neg
+    sums: list[Tensor] = []
+    numbers: list[Tensor] = []
+    parts = zip(unit_groups(rows.x, lengths), unit_groups(rows.ref, lengths), strict=True)
+    for place, (x, ref) in enumerate(parts):
+        d = 2 - 2 * x @ ref.T  # (b, m)
+        apart = (margin - d).clamp_min(0)
+        sums += [torch.where(near, d, 0.0).sum(1), torch.where(far, apart, 0.0).sum(1)]
+        numbers += [count(near), count(far)]
+        if place + 1 < len(lengths):
+            share = shares[place]
+            near = hardest(d, near, share)
+            far = hardest(apart, far, share)
+    return torch.stack(sums, 1), torch.stack(numbers, 1)
+
+
+class HDCLoss(RowLoss):
+    """Contrastive loss of groups of an embedding, each of which learns from the hard pairs of the one before.
+
+    Parameters
+    ----------
+    groups : int or sequence of int
+        Number of groups of nearly equal length, or their lengths.
+    shares : sequence of float
+        h of every group but the first, in (0, 1]; the last counts for further ones. The paper's are 0.5 and 0.2 of all
+        pairs, and each here is a share of what the group before has kept.
+    margin : float
+        m, on squared distances of unit vectors.
+    miner : callable, optional
+        A miner that narrows the pairs of the first group; it sees the cosine distance of whole embeddings.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The paper's cascade is of three trunks of growing depth, and it chooses hard pairs of the whole batch; here groups
+    of one embedding stand for its models, and pairs are chosen for each anchor. The default of the margin is this
+    library's.
+    """
+
+    single_block = True  # the rows read the vectors themselves
+
+    def __init__(
+        self,
+        groups: int | Sequence[int] = 3,
+        *,
+        shares: Sequence[float] = (0.5, 0.4),
+        margin: float = 1.0,
+        miner: Any = None,
+        block: int | None = None,
+    ) -> None:
+        super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
+        self.groups = checked_groups("HDCLoss", groups)
+        given = tuple(shares) if isinstance(shares, Sequence) and not isinstance(shares, str) else ()
+        if not given or not all(isinstance(one, Real) and 0 < one <= 1 for one in given):
+            raise ValueError(
+                f"HDCLoss: shares must be numbers in (0, 1], one of every group but the first; got {shares!r}"
+            )
+        self.shares = given
+        self.margin = margin
+
+    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        lengths = lengths_of("HDCLoss", self.groups, rows.dim)
+        missing = len(lengths) - 1 - len(self.shares)
+        shares = self.shares + self.shares[-1:] * max(0, missing)
+        return hdc(rows, lengths, shares, self.margin)

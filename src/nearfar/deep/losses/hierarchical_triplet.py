@@ -1,0 +1,129 @@
+"""Hierarchical triplet loss (Ge, Huang, Dong & Scott, 2018).
+
+    L = 1/(2 |T|) sum_{(a,p,n) in T} [d_ap - d_an + M(y_a, y_n)]_+          M(I, J) = beta + h(I, J) - s_I
+    d(I, J): mean squared distance between samples of classes I and J       s_I: mean within class I
+    h(I, J): least threshold at which I and J are joined,  h_l = d_0 + l (4 - d_0) / L,  l = 1..L,  d_0 = mean_I s_I
+
+T: triplets with a positive term, d: squared distance of unit vectors. Classes are joined as in single linkage: I and J
+where steps of at most the threshold lead from one to the other. Classes that are far apart in this tree get a large
+margin; those that look alike a small one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..objective.batch import Batch
+from ..pairwise.comparison import Comparison, Rows, count
+from ..pairwise.contextual import ContextualRowLoss
+from ..pairwise.hinges import hinges, negatives, positives
+from ..unit_vectors import unit
+
+FARTHEST = 4.0  # squared distance of unit vectors
+
+
+class ClassTree(NamedTuple):
+    """Margins between the classes of a batch.
+
+    Attributes
+    ----------
+    margins : (C, C) M(I, J)
+    member : (n,) place of the class of every sample
+    """
+
+    margins: Tensor
+    member: Tensor
+
+
+def class_distances(x: Tensor, member: Tensor, places: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (C, C) mean squared distances between classes, (C,) within them, and (C,) numbers of samples.
+
+    x: (n, d) unit vectors. Within a class of one sample the distance is 0.
+    """
+    sizes = torch.zeros(places, dtype=x.dtype, device=x.device).index_add(0, member, torch.ones_like(x[:, 0]))
+    totals = torch.zeros(places, x.shape[1], dtype=x.dtype, device=x.device).index_add(0, member, x)
+    means = totals / sizes.clamp_min(1)[:, None]
+    between = (2 - 2 * means @ means.T).clamp_min(0)
+    pairs = sizes * (sizes - 1)
+    within = (2 * (sizes.square() - totals.square().sum(1)) / pairs.clamp_min(1)).clamp_min(0)
+    return between, torch.where(pairs > 0, within, 0.0), sizes
+
+
+def joining_distances(between: Tensor, sizes: Tensor) -> Tensor:
+    """Return (C, C) the longest step on the best way from one class to another: where single linkage joins them."""
+    empty = (sizes == 0)[:, None] | (sizes == 0)
+    reach = torch.where(empty, FARTHEST, between)
+    for place in range(len(reach)):  # classes of a batch
+        reach = torch.minimum(reach, torch.maximum(reach[:, place : place + 1], reach[place : place + 1]))
+    return reach
+
+
+def margins_of_tree(between: Tensor, within: Tensor, sizes: Tensor, beta: float, levels: int) -> Tensor:
+    """Return (C, C) margins from the distances of classes."""
+    several = sizes > 1
+    least = torch.where(several, within, 0.0).sum() / several.sum().clamp_min(1)  # d_0
+    step = (FARTHEST - least) / levels
+    level = torch.floor((joining_distances(between, sizes) - least) / step) + 1
+    return beta + least + step * level.clamp(1, levels) - within[:, None]
+
+
+def hierarchical_triplets(rows: Rows, tree: ClassTree) -> tuple[Tensor, Tensor]:
+    """Return per anchor half the sum of its hinges, and how many triplets are active."""
+    own = tree.member[rows.first : rows.first + len(rows.d)]
+    margins = tree.margins[own][:, tree.member]  # (b, m)
+    if rows.triplets is not None:
+        positive, negative, keep = rows.triplets
+        gap = rows.d.gather(1, positive) - rows.d.gather(1, negative) + margins.gather(1, negative)
+        value = torch.where(keep, gap.clamp_min(0), 0.0)
+        return value.sum(1) / 2, count(value > 0)
+    columns, keep = positives(rows)
+    reach = torch.where(keep, rows.d.gather(1, columns), -torch.inf)
+    value, active = hinges(reach, negatives(rows) - margins)
+    return value / 2, count(active)
+
+
+class HierarchicalTripletLoss(ContextualRowLoss):
+    """Triplet loss whose margin follows from a tree of the classes.
+
+    Parameters
+    ----------
+    beta : float
+        Part of the margin that is the same for all classes.
+    levels : int
+        L, levels of the tree.
+    miner : callable, optional
+        A miner; None takes all triplets.
+    block : int, optional
+        Anchors at a time.
+
+    Notes
+    -----
+    The tree is that of the classes of the batch, without gradient; the paper builds it of all training classes, anew
+    after every epoch, and draws batches of classes that are neighbors in it, as `HierarchicalSampler` does by given
+    super-classes. Samples of unknown class are in no triplet.
+    """
+
+    def __init__(self, beta: float = 0.1, *, levels: int = 16, miner: Any = None, block: int | None = None) -> None:
+        super().__init__(distance="sq_euclidean", normalize=True, miner=miner, block=block)
+        if levels < 1:
+            raise ValueError(f"HierarchicalTripletLoss: levels must be at least 1, got {levels}")
+        self.beta = beta
+        self.levels = levels
+
+    @torch.no_grad()
+    def find(self, c: Comparison, batch: Batch) -> ClassTree:
+        y = batch.classes("HierarchicalTripletLoss")
+        if batch.ref is not None:
+            raise ValueError("HierarchicalTripletLoss: the tree is of the classes of the batch, so it takes no ref=")
+        n = len(y)
+        # the place of a class is that of its first sample, so that nothing has to be counted on a device
+        places = torch.arange(n, device=y.device)
+        member = torch.where(y[:, None] == y, places, n).amin(1) if n else places
+        between, within, sizes = class_distances(unit(batch.x), member, n)
+        return ClassTree(margins_of_tree(between, within, sizes, self.beta, self.levels), member)
+
+    def second_pass(self, rows: Rows, found: ClassTree) -> tuple[Tensor, Tensor]:
+        return hierarchical_triplets(rows, found)
