@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "evaluation": {"numerics", "neighbors"},
     "index": {"io", "numerics", "neighbors"},
     "data": {"io"},
-    "deep": {"io", "numerics", "estimators"},
+    "deep": {"io", "numerics", "neighbors", "estimators"},
     "train": {"io", "numerics", "estimators", "evaluation", "data", "deep"},
     "report": {"io", "numerics", "neighbors", "evaluation", "data"},
     "export": {"io", "numerics", "estimators", "train"},

@@ -22,7 +22,6 @@ from nearfar.evaluation import (
     h_divergence,
     interval,
     joint_error,
-    kmeans,
     nmi,
     pairwise_f1,
     recall_at_k,
@@ -30,6 +29,7 @@ from nearfar.evaluation import (
 )
 from nearfar.evaluation.generalization import halves
 from nearfar.evaluation.intervals import stratified_parts
+from nearfar.neighbors import kmeans
 from tests.references import evaluation as plain
 
 partitions = st.integers(1, 30).flatmap(
@@ -292,7 +292,7 @@ def test_steps_that_look_at_moved_centers_only_are_those_that_look_at_all(engine
     x = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     nearest = clustering._faiss if engine == "faiss" else clustering._sklearn
     start = x[kmeans.seeds(x, 40, np.random.default_rng(1))]
-    numbers, inertia = kmeans.lloyd(x, start, iterations, nearest)
+    numbers, inertia, _ = kmeans.lloyd(x, start, iterations, nearest)
     np.testing.assert_array_equal(numbers, plain_lloyd(x, start, iterations))
     if iterations == 30:
         means = np.array([x[numbers == k].mean(axis=0) for k in range(40)])
@@ -303,7 +303,7 @@ def test_steps_that_look_at_moved_centers_only_are_those_that_look_at_all(engine
 def test_a_cluster_that_lost_its_rows_gets_others(engine):
     x = np.array([[0.0], [1], [10], [11], [30]], dtype=np.float32)
     nearest = clustering._faiss if engine == "faiss" else clustering._sklearn
-    numbers, inertia = kmeans.lloyd(x, np.array([[0.0], [100], [101]], dtype=np.float32), 25, nearest)
+    numbers, inertia, _ = kmeans.lloyd(x, np.array([[0.0], [100], [101]], dtype=np.float32), 25, nearest)
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3] != numbers[4]
     assert inertia == pytest.approx(1.0)
 

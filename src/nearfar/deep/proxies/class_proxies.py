@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from ...neighbors.kmeans import lloyd
+from ...numerics.types import AnyArray, Ints
 from ...settings import check_options
 from ..autograd import recomputed
 from ..objective.batch import Batch, check_width
@@ -233,14 +236,17 @@ def class_means(x: Tensor, y: Tensor, fallback: Tensor) -> Tensor:
 
 def kmeans(x: Tensor, centers: Tensor) -> Tensor:
     """Return the centers of Lloyd's k-means from the given start; center c is the one that began as row c."""
-    member = None
-    for _ in range(KMEANS_ROUNDS):
-        found = torch.cat([torch.cdist(rows, centers).argmin(1) for rows in x.split(4096)])
-        if member is not None and torch.equal(found, member):
-            break
-        member = found
-        centers = class_means(x, found, centers)
-    return centers
+    found = lloyd(x.cpu().numpy(), centers.cpu().numpy(), KMEANS_ROUNDS, partial(nearest_on, x.device), keep_empty=True)
+    return torch.from_numpy(found.centers).to(centers)
+
+
+def nearest_on(device: torch.device, rows: AnyArray, centers: AnyArray) -> tuple[AnyArray, Ints]:
+    """Return the squared distance to, and the number of the nearest center of each row, found on a device."""
+    target = torch.from_numpy(centers).to(device)
+    found = [torch.cdist(block.to(device), target).min(1) for block in torch.from_numpy(rows).split(4096)]
+    distances = torch.cat([nearest.values for nearest in found])
+    numbers = torch.cat([nearest.indices for nearest in found])
+    return distances.square().cpu().numpy(), numbers.cpu().numpy()
 
 
 class NeighborProxyLoss(ClassProxyLoss):
