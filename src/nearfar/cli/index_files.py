@@ -104,8 +104,8 @@ def root_of(data: str) -> Path:
 
 
 def named_by_paths(items: Dataset, data: str) -> bool:
-    """Return whether items are named by the paths that lead to them: not rows, nor the items of built-in sets."""
-    return items.kind != "row" and Path(data).exists()
+    """Return whether items are named by the paths that lead to them: not rows or texts, nor those of built-in sets."""
+    return items.kind == "image" and Path(data).exists()
 
 
 def first_dims(rows: AnyArray, about: Mapping[str, str]) -> AnyArray:

@@ -28,6 +28,7 @@ from .search_results import (
 )
 
 if TYPE_CHECKING:
+    from ..data import Dataset
     from ..index import Hits, Store
     from ..numerics.types import AnyArray
 
@@ -59,7 +60,8 @@ def search(
     file
         What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     query
-        An image, a folder of images, an .npy or .npz of rows, or data as for train.
+        An image, a folder of images, an .npy or .npz of rows, or data as for train. Of an index of texts also a text,
+        such as "red shoes".
     k
         Neighbors of each query.
     within
@@ -149,7 +151,7 @@ def search_in(
     store = open_index(file)
     within = threshold_of(store.about) if within is None else within
     if adapter is None:
-        items, rows = open_embedded(embedder_of(store.about, file, run), query, skip_bad, label)
+        items, rows = embedded_query(embedder_of(store.about, file, run), query, skip_bad, label)
         queries = first_dims(rows, store.about)
     else:
         items, rows = open_embedded(run, query, skip_bad, label)
@@ -176,6 +178,20 @@ def search_in(
     lines = [*neighbor_lines(names, found)]
     lines += filter(None, [left_out(items).removeprefix("; ")])
     return "\n".join(lines)
+
+
+def embedded_query(source: Path | None, query: str, skip_bad: bool, label: str | None) -> tuple[Dataset, AnyArray]:
+    """Open queries and embed them; what leads to no file is a text, where the network embeds texts."""
+    from .embedding import embed_with, is_run
+
+    if source is not None and is_run(source) and not Path(query).exists():
+        from ..data.readers.texts import text_items
+        from ..train.scoring import takes_texts
+
+        if takes_texts(source):
+            items = text_items("query", [query], [""])
+            return items, embed_with(source, items)
+    return open_embedded(source, query, skip_bad, label)
 
 
 def check_reranking(rerank: str, within: float | None, where: str, group_by: str) -> None:

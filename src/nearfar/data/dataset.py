@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..quoting import PATH, in_brief, quoted
 
-Kind = Literal["image", "row"]
+Kind = Literal["image", "row", "text"]
 MISSING = ("None", "nan", "NaT", "<NA>")
 """How values that stand for no label print themselves, those of pandas among them."""
 
@@ -88,8 +88,8 @@ class Dataset:
         Indices into `classes`.
     classes : tuple of str
         The name of every class.
-    kind : {"image", "row"}
-        What an item is.
+    kind : {"image", "row", "text"}
+        What an item is. Texts become rows where a network's tokenizer is known.
     read : callable
         Item i -> (H, W, C) uint8 image with C 1 or 3, or a (d,) float32 row.
     names : tuple of str
@@ -107,6 +107,8 @@ class Dataset:
         The camera, video or the like of every item: those of a query's class in its group are not to be found.
     stored : callable or None
         What reads the images from their files, where `array` holds them too.
+    texts : ndarray of str, shape (n,), or None
+        What every item says, where items are texts or rows that a tokenizer has made of them.
     """
 
     name: str
@@ -121,6 +123,7 @@ class Dataset:
     columns: tuple[str, ...] = ()
     groups: NDArray[np.str_] | None = None
     stored: Callable[[int], NDArray[Any]] | None = None
+    texts: NDArray[np.str_] | None = None
 
     @classmethod
     def from_array(
@@ -164,6 +167,13 @@ class Dataset:
         return f"Dataset({self.name!r}, {len(self)} {self.kind}s of {len(self.classes)} classes)"
 
     @property
+    def texts_given(self) -> list[str]:
+        """What every item says; a DataError where items say nothing."""
+        if self.texts is None:
+            raise DataError(f"{self.name}: expected texts, got {self.kind}s")
+        return [str(text) for text in self.texts]
+
+    @property
     def class_counts(self) -> NDArray[np.int64]:
         """Number of items of every class, shape (number of classes,)."""
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)
@@ -186,6 +196,7 @@ class Dataset:
             names=tuple(self.names[i] for i in chosen),
             array=array,
             groups=None if self.groups is None else self.groups[chosen],
+            texts=None if self.texts is None else self.texts[chosen],
             stored=None if self.stored is None else PickedReader(self.stored, chosen),
         )
 
@@ -218,6 +229,9 @@ class Dataset:
         groups = None
         if self.groups is not None and other.groups is not None:
             groups = np.concatenate([self.groups, other.groups])
+        texts = None
+        if self.texts is not None and other.texts is not None:
+            texts = np.concatenate([self.texts, other.texts])
         return replace(
             self,
             labels=np.concatenate([self.labels, renumbered[other.labels]]),
@@ -228,6 +242,7 @@ class Dataset:
             notes=tuple(dict.fromkeys(self.notes + other.notes)),
             bad=self.bad + other.bad,
             groups=groups,
+            texts=texts,
             stored=JoinedReader(self.stored or self.read, len(self), other.stored or other.read),
         )
 

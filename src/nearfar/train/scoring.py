@@ -18,6 +18,7 @@ from ..data.checks.shared_images import remark_shared
 from ..data.decode import read_square
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.standardize import Standardize
+from ..deep.networks.tokens import Tokens
 from ..deep.networks.whiten import Whiten
 from ..progress import counted
 from .checkpoint import columns_of, first_weights, read_about, replace_file, shape_of
@@ -27,7 +28,7 @@ from .loading import build_embedder, folder_and_config
 from .metric import passed, told
 from .remarks import random_trunk, remarks
 from .run import Run, RunFolder, write_json
-from .task import class_mark, open_data, sizes_in
+from .task import class_mark, open_data, sizes_in, tokenized
 
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
@@ -134,6 +135,8 @@ def as_trained(
     """
     shape = shape_of(about)
     columns = columns_of(about)
+    if dataset.kind == "text":
+        dataset = _as_tokens(dataset, about, owner)
     dataset = dataset.in_columns(columns, f"the network of {owner}")
     _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)
@@ -142,6 +145,19 @@ def as_trained(
     elif len(shape) == 3 and config.trunk.startswith(FLAT_TRUNKS):
         _check_size(dataset, shape[1:], owner)
     return dataset, sizes
+
+
+def _as_tokens(dataset: Dataset, about: dict[str, Any], owner: str) -> Dataset:
+    """Return texts as rows of token numbers, by the tokenizer that the checkpoint keeps."""
+    content = about.get("tokenizer")
+    if not isinstance(content, str):
+        raise TrainError(f"{dataset.name}: the network of {owner} has not learned from texts, and has no tokenizer")
+    return tokenized(dataset, Tokens(content, f"checkpoint of {owner}"), shape_of(about)[0])
+
+
+def takes_texts(run: str | Path) -> bool:
+    """Return whether the network of a run embeds texts."""
+    return "tokenizer" in read_about(RunFolder(run).checkpoint("best"))
 
 
 def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:

@@ -29,6 +29,7 @@ from ..deep.networks.normalize import Normalize
 from ..deep.networks.pair_terms import PairTerm
 from ..deep.networks.recomputing import checkpoint_gradients
 from ..deep.networks.standardize import Standardize
+from ..deep.networks.tokens import Tokens
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from ..deep.networks.trunks import make_trunk
 from ..deep.networks.weights import NETWORK, Trunk, load_weights
@@ -49,7 +50,7 @@ from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .positives import check_positives
 from .start import start_embedding
-from .task import class_mark, item_shape, whole_crop
+from .task import class_mark, item_shape, tokenizer_folder, whole_crop
 from .teachers import ask_teachers
 from .weight_averages import Averages
 
@@ -105,6 +106,7 @@ class Parts:
     weights : where the trunk's weights are from, in a sentence
     note : what settings that were not given became, in a sentence; empty where that is nothing special
     known : pairs of training items that are learned from in place of classes
+    start : the folder in which a run that goes on was started
     model, optimizer : the step and its optimizer as `accelerator` has prepared them; None before `prepare`
     """
 
@@ -125,6 +127,7 @@ class Parts:
     known: KnownPairs | None = None
     model: nn.Module | None = None
     optimizer: Optimizer | None = None
+    start: Path | None = None
 
     @property
     def steps(self) -> int:
@@ -143,6 +146,8 @@ class Parts:
         }
         if self.config.final is not None:
             about["final"] = self.config.final
+        if train.texts is not None:
+            about["tokenizer"] = Tokens.of_folder(tokenizer_folder(self.config, self.start)).content
         module = getattr(self.step.embedder.trunk, "module", None)
         if isinstance(module, TransformersTrunk):
             about["architecture"] = architecture_of(module)
@@ -236,6 +241,7 @@ def build(
         weights=weights_told(config, step.embedder),
         note=note,
         known=known,
+        start=start,
     )
 
 

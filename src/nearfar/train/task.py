@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data import DataNotFoundError, Dataset, Task, open_task
 from ..data.augment import Augment
 from ..data.checks.training_items import TrainingItems
+from ..data.dataset import ArrayReader
 from ..data.decode import read_shape
 from ..data.open import located, open_whole
 from ..data.readers.in_memory import GIVEN
@@ -19,6 +21,9 @@ from ..data.transforms.symmetries import with_more_classes
 from ..deep.networks.preprocessing import Preprocessing
 from ..trust import named_by
 from .config import TrainConfig, TrainError
+
+if TYPE_CHECKING:
+    from ..deep.networks.tokens import Tokens
 
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
 SMALLEST_PHOTO = 64  # pixels of the shorter side that a network for larger images still sees something in
@@ -37,9 +42,54 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
         else:
             nor = ""
         raise DataNotFoundError(f"{error}{nor}") from None
+    task = with_tokens(task, config, start)
     if config.symmetries == "none":
         return task
     return with_more_classes(task, config.symmetries)
+
+
+def with_tokens(task: Task, config: TrainConfig, start: Path | None = None) -> Task:
+    """Return a task of texts with rows of token numbers in their place; other tasks as they are.
+
+    Rows are as long as the longest text of the training, up to the limit of tokenizer and model.
+    """
+    if task.train.kind != "text":
+        return task
+    from ..deep.networks.tokens import Tokens
+
+    tokens = Tokens.of_folder(tokenizer_folder(config, start))
+    length = tokens.rows(task.train.texts_given).shape[1]
+    return replace(
+        task,
+        train=tokenized(task.train, tokens, length),
+        validation=None if task.validation is None else tokenized(task.validation, tokens, length),
+        test=tokenized(task.test, tokens, length),
+        gallery=None if task.gallery is None else tokenized(task.gallery, tokens, length),
+    )
+
+
+def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
+    """Return the folder with the tokenizer of a config: that of its trunk.
+
+    Raises
+    ------
+    TrainError
+        If its trunk is no model of transformers in a folder.
+    """
+    from ..deep.networks.trunks import parse_trunk
+
+    kind, _, name = parse_trunk(config.trunk)[0].partition(":")
+    folder = Path(located(name, start)) if name else None
+    if kind != "transformers" or folder is None or not folder.is_dir():
+        told = "the items are texts, which need a tokenizer: --trunk transformers:FOLDER, of a model with its tokenizer"
+        raise TrainError(f"config: trunk: {told}; got {config.trunk}")
+    return folder
+
+
+def tokenized(dataset: Dataset, tokens: Tokens, length: int) -> Dataset:
+    """Return a set of texts as rows of token numbers, (n, length)."""
+    rows = tokens.rows(dataset.texts_given, length)
+    return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
 
 
 def open_resolved(

@@ -16,7 +16,7 @@ ROW_NUMBER_NAMES = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
 
 def scale_warning(rows: Dataset) -> str:
     """A sentence where the units of features differ so much that most methods hear only the largest."""
-    if rows.array is None or rows.kind != "row":
+    if rows.array is None or rows.kind != "row" or rows.texts is not None:
         return ""
     spread = rows.array.std(axis=0, dtype=np.float64)
     spread = spread[spread > 0]
@@ -42,7 +42,7 @@ def on_embeddings(rows: Dataset) -> Iterator[str]:
 
 def on_columns(rows: Dataset) -> Iterator[str]:
     """Sentences on the columns of rows."""
-    if rows.array is None or rows.kind != "row":
+    if rows.array is None or rows.kind != "row" or rows.texts is not None:
         return
     yield from _numbering(rows)
     spread = rows.array.std(axis=0, dtype=np.float64)

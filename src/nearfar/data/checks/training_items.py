@@ -48,8 +48,12 @@ def mark_items(dataset: Dataset) -> NDArray[np.int64]:
     """Return a mark of every item, shape (n,): equal where two items are equal, whatever they are called.
 
     Of image files it is that of the bytes and of the box that is cut out, so that it does not depend on a size to which
-    they are brought; of images in memory that of the pixels; of rows that of their numbers in float32.
+    they are brought; of images in memory that of the pixels; of rows that of their numbers in float32; of texts that of
+    their characters.
     """
+    if dataset.texts is not None:
+        marks = [mark(b"text", str(text).encode(errors="surrogateescape")) for text in dataset.texts]
+        return np.array(marks, dtype=np.int64)
     if dataset.kind == "row":
         if dataset.array is not None:
             return mark_rows(dataset.array)

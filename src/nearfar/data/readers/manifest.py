@@ -22,6 +22,7 @@ from .folder import ROLES
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_saved
 from .text_tables import TABLES, read_text_table
+from .texts import text_items
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
@@ -67,6 +68,7 @@ def read_manifest(
         video: as in `Dataset`), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole image).
         Others are not read; but without `path` a row is the numbers (or true and false) in all other columns but
         `name` (or `text`, where that holds texts), its name, and the label may also stand in `class`, `target` or `y`.
+        Where there are texts in `text` and no numbers, the texts are the items.
         A column may hold lists of numbers, equally many in every row; where one of that kind is called `embedding`, a
         row is these numbers alone. In a .parquet a column may also hold the images themselves, as bytes or as pairs of
         bytes and path, which stand for `path`.
@@ -136,6 +138,8 @@ def _source(
     table: Table = {name: other for name, other in whole.items() if name != place}
     if group is not None:
         table = _grouped(path, whole, table, group)
+    if "path" not in table and _are_texts(table):
+        return _texts_source(path, table, _labels(path, column, unlabeled))
     if "path" not in table:
         read = _named_by_text(_embedding_alone(table))
         return _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled))
@@ -212,6 +216,23 @@ def _named_by_text(table: Table) -> Table:
     if "text" not in table or "name" in table or _numbers(table["text"]) is not None:
         return table
     return {"name" if name == "text" else name: column for name, column in table.items()}
+
+
+def _are_texts(table: Table) -> bool:
+    """Return whether the texts of a table are its items: it has a column of them, and no numbers."""
+    others = [name for name in table if name not in (*NO_FEATURES, "text")]
+    return "text" in table and not others and _numbers(table["text"]) is None
+
+
+def _texts_source(path: Path, table: Table, labels: list[Any]) -> Source:
+    texts = ["" if text is None else str(text) for text in table["text"]]
+    empty = [i for i, text in enumerate(texts) if not text.strip()]
+    if empty:
+        raise DataError(f"{path}: {len(empty)} row(s) have no text, first row {empty[0] + 1} after the header")
+    names = [str(name) for name in table["name"]] if "name" in table else None
+    items = text_items(name_of(path), texts, labels, names=names, groups=_groups(path, table))
+    roles = _roles(path, table)
+    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
 
 
 def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:

@@ -16,6 +16,7 @@ from ...io.untrusted import parse_json
 from .hubs import Start, check_options, installed, of_torchvision, unreachable
 from .pooling import pool_features
 from .preprocessing import Preprocessing, make, of_processor
+from .tokens import TOKENIZER
 from .weights import Provenance, TrunkError, pickles_are_safe
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -95,8 +96,8 @@ def own_pool(trunk: TransformersTrunk, images: Tensor, untrained: Collection[str
 
 def find_preprocessing(
     name: str, options: Mapping[str, Any], given: Mapping[str, Any], pretrained: bool
-) -> Preprocessing:
-    """Return how the image processor of a folder, or of a model of the hub, feeds images to it.
+) -> Preprocessing | None:
+    """Return how the image processor of a folder, or of a model of the hub, feeds images to it; None of text models.
 
     Parameters
     ----------
@@ -111,6 +112,8 @@ def find_preprocessing(
     """
     check_options("transformers", options)
     try:
+        if Path(name).is_dir() and _is_of_texts(Path(name)) and not given:
+            return None
         if Path(name).is_dir():
             told, source = _processor_in(Path(name), given)
         elif pretrained:
@@ -122,6 +125,11 @@ def find_preprocessing(
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise TrunkError(f"trunk transformers:{name}: {error}") from error
+
+
+def _is_of_texts(folder: Path) -> bool:
+    """Return whether a model has a tokenizer and no image processor beside it."""
+    return (folder / TOKENIZER).is_file() and not any((folder / name).is_file() for name in PROCESSORS)
 
 
 def _of_settings(name: str, options: Mapping[str, Any]) -> Preprocessing:
@@ -205,6 +213,12 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         if "torchvision" in "".join(str(cause) for cause in (error, error.__cause__, error.__context__)):
             raise of_torchvision(error, "transformers") from error
         raise
+    if len(shape) == 1:
+        from .transformers_text_trunk import text_half
+
+        trunk: TransformersTrunk = text_half(model)
+        trunk.untrained = [key for key, _ in trunk.inner.named_parameters()] if missing is None else missing
+        return trunk, where
     inner = getattr(model, "vision_model", model)  # of models of images and texts
     trunk = TransformersTrunk(inner, "tokens" if start.preprocessing is None else start.preprocessing.pool)
     trunk.untrained = [key for key, _ in inner.named_parameters()] if missing is None else missing

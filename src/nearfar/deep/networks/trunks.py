@@ -85,7 +85,8 @@ def make_trunk(
         else:
             for option in OVERRIDES:
                 options.pop(option, None)
-            _channels(hub, shape)
+            if hub != "transformers" or len(shape) == 3:  # of transformers there are models of texts, too
+                _channels(hub, shape)
             start = Start(pretrained and weights is None, preprocessing, architecture)
             trunk, where = HUBS[hub].build(name.partition(":")[2], shape, start, **options)
         if weights is not None:

@@ -1,0 +1,72 @@
+"""Texts as items: a table with a column `text` and neither images nor numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..dataset import DataError, Dataset, number_labels
+
+SHOWN = 60  # characters of a text that its name has
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Item i of a list of texts, which is no array before a network's tokenizer has made numbers of it."""
+
+    texts: tuple[str, ...]
+
+    def __call__(self, i: int) -> NDArray[Any]:
+        raise DataError(
+            f"item {i} is a text, {self.texts[i][:SHOWN]!r}; texts are for a network with a tokenizer, "
+            "such as --trunk transformers:FOLDER"
+        )
+
+
+def text_items(
+    name: str,
+    texts: list[str],
+    labels: list[Any],
+    *,
+    names: list[str] | None = None,
+    groups: NDArray[np.str_] | None = None,
+) -> Dataset:
+    """Make a set of texts; they are named by their first words where they have no names of their own."""
+    classes, numbers = number_labels(labels)
+    if len(numbers) != len(texts):
+        raise DataError(f"{name}: {len(texts)} texts but {len(numbers)} labels")
+    return Dataset(
+        name=name,
+        labels=numbers,
+        classes=classes,
+        kind="text",
+        read=TextReader(tuple(texts)),
+        names=tuple(first_words(texts) if names is None else names),
+        texts=np.array(texts, dtype=np.str_),
+        groups=groups,
+    )
+
+
+def first_words(texts: Sequence[str]) -> list[str]:
+    """Return a name for each text, its first words; where they are those of another text, too, with a number.
+
+    >>> first_words(["red shoe", "hat", "red  shoe"])
+    ['red shoe', 'hat', 'red shoe (2)']
+    """
+    names: dict[str, None] = {}
+    times: Counter[str] = Counter()
+    for text in texts:
+        words = " ".join(text.split())[:SHOWN]
+        number = times[words] + 1
+        name = words if number == 1 else f"{words} ({number})"
+        while name in names:
+            number += 1
+            name = f"{words} ({number})"
+        times[words] = number
+        names[name] = None
+    return list(names)

@@ -1,0 +1,101 @@
+"""Texts as rows of token numbers, by the tokenizer that lies beside a model; nothing in it runs as code.
+
+A row is a text of at most so many tokens; -1 stands where it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...io.untrusted import parse_json
+from .weights import TrunkError
+
+TOKENIZER = "tokenizer.json"
+NO_TOKEN = -1
+MOST_TOKENS = 128  # of a text, where neither tokenizer nor model has a limit: attention costs their square
+
+
+class Tokens:
+    """A tokenizer, as `tokenizer.json` holds it.
+
+    Parameters
+    ----------
+    content : str
+        The content of the file.
+    source : str
+        What it is of, for messages.
+
+    Raises
+    ------
+    TrunkError
+        If the package tokenizers is not installed, or the content is no tokenizer.
+    """
+
+    def __init__(self, content: str, source: str) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise TrunkError(f"{source}: texts need the package tokenizers: pip install transformers") from error
+        try:
+            self._tokenizer: Any = Tokenizer.from_str(content)
+        except Exception as error:  # the package raises no narrower type
+            raise TrunkError(f"{source}: not a tokenizer ({str(error).splitlines()[0]:.150})") from error
+        self.content = content
+        self.source = source
+        limit = self._tokenizer.truncation
+        self.most = int(limit["max_length"]) if limit else MOST_TOKENS
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Tokens:
+        """Read the tokenizer of a folder of a model, and how many tokens the model takes."""
+        file = folder / TOKENIZER
+        if not file.is_file():
+            told = "save it with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)"
+            raise TrunkError(f"trunk transformers:{folder}: has no {TOKENIZER}, which texts need; {told}")
+        tokens = cls(file.read_text("utf-8"), str(file))
+        tokens.most = min(tokens.most, _positions(folder))
+        return tokens
+
+    def rows(self, texts: Sequence[str], length: int | None = None) -> NDArray[np.float32]:
+        """Return the numbers of the tokens of texts, (n, length), -1 where a text has ended.
+
+        Parameters
+        ----------
+        texts : sequence of str
+        length : int, optional
+            Tokens of a row; longer texts are cut, and keep the marks that the tokenizer puts at the end. None takes the
+            longest of these texts, up to the limit of tokenizer and model.
+        """
+        self._tokenizer.enable_truncation(self.most if length is None else length)
+        try:
+            found = [encoded.ids for encoded in self._tokenizer.encode_batch([str(text) for text in texts])]
+        finally:
+            self._tokenizer.no_truncation()
+        if length is None:
+            length = max((len(ids) for ids in found), default=1)
+        rows = np.full((len(found), max(length, 1)), NO_TOKEN, dtype=np.float32)
+        for row, ids in zip(rows, found, strict=True):
+            row[: len(ids)] = ids
+        return rows
+
+
+def _positions(folder: Path) -> int:
+    """Return how many tokens the text model of a folder takes; many where its settings do not say."""
+    try:
+        told = parse_json((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return MOST_TOKENS
+    settings = told.get("text_config", told) if isinstance(told, dict) else {}
+    number = settings.get("max_position_embeddings") if isinstance(settings, dict) else None
+    if not isinstance(number, int) or number < 1:
+        return MOST_TOKENS
+    # models of the kind of RoBERTa number positions from behind the padding on
+    offset = settings.get("pad_token_id") if "roberta" in str(settings.get("model_type")) else None
+    return number - (offset + 1 if isinstance(offset, int) else 0)

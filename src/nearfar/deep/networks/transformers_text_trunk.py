@@ -1,0 +1,61 @@
+"""Text models of transformers as trunks, from rows of token numbers to features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .tokens import NO_TOKEN
+from .transformers_trunk import TransformersTrunk
+
+
+class TransformersTextTrunk(TransformersTrunk):
+    """A text model of transformers, or the text half of a model of images and texts.
+
+    Parameters
+    ----------
+    inner : Module
+        The model.
+    pool : {"tokens", "pooler"}
+        How features are made: the mean over the tokens of a text, or by the model's own pooler, as the text half of
+        CLIP and SigLIP does.
+    """
+
+    def __init__(self, inner: nn.Module, pool: str = "tokens") -> None:
+        super().__init__(inner, pool)
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the last states of the tokens, (n, L, C)."""
+        hidden: Tensor = self._outputs(images).last_hidden_state
+        return hidden
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the (n, D) features of rows of token numbers (n, L), -1 where a text has ended."""
+        found = self._outputs(images)
+        if self.pool == "pooler":
+            pooled: Tensor = found.pooler_output
+            return pooled
+        hidden: Tensor = found.last_hidden_state
+        weights = _places(images).to(hidden.dtype)[:, :, None]
+        return (hidden * weights).sum(1) / weights.sum(1)
+
+    def _outputs(self, rows: Tensor) -> Any:
+        config: Any = self.inner.config
+        filler = getattr(config, "pad_token_id", None) or 0
+        ids = torch.where(rows > NO_TOKEN, rows, filler).long()
+        return self.inner(input_ids=ids, attention_mask=_places(rows).long())
+
+
+def _places(rows: Tensor) -> Tensor:
+    """Return which places of rows hold tokens, (n, L) bool; the first of an empty text does, too."""
+    return (rows > NO_TOKEN) | (torch.arange(rows.shape[1], device=rows.device) == 0)
+
+
+def text_half(model: nn.Module) -> TransformersTextTrunk:
+    """Return the trunk of a text model, or of the text half of a model of images and texts."""
+    inner = getattr(model, "text_model", model)
+    config: Any = inner.config
+    pool = "pooler" if str(config.model_type).endswith("_text_model") else "tokens"
+    return TransformersTextTrunk(inner, pool)

@@ -1,0 +1,182 @@
+"""Text encoders of transformers: trained on a table of texts, and searched by words."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+tokenizers = pytest.importorskip("tokenizers")
+
+from nearfar.cli import main
+from nearfar.data import open_items
+from nearfar.data.dataset import DataError
+from nearfar.data.readers.texts import first_words
+from nearfar.deep.networks.tokens import Tokens
+from nearfar.deep.networks.trunks import find_preprocessing, make_trunk
+from nearfar.deep.networks.weights import TrunkError
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, train
+
+WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
+CLASSES = ["shoe", "hat", "coat", "red", "blue", "green", "small", "large"]
+SMALL = {"vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    module = pytest.importorskip("transformers")
+    try:
+        _ = module.BertModel
+    except (ImportError, RuntimeError) as error:  # a torchvision of another torch
+        pytest.skip(f"transformers has no models here: {error}")
+    return module
+
+
+@pytest.fixture(scope="module")
+def bert(transformers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**SMALL, max_position_embeddings=12)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+def write_tokenizer(folder):
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("texts") / "things.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        for word in CLASSES:
+            for _ in range(8):
+                writer.writerow([" ".join(rng.permutation([word, *rng.choice(WORDS[2:], 2)])), word])
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(bert, table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    own = folder / "model"
+    shutil.copytree(bert, own)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("NEARFAR_CACHE", str(folder / "cache"))
+        how = {"data": str(table), "trunk": f"transformers:{own}", "objective": "TripletLoss()", "ks": [1]}
+        config = TrainConfig.of(**how, embedding_dim=4, epochs=2, batch_size=8, sampler="m_per_class:4", device="cpu")
+        run = train(config, folder / "run", progress=False)
+        scores = evaluate_run(run.folder, clustering=False).scores
+    assert 0 <= scores.recall_at[1] <= 1
+    shutil.rmtree(own)  # from here on the run alone is needed
+    return run.folder
+
+
+def test_texts_of_a_table_are_its_items(table):
+    items = open_items(table)
+    assert items.kind == "text"
+    assert len(items) == 64
+    assert items.names[0] == items.texts[0]
+    assert len(set(items.names)) == 64
+    assert first_words(["a", "a", "a (2)", "a", "b" * 80]) == ["a", "a (2)", "a (2) (2)", "a (3)", "b" * 60]
+    assert items.subset([3, 5]).texts.tolist() == items.texts[[3, 5]].tolist()
+    assert items.subset([0]).joined(items.subset([1])).texts_given == items.texts_given[:2]
+    with pytest.raises(DataError, match=r"item 2 is a text, .*; texts are for a network with a tokenizer"):
+        items.read(2)
+
+
+def test_rows_hold_tokens_and_end_with_the_text(bert):
+    tokens = Tokens.of_folder(bert)
+    assert tokens.most == 12
+    assert tokens.rows(["red shoe", "a", ""]).tolist() == [[2, 5], [1, -1], [-1, -1]]
+    assert tokens.rows(["red shoe", "hat"], 1).tolist() == [[2], [6]]
+    assert tokens.rows(["red " * 30]).shape == (1, 12)
+
+
+def test_features_are_the_mean_over_the_tokens_of_the_model(transformers, bert):
+    assert find_preprocessing(f"transformers:{bert}") is None
+    trunk = make_trunk(f"transformers:{bert}", (4,)).eval()
+    assert trunk.num_features == 8
+    model = transformers.AutoModel.from_pretrained(bert, add_pooling_layer=False).eval()
+    with torch.no_grad():
+        found = trunk(torch.tensor([[2.0, 5, 7, -1], [6, -1, -1, -1]]))
+        for row, ids in zip(found, ([[2, 5, 7]], [[6]]), strict=True):
+            expected = model(input_ids=torch.tensor(ids)).last_hidden_state[0].mean(0)
+            torch.testing.assert_close(row, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_text_half_of_a_model_of_images_and_texts(transformers, tmp_path):
+    text = SMALL | {"max_position_embeddings": 6, "eos_token_id": 9, "bos_token_id": 8, "pad_token_id": 0}
+    vision = {key: SMALL[key] for key in SMALL if key != "vocab_size"} | {"image_size": 8, "patch_size": 4}
+    model = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision)).eval()
+    model.save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    trunk = make_trunk(f"transformers:{tmp_path}", (4,)).eval()
+    ids = torch.tensor([[2, 5, 9, 0], [3, 9, 0, 0]])
+    rows = torch.where(ids == 0, -1, ids).float()
+    with torch.no_grad():
+        expected = model.text_model(input_ids=ids, attention_mask=(ids > 0).long()).pooler_output
+        torch.testing.assert_close(trunk(rows), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_embeds_texts_without_the_folder_of_its_model(run, table):
+    items = open_items(table)
+    embeddings = embed_run(run, items)
+    assert embeddings.shape == (64, 4)
+    again = embed_run(run, items.subset([5, 7]))
+    np.testing.assert_allclose(again, embeddings[[5, 7]], rtol=1e-4, atol=1e-5)
+
+
+def test_words_are_searched_in_an_index_of_texts(run, table, tmp_path, capsys, monkeypatch):
+    file = tmp_path / "texts.index"
+    items = open_items(table)
+
+    def called(*words):
+        monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    called("index", run, table, "-o", file)
+    told = called("search", file, items.texts[9], "-k", 1)
+    assert items.texts[9] in told
+    called("embed", run, table, "-o", tmp_path / "texts.npz")
+    with np.load(tmp_path / "texts.npz") as found:
+        assert found["embeddings"].shape == (64, 4)
+        assert found["names"][9] == items.texts[9]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"trunk": "mlp"}, r"config: trunk: the items are texts, which need a tokenizer: --trunk transformers:FOLDER"),
+    ],
+)
+def test_texts_need_a_tokenizer(table, tmp_path, changes, says):
+    config = TrainConfig.of(**{"data": str(table), "device": "cpu", **changes})
+    with pytest.raises((TrainError, TrunkError), match=says):
+        train(config, tmp_path / "run", progress=False)
+
+
+def test_bad_folders_and_tables_are_named(tmp_path, bert):
+    with pytest.raises(TrunkError, match=r"has no tokenizer.json, which texts need; save it with AutoTokenizer"):
+        Tokens.of_folder(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(TrunkError, match="not a tokenizer"):
+        Tokens.of_folder(tmp_path)
+    table = tmp_path / "some.csv"
+    table.write_text("text,label\nred shoe,a\n,b\n")
+    with pytest.raises(DataError, match=r"1 row\(s\) have no text, first row 2 after the header"):
+        open_items(table)
