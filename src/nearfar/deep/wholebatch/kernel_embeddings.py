@@ -253,7 +253,7 @@ class JointTerm(WatchesLayers, SetTerm):
         told = "bandwidths must be positive multiples of tau, one set or one of each layer"
         if len(sets) != len(self.layers) or not all(isinstance(one, Sequence) and len(one) for one in sets):
             raise ValueError(f"{type(self).__name__}: {told}, got {bandwidths!r}")
-        if not all(isinstance(width, Real) and 0 < width < inf for one in sets for width in one):
+        if not all(isinstance(width, Real) and 0 < float(width) < inf for one in sets for width in one):
             raise ValueError(f"{type(self).__name__}: {told}, got {bandwidths!r}")
         return [tuple(map(float, one)) for one in sets]
 
