@@ -16,6 +16,7 @@ def test_the_readme_lists_every_bench():
     assert [path.name for path in sorted(BENCH.glob("*.py")) if f"| `{path.name}` |" not in listed] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="it forks")
 def test_the_classical_bench_runs():
     command = [sys.executable, str(BENCH / "classical.py")]
@@ -90,6 +91,7 @@ def test_the_classical_bench_gives_every_library_the_same_supervision():
         assert np.isfinite(fit(X, y, told, 0).transform(X)).all()
 
 
+@pytest.mark.slow
 def test_the_kernel_bench_tunes_and_compares():
     size = ["--train", "40", "--splits", "1", "--test", "30"]
     command = [sys.executable, str(BENCH / "kernels.py"), "tables", "--tune", "--table", "iris", "--only", "KernelDCA"]
@@ -117,6 +119,7 @@ def test_the_deep_bench_ranks_by_scores_of_pairs_as_the_evaluation_ranks_embeddi
     assert 0.1 < expected.recall_at[1] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_the_bench_of_pairs_agrees_with_its_peer():
     command = [sys.executable, str(BENCH / "pairs.py"), "--quick"]

@@ -142,6 +142,7 @@ def test_every_method_can_be_shown(method):
     assert description(method).startswith(f"{method.name}(")
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path):
     scores = json.loads((digits / "scores.json").read_text())
     assert 0 < scores["scores"]["recall_at"]["1"] <= 1
@@ -166,6 +167,7 @@ def in_a_folder_of_rows(folder, monkeypatch):
     return ["--epochs", "1", "--set", "device=cpu", "--quiet"]
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_data_from_another_folder(capsys, monkeypatch, tmp_path):
     (tmp_path / "there").mkdir()
     options = in_a_folder_of_rows(tmp_path / "here", monkeypatch)
@@ -228,6 +230,7 @@ def test_a_run_finds_its_first_weights_from_another_folder(capsys, monkeypatch, 
         assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_classes_of_one_item_each_are_for_proxies(capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "lone.npz", X=rng.normal(size=(8, 3)), y=np.arange(8))
@@ -278,6 +281,7 @@ def test_images_of_another_size_are_refused_by_a_network_of_pixels(capsys, monke
     assert "takes images of 6 x 9 pixels, got 8 x 8" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["hello", "# A readme of several lines\n"])
 def test_weights_that_are_text_are_refused_without_advice(text, capsys, monkeypatch, tmp_path):
     (tmp_path / "text.pth").write_text(text, encoding="latin-1")
@@ -509,6 +513,7 @@ def test_images_left_out_are_told_also_where_none_is_new(capsys, monkeypatch, tm
         assert f"; {start}; 1 undecodable image(s) left out (" in out
 
 
+@pytest.mark.slow
 def test_other_ks_can_be_scored(digits, capsys, monkeypatch):
     own = json.loads((digits / "scores.json").read_text())
     for source in (digits, digits / "test.npz"):
@@ -574,6 +579,7 @@ def cameras(tmp_path_factory):
     return file, rows.astype(np.float32), persons, taken
 
 
+@pytest.mark.slow
 def test_neighbors_of_a_querys_group_do_not_count_in_tables_with_groups(cameras, capsys, monkeypatch, tmp_path):
     from nearfar.evaluation import evaluate, verify
 
@@ -593,6 +599,7 @@ def test_neighbors_of_a_querys_group_do_not_count_in_tables_with_groups(cameras,
     assert f"{pairs.n_similar} pairs of one class in two groups and {pairs.n_dissimilar:,} pairs of" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_run_on_a_table_with_groups_is_chosen_and_scored_by_them(cameras, capsys, monkeypatch, tmp_path):
     from nearfar.evaluation import evaluate
     from nearfar.train import TrainConfig, evaluate_run, train
@@ -690,6 +697,7 @@ def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_pa
     assert "takes images, got rows" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["by the command", "in Python"])
 def test_a_run_embeds_the_queries_of_an_index_of_embeddings(digits, made, capsys, monkeypatch, tmp_path):
     from nearfar.index import Index
@@ -715,6 +723,7 @@ def test_a_run_embeds_the_queries_of_an_index_of_embeddings(digits, made, capsys
     assert (code, err.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_an_index_knows_its_network(digits, capsys, monkeypatch, tmp_path):
     import shutil
 
@@ -841,6 +850,7 @@ def test_few_shot_accuracy_of_a_run_and_of_embeddings(digits, capsys, monkeypatc
     assert "accuracy 1.0000 ± 0.0000 (nearest" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [[], ["--protocol", "verification"], ["--protocol", "few-shot", "--ways", "2", "--episodes", "3"]], ids=str
 )
@@ -941,6 +951,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(words, message, capsys, monkey
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.eye(8), y=np.arange(8) % 2)
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -950,6 +961,7 @@ def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
     assert (code, err) == (2, "nearfar: jinja2 is not installed: pip install 'nearfar[report]'\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["", "gallery_"], ids=["queries", "gallery"])
 def test_embeddings_named_after_images_are_shown_by_them(capsys, monkeypatch, tmp_path, prefix):
     from PIL import Image
@@ -971,6 +983,7 @@ def test_embeddings_named_after_images_are_shown_by_them(capsys, monkeypatch, tm
     assert re.search("data:image/(webp|png)", (tmp_path / "elsewhere/e.html").read_text())
 
 
+@pytest.mark.slow
 def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     centers = 4 * rng.normal(size=(3, 5))
@@ -1004,6 +1017,7 @@ def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tm
         assert err.startswith("nearfar: DATA: ")
 
 
+@pytest.mark.slow
 def test_a_report_on_other_data_lies_in_the_run(digits, capsys, monkeypatch, tmp_path):
     run_folder = tmp_path / "lr0.01"
     shutil.copytree(digits, run_folder)
@@ -1012,6 +1026,7 @@ def test_a_report_on_other_data_lies_in_the_run(digits, capsys, monkeypatch, tmp
     assert "lr0.01 on digits" in (run_folder / "report-digits.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, capsys, monkeypatch, tmp_path):
     before, after = tmp_path / "lr0.01", tmp_path / "after"
     for folder in (before, after):
@@ -1068,6 +1083,7 @@ def test_what_cannot_be_written_is_refused_before_the_work(capsys, monkeypatch, 
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ignores_no_setting(digits, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "train", "--resume", "--out", digits, "--lr", "0.5", "--quiet")
     assert code == 2
@@ -1136,6 +1152,7 @@ def test_what_the_encoding_of_the_output_lacks_is_escaped():
     assert b"\\u25cf TripletLoss" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX")
 def test_commands_work_without_a_standard_error(tmp_path):
     words = [sys.executable, "-m", "nearfar", "inspect", "digits"]
@@ -1187,6 +1204,7 @@ def test_compare_prints_one_table_and_does_not_repeat(capsys, monkeypatch, tmp_p
     assert runs == {path: path.stat().st_mtime_ns for path in runs}
 
 
+@pytest.mark.slow
 def test_a_run_is_scored_on_its_test_classes_as_on_its_test(capsys, monkeypatch, tmp_path):
     settings = ["--set", "ks=[1,3]", "--set", "steps=2", "--seed", "3", "--trunk", "mlp", "--quiet"]
     assert run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run", *settings)[0] == 0

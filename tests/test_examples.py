@@ -18,6 +18,7 @@ SCRIPTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS)
 def test_example_runs_and_prints_its_result(path, tmp_path):
     doc = ast.get_docstring(ast.parse(path.read_text()))
@@ -35,12 +36,14 @@ def load(name):
     return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
 
+@pytest.mark.slow
 def test_more_pairs_make_distances_surer():
     rows = load("uncertain_distances")["from_pairs"]((20, 320))
     assert rows[1][1] < rows[0][1]
     assert rows[1][2] < rows[0][2]
 
 
+@pytest.mark.slow
 def test_asking_well_beats_asking_at_random():
     found = load("active_pairs")["curves"]()
     for strategy in ("entropy", "bald"):
@@ -55,6 +58,7 @@ def test_active_pairs_draws_a_figure(tmp_path):
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_dmbk_keeps_the_rare_class():
     recalls = load("imbalance")["recalls"]
     plain, learned = recalls("all features", 2), recalls("DMBK, separating", 2)

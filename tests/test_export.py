@@ -33,6 +33,7 @@ def images_run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypatch):
     path = tmp_path / "digits.onnx"
     code, out, err = run(capsys, monkeypatch, "export", images_run, "-o", path)
@@ -49,6 +50,7 @@ def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypat
     assert [file.name for file in tmp_path.iterdir()] == ["digits.onnx"]
 
 
+@pytest.mark.slow
 def test_images_are_served_as_the_documentation_says(tmp_path, monkeypatch):
     """With its code alone, in all kinds of images, embeddings are those of the library."""
     from PIL import Image
@@ -78,6 +80,7 @@ def test_images_are_served_as_the_documentation_says(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_network_of_rows_is_exported(tmp_path):
     X, y = rng.normal(size=(80, 6)).astype(np.float32), np.arange(80) % 8
     np.savez(tmp_path / "rows.npz", X=X, y=y)
@@ -89,6 +92,7 @@ def test_a_network_of_rows_is_exported(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
     """Rows of token ids: random numbers are no ids."""
     (tmp_path / "lookups.py").write_text(
@@ -113,6 +117,7 @@ def test_a_network_that_looks_its_numbers_up_is_exported(tmp_path, monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_names_of_columns_are_exported(tmp_path):
     X, y = rng.normal(size=(40, 3)), np.repeat(np.arange(8), 5)
     np.savetxt(tmp_path / "t.csv", np.c_[X, y], delimiter=",", header="one,two,three,label", comments="")
@@ -159,6 +164,7 @@ def test_no_run_is_one_line(tmp_path, capsys, monkeypatch):
     assert (code, err) == (2, f"nearfar: {tmp_path / 'nothing'}: neither a run nor a learner\n")
 
 
+@pytest.mark.slow
 def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
     settings = {"trunk": "spd", "image_size": 28, "steps": 1, "epochs": 1, "device": "cpu"}
     train(TrainConfig.of(data="digits", **settings), tmp_path / "run", progress=False)
@@ -169,6 +175,7 @@ def test_what_onnx_lacks_is_named_in_one_line(tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "x.onnx").exists()
 
 
+@pytest.mark.slow
 def test_the_metric_after_a_network_is_exported_with_it(tmp_path):
     """One file has the trunk, the embedding layer, the whitening and the scaling of pixels."""
     how = {"data": "digits", "objective": "TripletLoss()", "image_size": 28, "steps": 3, "epochs": 1}
@@ -180,6 +187,7 @@ def test_the_metric_after_a_network_is_exported_with_it(tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_weights_of_8_bits_are_smaller_and_nearly_the_same(images_run, tmp_path, capsys, monkeypatch):
     whole, small = tmp_path / "whole.onnx", tmp_path / "small.onnx"
     export.export_run(images_run, whole)

@@ -31,6 +31,7 @@ def rows(tmp_path):
     return tmp_path / "rows.npz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -243,6 +244,7 @@ def test_codes_have_distances_and_neighbors(rows):
         assert set(learner.set_threshold(1.0).predict([[0, 1]], X)) <= {1, -1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["MultiScaleRelationNet(width=4)", "ContinuousSimilarityNet(relations=2)"])
 def test_few_shot_by_a_network_of_pairs(network, capsys, monkeypatch, tmp_path):
     small = ["--set", "image_size=28", "--sampler", "m_per_class:4", "--batch-size", "16", "--set", "steps=2"]
@@ -272,6 +274,7 @@ def test_few_classes_are_halved(tmp_path):
     assert "30 queries of 3 classes" in out
 
 
+@pytest.mark.slow
 def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
     """In a process of its own: pytest shows warnings in its own way."""
     rng = np.random.default_rng(0)
@@ -326,6 +329,7 @@ def test_embeddings_of_a_learner_are_compared_as_the_learner_compares_them(rows,
     assert (code, "euclidean" in out) == (0, True)
 
 
+@pytest.mark.slow
 def test_tests_without_partners_say_why_there_is_no_score(rows, capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(1)
     test = tmp_path / "alone.npz"

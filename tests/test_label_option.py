@@ -41,6 +41,7 @@ def command(capsys, monkeypatch):
     return told
 
 
+@pytest.mark.slow
 def test_a_learner_is_fitted_scored_and_shown_as_where_the_column_is_called_label(tables, command, tmp_path):
     told = []
     for path, option in zip(tables, (["--label", "species"], []), strict=True):
@@ -82,6 +83,7 @@ def test_rows_are_embedded_indexed_and_found_by_the_named_column(tables, command
     assert (tmp_path / "hits.html").read_text().count("<img") == 3 * 48  # a row and its copies of both tables are drawn
 
 
+@pytest.mark.slow
 def test_tables_of_embeddings_are_scored_and_compared_by_the_named_column(tables, command, tmp_path):
     option = ["--label", "species"]
     assert "48 items of 8 classes" in command("evaluate", tables[0], *option)
@@ -94,6 +96,7 @@ def test_tables_of_embeddings_are_scored_and_compared_by_the_named_column(tables
         assert "kind3" in page.read_text()
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_name_of_the_column(tables, command, capsys, monkeypatch, tmp_path):
     folder, option = tmp_path / "run", ["--label", "species"]
     rows = (line.rsplit(",", 2) for line in tables[0].read_text().splitlines()[1:])

@@ -49,6 +49,7 @@ def close(a: np.ndarray, b: np.ndarray, method: Method) -> None:
     assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max())
 
 
+@pytest.mark.slow
 @every_learner
 def test_scikit_learn_checks(method: Method) -> None:
     with warnings.catch_warnings():
@@ -526,6 +527,7 @@ def test_progress_is_printed_where_asked_for_only(method: Method, capsys: Any) -
     assert all(line.startswith(f"{method.name}: iteration ") for line in lines)
 
 
+@pytest.mark.slow
 @every_learner
 @pytest.mark.filterwarnings("ignore")
 def test_a_warm_start_needs_the_same_columns(method: Method) -> None:

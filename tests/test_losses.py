@@ -110,6 +110,7 @@ def test_equals_its_reference_in_value_and_gradient(method, labels):
     torch.testing.assert_close(grad, expected_grad, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @every_term
 @pytest.mark.usefixtures("ways")
 def test_gradient_equals_finite_differences(method):

@@ -34,6 +34,7 @@ def photos(tmp_path, monkeypatch):
     return os.fsdecode(b"photos\xe9")
 
 
+@pytest.mark.slow
 def test_every_command_takes_names_that_are_not_utf8(photos, capfd, monkeypatch):
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["nearfar", *words])

@@ -56,6 +56,7 @@ def test_work_that_fails_or_is_left_has_ended():
     assert [(what, ended) for what, *_, ended in notes.works] == [("failing", True), ("left", True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [4, 50, 3000])
 def test_all_that_there_is_gets_done(n, monkeypatch):
     rng = np.random.default_rng(0)

@@ -52,6 +52,7 @@ def test_a_learner_is_scored_on_the_rows_that_it_has_not_seen(fitted, capsys, mo
     assert "24 of 48 rows were in the training of rca.safetensors and are scored too: in part, these are" in both
 
 
+@pytest.mark.slow
 def test_a_score_on_training_items_alone_is_marked(fitted, capsys, monkeypatch, tmp_path):
     rows, learner = fitted
     task = open_task(rows, validation=0.0)
@@ -68,6 +69,7 @@ def test_a_score_on_training_items_alone_is_marked(fitted, capsys, monkeypatch, 
     assert "these are training scores" in run(capsys, monkeypatch, "evaluate", learner, tmp_path / "seen.npz", *few)[1]
 
 
+@pytest.mark.slow
 def test_the_page_of_a_learner_shows_rows_that_it_has_not_seen(fitted, capsys, monkeypatch, tmp_path):
     rows, learner = fitted
     page = tmp_path / "page.html"
@@ -77,6 +79,7 @@ def test_the_page_of_a_learner_shows_rows_that_it_has_not_seen(fitted, capsys, m
     assert "training scores" not in text
 
 
+@pytest.mark.slow
 def test_models_that_are_compared_leave_out_what_one_of_them_has_seen(fitted, capsys, monkeypatch, tmp_path):
     rows, learner = fitted
     other = tmp_path / "other.safetensors"

@@ -185,6 +185,7 @@ def test_a_config_that_is_read_stays_what_a_file_says(hostile, mark, tmp_path):
         TrainConfig.from_json(tmp_path / "other.json")
 
 
+@pytest.mark.slow
 def test_a_comparison_takes_nothing_from_the_folders_that_it_finds(made, mark, capsys, monkeypatch, tmp_path):
     words = ("compare", made / "rows.npz", "--objective", "TripletLoss()", "--seeds", "1", "--out", tmp_path / "cmp")
     words += ("--set", "steps=1", "--set", "trunk=identity", "--set", "batch_size=16", "--set", "embedding_dim=8")

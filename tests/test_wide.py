@@ -63,6 +63,7 @@ def test_directions_without_scatter_have_no_part_in_the_diagonal_metric():
     assert_allclose(distances(found, X), distances(all_of_them, X), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_wide_privileged_view_is_one_of_its_span():
     Z = np.concatenate([X, np.zeros((N, 5))], axis=1)
     V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][: N - 1]

@@ -228,6 +228,7 @@ def test_images_of_a_parquet_table_are_read_by_groups_and_by_other_processes(tmp
     assert int(again.read(7).max()) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [2**29, 1000])
 def test_groups_of_a_parquet_table_are_kept_by_their_size(tmp_path, monkeypatch, kept):
     from nearfar.data import decode

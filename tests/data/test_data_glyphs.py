@@ -44,6 +44,7 @@ def test_raw_pixels_do_poorly_but_above_chance(glyphs):
     assert 0.2 < recall < 0.4
 
 
+@pytest.mark.slow
 def test_the_same_seed_draws_the_same_images():
     first, again, other = (read_glyphs(per_class=1, seed=seed) for seed in (1, 1, 2))
     assert np.array_equal(first.items.array, again.items.array)
@@ -53,6 +54,7 @@ def test_the_same_seed_draws_the_same_images():
     assert not np.array_equal(first.roles, other.roles)
 
 
+@pytest.mark.slow
 def test_the_images_do_not_depend_on_the_seed_of_the_task(glyphs):
     other = open_task("glyphs", seed=5)
     assert other.test.classes == glyphs.test.classes

@@ -41,6 +41,7 @@ def test_members_of_archives_are_read_up_to_a_size(tmp_path, monkeypatch, method
         found.read("more.png")
 
 
+@pytest.mark.slow
 def test_tables_that_unpack_to_far_more_than_they_are_end_early(tmp_path, monkeypatch):
     monkeypatch.setattr("nearfar.io.untrusted.FREE_BYTES", 2**20)
     with gzip.open(tmp_path / "x.csv.gz", "wt") as file:
@@ -98,6 +99,7 @@ def test_only_regular_files_are_read(tmp_path, kind):
                 opened(other)
 
 
+@pytest.mark.slow
 def test_tables_of_many_columns_are_read_in_linear_time(tmp_path):
     d = 20_000
     text = ",".join(["label", *(f"c{i}" for i in range(d))])

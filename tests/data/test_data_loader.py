@@ -40,6 +40,7 @@ def test_rows_are_float32(rows):
     assert np.array_equal(x.numpy(), rows[:7])
 
 
+@pytest.mark.slow
 def test_decoded_images_are_given_without_a_warning(tmp_path):
     import subprocess
     import sys
@@ -58,6 +59,7 @@ item += 1
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_workers_run_nothing_that_lies_among_the_data(planted, monkeypatch):
     monkeypatch.chdir(planted)
     loader = make_loader(images(), workers=1)

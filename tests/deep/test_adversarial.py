@@ -236,6 +236,7 @@ def test_survey_form_generates_inputs():
     assert {id(weight) for weight in net.parameters()} <= {id(weight) for weight in term.parameters()}
 
 
+@pytest.mark.slow
 def test_alternating_descent_is_stable():
     torch.manual_seed(0)
     y = torch.arange(40) % 4

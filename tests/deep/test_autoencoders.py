@@ -49,6 +49,7 @@ def test_scikit_learn_accepts_them(estimator, check):
 # Autoencoder
 
 
+@pytest.mark.slow
 def test_linear_autoencoder_finds_the_principal_components():
     X = wine()
     learner = Autoencoder(3, max_iter=300, batch_size=178, **LINEAR).fit(X)
@@ -72,6 +73,7 @@ def test_linear_layers_are_one_matrix():
     np.testing.assert_allclose(learner.reconstruct(X) - zero, X @ whole.T, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_long_code_copies():
     X = wine()
     learner = Autoencoder(13, max_iter=400, batch_size=178, **LINEAR).fit(X)
@@ -116,6 +118,7 @@ def test_errors_per_sample_and_per_feature():
         learner.reconstruction_error(X, per="row")
 
 
+@pytest.mark.slow
 def test_error_is_an_outlier_score_on_digits():
     X, y = load_digits(return_X_y=True)
     known = y < 5
@@ -243,6 +246,7 @@ def test_widths_and_verbosity(capsys):
     assert make_pipeline(learner).fit_transform(wine()).shape == (178, 2)
 
 
+@pytest.mark.slow
 def test_a_fit_ends_ten_passes_after_its_last_gain():
     how = {"max_iter": 60, "learning_rate": 0.01, "random_state": 0}
     curve = Autoencoder(2, tol=0.0, **how).fit(wine()).loss_curve_

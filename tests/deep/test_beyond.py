@@ -261,6 +261,7 @@ def test_vicreg_of_two_views():
     torch.testing.assert_close(*both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("two", [True, False])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_vicreg_by_class_sums_equals_pairs(two, seed):

@@ -168,6 +168,7 @@ def test_degenerate_batches_are_finite(update, balanced):
         assert all(torch.isfinite(p.grad).all() for p in net.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("update", UPDATES)
 def test_a_trunk_and_training_separate_the_pairs(update):
     rng = np.random.default_rng(0)

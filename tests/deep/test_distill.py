@@ -56,6 +56,7 @@ def test_what_does_not_fit_is_one_line() -> None:
         Distill(teacher=x, kind="other")
 
 
+@pytest.mark.slow
 def test_a_small_network_learns_to_embed_as_a_run_does(tmp_path) -> None:
     data = {"data": "digits", "device": "cpu", "ks": (1,), "batch_size": 64, "embedding_dim": 16}
     teacher = train(

@@ -59,6 +59,7 @@ def trainer(net, loss, mode, inner_lr=0.3, lr=0.1, **how):
     return EpisodicTrainer(net, loss, torch.optim.SGD(net.parameters(), lr=lr), mode=mode, inner_lr=inner_lr, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_update_is_that_of_differences(mode, loss):
@@ -190,6 +191,7 @@ def test_embedders_and_unused_or_frozen_weights():
     assert torch.equal(net.unused, torch.zeros(2).double())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_training_lowers_the_loss_of_unseen_episodes(mode):
     """Classes differ in the first two of eight coordinates, the others are loud noise."""

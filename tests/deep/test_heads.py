@@ -232,6 +232,7 @@ def test_unknown_samples_do_not_count(head):
     assert (gradients(nothing, x)[0] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_publish_their_outputs_and_compile(head):
     x = samples()

@@ -150,6 +150,7 @@ def test_every_batch_of_pairs_has_its_share(labels, similar, count, drop_last):
             assert times[np.bincount(labels)[labels] > 1].min() >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("similar", [0.0, 0.5, 1.0])
 def test_anchors_and_partners_of_pairs(similar):
     labels = np.array([0, 0, 0, 1, 1, 2])

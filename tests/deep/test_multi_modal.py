@@ -142,6 +142,7 @@ def test_hidden_modalities_leave_one():
     assert torch.equal(hide(present, 0.0, torch.Generator()), present)
 
 
+@pytest.mark.slow
 def test_greedy_training_lowers_the_start_of_the_fine_tuning():
     views, y = halves(400)
     how = {"n_components": 6, "hidden": 2, "max_iter": 1, "random_state": 0, "lam1": 0, "lam2": 0}
@@ -227,6 +228,7 @@ def test_columns_side_by_side_are_cut():
         MultiModalAutoencoder(3, view_sizes=(5, 7), **SMALL).fit(side)
 
 
+@pytest.mark.slow
 def test_labels_of_any_kind():
     views, y = wine()
     plain = MultiModalAutoencoder(3, **SMALL).fit(views, y).transform(views)

@@ -122,6 +122,7 @@ def test_they_add_to_losses_and_name_themselves():
     torch.testing.assert_close(value.detach(), own)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [RELATION, SIMILARITY, SIAMESE])
 def test_training_lowers_the_loss(text):
     made = step(text)

@@ -82,6 +82,7 @@ def test_cast_terms_have_the_values_of_others_with_the_same_parameters(fresh):
         torch.testing.assert_close(cast(x, y, pooled=pooled).float(), value.float(), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_counts_of_cast_terms_go_on():
     updating = nearfar.BayesianUpdating(2, DIM).bfloat16()
     means = nearfar.ProxyNCALoss(2, DIM, proxies="class_mean").bfloat16()

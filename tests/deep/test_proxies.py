@@ -289,6 +289,7 @@ def test_the_nearest_proxies_are_the_classes_own_once_they_are_learned():
         make(ProxyNCALoss, assign="static")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [*PROXY_LOSSES, CrossEntropyHead, HingeHead, KLHead, MSEHead])
 def test_logits_tell_the_class_that_was_learned(loss):
     x, y = samples(labels=(0, 0, 1, 2, 2, 5, 5, 4))
@@ -447,6 +448,7 @@ def test_agrees_with_pytorch_metric_learning():
         same(ours(x, y), theirs(x, y), [x], rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_many_centers_are_compared_one_after_another(monkeypatch):
     g = torch.Generator().manual_seed(0)
     x, w = (torch.randn(*size, generator=g, dtype=torch.float64, requires_grad=True) for size in ((7, 5), (4, 3, 5)))
@@ -485,6 +487,7 @@ def test_outliers_lie_far_from_the_proxy_of_most_of_their_class():
             loss.outliers(x, wrong)
 
 
+@pytest.mark.slow
 def test_a_multiple_of_the_angle_falls_over_the_whole_range():
     theta = torch.linspace(0, math.pi, 200, dtype=torch.float64)
     for times in (1, 2, 3, 4, 7):

@@ -106,6 +106,7 @@ def test_conv4_gives_four_scales():
         Conv4Scales(scales.trunk, skip=4)
 
 
+@pytest.mark.slow
 def test_training_learns_episodes():
     """Classes are where a bar stands; the accuracy of new episodes rises from chance."""
     rng = np.random.default_rng(0)

@@ -130,6 +130,7 @@ def test_random_visits_every_sample_and_completes_the_last_batch() -> None:
     assert set(dropped.values()) == {1}
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     counts=st.lists(st.integers(1, 9), min_size=1, max_size=12),

@@ -169,6 +169,7 @@ def frequencies(miner, rows, draws):
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dim", [3, 16])
 @pytest.mark.parametrize(("miner", "stem"), [(RandomNegative(), "random_negative"), (DistanceWeighted(), "")])
 def test_draws_have_the_stated_chances(miner, stem, dim):

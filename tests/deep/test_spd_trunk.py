@@ -191,6 +191,7 @@ def test_a_run_trains_is_loaded_and_goes_on(tmp_path: Path) -> None:
     torch.testing.assert_close(again(images).embedding, load_embedder(run, "last")(images).embedding)
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_goes_on_bit_for_bit(tmp_path: Path) -> None:
     def tensors(folder: Path) -> dict[str, torch.Tensor]:
         return load_tensors(folder / "last.safetensors")[0]

@@ -65,6 +65,7 @@ def test_an_adapter_keeps_the_recall_and_is_kept(kind, tmp_path):
     assert (again.kind, again.similarity_) == (adapter.kind, adapter.similarity_)
 
 
+@pytest.mark.slow
 def test_a_small_network_learns_what_is_bent():
     pytest.importorskip("torch")
     new, old, _ = two_models(n=1500, bent=1.5)

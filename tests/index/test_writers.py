@@ -170,6 +170,7 @@ print(old, new, len(writing))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed as POSIX does it")
 def test_an_index_whose_change_is_killed_is_the_old_or_the_new_one(tmp_path):
     """At 20 random moments of the whole change, and at 20 of those at which the file is written."""

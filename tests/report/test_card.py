@@ -53,6 +53,7 @@ def test_what_is_no_run_or_no_license_is_told(run, tmp_path):
         push_run(run, "photos")
 
 
+@pytest.mark.slow
 def test_the_python_of_a_card_runs(run, monkeypatch):
     monkeypatch.chdir(run.parent)
     code = model_card(run).split("```python\n")[1].split("```")[0].replace("photos/", "digits")

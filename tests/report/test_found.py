@@ -84,6 +84,7 @@ def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
     assert page.count("<img ") == 2 * 5
 
 
+@pytest.mark.slow
 def test_pictures_shrink_until_the_page_is_small_enough(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (8, 200, 200, 3), dtype=np.uint8)

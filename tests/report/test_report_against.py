@@ -141,6 +141,7 @@ def test_a_gallery_is_compared_too() -> None:
     assert against.counts()[0] == len(items)  # every item finds itself
 
 
+@pytest.mark.slow
 def test_the_page_shows_both(tmp_path: Path) -> None:
     content = full_content()
     other = replace(two()[1], name="<b>before</b>")

@@ -110,6 +110,7 @@ def test_no_score_at_all_makes_a_report(tmp_path: Path) -> None:
     assert "No score is known" in read_page(build(ReportContent("Bare", "none", {}), tmp_path)).text
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_as_bars(tmp_path: Path) -> None:
     page = read_page(build(rows_content(), tmp_path))
     assert page.sections == ["scores", "neighbors", "confused", "map", "distances", "spectrum"]
@@ -118,6 +119,7 @@ def test_rows_are_drawn_as_bars(tmp_path: Path) -> None:
     assert all(source.startswith("data:image/svg+xml") for source in sources)
 
 
+@pytest.mark.slow
 def test_items_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     def gone(i: int) -> np.ndarray:
         if i == 0:
@@ -140,6 +142,7 @@ def test_names_of_lines_that_end_close_together_do_not_meet(ends: tuple[float, f
     assert abs(heights[0] - heights[1]) > 10  # the size of the letters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 3, 7])
 def test_few_items(n: int, tmp_path: Path) -> None:
     assert "scores" in read_page(build(rows_content(n), tmp_path)).sections
@@ -155,12 +158,14 @@ def test_lone_classes_only(tmp_path: Path) -> None:
     assert page.sections == ["scores", "map", "spectrum"]
 
 
+@pytest.mark.slow
 def test_collapsed_embeddings(tmp_path: Path) -> None:
     items = Items(np.ones((12, 3)), np.arange(12) % 3, ["a", "b", "c"])
     page = read_page(build(ReportContent("Collapsed", "", {}, queries=items, distance="euclidean"), tmp_path))
     assert page.sections == ["scores", "neighbors", "confused", "distances", "spectrum"]
 
 
+@pytest.mark.slow
 def test_a_gallery_supplies_the_neighbors(tmp_path: Path) -> None:
     gallery = replace(digits(60), names=[f"shelf {i}" for i in range(60)])
     page = read_page(build(ReportContent("Shop", "", {}, queries=digits(20), gallery=gallery), tmp_path))
@@ -168,6 +173,7 @@ def test_a_gallery_supplies_the_neighbors(tmp_path: Path) -> None:
     assert any("shelf" in (attrs["alt"] or "") for attrs in page.all("img"))
 
 
+@pytest.mark.slow
 def test_large_photographs_fit_into_the_limit(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     labels = np.arange(120) % 30
@@ -182,6 +188,7 @@ def test_large_photographs_fit_into_the_limit(tmp_path: Path) -> None:
     assert path.stat().st_size <= MAX_PAGE_BYTES < 5_000_000
 
 
+@pytest.mark.slow
 def test_the_same_content_gives_the_same_page(tmp_path: Path) -> None:
     first, second = (build_report(rows_content(), tmp_path / name) for name in ("a.html", "b.html"))
     assert first.read_bytes() == second.read_bytes()

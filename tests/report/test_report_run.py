@@ -51,6 +51,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_run_folder_becomes_a_page(run: Path) -> None:
     test = open_task("digits").test.subset(np.arange(80))
     path = report_run(run, test=test)
@@ -61,6 +62,7 @@ def test_a_run_folder_becomes_a_page(run: Path) -> None:
     assert any((attrs["src"] or "").startswith("data:image/") for attrs in page.all("img"))
 
 
+@pytest.mark.slow
 def test_curves_come_from_log_and_metrics(run: Path) -> None:
     content = read_run(run, test=open_task("digits").test.subset(np.arange(80)))
     curves = {curve.name: curve for curve in content.losses}
@@ -80,12 +82,14 @@ def test_curves_come_from_log_and_metrics(run: Path) -> None:
     assert page.index("MAP@R after each evaluation") < page.index("Recall@1 after each evaluation")
 
 
+@pytest.mark.slow
 def test_changed_data_gives_a_report_without_pictures(run: Path) -> None:
     page = read_page(report_run(run, run / "other.html", test=open_task("digits").test))
     assert not page.all("img")
     assert "The data changed" in page.text
 
 
+@pytest.mark.slow
 def test_lost_data_gives_a_report_without_pictures(run: Path) -> None:
     config = json.loads((run / "config.json").read_text()) | {"data": str(run / "nowhere")}
     (run / "config.json").write_text(json.dumps(config))

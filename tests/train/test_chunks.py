@@ -44,6 +44,7 @@ def test_chunks_in_half_precision(tmp_path, small) -> None:
     assert any(not torch.equal(start[name], value) for name, value in chunked.items())
 
 
+@pytest.mark.slow
 def test_a_run_in_chunks_resumes(tmp_path, small) -> None:
     config = small(chunk=10, dropout=0.3, epochs=2)
     whole = trained(config, tmp_path / "whole")

@@ -199,6 +199,7 @@ def places_of_modules(trial: object) -> list[str]:
     return sys.path
 
 
+@pytest.mark.slow
 def test_processes_run_nothing_that_lies_among_the_data(monkeypatch, planted) -> None:
     monkeypatch.chdir(planted)
     monkeypatch.setattr(comparing, "_run_in_pool", places_of_modules)
@@ -206,6 +207,7 @@ def test_processes_run_nothing_that_lies_among_the_data(monkeypatch, planted) ->
     assert list(planted.glob("*.ran")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
 def test_a_process_that_is_killed_is_told_of_in_one_line(monkeypatch) -> None:
     monkeypatch.setattr(comparing, "_run_in_pool", end_violently)

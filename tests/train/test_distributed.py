@@ -150,6 +150,7 @@ class Mine(SetTerm):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
 @pytest.mark.parametrize("script", [[], ["-P"]], ids=["module", "script"])  # what is installed has no such folder
 def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_path, planted, script) -> None:
@@ -178,6 +179,7 @@ def test_only_a_command_that_names_a_module_of_the_working_directory_looks_there
     assert folder_of_own_modules(["train", "digits"]) == str(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
 def test_what_several_processes_run_into_is_said_once(tmp_path) -> None:
     words = ["train", "nowhere", "--out", str(tmp_path / "run"), "--devices", "2"]
@@ -201,6 +203,7 @@ cli.main()
 """
 
 
+@pytest.mark.slow
 def test_one_of_several_processes_leaves_its_traceback_to_the_command_that_started_it(tmp_path) -> None:
     environment = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", LAST_WORDS: str(tmp_path)}
     ended = subprocess.run([sys.executable, "-c", FALLING], env=environment, capture_output=True, text=True)

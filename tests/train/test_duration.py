@@ -87,6 +87,7 @@ def test_the_progress_line_says_it(capsys):
     assert capsys.readouterr().err.count("about 8 min") == 1
 
 
+@pytest.mark.slow
 def test_a_forecast_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows_file(tmp_path / "rows.npz")

@@ -98,6 +98,7 @@ def test_the_test_split_is_scored_at_the_end(tmp_path, small) -> None:
     assert result.raw.recall_at[1] == pytest.approx(0.99, abs=0.003)  # of the pixels
 
 
+@pytest.mark.slow
 def test_same_seed_same_run_and_another_seed_another(tmp_path, small) -> None:
     one, two, other = (
         train(small(seed=s, epochs=1), tmp_path / str(k), progress=False) for k, s in enumerate((0, 0, 1))
@@ -106,6 +107,7 @@ def test_same_seed_same_run_and_another_seed_another(tmp_path, small) -> None:
     assert not torch.equal(weights(one.folder)["embedder.layer.weight"], weights(other.folder)["embedder.layer.weight"])
 
 
+@pytest.mark.slow
 def test_training_is_better_than_nothing(tmp_path, small) -> None:
     objective, trunk = "AMSoftmaxLoss()", "mlp(width=64)"
     run = train(
@@ -134,6 +136,7 @@ def broken_off(monkeypatch, folder: Path, step: int, config) -> None:
             train(config, folder, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5, 23, 30])
 def test_ctrl_c_writes_a_checkpoint_and_resuming_changes_nothing(tmp_path, monkeypatch, small, step) -> None:
     config = small(objective=RICH, dropout=0.2, schedule="cosine", warmup=0.5)
@@ -171,6 +174,7 @@ train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "count", "left"),
     [
@@ -218,6 +222,7 @@ def scores_of(monkeypatch, values):
     monkeypatch.setattr("nearfar.train.trainer.score_unseen_and_seen", lambda parts: {"unseen_map_at_r": next(given)})
 
 
+@pytest.mark.slow
 def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch, small) -> None:
     config = small(epochs=9, patience=2)
     values = [0.1, 0.3, 0.2, 0.4, 0.4, 0.3, 0.9]
@@ -239,6 +244,7 @@ def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch
         train(small(patience=1, validation=0.0), tmp_path / "none", progress=False)
 
 
+@pytest.mark.slow
 def test_averaged_weights_are_evaluated_kept_and_resumed(tmp_path, monkeypatch, small) -> None:
     network = {"trunk": "conv4(width=4)", "image_size": 16}  # batch normalization has statistics
     config = small(**network, objective=RICH, ema=0.9, lr=3e-3)
@@ -273,6 +279,7 @@ def test_averaged_weights_are_evaluated_kept_and_resumed(tmp_path, monkeypatch, 
     assert_same(whole.folder, run.folder)
 
 
+@pytest.mark.slow
 def test_a_finished_run_goes_on_for_more_epochs(tmp_path, small) -> None:
     config = small(epochs=3, objective=RICH, dropout=0.1, warmup=0.5, schedule="step", lr_step=2)
     whole = train(config, tmp_path / "whole", progress=False)
@@ -312,6 +319,7 @@ def test_folders_that_are_taken_or_missing(tmp_path, small) -> None:
         train(small(), run.folder, progress=False)
 
 
+@pytest.mark.slow
 def test_images_that_differ_in_size_become_squares(tmp_path, small) -> None:
     from PIL import Image
 
@@ -366,6 +374,7 @@ def test_data_that_have_changed_since_the_training_are_noticed(tmp_path, small) 
         train(None, run.folder, resume=True, progress=False)
 
 
+@pytest.mark.slow
 def test_images_too_small_for_the_trunk_are_enlarged(tmp_path, small) -> None:
     config = small(data="digits", trunk="auto", sampler="random", batch_size=4, steps=1)
     run = train(config, tmp_path / "run", progress=False)
@@ -489,6 +498,7 @@ def test_a_folder_that_cannot_be_written_in_is_refused_before_the_work(tmp_path,
         evaluate_run(run)
 
 
+@pytest.mark.slow
 def test_evaluations_can_be_rarer_but_never_miss_the_end(tmp_path, small) -> None:
     run = train(small(epochs=3, eval_every=2), tmp_path / "run", progress=False)
     rows = open_run(run.folder).read_metrics()
@@ -496,6 +506,7 @@ def test_evaluations_can_be_rarer_but_never_miss_the_end(tmp_path, small) -> Non
     assert run.best_epoch in (2, 3)
 
 
+@pytest.mark.slow
 def test_without_validation_classes_the_last_epoch_is_best(tmp_path, small) -> None:
     run = train(small(validation=0.0, epochs=2), tmp_path / "run", progress=False)
     assert (run.best, run.best_epoch) == (None, 2)
@@ -511,6 +522,7 @@ def test_validation_classes_of_one_item_each_are_not_measured(tmp_path, small) -
     assert "The validation classes were not measured: the checkpoint is that of the last" in protocol
 
 
+@pytest.mark.slow
 def test_a_run_takes_a_loss_of_ones_own_and_its_network_needs_it_no_more(tmp_path, monkeypatch, small) -> None:
     folder = tmp_path / "modules"
     folder.mkdir()
@@ -588,6 +600,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path) -> None:
         replace_file(tmp_path / "nowhere" / "best.safetensors", b"")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_the_old_checkpoint(tmp_path, monkeypatch, small) -> None:
     plain = os.fsync
     written = 0
@@ -628,6 +641,7 @@ def test_one_part_objective_is_logged_by_name(tmp_path, small) -> None:
     assert list(open_run(run.folder).read_log()[0]["parts"]) == ["TripletLoss"]
 
 
+@pytest.mark.slow
 def test_frozen_trunk_features_are_computed_once(tmp_path, monkeypatch, small) -> None:
     from nearfar.train import features
 
@@ -657,6 +671,7 @@ def test_frozen_features_are_those_of_the_network(tmp_path, small) -> None:
     np.testing.assert_allclose(parts.train.array, expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [5, 26])  # in the epoch in which the trunk is held, and in the one after it
 def test_a_trunk_is_held_for_some_epochs(tmp_path, monkeypatch, small, step) -> None:
     network = {"trunk": "conv4(width=4)", "image_size": 16}
@@ -674,6 +689,7 @@ def test_a_trunk_is_held_for_some_epochs(tmp_path, monkeypatch, small, step) -> 
     assert_same(whole.folder, train(None, tmp_path / "broken", resume=True, progress=False).folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proxies", ["class_mean", "kmeans"])
 def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_items(
     tmp_path, monkeypatch, small, proxies
@@ -701,6 +717,7 @@ def test_computed_proxies_begin_each_epoch_with_the_embeddings_of_all_training_i
         assert_same(whole.folder, train(None, broken, resume=True, progress=False).folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [8, 16])  # as long as an embedding, and longer
 def test_proxies_of_moments_are_not_set_from_embeddings(tmp_path, monkeypatch, small, features) -> None:
     objective = f"HORDE(features={features}, loss=ProxyNCALoss(proxies='class_mean'))"
@@ -792,6 +809,7 @@ def test_progress_goes_to_stderr(tmp_path, small, capfd) -> None:
     assert line(record, "rows") == "TripletLoss 0.2  812 rows/s"
 
 
+@pytest.mark.slow
 def test_a_watcher_states_what_it_wants_to_know_and_can_end_a_run(tmp_path, small) -> None:
     class Pruned(Exception):
         pass
@@ -835,6 +853,7 @@ def test_turned_images_are_those_of_a_run_that_goes_on(tmp_path, small) -> None:
         assert all(map(torch.equal, one, other))
 
 
+@pytest.mark.slow
 def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
     config = small(trunk="conv4(width=4)", image_size=16, batch_size=16, steps=2, symmetries="rotations")
     parts = building.build(config)
@@ -847,6 +866,7 @@ def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
     assert "classes, with those turned. The checkpoint" in result.protocol
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
     first = train(small(steps=3), tmp_path / "first", progress=False)
     other = small(steps=1, lr=0.0, seed=5, trunk_weights=str(first.folder / "last.safetensors"))
@@ -855,6 +875,7 @@ def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
     assert all(torch.equal(a[key], b[key]) for key in a if "running" not in key and "num_batches" not in key)
 
 
+@pytest.mark.slow
 def test_a_frozen_run_goes_on_with_all_of_its_network(tmp_path, monkeypatch, small) -> None:
     monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
     how = {"trunk": "conv4(width=8)", "image_size": 16, "steps": 2}
@@ -873,6 +894,7 @@ def test_a_frozen_run_goes_on_with_all_of_its_network(tmp_path, monkeypatch, sma
         small(network_weights=weights, trunk_weights=weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["trunk_weights", "network_weights"])
 def test_a_resumed_run_needs_no_file_of_weights(tmp_path, small, field) -> None:
     first = train(small(steps=2), tmp_path / "first", progress=False)
@@ -917,6 +939,7 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_damaged_checkpoints_are_one_clear_error(tmp_path, small) -> None:
     run = train(small(steps=1), tmp_path / "run", progress=False)
     rewritten(run.folder / "best.safetensors", weights=[])

@@ -94,6 +94,7 @@ def test_runs_learn_from_episodes(tmp_path, small, mode, objective) -> None:
     assert evaluate_run(run.folder).scores.recall_at[1] > 0.5
 
 
+@pytest.mark.slow
 def test_the_numbers_of_the_items_reach_the_objective_of_episodes(tmp_path, small) -> None:
     parts = build(small())
     own = f"MarginLoss(per_sample={len(parts.train)}, nu=0.1)"

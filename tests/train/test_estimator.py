@@ -82,6 +82,7 @@ def test_it_is_the_network_of_a_run_with_the_same_settings(digits, tmp_path):
     np.testing.assert_allclose(metric.transform(X[:40]), Z / np.linalg.norm(Z, axis=1, keepdims=True), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_images_in_memory_and_their_files_give_one_network(tmp_path):
     pytest.importorskip("PIL")
     from PIL import Image
@@ -105,6 +106,7 @@ def test_images_in_memory_and_their_files_give_one_network(tmp_path):
         of_arrays.transform(images[:0])
 
 
+@pytest.mark.slow
 def test_a_search_chooses_settings_of_a_network(digits):
     X, y = digits
     model = make_pipeline(StandardScaler(), DeepMetric(**QUICK), KNeighborsClassifier(3))
@@ -113,6 +115,7 @@ def test_a_search_chooses_settings_of_a_network(digits):
     assert search.best_score_ > 0.7
 
 
+@pytest.mark.slow
 def test_validation_classes_choose_the_epoch_as_in_a_run(digits, tmp_path):
     X, y = digits
     metric = DeepMetric(**{**QUICK, "epochs": 4}, validation=0.3).fit(X, y)
@@ -161,6 +164,7 @@ def test_saved_it_is_a_run_and_loaded_the_same(digits, fitted, tmp_path):
         fitted.save(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_loaded_it_knows_its_threshold_and_its_epochs(digits, tmp_path):
     X, y = digits
     metric = DeepMetric(**{**QUICK, "epochs": 3}, validation=0.3).fit(X, y)
@@ -254,6 +258,7 @@ def told(digits):
     return np.stack([i, j], axis=1), np.where(y[i] == y[j], 1, -1)
 
 
+@pytest.mark.slow
 def test_pairs_alone_bring_unseen_items_of_a_class_together(digits, told):
     X, y = digits
     pairs, labels = told
@@ -302,6 +307,7 @@ def test_a_batch_for_more_pairs_than_there_are_holds_each_once():
         KnownPairBatches(known, 511, seed=0)
 
 
+@pytest.mark.slow
 def test_pairs_know_their_items_by_the_numbers_of_rows(digits, told):
     X, _ = digits
     pairs, labels = told
@@ -315,6 +321,7 @@ def test_pairs_know_their_items_by_the_numbers_of_rows(digits, told):
     np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_images_learn_from_pairs_and_are_saved_with_the_threshold(told, tmp_path):
     X = (load_digits().images[:400] * 15).astype(np.uint8).repeat(4, 1).repeat(4, 2)
     pairs, labels = told

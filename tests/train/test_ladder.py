@@ -286,6 +286,7 @@ def test_the_table_of_a_pretrained_trunk_is_the_same_again(large_photos, weights
     assert [row.map_at_r for row in again.rows] == [row.map_at_r for row in found.rows]
 
 
+@pytest.mark.slow
 def test_a_comparison_can_begin_with_the_table(photos, tmp_path, capsys, monkeypatch):
     words = [
         "compare",

@@ -106,6 +106,7 @@ def test_few_batches_in_the_log_say_nothing_of_a_loss():
     assert idle([*batches(*[0.0] * 24), damaged[1], damaged[2]])
 
 
+@pytest.mark.slow
 def test_remarks_are_kept_and_shown(tmp_path):
     config = TrainConfig.of(data="digits", objective="TripletLoss()", embedding_dim=1, epochs=1)
     run = train(config, tmp_path / "run")
@@ -116,6 +117,7 @@ def test_remarks_are_kept_and_shown(tmp_path):
     assert all(said.replace("'", "&#39;") in page for said in result.remarks)
 
 
+@pytest.mark.slow
 def test_damaged_files_cost_remarks_only(tmp_path):
     config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, epochs=1)
     folder = train(config, tmp_path / "run").folder

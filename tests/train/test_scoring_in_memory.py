@@ -87,6 +87,7 @@ def test_an_estimator_makes_its_network_once(small, calls) -> None:
     assert not metric.network_.training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -107,6 +108,7 @@ def test_scores_in_memory_are_those_of_the_folder(tmp_path, small, settings) -> 
         assert torch.equal(tensor, kept[name]), name
 
 
+@pytest.mark.slow
 def test_a_frozen_run_is_scored_in_memory_as_from_its_folder(tmp_path, small) -> None:
     assert_scored_alike(save_frozen(small(trunk="conv4(width=8)", metric="whitening"), tmp_path / "run"))
 

@@ -82,6 +82,7 @@ def test_a_network_that_goes_on_keeps_its_units(table, tmp_path, small):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_a_run_is_beside_its_standardized_rows(table, tmp_path, small, capsys, monkeypatch):
     run = train(config_of(table, small, standardize=True), tmp_path / "run", progress=False)
     task, learned = task_of(run), load_embedder(run).scale
@@ -113,6 +114,7 @@ def test_unequal_units_are_remarked_until_they_are_standardized(table, tmp_path,
     assert told == {False: True, True: False}
 
 
+@pytest.mark.slow
 def test_standardized_rows_are_exported(table, tmp_path, small):
     export = pytest.importorskip("nearfar.export")
     runtime = pytest.importorskip("onnxruntime")

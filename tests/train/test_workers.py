@@ -25,6 +25,7 @@ def write_photos(root):
     return root
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_gives_the_same_weights(tmp_path, small):
     photos = write_photos(tmp_path / "photos")
     task = open_task(str(photos))
