@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import diags_array, issparse
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from ...estimators.base import Workspace
@@ -168,4 +168,4 @@ def unit_length(X: Any) -> Any:
         return unit_rows(X)
     length = np.sqrt(np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel())
     scale = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0).astype(X.dtype)
-    return (diags_array(scale) @ X).tocsr()
+    return X.multiply(scale[:, None]).tocsr()
