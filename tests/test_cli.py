@@ -919,8 +919,8 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["train", "digits", "--out", "RUN", "--wrong"], "Unknown option: --wrong.\n"),
         (["train", "digits", "--out", "RUN", "--patience", "3"], "It is a setting: --set patience=VALUE."),
         (
-            ["compare", "digits", "--objective", "JRS()", "--out", "RUN", "--batch-size", "8"],
-            "It is a setting: --set batch_size=VALUE.",
+            ["compare", "digits", "--objective", "JRS()", "--out", "RUN", "--weight-decay", "8"],
+            "It is a setting: --set weight_decay=VALUE.",
         ),
         (["evaluate", "RUN", "--batch-size", "8"], "Unknown option: --batch-size.\n"),
         (["train", "digits", "--out", "RUN", "--devices", "0"], "--devices: expected 1 or more"),

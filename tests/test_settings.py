@@ -5,8 +5,9 @@ from inspect import Parameter
 import numpy as np
 import pytest
 
+import nearfar
 from nearfar import GMML, LMNN, MMC, KernelDCA, StiefelSPDMetric
-from nearfar.settings import Checked, check_options, check_settings, type_error_message
+from nearfar.settings import Checked, check_options, check_settings, parameters_of, type_error_message
 
 
 @pytest.mark.parametrize(
@@ -103,3 +104,41 @@ def test_options_are_named_with_the_class_that_has_them(value):
     with pytest.raises(ValueError) as caught:
         check_options(GMML(), {"near": 1, "none": 2}, how="near", where=value)
     assert str(caught.value) == f"GMML: where must be one of 'near', 'none'; got {value!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("LFDA", {"k": 7}, "here it is n_neighbors"),
+        ("LMNN", {"k": 3}, "here it is n_neighbors"),
+        ("ITML", {"n_constraints": 100}, "here it is n_pairs"),
+        ("LSML", {"n_constraints": 100}, "here it is n_quadruplets"),
+        ("RCA", {"n_chunks": 100}, "here it is n_chunklets"),
+        ("ITML", {"preprocessor": np.eye(3)}, r"fit\(X, pairs=pairs, pair_labels=same\)"),
+        ("ArcFaceLoss", {"embedding_size": 4}, "here it is embedding_dim"),
+        ("NCALoss", {"softmax_scale": 1}, "here it is temperature"),
+        ("TripletLoss", {"reducer": None}, "here it is reduction"),
+        ("TripletLoss", {"embedding_regularizer": None}, r"loss \+ 0.1 \* regularizer"),
+    ],
+)
+def test_names_of_settings_of_other_libraries_lead_to_ours(name, settings, told):
+    pytest.importorskip("torch")
+    (given,) = settings
+    with pytest.raises(TypeError, match=rf"{name} got an unexpected keyword argument '{given}'; .*{told}"):
+        getattr(nearfar, name)(**settings)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("indices_tuple", r"TripletLoss\(miner=BatchHard\(\)\)"), ("ref_emb", "here it is ref")]
+)
+def test_arguments_of_calls_of_other_libraries_lead_to_ours(given, told):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=f"got an unexpected argument '{given}'; .*{told}"):
+        nearfar.TripletLoss()(torch.eye(4), torch.arange(4), **{given: None})
+
+
+def test_every_learner_still_shows_its_settings():
+    for method in nearfar.catalog.METHODS:
+        if method.kind == "learner" and method.done:
+            names = list(parameters_of(getattr(nearfar, method.name)))
+            assert "args" not in names, method.name

@@ -23,6 +23,35 @@ KINDS = {
     "nn.Linear": "a linear layer",
     "None": "None",
 }
+ELSEWHERE = {
+    "k": ("n_neighbors",),
+    "n_constraints": ("n_pairs", "n_quadruplets"),
+    "num_constraints": ("n_pairs", "n_quadruplets"),
+    "n_chunks": ("n_chunklets",),
+    "num_chunks": ("n_chunklets",),
+    "chunk_size": ("chunklet_size",),
+    "k_genuine": ("n_neighbors",),
+    "k_impostor": ("n_impostors",),
+    "num_dims": ("n_components",),
+    "diagonal_c": ("c",),
+    "sparsity_param": ("sparsity",),
+    "balance_param": ("balance",),
+    "embedding_size": ("embedding_dim",),
+    "softmax_scale": ("temperature",),
+    "la": ("scale",),
+    "m": ("margin",),
+    "reducer": ("reduction",),
+}
+"""Names of settings in metric-learn and pytorch-metric-learning, and what they are called here."""
+
+NOT_SETTINGS = {
+    "preprocessor": "pairs are row numbers of the table: fit(X, pairs=pairs, pair_labels=same)",
+    "embedding_regularizer": "add a regularizer to the loss: loss + 0.1 * regularizer",
+    "indices_tuple": "a loss takes its miner when it is made: TripletLoss(miner=BatchHard())",
+    "ref_emb": "here it is ref",
+}
+"""What stands here in place of arguments of these libraries that are no settings."""
+
 # bounds of arguments that several parts of an objective share
 AT_LEAST_ONE = ("num_classes", "embedding_dim", "block", "period", "in_features", "in_channels", "width", "depth")
 POSITIVE = ("temperature", "scale")
@@ -78,11 +107,7 @@ def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[
     try:
         given = signature(kind).bind_partial(*args, **settings).arguments
     except TypeError:  # __init__ raises it with a better text, except for names of other libraries
-        known = parameters_of(kind)
-        for name in settings:
-            if name not in known:
-                told = f"got an unexpected keyword argument {quoted(name)}{suggest_name(name, known)}"
-                raise TypeError(f"{kind.__name__} {told}") from None
+        refuse_unknown(kind, settings)
         return {}
     for name, value in given.items():
         parameter = parameters_of(kind)[name]
@@ -99,8 +124,15 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
     >>> suggest_name("minner", ["margin", "miner"]), suggest_name("alpha", ["margin", "miner"])
     ('; did you mean miner?', '; it takes margin, miner')
+    >>> suggest_name("k", ["n_neighbors", "max_iter"])
+    '; here it is n_neighbors'
     """
     names = list(known)
+    if name in NOT_SETTINGS:
+        return f"; {NOT_SETTINGS[name]}"
+    for ours in ELSEWHERE.get(name, ()):
+        if ours in names:
+            return f"; here it is {ours}"
     near = get_close_matches(name, names, n=1)
     if near:
         return f"; did you mean {near[0]}?"
@@ -140,6 +172,17 @@ def no_option(options: Iterable[object], name: str, value: object) -> str:
     "refine must be one of 'full', None; got 'half'"
     """
     return f"{name} must be one of {', '.join(map(repr, options))}; got {quoted(value)}"
+
+
+def refuse_unknown(kind: Any, settings: Iterable[str]) -> None:
+    """Raise a TypeError for a setting that a class does not take; it says what was probably meant."""
+    known = parameters_of(kind)
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values()):
+        return
+    for name in settings:
+        if name not in known:
+            told = f"got an unexpected keyword argument {quoted(name)}{suggest_name(name, known)}"
+            raise TypeError(f"{kind.__name__} {told}")
 
 
 class Checked:

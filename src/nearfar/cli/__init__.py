@@ -43,12 +43,35 @@ from . import (
 from .bars import bars_for
 from .encoding import WRITABLE
 from .options import (
+    COMPARISON,
     GO_ON,
-    Protocol,
+    RUN,
+    STEPS,
+    TRAINING,
+    Augmentation,
+    BatchSize,
+    EmbeddingDim,
+    Epochs,
+    HowScored,
+    HowSplit,
+    ImageSize,
+    Label,
+    LearningRate,
+    Objective,
+    Partial,
+    Pretrained,
+    Quiet,
+    Recipe,
+    Sampler,
+    Seed,
     Settings,
-    Split,
+    SkipBad,
+    Standardize,
     TestClasses,
+    TestData,
+    Trunk,
     Trust,
+    check_table,
     choices,
     given_settings,
     is_first,
@@ -80,8 +103,8 @@ app = App(
     suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
-Out = Annotated[Path, Parameter(name=["--out", "-o"])]
-Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False)]
+Out = Annotated[Path, Parameter(name=["--out", "-o"], group=RUN)]
+Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False, group=TRAINING)]
 
 app.command(fetching.data)
 app.command(inspecting.inspect)
@@ -175,34 +198,36 @@ def train(
     data: str | None = None,
     *,
     out: Out,
-    objective: str | None = None,
-    recipe: str | None = None,
-    protocol: Protocol | None = None,
-    test: str | None = None,
+    objective: Objective = None,
+    recipe: Recipe = None,
+    protocol: HowScored = None,
+    test: TestData = None,
     test_classes: TestClasses = (),
-    split: Split | None = None,
-    label: str | None = None,
-    trunk: str | None = None,
-    pretrained: str | None = None,
-    embedding_dim: int | None = None,
-    sampler: str | None = None,
-    batch_size: int | None = None,
-    epochs: int | None = None,
-    lr: float | None = None,
-    augment: str | None = None,
-    image_size: int | None = None,
-    standardize: bool = False,
-    seed: int | None = None,
+    split: HowSplit = None,
+    label: Label = None,
+    trunk: Trunk = None,
+    pretrained: Pretrained = None,
+    embedding_dim: EmbeddingDim = None,
+    sampler: Sampler = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
+    lr: LearningRate = None,
+    augment: Augmentation = None,
+    image_size: ImageSize = None,
+    standardize: Standardize = False,
+    seed: Seed = None,
     settings: Settings = (),
-    skip_bad: bool = False,
-    partial: bool = False,
-    resume: bool = False,
-    final: Path | None = None,
-    devices: int = 1,
-    ladder: Literal["no", "yes", "full"] | None = None,
-    step: Literal["auto", "frozen", "whitened", "head", "last-stage", "full"] | None = None,
+    skip_bad: SkipBad = False,
+    partial: Partial = False,
+    resume: Annotated[bool, Parameter(group=RUN)] = False,
+    final: Annotated[Path | None, Parameter(group=RUN)] = None,
+    devices: Annotated[int, Parameter(group=RUN)] = 1,
+    ladder: Annotated[Literal["no", "yes", "full"] | None, Parameter(group=STEPS)] = None,
+    step: Annotated[
+        Literal["auto", "frozen", "whitened", "head", "last-stage", "full"] | None, Parameter(group=STEPS)
+    ] = None,
     trust: Trust = (),
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
 
@@ -393,20 +418,34 @@ def compare(
     data: str,
     *,
     objectives: Objectives = (),
-    out: Out,
-    seeds: int | None = None,
-    jobs: int = 1,
-    recipe: str | None = None,
-    protocol: Protocol | None = None,
-    only: Annotated[tuple[str, ...], Parameter(name="--only", show_default=False)] = (),
-    test: str | None = None,
+    out: Annotated[Path, Parameter(group=RUN)],
+    table: Annotated[Path | None, Parameter(name=["--table", "-o"], group=COMPARISON)] = None,
+    seeds: Annotated[int | None, Parameter(group=COMPARISON)] = None,
+    jobs: Annotated[int, Parameter(group=RUN)] = 1,
+    recipe: Recipe = None,
+    protocol: HowScored = None,
+    only: Annotated[tuple[str, ...], Parameter(name="--only", show_default=False, group=COMPARISON)] = (),
+    vary: Annotated[tuple[str, ...], Parameter(name="--vary", show_default=False, group=COMPARISON)] = (),
+    test: TestData = None,
     test_classes: TestClasses = (),
-    label: str | None = None,
-    epochs: int | None = None,
+    split: HowSplit = None,
+    label: Label = None,
+    trunk: Trunk = None,
+    pretrained: Pretrained = None,
+    embedding_dim: EmbeddingDim = None,
+    sampler: Sampler = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
+    lr: LearningRate = None,
+    augment: Augmentation = None,
+    image_size: ImageSize = None,
+    standardize: Standardize = False,
     settings: Settings = (),
-    partial: bool = False,
-    vary: Annotated[tuple[str, ...], Parameter(name="--vary", show_default=False)] = (),
-    ladder: Literal["no", "yes"] = "no",
+    skip_bad: SkipBad = False,
+    partial: Partial = False,
+    ladder: Annotated[Literal["no", "yes"], Parameter(group=STEPS)] = "no",
+    trust: Trust = (),
+    quiet: Quiet = False,
 ) -> None:
     """Train several objectives with several seeds, and print one table with intervals.
 
@@ -424,6 +463,8 @@ def compare(
         An objective; repeat for each one. The tables of papers have theirs.
     out
         A folder for the runs. Finished runs in it are not repeated, runs that were cut off go on.
+    table
+        Also write the table to this file: .csv for programs, .tex for LaTeX (booktabs), .md for Markdown.
     seeds
         How many random seeds, 0, 1, ..., each objective is trained with: 3 where not given, and 1 for the tables of
         papers.
@@ -440,12 +481,39 @@ def compare(
         Test on this source instead of on half of the classes of DATA.
     test_classes
         Test on these classes only: names, or the beginning of names. Repeat for several.
+    split
+        classes tests on classes that training has never seen; rows on half of the items of every class, for data whose
+        classes are fixed.
     label
         The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
+    trunk
+        conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
+        package.module:factory.
+    pretrained
+        Weights that the trunk starts from: true takes those of timm or transformers, from the local cache or the hub;
+        or a file, .safetensors, .pth or .caffemodel.
+    embedding_dim
+        Dimensions of the embedding.
+    sampler
+        auto, random, m_per_class:M, class_ratio:R or package.module:Name.
+    batch_size
+        Items of a batch, over all devices together.
     epochs
         Passes over the training data.
+    lr
+        Learning rate.
+    augment
+        Random changes of training images, such as "affine(degrees=15), erasing".
+    image_size
+        Side of the square images that the network sees; where images differ in size, by default 84 for conv4 and
+        224 for larger trunks.
+    standardize
+        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model, which takes rows as they
+        are.
     settings
-        Any other setting as field=value. Repeat for several.
+        Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
+    skip_bad
+        Leave out images that cannot be decoded, and count them.
     partial
         Take what is there of an official archive, as for train.
     vary
@@ -454,23 +522,53 @@ def compare(
         choose.
     ladder
         Begin with the table of steps that --ladder of train prints, of images and the settings of all objectives.
+    trust
+        Modules of your own that the settings of a recipe may name, such as mylosses: their code runs. What is typed
+        here needs none. Repeat for several.
+    quiet
+        Print nothing but errors.
     """
     from ..train.paper_tables import is_table
     from .paper_tables import refuse_beside_table, reproduce_to
     from .scoring import compare_to
-    from .steps import table
+    from .steps import table as table_of_steps
 
-    chosen = {"data": data, "test": test, "test_classes": test_classes or None, "label": label, "epochs": epochs}
-    chosen["partial"] = partial or None
+    if table is not None:
+        check_table(table)
+    chosen = {
+        "data": data,
+        "test": test,
+        "test_classes": test_classes or None,
+        "split": split,
+        "label": label,
+        "trunk": trunk,
+        "pretrained": true_or_text(pretrained),
+        "embedding_dim": embedding_dim,
+        "sampler": sampler,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "lr": lr,
+        "augment": augment,
+        "image_size": image_size,
+        "standardize": standardize or None,
+        "skip_bad": skip_bad or None,
+        "partial": partial or None,
+    }
     if recipe is not None and is_table(recipe):
         given = given_settings(chosen, settings)
-        refuse_beside_table({"objective": objectives, "vary": vary, "ladder": ladder == "yes"})
+        refuse_beside_table({"objective": objectives, "vary": vary, "ladder": ladder == "yes", "table": table})
         print(reproduce_to(recipe, given, out, protocol=protocol or "honest", seeds=seeds or 1, jobs=jobs, only=only))
         return
     if only:
         raise ValueError("--only: only with --recipe TABLE, such as jrd/ablation, whose rows have names")
     varied = choices(vary)
-    config = make_config(chosen, settings, recipe, varied=varied.keys(), protocol=protocol)
-    if ladder == "yes":
-        print(f"{table(config, full=False)}\n", flush=True)
-    print(compare_to(config, objectives, range(3 if seeds is None else seeds), out, jobs, varied))
+    with trusting(*trust):
+        config = make_config(chosen, settings, recipe, varied=varied.keys(), protocol=protocol)
+        if ladder == "yes":
+            steps = table_of_steps(config, full=False)
+            if not quiet:
+                print(f"{steps}\n", flush=True)
+        numbers = range(3 if seeds is None else seeds)
+        told = compare_to(config, objectives, numbers, out, jobs=jobs, vary=varied, table_file=table)
+    if not quiet:
+        print(told)

@@ -9,7 +9,18 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ..trust import trusting
-from .options import TestClasses, Trust
+from .options import (
+    DATA,
+    FEW_SHOTS,
+    RETRIEVAL,
+    VERIFICATION,
+    Label,
+    Quiet,
+    SkipBad,
+    TestClasses,
+    Trust,
+    option,
+)
 
 FEW_SHOT = {"ways": 5, "shots": 1, "queries": 15, "episodes": 600, "classifier": "prototype"}
 
@@ -25,33 +36,38 @@ ONLY_WITH = {
 }
 
 
+def few_shot(name: str) -> Parameter:
+    """Return how an option of few-shot episodes is shown: in their group, with what holds where it is not given."""
+    return option(name, FEW_SHOTS, FEW_SHOT)
+
+
 def evaluate(
     source: Path,
     data: str | None = None,
     *,
     classes: TestClasses = (),
-    label: str | None = None,
+    label: Label = None,
     protocol: Literal[
         "retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"
     ] = "retrieval",
-    ks: Annotated[tuple[int, ...], Parameter(name="--ks", show_default=False)] = (),
-    fars: Annotated[tuple[float, ...], Parameter(name="--far", show_default=False)] = (),
-    pairs: Path | None = None,
-    ways: int | None = None,
-    shots: int | None = None,
-    queries: int | None = None,
-    episodes: int | None = None,
-    classifier: Literal["prototype", "nearest", "scores"] | None = None,
-    skip_bad: bool = False,
-    seen_too: Annotated[bool, Parameter(name="--all")] = False,
-    rerank: str | None = None,
-    group_by: str | None = None,
-    group_score: Literal["best", "mean"] = "best",
-    dims: Annotated[tuple[int, ...], Parameter(name="--dims", show_default=False)] = (),
-    storage: bool = False,
+    ks: Annotated[tuple[int, ...], Parameter(name="--ks", show_default=False, group=RETRIEVAL)] = (),
+    fars: Annotated[tuple[float, ...], Parameter(name="--far", show_default=False, group=VERIFICATION)] = (),
+    pairs: Annotated[Path | None, Parameter(group=VERIFICATION)] = None,
+    ways: Annotated[int | None, few_shot("ways")] = None,
+    shots: Annotated[int | None, few_shot("shots")] = None,
+    queries: Annotated[int | None, few_shot("queries")] = None,
+    episodes: Annotated[int | None, few_shot("episodes")] = None,
+    classifier: Annotated[Literal["prototype", "nearest", "scores"] | None, few_shot("classifier")] = None,
+    skip_bad: SkipBad = False,
+    seen_too: Annotated[bool, Parameter(name="--all", group=DATA)] = False,
+    rerank: Annotated[str | None, Parameter(group=RETRIEVAL)] = None,
+    group_by: Annotated[str | None, Parameter(group=RETRIEVAL)] = None,
+    group_score: Annotated[Literal["best", "mean"], Parameter(group=RETRIEVAL)] = "best",
+    dims: Annotated[tuple[int, ...], Parameter(name="--dims", show_default=False, group=RETRIEVAL)] = (),
+    storage: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     theory: bool = False,
     trust: Trust = (),
-    quiet: bool = False,
+    quiet: Quiet = False,
 ) -> None:
     """Score a run, a saved learner, or a file of embeddings.
 
@@ -82,16 +98,16 @@ def evaluate(
         Verify only the pairs in this .csv, with the columns left, right (names of items), same (1 or 0) and perhaps
         fold; or in a pairs.txt of LFW.
     ways
-        Classes of a few-shot episode; 5 where not given.
+        Classes of a few-shot episode.
     shots
-        Support samples of each class; 1 where not given.
+        Support samples of each class.
     queries
-        Query samples of each class; 15 where not given.
+        Query samples of each class.
     episodes
-        Few-shot episodes; 600 where not given.
+        Few-shot episodes.
     classifier
-        Of few-shot queries: the nearest class mean (where not given), the nearest support sample, or the highest score
-        of the network of pairs that the run has trained.
+        Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of
+        the pair network that the run has trained.
     skip_bad
         Leave out images of DATA that cannot be decoded, and count them.
     seen_too

@@ -8,21 +8,80 @@ import re
 import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NoReturn
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from ..children import OWN_MODULES
 from ..io.untrusted import parse_json
 from ..quoting import quoted
 
-Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False)]
 Split = Literal["classes", "rows"]
 Protocol = Literal["honest", "paper"]
-Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False)]
-TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False)]
+
+DATA = Group("Data", sort_key=1)
+NETWORK = Group("Network", sort_key=2)
+TRAINING = Group("Training", sort_key=3)
+COMPARISON = Group("Comparison", sort_key=4)
+STEPS = Group("Steps before the training", sort_key=5)
+RETRIEVAL = Group("Retrieval", sort_key=2)
+VERIFICATION = Group("Verification and identification", sort_key=3)
+FEW_SHOTS = Group("Few shots", sort_key=4)
+RUN = Group("Run", sort_key=6)
+"""The groups of options in --help, in their order."""
+
+TRAIN_DEFAULTS = {
+    "objective": "TripletLoss()",
+    "trunk": "auto",
+    "embedding_dim": "64",
+    "sampler": "auto",
+    "batch_size": "128",
+    "epochs": "20",
+    "lr": "0.001",
+    "seed": "0",
+    "split": "classes",
+}
+"""What --help shows of options that are None where not given: the defaults of `TrainConfig`, which it does not load."""
+
+
+def option(name: str, group: Group, defaults: Mapping[str, Any] = MappingProxyType(TRAIN_DEFAULTS)) -> Parameter:
+    """Return how an option that is None where not given is shown: its group, and what holds then, where known."""
+    if name in defaults:
+        return Parameter(group=group, show_default=partial(_shown, str(defaults[name])))
+    return Parameter(group=group)
+
+
+def _shown(text: str, value: Any) -> str:
+    return text
+
+
+Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False, group=RUN)]
+Quiet = Annotated[bool, Parameter(group=RUN)]
+TestData = Annotated[str | None, Parameter(group=DATA)]
+TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False, group=DATA)]
+HowSplit = Annotated[Split | None, option("split", DATA)]
+Label = Annotated[str | None, Parameter(group=DATA)]
+Standardize = Annotated[bool, Parameter(group=DATA)]
+SkipBad = Annotated[bool, Parameter(group=DATA)]
+Partial = Annotated[bool, Parameter(group=DATA)]
+Trunk = Annotated[str | None, option("trunk", NETWORK)]
+Pretrained = Annotated[str | None, option("pretrained", NETWORK)]
+EmbeddingDim = Annotated[int | None, option("embedding_dim", NETWORK)]
+ImageSize = Annotated[int | None, option("image_size", NETWORK)]
+Objective = Annotated[str | None, option("objective", TRAINING)]
+Recipe = Annotated[str | None, option("recipe", TRAINING)]
+HowScored = Annotated[Protocol | None, Parameter(group=TRAINING, show_default=partial(_shown, "honest"))]
+Sampler = Annotated[str | None, option("sampler", TRAINING)]
+BatchSize = Annotated[int | None, option("batch_size", TRAINING)]
+Epochs = Annotated[int | None, option("epochs", TRAINING)]
+LearningRate = Annotated[float | None, option("lr", TRAINING)]
+Augmentation = Annotated[str | None, option("augment", TRAINING)]
+Seed = Annotated[int | None, option("seed", TRAINING)]
+Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)]
 
 GO_ON = {
     "train": "; `nearfar train --resume --out RUN` goes on from the last checkpoint, where there is one",
@@ -231,7 +290,7 @@ def refuse_beside_final(chosen: Mapping[str, Any]) -> None:
         raise ValueError(f"{option}: not with --final, which learns from all data as a model did that was scored")
 
 
-def check_out(out: Path) -> None:
+def check_out(out: Path, name: str = "--out") -> None:
     """Make the folder of a file; refuse one that cannot be written, before the work of which it holds the result.
 
     Raises
@@ -240,13 +299,25 @@ def check_out(out: Path) -> None:
         If there is a folder of that name, or its own folder cannot be made or written in.
     """
     if out.is_dir():
-        raise ValueError(f"--out: {out} is a folder; expected the name of a file")
+        raise ValueError(f"{name}: {out} is a folder; expected the name of a file")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"--out: the folder {out.parent} cannot be made ({error.strerror})") from error
+        raise ValueError(f"{name}: the folder {out.parent} cannot be made ({error.strerror})") from error
     if not os.access(out.parent, os.W_OK):
-        raise ValueError(f"--out: the folder {out.parent} cannot be written in")
+        raise ValueError(f"{name}: the folder {out.parent} cannot be written in")
+
+
+TABLES = (".csv", ".tex", ".md")
+
+
+def check_table(path: Path) -> None:
+    """Refuse, before the trainings, a file for the table that is of another kind or cannot be written."""
+    if path.suffix not in TABLES:
+        raise ValueError(
+            f"--table: {path}: expected a file that ends in .csv, .tex or .md; the folder of the runs is --out"
+        )
+    check_out(path, name="--table")
 
 
 def choices(vary: tuple[str, ...]) -> dict[str, list[Any]]:

@@ -227,10 +227,12 @@ def compare_to(
     objectives: Sequence[str],
     seeds: Sequence[int],
     out: Path,
+    *,
     jobs: int,
     vary: Mapping[str, Sequence[Any]],
+    table_file: Path | None = None,
 ) -> str:
-    """Run a comparison, write its page, and return its table."""
+    """Run a comparison, write its page, and its table where a file is named, and return the table as text."""
     from ..report import compare, write_comparison
     from ..train.compare import train_and_compare
 
@@ -252,6 +254,8 @@ def compare_to(
     why = Scores.from_dict(compared.raw).why_unscored()
     note = " ".join(filter(None, [compared.protocol, many, why]))
     table = compare(scores, baseline=compared.raw, baseline_name=RAW, note=note)
+    if table_file is not None:
+        table.write(table_file)
     try:
         page = str(write_comparison(table, out / "comparison.html"))
     except ModuleNotFoundError as error:  # the table took hours, and needs nothing of it

@@ -156,6 +156,10 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     max_iter: int
     tol: float
 
+    def __new__(cls: type[Self], *args: Any, **given: Any) -> Self:
+        settings.refuse_unknown(cls, given)
+        return super().__new__(cls)
+
     def _fit(self: Self, X: AnyArray, y: AnyArray | None = None, **given: Any) -> Self:
         """Fit: validate, say what is known of the rows, solve, store. Every public `fit` calls this.
 

@@ -5,6 +5,7 @@ mean +- t_{0.975, n-1} s / sqrt(n),  s^2 = sum (x - mean)^2 / (n - 1)
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation import interval
+from ..io.atomic_files import atomic_write
+from ..io.cells import write_rows
 from .interval_plot import draw_intervals
 from .plots import Html, Plotter
 from .standings import describe, flat_scores
@@ -82,6 +85,56 @@ class Comparison:
             cells = [self._marked(objective, score) for score in self.scores]
             lines.append([_markdown_cell(objective), *cells, str(self.seeds(objective))])
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def latex(self) -> str:
+        """The table in LaTeX, for the package booktabs; the best mean of each score is bold."""
+        columns = "l" + "r" * (len(self.scores) + 1)
+        head = ["Objective", *(_latex_cell(score_name(score)) for score in self.scores), "Seeds"]
+        lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
+        for objective in self.objectives:
+            cells = [_latex_cell(objective)]
+            for score in self.scores:
+                cell = self.cell(objective, score).replace("±", r"$\pm$")
+                cells.append(rf"\textbf{{{cell}}}" if objective == self.best(score) else cell)
+            lines.append(" & ".join([*cells, str(self.seeds(objective))]) + r" \\")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+    def rows(self) -> list[list[str]]:
+        """The table as rows of text for a .csv: names of columns, then means and half intervals in full precision."""
+        head = ["objective"]
+        for score in self.scores:
+            head += [score, f"{score}_half_interval"]
+        found = [[*head, "seeds"]]
+        for objective in self.objectives:
+            cells = [objective]
+            for score in self.scores:
+                for value in (self.mean(objective, score), self.half(objective, score)):
+                    cells.append(repr(float(value)) if np.isfinite(value) else "")
+            found.append([*cells, str(self.seeds(objective))])
+        return found
+
+    def write(self, path: str | Path) -> Path:
+        """Write the table to a file that ends in .csv, .tex or .md.
+
+        Raises
+        ------
+        ValueError
+            If the file ends in something else.
+        """
+        path = Path(path)
+        if path.suffix == ".csv":
+            buffer = io.StringIO()
+            write_rows(buffer, self.rows(), lineterminator="\n")
+            text = buffer.getvalue()
+        elif path.suffix == ".tex":
+            text = f"{self.latex()}\n"
+        elif path.suffix == ".md":
+            text = f"{self.markdown()}\n"
+        else:
+            raise ValueError(f"{path}: expected a file that ends in .csv, .tex or .md")
+        with atomic_write(path) as file:
+            file.write(text.encode())
+        return path
 
     def _marked(self, objective: str, score: str) -> str:
         cell = self.cell(objective, score)
@@ -190,6 +243,25 @@ def score_name(score: str) -> str:
     if described and score.startswith(CHOSEN_BY):
         return f"{name}, validation"
     return name
+
+
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+"""Characters that are written as a command in LaTeX; others that mean something there need a backslash."""
+
+
+def _latex_cell(text: str) -> str:
+    """Return a text as LaTeX shows it.
+
+    >>> print(_latex_cell("a_1 & 5%"))
+    a\\_1 \\& 5\\%
+    """
+    found = []
+    for char in text:
+        if char in "&%$#_{}":
+            found.append(f"\\{char}")
+        else:
+            found.append(LATEX.get(char, char))
+    return "".join(found)
 
 
 def _markdown_cell(text: str) -> str:

@@ -24,7 +24,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from ...settings import checked
+from ...quoting import quoted
+from ...settings import checked, suggest_name
 from .. import distributed
 from ..precision import PreciseBuffers, under_autocast, without_autocast
 from .batch import NO_TUPLES, AnyLabels, Batch
@@ -33,6 +34,7 @@ from .relations import Labels
 from .term_text import sum_text
 
 Self = TypeVar("Self", bound="Term")
+CALLED_WITH = ("embeddings", "labels", "ref", "ref_labels", "ref_replicated", "pooled", "ids", "group")
 
 
 class Term(PreciseBuffers):
@@ -59,6 +61,7 @@ class Term(PreciseBuffers):
         pooled: Tensor | None = None,
         ids: Tensor | Sequence[int] | None = None,
         group: Any = None,
+        **unknown: Any,
     ) -> Tensor:
         """Return the value of the term, a scalar.
 
@@ -87,13 +90,16 @@ class Term(PreciseBuffers):
         Raises
         ------
         TypeError
-            If embeddings, ref or pooled is no tensor, or more is given without a name.
+            If embeddings, ref or pooled is no tensor, more is given without a name, or a name is unknown.
         ValueError
             If shapes or lengths disagree, embeddings are not finite (checked on the CPU), or this process is not in the
             group. With several processes, all raise what one of them finds wrong, and the message names it.
         """
         if others:
             raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
+        for name in unknown:
+            told = f"got an unexpected argument {quoted(name)}{suggest_name(name, CALLED_WITH)}"
+            raise TypeError(f"{type(self).__name__}: {told}")
         if group is not None:
             scope: AbstractContextManager[None] = distributed.use_group(group)
         elif isinstance(embeddings, Tensor) and under_autocast(embeddings.device):

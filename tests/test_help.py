@@ -1,0 +1,124 @@
+"""What --help shows: options in groups, defaults that hold, and examples that run."""
+
+import csv
+import re
+from inspect import getdoc, signature
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("jinja2")
+pytest.importorskip("uvicorn")
+
+from nearfar import cli
+from nearfar.cli.options import TRAIN_DEFAULTS
+from nearfar.report import compare
+from nearfar.train import TrainConfig
+
+from .drawn_photos import THINGS, draw_photos, photo
+from .test_cli import COMMANDS, run
+
+ELSEWHERE = ("data", "store")  # whose examples need a network or a server
+OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "step", "out", "data"}
+SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]
+BESIDES = {
+    "train": SMALL_TRAINING,
+    "compare": [*SMALL_TRAINING, "--quiet"],
+    "evaluate": ["--queries", "3", "--episodes", "10"],
+}
+STANDING_IN = {"glyphs": "photos/", "--push": None, "owner/photos": None, "--seeds": None, "3": None, "20": "4"}
+ORDER = ("train", "inspect", "evaluate", "embed", "index", "fit", "compare")  # these make what others read
+
+
+def example_of(command):
+    """Return the words of the example of a command."""
+    line = re.search(r"Example: nearfar (.*)", getdoc(cli.app[command].default_command))[1]
+    return [first or second for first, second in re.findall(r'"([^"]*)"|([^\s"]+)', line)]
+
+
+def test_defaults_that_help_shows_hold():
+    config = TrainConfig.of(data="digits")
+    for name, shown in TRAIN_DEFAULTS.items():
+        assert str(getattr(config, name)) == shown, name
+
+
+def test_compare_takes_the_options_of_train():
+    options = {command: set(signature(cli.app[command].default_command).parameters) for command in ("train", "compare")}
+    assert options["train"] - options["compare"] == OF_ONE_RUN - {"data", "out"}
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_every_option_of_a_training_is_in_a_group(command, capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, command, "--help")
+    assert code == 0
+    assert out.index("─ Data ─") < out.index("─ Network ─") < out.index("─ Training ─") < out.index("─ Run ─")
+    positional = out[out.index("─ Parameters ─") : out.index("─ Data ─")]
+    assert re.findall(r"--[\w-]+", positional) == ["--data"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """What the examples read."""
+    draw_photos(tmp_path / "photos", THINGS, each=5)
+    photo("green-fruit", np.random.default_rng(9)).save(tmp_path / "query.jpg")
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 20)
+    rows = rng.normal(size=(6, 4))[labels] + 0.5 * rng.normal(size=(120, 4))
+    for name in ("features", "new", "old"):
+        np.savez(tmp_path / f"{name}.npz", embeddings=rows, labels=labels, names=[f"item {i}" for i in range(120)])
+    with open(tmp_path / "rows.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["a", "b", "c", "d", "label"])
+        table.writerows([*row, f"c{y}"] for row, y in zip(rows, labels, strict=True))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nearfar.serve.server.serve", lambda app, host, port: None)
+    return tmp_path
+
+
+@pytest.mark.slow  # every command once
+def test_the_examples_of_help_run(folder, capsys, monkeypatch):
+    for out in ("runs/before", "runs/photos"):
+        code, _, err = run(capsys, monkeypatch, "train", "photos/", "--out", out, *SMALL_TRAINING)
+        assert code == 0, err
+    others = [command for command in COMMANDS if command not in (*ORDER, *ELSEWHERE)]
+    for command in (*ORDER, *others):
+        if command == "export":
+            pytest.importorskip("onnx")
+        words = [STANDING_IN.get(word, word) for word in example_of(command)]
+        words = [word for word in words if word is not None]
+        code, _, err = run(capsys, monkeypatch, *words, *BESIDES.get(command, ()))
+        assert code == 0, f"{words}: {err}"
+
+
+def compared():
+    runs = {
+        "0.5*A(x_1=2) + B()": [{"recall_at": {1: 0.5}}, {"recall_at": {1: 0.7}}],
+        "=evil()": [{"recall_at": {1: 0.25}}],
+    }
+    return compare(runs)
+
+
+def test_a_comparison_is_written_as_csv_latex_and_markdown(tmp_path):
+    for end in ("csv", "tex", "md"):
+        compared().write(tmp_path / f"table.{end}")
+    with open(tmp_path / "table.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["objective", "recall_at_1", "recall_at_1_half_interval", "seeds"]
+    assert float(rows[0]["recall_at_1"]) == pytest.approx(0.6)
+    assert rows[1]["objective"] == "'=evil()"  # no formula of a spreadsheet
+    assert rows[1]["recall_at_1_half_interval"] == ""
+    latex = (tmp_path / "table.tex").read_text().splitlines()
+    assert latex[0] == r"\begin{tabular}{lrr}"
+    assert latex[4] == r"0.5*A(x\_1=2) + B() & \textbf{0.600 $\pm$ 1.271} & 2 \\"
+    assert (tmp_path / "table.md").read_text() == compared().markdown() + "\n"
+    with pytest.raises(ValueError, match=r"expected a file that ends in \.csv, \.tex or \.md"):
+        compared().write(tmp_path / "table.xlsx")
+
+
+def test_a_table_that_cannot_be_written_is_refused_before_the_trainings(capsys, monkeypatch, tmp_path):
+    words = ["compare", "digits", "--objective", "TripletLoss()", "--out", tmp_path / "runs", "-o"]
+    code, _, err = run(capsys, monkeypatch, *words, tmp_path / "table.xlsx")
+    assert code == 2
+    assert "expected a file that ends in .csv, .tex or .md; the folder of the runs is --out" in err
+    assert not (tmp_path / "runs").exists()
