@@ -161,7 +161,7 @@ class PlainBatches(torch.utils.data.Sampler[list[int]]):
 def plain_model(settings: argparse.Namespace) -> nn.Module:
     import timm
 
-    trunk = timm.create_model(settings.trunk, pretrained=False, num_classes=0)
+    trunk: Any = timm.create_model(settings.trunk, pretrained=False, num_classes=0)
     return nn.Sequential(trunk, nn.Linear(trunk.num_features, DIM))
 
 
@@ -176,10 +176,10 @@ def supcon(x: Tensor, y: Tensor) -> Tensor:
 
 
 def plain_training(data: Path, settings: argparse.Namespace) -> float:
-    from timm.data import create_transform
+    from timm.data.transforms_factory import create_transform
 
     transform = create_transform(
-        settings.side, is_training=True, scale=(0.6, 1), hflip=0.5, color_jitter=None, auto_augment=None, re_prob=0
+        settings.side, is_training=True, scale=(0.6, 1), hflip=0.5, color_jitter=0.0, auto_augment=None, re_prob=0
     )
     photos = PlainPhotos(data, transform)
     batches = PlainBatches([c for _, c in photos.files], settings.batch, settings.steps)
@@ -209,7 +209,7 @@ def our_embedding(data: Path, run: Path) -> float:
 
 
 def plain_embedding(data: Path, settings: argparse.Namespace) -> float:
-    from timm.data import create_transform
+    from timm.data.transforms_factory import create_transform
 
     photos = PlainPhotos(data, create_transform(settings.side, is_training=False))
     loader = torch.utils.data.DataLoader(photos, batch_size=settings.batch, num_workers=settings.workers)
