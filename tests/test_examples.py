@@ -11,6 +11,11 @@ import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+LIBRARIES = {  # examples of other people's loops, and the part of their library without which they do not run
+    "module_of_lightning": "pytorch_lightning:LightningModule",
+    "trainer_of_transformers": "transformers:Trainer",
+}
+OF_PROCESSES = ("sharded_by_fsdp2", *LIBRARIES)
 QUICK = {"active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances", "wrong_labels"}
 SCRIPTS = [
     pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
@@ -21,6 +26,7 @@ SCRIPTS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS)
 def test_example_runs_and_prints_its_result(path, tmp_path):
+    skip_without(path.stem)
     doc = ast.get_docstring(ast.parse(path.read_text()))
     assert doc, "its statement is on top"
     assert f"python examples/{path.name}" in doc
@@ -30,6 +36,33 @@ def test_example_runs_and_prints_its_result(path, tmp_path):
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert len(ran.stdout.splitlines()) >= 3
+
+
+def skip_without(name):
+    """Skip an example of a library that is not installed, or that cannot be loaded beside the torch that is."""
+    module, _, part = LIBRARIES.get(name, "nearfar:catalog").partition(":")
+    try:
+        getattr(pytest.importorskip(module, exc_type=ImportError), part)
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"{module} cannot be loaded: {str(error).splitlines()[0]}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_PROCESSES)
+def test_two_processes_train_what_one_does(name):
+    """The scripts print the first value, the length of its gradient, and the last value."""
+    skip_without(name)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    said = []
+    for how in ([], several):
+        command = [sys.executable, *how, EXAMPLES / f"{name}.py"]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        lines = [line.rpartition(": ") for line in ran.stdout.splitlines()]
+        said.append({what: float(number) for what, _, number in lines if "step" in what or "gradient" in what})
+    assert len(said[0]) == 3
+    assert said[1] == pytest.approx(said[0], rel=1e-3)
 
 
 def load(name):

@@ -67,7 +67,7 @@ def test_margin_with_a_boundary_for_each_class_and_sample(own, block):
             offsets.copy_(torch.randn(len(offsets), generator=g) / 5)
     given = {"class_offsets": loss.class_offsets, "sample_offsets": loss.sample_offsets, "ids": ids}
     found = loss(x, Y, ids=ids)
-    expected = margin.reference(x, Y, boundary=loss.boundary, nu=0.3, **given)
+    expected = margin.reference(x, Y, boundary=loss.boundary.squeeze(), nu=0.3, **given)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
     inputs = [x, *loss.parameters()]
     grads = [torch.autograd.grad(value, inputs) for value in (found, expected)]

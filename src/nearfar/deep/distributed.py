@@ -109,6 +109,12 @@ def _check(group: Any) -> None:
         raise ValueError(f"group: {told}; call objectives in its processes only, or inside distributed.local()")
 
 
+def whole(x: Tensor) -> Tensor:
+    """Return a parameter as one tensor, where FSDP2 has sharded it over processes; all of them take part then."""
+    gathered: Tensor = x.full_tensor() if hasattr(x, "full_tensor") else x
+    return gathered
+
+
 def world() -> int:
     """Return the number of processes that share a batch: those of the group."""
     group = _group()

@@ -92,13 +92,14 @@ class MarginLoss(ContextualRowLoss):
         super().__init__(distance="euclidean", normalize=normalize, miner=miner, block=block)
         self.margin = margin
         self.nu = nu
-        self.boundary = nn.Parameter(torch.tensor(float(boundary)), requires_grad=bool(learn_boundary))
+        # of one entry, not a scalar, which no optimizer of sharded parameters takes
+        self.boundary = nn.Parameter(torch.tensor([float(boundary)]), requires_grad=bool(learn_boundary))
         self.class_offsets = _offsets("per_class", per_class)
         self.sample_offsets = _offsets("per_sample", per_sample)
 
     def boundaries(self, batch: Batch) -> Tensor:
         """Return beta of all, (), or of each sample of the batch, (n,)."""
-        beta = self.boundary.to(batch.x.dtype)
+        beta = self.boundary.to(batch.x.dtype).squeeze(0)
         if self.class_offsets is not None:
             y = batch.class_numbers("MarginLoss", len(self.class_offsets))
             beta = beta + _picked(self.class_offsets, y, beta.dtype)
@@ -108,6 +109,12 @@ class MarginLoss(ContextualRowLoss):
             check_range("MarginLoss: ids", batch.ids, len(self.sample_offsets))
             beta = beta + _picked(self.sample_offsets, batch.ids, beta.dtype)
         return beta
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(prefix + "boundary")
+        if saved is not None and not saved.ndim:  # as it was before it had one entry
+            state_dict[prefix + "boundary"] = saved[None]
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def find(self, c: Comparison, batch: Batch) -> Boundary:
         return Boundary(self.boundaries(batch))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ...neighbors.kmeans import lloyd
 from ...numerics.types import AnyArray, Ints
 from ...settings import check_options
+from .. import distributed
 from ..autograd import recomputed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN, Labels, LabelSets
@@ -87,14 +88,14 @@ class ClassProxyLoss(AnchorLoss):
     def proxies_for(self, x: Tensor) -> Tensor:
         """Return the proxies in the precision of embeddings (n, d), or raise where these are of another length."""
         check_width(type(self).__name__, x, self.proxies.shape[1])
-        return self.proxies.to(x.dtype)
+        return distributed.whole(self.proxies).to(x.dtype)
 
     def publish(self, batch: Batch) -> Batch:
         """Give the cosines to the class proxies, the class-level representation, to the other terms."""
         return batch._replace(scores=cosines(batch.x, self.reference(batch)[0]))
 
     def class_centers(self) -> Tensor | None:
-        return self.proxies.unflatten(0, (-1, self.num_classes))
+        return distributed.whole(self.proxies).unflatten(0, (-1, self.num_classes))
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         """Return the (b,) losses, 0 where `others` is -inf."""
@@ -212,7 +213,7 @@ def nearest(x: Tensor, w: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _statistics(loss: ClassProxyLoss, x: Tensor, y: Tensor) -> dict[str, float]:
-    w = loss.directions(loss.proxies.to(x.dtype))
+    w = loss.directions(distributed.whole(loss.proxies).to(x.dtype))
     sums = x.new_zeros(3)
     found = loss.find(x, w, y)
     for rows in (slice(*span) for span in spans(slice(0, len(x)), loss.num_classes, loss.block, x.device)):

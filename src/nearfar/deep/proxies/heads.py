@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ...settings import check_options
+from .. import distributed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN, LabelSets
 from ..objective.terms import Term
@@ -91,17 +92,17 @@ class HeadLoss(Term):
     def directions(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return what every block compares with, made once: the unit rows of the weight, where outputs are cosines."""
         if self.bias is None and self.proxies is not None:
-            return (unit(self.proxies.to(x.dtype)),)
+            return (unit(distributed.whole(self.proxies).to(x.dtype)),)
         return ()
 
     def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
         """Return the outputs times a scale, in one product."""
         assert self.proxies is not None
         check_width(type(self).__name__, x, self.proxies.shape[1])
-        weight = self.proxies.to(x.dtype)
+        weight = distributed.whole(self.proxies).to(x.dtype)
         if self.bias is None:
             return unit(x, scale) @ (w or self.directions(x))[0].T
-        return torch.addmm(self.bias.to(x.dtype), x, weight.T, beta=scale, alpha=scale)
+        return torch.addmm(distributed.whole(self.bias).to(x.dtype), x, weight.T, beta=scale, alpha=scale)
 
     def publish(self, batch: Batch) -> Batch:
         """Give the outputs, the class-level representation, to the other terms."""
@@ -111,7 +112,7 @@ class HeadLoss(Term):
         """Return the rows of the weight, where there is one for each class."""
         if self.proxies is None or len(self.proxies) != self.num_classes:
             return None
-        return self.proxies[None]
+        return distributed.whole(self.proxies)[None]
 
     def local_value(self, batch: Batch) -> Tensor:
         y = self._labels(batch)
