@@ -6,6 +6,7 @@
     python bench/classical_spectral.py lmnn --table FILE           on a CSV table (also .gz), header, class last
     python bench/classical_spectral.py tolerance                   time against the certified gap
     python bench/classical_spectral.py others                      the other learners by margins and embeddings
+    python bench/classical_spectral.py many                        LMNN on 4,000 to 100,000 rows of 50 features
     python bench/classical_spectral.py closed                      closed forms on 100,000 rows of 50 features
 
 Each fit runs in a process of its own on one thread. `fit` is its CPU seconds (user and system; the mean over as many
@@ -55,11 +56,12 @@ CLOSED: tuple[str, ...] = (
 CLOSED += ("InformationGeometryMetric",)
 ITERATIVE = ("IML", "NuSVMMetric", "MDSMetric", "LLMA", "LLERegularizedMetric")
 LARGE = (100_000, 50)
+MANY = (4_000, 16_000, 32_000, 64_000, 100_000)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["lmnn", "tolerance", "others", "closed", "fit"])
+    parser.add_argument("part", choices=["lmnn", "tolerance", "others", "many", "closed", "fit"])
     parser.add_argument("--metric-learn", metavar="PATH", help="an interpreter that has metric-learn")
     parser.add_argument("--pylmnn", metavar="PATH", help="an interpreter that has PyLMNN")
     parser.add_argument("--table", type=Path, help="a CSV table instead of digits and breast cancer")
@@ -68,7 +70,9 @@ def main() -> None:
     if arguments.part == "fit":
         return fit(*arguments.work)
     print(f"{processor()}; load {os.getloadavg()[0]:.1f}; {ask(sys.executable, 'about', {}, None)['about']}")
-    return {"lmnn": lmnn, "tolerance": tolerance, "others": others, "closed": closed}[arguments.part](arguments)
+    return {"lmnn": lmnn, "tolerance": tolerance, "others": others, "many": many, "closed": closed}[arguments.part](
+        arguments
+    )
 
 
 def processor() -> str:
@@ -128,6 +132,33 @@ def others(arguments: argparse.Namespace) -> None:
             cells += ["" if found[0][key] is None else f"{found[0][key]:.4g}" for key in ("objective", "gap")]
             cells += [f"{np.mean([accuracy(one, s) for one, s in zip(found, splits, strict=True)]):.4f}"]
             print("| " + " | ".join([*cells, found[0]["note"]]) + " |", flush=True)
+
+
+def many(arguments: argparse.Namespace) -> None:
+    """LMNN on ever more rows: ten classes of five clouds each, and 2,000 rows to score; `times` those of 16,000."""
+    print("\n| rows | fit, s | times | MB | gap, % of f | 3-NN | before |\n|---|---|---|---|---|---|---|")
+    seconds: dict[int, float] = {}
+    for n in MANY:
+        split = clouds(n)
+        found = ask(sys.executable, "nearfar LMNN", {}, split)
+        seconds[n] = found["fit"]
+        times = found["fit"] / seconds.get(16_000, np.nan)
+        some = (split[0][:5000], split[1][:5000], split[2], split[3])
+        found["train"] = found["train"][:5000]
+        before = accuracy({"train": some[0], "test": some[2]}, some)
+        cells = [f"{n:,}", f"{found['fit']:.1f}", f"{times:.2f}", f"{found['mb']:.0f}"]
+        cells += [f"{found['gap'] / found['objective']:.2%}", f"{accuracy(found, some):.4f}", f"{before:.4f}"]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def clouds(n: int, d: int = LARGE[1]) -> Split:
+    """n rows to learn from and 2,000 to score, ten classes of five normal clouds."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(50, d))
+    which = rng.integers(50, size=n + 2000)
+    X = centers[which] + rng.normal(size=(n + 2000, d))
+    y = which % 10
+    return X[:n], y[:n], X[n:], y[n:]
 
 
 def closed(arguments: argparse.Namespace) -> None:

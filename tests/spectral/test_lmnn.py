@@ -48,6 +48,85 @@ def test_targets_of_many_small_and_of_large_classes():
     assert_allclose(np.take_along_axis(D, found, 1), np.sort(D, axis=1)[:, :2])
 
 
+def test_impostors_of_some_rows_are_those_among_all_rows():
+    X, y = rows(150, 4, 4)
+    radius = np.full(150, 3.0)
+    everything = impostors.find(X, y, radius)
+    asked = np.array([0, 7, 8, 60, 149])
+    some = impostors.find(X, y, np.where(np.isin(np.arange(150), asked), radius, 0.0))
+    kept = np.isin(everything.i, asked)
+    assert_array_equal(some.i, everything.i[kept])
+    assert_array_equal(some.l, everything.l[kept])
+    near = impostors.target_neighbors(X, y, 3, asked)
+    assert_array_equal(near[asked], impostors.target_neighbors(X, y, 3)[asked])
+    rest = np.setdiff1d(np.arange(150), asked)
+    assert_array_equal(near[rest], np.repeat(rest[:, None], 3, axis=1))
+
+
+@pytest.mark.parametrize("squared", [False, True])
+def test_a_sample_of_anchors_sums_their_triplets_only(monkeypatch, squared):
+    monkeypatch.setattr(large_margin_data, "MAX_ANCHORS", 15)
+    X, y = rows()
+    posed = large_margin_data.PullsAndPushes(2, 0.4, squared, seed=0).pose(X, y, None, np.eye(3))
+    L = np.random.default_rng(1).normal(size=(3, 3))
+    anchors = np.flatnonzero((posed.j != posed.i).reshape(-1, 2).any(axis=1))
+    assert len(anchors) == 15
+    Z = X @ L.T
+    value = 0.0
+    for i in anchors:
+        for j in loops.targets(X, y, 2)[i]:
+            pull = np.sum((Z[i] - Z[j]) ** 2)
+            value += 0.6 * pull
+            for l in np.flatnonzero(y != y[i]):
+                hinge = max(0.0, 1 + pull - np.sum((Z[i] - Z[l]) ** 2))
+                value += 0.4 * (hinge**2 if squared else hinge)
+    edges = posed.scan(L)
+    hinge = Hinge(squared)
+    assert posed.value(L, edges, hinge) == pytest.approx(value, rel=1e-9)
+    assert posed.certify(L, edges, hinge).value == pytest.approx(value, rel=1e-9)
+    f, gradient, _ = posed(L, edges, hinge)
+    step = 1e-6 * np.random.default_rng(2).normal(size=L.shape)
+    rise = posed.value(L + step, edges, hinge) - posed.value(L - step, edges, hinge)
+    assert f == pytest.approx(value, rel=1e-9)
+    assert rise == pytest.approx(2 * np.vdot(gradient, step), rel=1e-3)
+
+
+def test_many_rows_are_learned_from_a_sample_of_anchors(monkeypatch):
+    X, y = rows(600, 4, 4)
+    everything = LMNN(random_state=0).fit(X, y)
+    monkeypatch.setattr(large_margin_data, "MAX_ANCHORS", 300)
+    with pytest.warns(UserWarning, match=r"600 rows: 300 of them.*recall of 50% of the impostors"):
+        sample = LMNN(random_state=0).fit(X, y)
+    assert sample.objective_ == pytest.approx(everything.objective_, rel=0.15)
+    assert sample.duality_gap_ <= 0.01 * sample.objective_
+    with pytest.warns(UserWarning, match="recall"):
+        again = LMNN(random_state=0).fit(X, y)
+    assert_array_equal(again.components_, sample.components_)
+    shape = [learner.get_mahalanobis_matrix() for learner in (everything, sample)]
+    assert_allclose(shape[0], shape[1], atol=0.3 * np.abs(shape[0]).max())
+
+
+def test_the_search_ends_soon_where_impostors_are_left_out(monkeypatch):
+    """Without a bound no gap can close: it went on to the last of its steps."""
+    X, y = rows(300, 4, 4)
+    find = impostors.find
+    monkeypatch.setattr(impostors, "find", lambda Z, labels, radius: find(Z, labels, radius, most=600))
+    with pytest.warns(UserWarning, match="nearest"):
+        learner = LMNN().fit(0.01 * X, y)
+    assert learner.n_iter_ < 300
+
+
+def test_blocks_of_many_impostors_are_not_cut_if_the_rows_have_few_on_average(monkeypatch):
+    monkeypatch.setattr(impostors, "IMPOSTOR_BLOCK_CELLS", 10 * 150)
+    X, y = rows(150, 4, 4)
+    radius = np.full(150, 1e-9)
+    radius[:10] = np.inf  # the first block: all rows of other classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = impostors.find(X, y, radius, most=8000)
+    assert found.complete
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
 def test_no_impostor_is_missed(scale):
     X, y = rows(150, 4, 4)

@@ -57,28 +57,30 @@ def class_groups(labels: Ints) -> Iterator[slice]:
             start = int(end)
 
 
-def target_neighbors(X: Array, labels: Ints, k: int) -> Ints:
+def target_neighbors(X: Array, labels: Ints, k: int, asked: Ints | None = None) -> Ints:
     """The k nearest rows of the same class, nearest first, shape (n, k); labels sorted.
 
-    A row whose class has fewer others stands itself in the places that are left; k is cut to the largest class.
+    A row whose class has fewer others stands itself in the places that are left, and one that is not among those asked
+    for (sorted; None: all) in all of them; k is cut to the largest class.
     """
+    if asked is None:
+        asked = np.arange(len(X))
     sizes = class_sizes(labels)
     k = max(1, min(k, int(sizes.max()) - 1))
-    out = np.empty((len(X), k), dtype=np.intp)
+    out = np.repeat(np.arange(len(X))[:, None], k, axis=1)
     for group in class_groups(labels):
         size = group.stop - group.start
         step = max(1, IMPOSTOR_BLOCK_CELLS // size)
         width = min(k, size)
-        for a in range(group.start, group.stop, step):
-            rows = slice(a, min(a + step, group.stop))
+        first, last = np.searchsorted(asked, (group.start, group.stop))
+        for a in range(first, last, step):
+            rows = asked[a : min(a + step, last)]
             D = squared_distances(X[rows], X[group])
             D[labels[rows, None] != labels[group]] = np.inf
-            D[np.arange(len(D)), np.arange(len(D)) + a - group.start] = np.inf
+            D[np.arange(len(D)), rows - group.start] = np.inf
             near = smallest(D, width)
-            own = np.arange(rows.start, rows.stop)[:, None]
             there = np.isfinite(np.take_along_axis(D, near, axis=1))
-            out[rows] = own
-            out[rows, :width] = np.where(there, group.start + near, own)
+            out[rows, :width] = np.where(there, group.start + near, rows[:, None])
     return out
 
 
@@ -97,26 +99,31 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Im
     labels : ndarray of shape (n,)
         Sorted.
     radius : ndarray of shape (n,)
-        Squared.
+        Squared; a row without a positive one has no impostors.
     most : int
         If there would be more than about this many, each row keeps its nearest ones, with a warning.
     """
     n = len(Z)
+    asked = np.flatnonzero(radius > 0)
     stops = np.cumsum(class_sizes(labels))
     left, right, bound = factors(Z, radius)
-    per_row = max(1, most // n)
+    per_row = max(1, most // max(len(asked), 1))
     complete = True
-    found: list[tuple[Ints, Ints]] = []
+    total = 0
+    found: list[tuple[Ints, Ints]] = [(asked[:0], asked[:0])]
     step = max(1, IMPOSTOR_BLOCK_CELLS // n)
-    for a in range(0, n, step):
-        D = left[a : a + step] @ right.T
-        hit = np.less(D, bound[a : a + step, None])
-        hide_own_class(hit, labels[a : a + step], stops)
-        if np.count_nonzero(hit) > per_row * len(D):
+    for start in range(0, len(asked), step):
+        rows = asked[start : start + step]
+        D = left[rows] @ right.T
+        hit = np.less(D, bound[rows, None])
+        hide_own_class(hit, labels[rows], stops)
+        total += np.count_nonzero(hit)
+        if total > per_row * (start + len(D)) + most // 4:  # some rows may have more than others
             complete = False
+            total = per_row * (start + len(D))
             keep_nearest(hit, D, per_row)
         i, l = np.divmod(np.flatnonzero(hit), n)
-        found.append((i + a, l))
+        found.append((rows[i], l))
     if not complete:
         message = f"more than {most} impostors: each row keeps its {per_row} nearest; scale the features up"
         warn(message)

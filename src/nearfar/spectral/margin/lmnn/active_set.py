@@ -196,7 +196,7 @@ class SearchState:
         self.best = there if seen.value < self.best.seen.value else self.best
         self.bound = max(self.bound, seen.bound)
         self.spent = self.spent + steps
-        falls = early or abs(fall) > (1e-9 if self.full else self.tol / 10) or (self.full and better)
+        falls = early or abs(fall) > (1e-9 if self.certified else self.tol / 10) or (self.certified and better)
         self.idle = 0 if falls else self.idle + 1
         self.history.append(self.best.seen.value)
         if seen.rounding > max(self.tol * max(1.0, seen.value), seen.value - seen.bound) / 2:
@@ -217,13 +217,18 @@ class SearchState:
         self.bound = max(self.bound, bounds[k])
 
     @property
+    def certified(self) -> bool:
+        """Whether there is a gap that can close: not where too many impostors are left out for a bound."""
+        return self.full and self.bound > -np.inf
+
+    @property
     def gap(self) -> float:
         return max(self.best.seen.value - self.bound, 0.0)
 
     @property
     def close(self) -> bool:
-        """Whether the gap, or without convexity the last fall, is small enough."""
-        return self.gap <= self.tol * max(1.0, self.best.seen.value) or (not self.full and self.idle > 0)
+        """Whether the gap, or without a bound the last fall, is small enough."""
+        return self.gap <= self.tol * max(1.0, self.best.seen.value) or (not self.certified and self.idle > 0)
 
     @property
     def over(self) -> bool:

@@ -149,7 +149,7 @@ class LargeMargin:
         Weights of the pulls.
     labels : ndarray of shape (n,), optional
         Sorted. With them impostors are searched and every row has the same number of pulls, of which those of a row
-        to itself fill empty places; else `fixed` holds them.
+        to itself fill empty places (all places of a row that is no anchor); else `fixed` holds them.
     fixed : Impostors, optional
     """
 
@@ -194,7 +194,8 @@ class LargeMargin:
             return self.pulls
         Z = self.X @ L.T
         reach = pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
-        near = impostors.find(Z, self.labels, (1 + slack) * (1 + reach))
+        radius = np.where(self.empty.reshape(-1, self.k).all(axis=1), 0.0, (1 + slack) * (1 + reach))
+        near = impostors.find(Z, self.labels, radius)
         return Graph(self.i, self.j, near, len(Z))
 
     def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
@@ -261,8 +262,13 @@ class LargeMargin:
 
     def mean(self, slopes: list[Pushed], edges: Graph) -> Dual:
         """The mean of some slopes, which is nearer to feasible than each of them."""
-        _, total, squares, weight = (np.mean(part, axis=0) for part in zip(*slopes, strict=True))
-        return Dual(self.pushes(weight, edges), float(total), float(squares))
+        weight = np.zeros_like(slopes[0].weight)
+        for pushed in slopes:  # added up one by one: all of them side by side are large
+            weight += pushed.weight
+        weight /= len(slopes)
+        total = float(np.mean([pushed.total for pushed in slopes]))
+        squares = float(np.mean([pushed.squares for pushed in slopes]))
+        return Dual(self.pushes(weight, edges), total, squares)
 
     def bound(self, dual: Dual) -> float:
         """A lower bound of min f."""
@@ -301,8 +307,10 @@ class LargeMargin:
             near = self.pulls.near
             far = pair_squares(Z, near.i, near.l)
             return float(weighed.sum()), far - square[near.target]
-        order = np.argsort(np.einsum("np,np->n", Z, Z), kind="stable")  # an order that no rotation changes
-        rows = order[:: -(-len(Z) // anchors)]
+        pulling = np.flatnonzero(~self.empty.reshape(-1, self.k).all(axis=1))
+        length = np.einsum("np,np->n", Z[pulling], Z[pulling])
+        order = pulling[np.argsort(length, kind="stable")]  # an order that no rotation changes
+        rows = order[:: max(1, -(-len(order) // anchors))]
         far = squared_distances(Z[rows], Z)
         apart = self.labels[rows, None] != self.labels
         reach = square.reshape(-1, self.k)[rows]

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ....numerics import psd, scatter
+from ....numerics.constraints import generator
 from ....numerics.types import Array, Ints, Seed
 from .. import impostors
 from ..impostors import Impostors
@@ -15,6 +16,7 @@ from .objective import LargeMargin
 
 PULL_FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
 SCATTER_ROUNDING = 1e-20  # smallest scatter that is not rounding, relative to the largest
+MAX_ANCHORS = 32_000  # rows up to which all are anchors; the time grows with anchors times rows
 MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
 
 
@@ -31,12 +33,18 @@ class PullsAndPushes(NamedTuple):
     def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
         """The problem on rows sorted by class, or on triplets, with neighbors looked up under L."""
         if labels is not None and self.mining in (None, "batch_all"):
-            near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors)
+            near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors, self.anchors(len(X)))
             i = np.repeat(np.arange(len(X)), near.shape[1])
             return LargeMargin(X, i, near.ravel(), self.mu, self.squared, labels=labels)
         if labels is not None:
             triplets = triplet_mining.mine(X @ L.T, labels, self.mining or "", self.n_neighbors, seed=self.seed)
         return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
+
+    def anchors(self, n: int) -> Ints:
+        """The rows that pull and are intruded on, rising: all of them, or a sample of many."""
+        if n <= MAX_ANCHORS:
+            return np.arange(n)
+        return np.sort(generator(self.seed).choice(n, MAX_ANCHORS, replace=False))
 
 
 def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str = "targets") -> LargeMargin:
