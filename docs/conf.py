@@ -71,8 +71,10 @@ def show_settings(app, what, name, obj, options, signature, returns):
 def setup(app):
     import figures
     import reference
+    import theory_figures
 
     figures.write(HERE / "pictures")
+    theory_figures.write(HERE / "pictures")
     reference.write(HERE / "reference")
     app.connect("autodoc-process-docstring", keep_names, priority=900)
     app.connect("autodoc-process-signature", show_settings)
