@@ -110,12 +110,10 @@ def test_parts_are_the_whole_in_any_order_and_cutting(method: Method, settings: 
     X, y = some_rows()
     whole = fit(make(method, **settings), X, y, unlabeled="?")
     rng = np.random.default_rng(1)
-    for count in (2, 9):
-        order = rng.permutation(len(X))
-        learner = make(method, **settings)
-        for part in np.array_split(order, count):
-            quietly(learner.partial_fit, X[part], y[part], unlabeled="?")
-        equal(learner, whole, X)
+    learner = make(method, **settings)
+    for part in np.split(rng.permutation(len(X)), [1, 3, 20]):
+        quietly(learner.partial_fit, X[part], y[part], unlabeled="?")
+    equal(learner, whole, X)
 
 
 @every_case
@@ -123,11 +121,10 @@ def test_sparse_rows_give_what_dense_rows_give(method: Method, settings: Any) ->
     X, y = some_rows()
     X[:, 3] -= 50
     whole = fit(make(method, **settings), X, y, unlabeled="?")
-    for kind in (csr_array, coo_array):
-        found = fit(make(method, **settings), kind(X), y, unlabeled="?")
-        equal(found, whole, X)
-        Z = whole.transform(X)
-        assert_allclose(found.transform(csr_matrix(X)), found.transform(X), rtol=1e-9, atol=1e-9 * np.abs(Z).max())
+    found = fit(make(method, **settings), coo_array(X), y, unlabeled="?")
+    equal(found, whole, X)
+    Z = found.transform(X)
+    assert_allclose(found.transform(csr_matrix(X)), Z, rtol=1e-9, atol=1e-9 * np.abs(Z).max())
     assert found.score(csr_array(X), y) == pytest.approx(whole.score(X, y))
 
 
