@@ -137,3 +137,32 @@ def test_old_names_warn_and_work():
         assert_array_equal(learner.score_pairs(X[PAIRS]), learner.pair_distance(X[PAIRS]))
     with pytest.raises(metric_learn.PreprocessorError, match="error occurred when trying to use the preprocessor"):
         metric_learn.Covariance(preprocessor=X).fit(np.array([0, 99]))
+
+
+@pytest.mark.parametrize("name", ["LFDA", "LMNN", "NCA", "MLKR", "RCA_Supervised"])
+def test_numbers_of_components_are_refused_in_the_words_of_metric_learn(name):
+    for n_components in (0, 5):
+        with pytest.raises(ValueError, match=r"^Invalid n_components, must be in \[1, 4\]$"):
+            make(name, LABELED[name], n_components=n_components).fit(X, Y)
+
+
+def test_strategies_are_refused_in_the_words_of_metric_learn():
+    learner = make("ITML", PAIRED["ITML"])
+    told = r'^Strategy can either be "accuracy", "f_beta" or "max_tpr" or "max_tnr"\. Got "weird" instead\.$'
+    with pytest.raises(ValueError, match=told):
+        learner.fit(X[PAIRS], SIGNS, calibration_params={"strategy": "weird"})
+    assert not hasattr(learner, "components_")  # it is said before the fit
+
+
+def test_a_metric_takes_vectors():
+    metric = quietly(make("ITML", PAIRED["ITML"]).fit, X[PAIRS], SIGNS).get_metric()
+    with pytest.raises(ValueError, match="1-D"):
+        metric(X[:4], X[1:5])
+
+
+def test_triplets_of_equal_points_are_left_out():
+    twice = np.concatenate([TRIPLETS, [[3, 3, 30]]])
+    with pytest.warns(UserWarning, match="1 triplets hold a point twice"):
+        found = metric_learn.SCML(n_basis=20, random_state=0).fit(X[twice])
+    whole = quietly(metric_learn.SCML(n_basis=20, random_state=0).fit, X[TRIPLETS])
+    assert_allclose(found.components_, whole.components_)

@@ -64,11 +64,38 @@ def points_of(preprocessor: Preprocessor, indicators: AnyArray) -> AnyArray:
     return found.reshape(*indicators.shape, -1)
 
 
+class VectorDistance(LinearDistance):
+    """The learned distance of two vectors, which must be vectors."""
+
+    def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
+        if np.ndim(u) != 1 or np.ndim(v) != 1:
+            raise ValueError(f"Input vector should be 1-D; got arrays of {np.ndim(u)} and {np.ndim(v)} dimensions.")
+        return super().__call__(u, v, squared)
+
+
 class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """What every learner of metric-learn can do once it is fitted; `learner_` is the one of nearfar."""
 
     _tuple_size: int | None = None
+    _drawn: dict[str, str] = {}  # settings of nearfar that say how much is drawn from labels, and their names here
     preprocessor: Preprocessor
+    prior: Any
+    random_state: Any
+
+    def _learner(self) -> Any:
+        """Return the learner of nearfar with the same settings."""
+        raise NotImplementedError
+
+    def _made(self, d: int, **more: Any) -> Any:
+        """Return the learner of nearfar for points of d features, with further settings."""
+        n_components = getattr(self, "n_components", None)
+        if n_components is not None and not 1 <= n_components <= d:
+            raise ValueError(f"Invalid n_components, must be in [1, {d}]")
+        learner = self._learner()
+        more |= {name: getattr(self, own) for name, own in self._drawn.items()}
+        if "prior" in learner.get_params():
+            more["prior"] = random_prior(self.prior, d, self.random_state)
+        return learner.set_params(**more)
 
     def _rows(self, X: AnyArray, y: AnyArray | None = None, numeric: bool = False) -> Any:
         """Return checked points (n, d), and y: points themselves or what the preprocessor gives for indicators."""
@@ -147,7 +174,7 @@ class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def get_metric(self) -> Callable[..., float]:
         """Return the learned distance as a function of two points."""
         check_is_fitted(self, "components_")
-        return LinearDistance(self.components_.copy())
+        return VectorDistance(self.components_.copy())
 
     def get_mahalanobis_matrix(self) -> AnyArray:
         """Return M = L' L, shape (d, d)."""
@@ -161,11 +188,7 @@ class LabelLearner(LikeMetricLearn):
     def fit(self, X: AnyArray, y: AnyArray) -> Any:
         """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
         X, y = self._rows(X, y)
-        return self._take(self._learner().fit(X, y))
-
-    def _learner(self) -> Any:
-        """Return the learner of nearfar with the same settings."""
-        raise NotImplementedError
+        return self._take(self._made(X.shape[1]).fit(X, y))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -185,11 +208,12 @@ class PairLearner(LikeMetricLearn):
 
         `calibration_params` are arguments of `calibrate_threshold`, which is called on the same pairs.
         """
-        return self._fit_pairs(pairs, y, self._learner(), calibration_params)
+        return self._fit_pairs(pairs, y, calibration_params)
 
-    def _fit_pairs(self, pairs: AnyArray, y: AnyArray, learner: Any, calibration: dict[str, Any] | None) -> Any:
-        check_calibration(**(calibration or {}))
+    def _fit_pairs(self, pairs: AnyArray, y: AnyArray, calibration: dict[str, Any] | None, **more: Any) -> Any:
+        self._validate_calibration_params(**(calibration or {}))
         pairs, y = self._labeled_pairs(pairs, y)
+        learner = self._made(pairs.shape[2], **more)
         rows, numbers = rows_of_points(pairs)
         apart = numbers[:, 0] != numbers[:, 1]
         if not apart.all():
@@ -206,9 +230,6 @@ class PairLearner(LikeMetricLearn):
         if not np.isin(y, (-1, 1)).all():
             raise ValueError("When training on pairs, the labels (y) should contain only values in [-1, 1].")
         return pairs, y
-
-    def _learner(self) -> Any:
-        raise NotImplementedError
 
     def decision_function(self, pairs: AnyArray) -> AnyArray:
         """Return `pair_score`."""
@@ -246,25 +267,27 @@ class PairLearner(LikeMetricLearn):
     ) -> Any:
         """Set the threshold that is best on these pairs: "accuracy", "f_beta", "max_tpr" or "max_tnr"."""
         check_is_fitted(self, "components_")
-        check_calibration(strategy, min_rate, beta)
+        self._validate_calibration_params(strategy, min_rate, beta)
         pairs, y = self._labeled_pairs(pairs_valid, y_valid)
         told = {"strategy": strategy, "min_rate": min_rate, "beta": beta}
         self.learner_.calibrate_threshold(pairs, y, **told)
         self.threshold_ = self.learner_.threshold_
         return self
 
-
-def check_calibration(strategy: str = "accuracy", min_rate: float | None = None, beta: float = 1.0) -> None:
-    """Raise unless these are arguments of `calibrate_threshold`."""
-    if strategy not in ("accuracy", "f_beta", "max_tpr", "max_tnr"):
-        options = '"accuracy", "f_beta", "max_tpr" or "max_tnr"'
-        raise ValueError(f"Strategy can either be {options}. Got {strategy!r} instead.")
-    if strategy in ("max_tpr", "max_tnr") and (
-        not isinstance(min_rate, (int, float)) or isinstance(min_rate, bool) or not 0 <= min_rate <= 1
-    ):
-        raise ValueError(f"Parameter min_rate must be a number in[0, 1]. Got {min_rate} instead.")
-    if strategy == "f_beta" and (not isinstance(beta, (int, float)) or isinstance(beta, bool)):
-        raise ValueError(f"Parameter beta must be a real number. Got {type(beta)} instead.")
+    @staticmethod
+    def _validate_calibration_params(
+        strategy: str = "accuracy", min_rate: float | None = None, beta: float = 1.0
+    ) -> None:
+        """Raise unless these are arguments of `calibrate_threshold`."""
+        if strategy not in ("accuracy", "f_beta", "max_tpr", "max_tnr"):
+            options = '"accuracy", "f_beta" or "max_tpr" or "max_tnr"'
+            raise ValueError(f'Strategy can either be {options}. Got "{strategy}" instead.')
+        if strategy in ("max_tpr", "max_tnr") and (
+            not isinstance(min_rate, (int, float)) or isinstance(min_rate, bool) or not 0 <= min_rate <= 1
+        ):
+            raise ValueError(f"Parameter min_rate must be a number in[0, 1]. Got {min_rate} instead.")
+        if strategy == "f_beta" and (not isinstance(beta, (int, float)) or isinstance(beta, bool)):
+            raise ValueError(f"Parameter beta must be a real number. Got {type(beta)} instead.")
 
 
 class TripletLearner(LikeMetricLearn):
@@ -477,7 +500,7 @@ class MLKR(LabelLearner):
     def fit(self, X: AnyArray, y: AnyArray) -> Any:
         """Learn from points (n, d), or their indicators (n,), and their targets (n,)."""
         X, y = self._rows(X, y, numeric=True)
-        return self._take(self._learner().fit(X, y))
+        return self._take(self._made(X.shape[1]).fit(X, y))
 
     def _learner(self) -> Any:
         return nearfar.MLKR(
@@ -504,11 +527,16 @@ class RCA(LikeMetricLearn):
     def fit(self, X: AnyArray, chunks: AnyArray) -> Any:
         """Learn from points (n, d), or their indicators (n,), and the number of each one's chunk, -1 for none."""
         X = self._rows(X)
-        return self._take(nearfar.RCA(self.n_components).fit(X, chunklets=np.asarray(chunks)))
+        return self._take(self._made(X.shape[1]).fit(X, chunklets=np.asarray(chunks)))
+
+    def _learner(self) -> Any:
+        return nearfar.RCA(self.n_components)
 
 
 class RCA_Supervised(LabelLearner):
     """Relevant component analysis on chunks that are drawn from labels: `nearfar.RCA`."""
+
+    _drawn = {"n_chunklets": "n_chunks", "chunklet_size": "chunk_size"}
 
     def __init__(
         self,
@@ -529,13 +557,30 @@ class RCA_Supervised(LabelLearner):
     def _learner(self) -> Any:
         return nearfar.RCA(
             self.n_components,
-            n_chunklets=self.n_chunks,
-            chunklet_size=self.chunk_size,
             random_state=self.random_state,
         )
 
 
-class ITML(PairLearner):
+class ITMLSettings(LikeMetricLearn):
+    """The learner of `nearfar.ITML` for both classes of the method."""
+
+    gamma: float
+    max_iter: int
+    tol: float
+    verbose: bool
+
+    def _learner(self) -> Any:
+        return nearfar.ITML(
+            self.gamma,
+            prior=self.prior,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            verbose=self.verbose,
+            random_state=self.random_state,
+        )
+
+
+class ITML(ITMLSettings, PairLearner):
     """Information-theoretic metric learning: `nearfar.ITML`."""
 
     def __init__(
@@ -564,25 +609,13 @@ class ITML(PairLearner):
         calibration_params: dict[str, Any] | None = None,
     ) -> Any:
         """Learn as every learner from pairs; `bounds` (2,) are the squared distances that pairs should stay within."""
-        pairs = self._tuples(pairs)
-        learner = self._learner(bounds=checked_bounds(bounds))
-        learner.set_params(prior=random_prior(self.prior, pairs.shape[2], self.random_state))
-        return self._fit_pairs(pairs, y, learner, calibration_params)
-
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.ITML(
-            self.gamma,
-            prior=self.prior,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            verbose=self.verbose,
-            random_state=self.random_state,
-            **more,
-        )
+        return self._fit_pairs(pairs, y, calibration_params, bounds=checked_bounds(bounds))
 
 
-class ITML_Supervised(LabelLearner):
+class ITML_Supervised(ITMLSettings, LabelLearner):
     """`ITML` on pairs that are drawn from labels."""
+
+    _drawn = {"n_pairs": "n_constraints"}
 
     def __init__(
         self,
@@ -609,23 +642,30 @@ class ITML_Supervised(LabelLearner):
     def fit(self, X: AnyArray, y: AnyArray, bounds: AnyArray | None = None) -> Any:
         """Learn from points and labels; `bounds` (2,) are the squared distances that pairs should stay within."""
         X, y = self._rows(X, y)
-        learner = self._learner(bounds=checked_bounds(bounds), n_pairs=self.n_constraints)
-        learner.set_params(prior=random_prior(self.prior, X.shape[1], self.random_state))
-        return self._take(learner.fit(X, y))
+        return self._take(self._made(X.shape[1], bounds=checked_bounds(bounds)).fit(X, y))
 
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.ITML(
-            self.gamma,
-            prior=self.prior,
+
+class MMCSettings(LikeMetricLearn):
+    """The learner of `nearfar.MMC` for both classes of the method."""
+
+    diagonal: bool
+    diagonal_c: float
+    max_iter: int
+    tol: float
+    verbose: bool
+
+    def _learner(self) -> Any:
+        return nearfar.MMC(
+            self.diagonal,
+            c=self.diagonal_c,
             max_iter=self.max_iter,
             tol=self.tol,
             verbose=self.verbose,
             random_state=self.random_state,
-            **more,
         )
 
 
-class MMC(PairLearner):
+class MMC(MMCSettings, PairLearner):
     """Metric learning with application to clustering: `nearfar.MMC`, which needs no start."""
 
     def __init__(
@@ -652,20 +692,11 @@ class MMC(PairLearner):
         self.random_state = random_state
         self.convergence_threshold = "deprecated"
 
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.MMC(
-            self.diagonal,
-            c=self.diagonal_c,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            verbose=self.verbose,
-            random_state=self.random_state,
-            **more,
-        )
 
-
-class MMC_Supervised(LabelLearner):
+class MMC_Supervised(MMCSettings, LabelLearner):
     """`MMC` on pairs that are drawn from labels."""
+
+    _drawn = {"n_pairs": "n_constraints"}
 
     def __init__(
         self,
@@ -695,24 +726,25 @@ class MMC_Supervised(LabelLearner):
         self.num_constraints = "deprecated"
         self.convergence_threshold = "deprecated"
 
-    def fit(self, X: AnyArray, y: AnyArray) -> Any:
-        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
-        X, y = self._rows(X, y)
-        return self._take(self._learner(n_pairs=self.n_constraints).fit(X, y))
 
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.MMC(
-            self.diagonal,
-            c=self.diagonal_c,
-            max_iter=self.max_iter,
-            tol=self.tol,
+class SDMLSettings(LikeMetricLearn):
+    """The learner of `nearfar.SDML` for both classes of the method."""
+
+    balance_param: float
+    sparsity_param: float
+    verbose: bool
+
+    def _learner(self) -> Any:
+        return nearfar.SDML(
+            self.balance_param,
+            sparsity=self.sparsity_param,
+            prior=self.prior,
             verbose=self.verbose,
             random_state=self.random_state,
-            **more,
         )
 
 
-class SDML(PairLearner):
+class SDML(SDMLSettings, PairLearner):
     """Sparse determinant metric learning: `nearfar.SDML`."""
 
     def __init__(
@@ -731,25 +763,11 @@ class SDML(PairLearner):
         self.preprocessor = preprocessor
         self.random_state = random_state
 
-    def fit(self, pairs: AnyArray, y: AnyArray, calibration_params: dict[str, Any] | None = None) -> Any:
-        """Learn as every learner from pairs."""
-        pairs = self._tuples(pairs)
-        learner = self._learner().set_params(prior=random_prior(self.prior, pairs.shape[2], self.random_state))
-        return self._fit_pairs(pairs, y, learner, calibration_params)
 
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.SDML(
-            self.balance_param,
-            sparsity=self.sparsity_param,
-            prior=self.prior,
-            verbose=self.verbose,
-            random_state=self.random_state,
-            **more,
-        )
-
-
-class SDML_Supervised(LabelLearner):
+class SDML_Supervised(SDMLSettings, LabelLearner):
     """`SDML` on pairs that are drawn from labels."""
+
+    _drawn = {"n_pairs": "n_constraints"}
 
     def __init__(
         self,
@@ -771,25 +789,25 @@ class SDML_Supervised(LabelLearner):
         self.random_state = random_state
         self.num_constraints = "deprecated"
 
-    def fit(self, X: AnyArray, y: AnyArray) -> Any:
-        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
-        X, y = self._rows(X, y)
-        learner = self._learner(n_pairs=self.n_constraints)
-        learner.set_params(prior=random_prior(self.prior, X.shape[1], self.random_state))
-        return self._take(learner.fit(X, y))
 
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.SDML(
-            self.balance_param,
-            sparsity=self.sparsity_param,
+class LSMLSettings(LikeMetricLearn):
+    """The learner of `nearfar.LSML` for both classes of the method."""
+
+    max_iter: int
+    tol: float
+    verbose: bool
+
+    def _learner(self) -> Any:
+        return nearfar.LSML(
             prior=self.prior,
+            max_iter=self.max_iter,
+            tol=self.tol,
             verbose=self.verbose,
             random_state=self.random_state,
-            **more,
         )
 
 
-class LSML(QuadrupletLearner):
+class LSML(LSMLSettings, QuadrupletLearner):
     """Least squared-residual metric learning: `nearfar.LSML`."""
 
     def __init__(
@@ -815,22 +833,14 @@ class LSML(QuadrupletLearner):
         """
         quadruplets = self._tuples(quadruplets)
         rows, numbers = rows_of_points(quadruplets)
-        learner = self._learner().set_params(prior=random_prior(self.prior, rows.shape[1], self.random_state))
+        learner = self._made(rows.shape[1])
         return self._take(learner.fit(rows, quadruplets=numbers, quadruplet_weights=weights))
 
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.LSML(
-            prior=self.prior,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            verbose=self.verbose,
-            random_state=self.random_state,
-            **more,
-        )
 
-
-class LSML_Supervised(LabelLearner):
+class LSML_Supervised(LSMLSettings, LabelLearner):
     """`LSML` on quadruplets that are drawn from labels."""
+
+    _drawn = {"n_quadruplets": "n_constraints"}
 
     def __init__(
         self,
@@ -854,25 +864,26 @@ class LSML_Supervised(LabelLearner):
         self.random_state = random_state
         self.num_constraints = "deprecated"
 
-    def fit(self, X: AnyArray, y: AnyArray) -> Any:
-        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
-        X, y = self._rows(X, y)
-        learner = self._learner(n_quadruplets=self.n_constraints)
-        learner.set_params(prior=random_prior(self.prior, X.shape[1], self.random_state))
-        return self._take(learner.fit(X, y))
 
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.LSML(
-            prior=self.prior,
-            max_iter=self.max_iter,
-            tol=self.tol,
+class SCMLSettings(LikeMetricLearn):
+    """The learner of `nearfar.SCML` for both classes of the method."""
+
+    beta: float
+    basis: Any
+    n_basis: int | None
+    verbose: bool
+
+    def _learner(self) -> Any:
+        return nearfar.SCML(
+            beta=self.beta,
+            basis=SCML_BASES.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis,
+            n_basis=self.n_basis,
             verbose=self.verbose,
             random_state=self.random_state,
-            **more,
         )
 
 
-class SCML(TripletLearner):
+class SCML(SCMLSettings, TripletLearner):
     """Sparse compositional metric learning: `nearfar.SCML`."""
 
     def __init__(
@@ -902,21 +913,18 @@ class SCML(TripletLearner):
     def fit(self, triplets: AnyArray) -> Any:
         """Learn from triplets of points (m, 3, d), or of indicators (m, 3): the second is nearer than the third."""
         rows, numbers = rows_of_points(self._tuples(triplets))
-        return self._take(self._learner().fit(rows, triplets=numbers))
-
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.SCML(
-            beta=self.beta,
-            basis=SCML_BASES.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis,
-            n_basis=self.n_basis,
-            verbose=self.verbose,
-            random_state=self.random_state,
-            **more,
-        )
+        ordered = np.sort(numbers, axis=1)
+        apart = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
+        if not apart.all():
+            same = int((~apart).sum())
+            warnings.warn(f"{same} triplets hold a point twice. They were left out.", stacklevel=2)
+        return self._take(self._made(rows.shape[1]).fit(rows, triplets=numbers[apart]))
 
 
-class SCML_Supervised(LabelLearner):
+class SCML_Supervised(SCMLSettings, LabelLearner):
     """`SCML` on triplets that are drawn from labels."""
+
+    _drawn = {"n_neighbors": "k_genuine", "n_impostors": "k_impostor"}
 
     def __init__(
         self,
@@ -945,18 +953,3 @@ class SCML_Supervised(LabelLearner):
         self.verbose = verbose
         self.preprocessor = preprocessor
         self.random_state = random_state
-
-    def fit(self, X: AnyArray, y: AnyArray) -> Any:
-        """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
-        X, y = self._rows(X, y)
-        return self._take(self._learner(n_neighbors=self.k_genuine, n_impostors=self.k_impostor).fit(X, y))
-
-    def _learner(self, **more: Any) -> Any:
-        return nearfar.SCML(
-            beta=self.beta,
-            basis=SCML_BASES.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis,
-            n_basis=self.n_basis,
-            verbose=self.verbose,
-            random_state=self.random_state,
-            **more,
-        )
