@@ -1,4 +1,4 @@
-"""The pictures of `basics.md` and `photos.md`, drawn whenever Sphinx runs."""
+"""The pictures of the pages, drawn whenever Sphinx runs."""
 
 from __future__ import annotations
 
@@ -194,7 +194,64 @@ def steps() -> Figure:
     return figure
 
 
+WHICH_LOSS = (
+    ("Pairs said to be alike or different,\nand no classes?", "ContrastiveLoss\nMultiSimilarityLoss"),
+    ("No labels, but two views\nof each item?", "NTXentLoss\nVICRegLoss"),
+    ("Similarities between 0 and 1\ninstead of classes?", "GeneralizedContrastiveLoss"),
+    ("Thousands of classes,\nor a threshold to choose?", "ArcFaceLoss, AdaFaceLoss\nSubCenterArcFaceLoss"),
+    ("Only two or three items\nof each class?", "TripletLoss or NPairLoss\nwith CrossBatchMemory"),
+    ("Large batches, and Recall@K\nor average precision as the goal?", "RecallAtKLoss, SmoothAPLoss\nFastAPLoss"),
+    ("Some hundred classes,\nfew of them in each batch?", "AMSoftmaxLoss + JRS"),
+)
+OTHER_LOSS = "MultiSimilarityLoss\nSupConLoss"
+WHICH_LEARNER = (
+    ("A number to predict\ninstead of a class?", "MLKR"),
+    ("No labels at all?", "CovarianceMetric"),
+    ("Pairs said to be alike\nor different?", "ITML, GMML"),
+    ("Triplets, or comparisons\nof two distances?", "SCML, LMNN\nLSML"),
+    ("Groups of rows\nknown to be alike?", "RCA, DCA"),
+    ("Features of a pretrained network,\nand classes that come later?", "DiscriminantWhitening\nGMML(t=0.3)"),
+    ("Classes that a linear map\ncannot separate?", "KernelNCA\nKernelDCA"),
+    ("No time, or many tables?", "LFDA\nITML"),
+)
+OTHER_LEARNER = "SCML, MCML\nNCA"
+"""Questions, and what to begin with where the answer is yes; `objectives.md` and `learners.md` say why."""
+
+
+def which(questions: tuple[tuple[str, str], ...], other: str) -> Figure:
+    """Questions from top to bottom: yes leads to the right, no leads to the next."""
+    figure = Figure(figsize=(7.2, 0.92 * (len(questions) + 0.8)), layout="constrained")
+    axes = figure.subplots()
+    asks = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": GRAY}
+    answers = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": COLORS[0], "linewidth": 1.6}
+    arrow = {"arrowstyle": "->", "color": GRAY}
+    for row, (question, answer) in enumerate(questions):
+        axes.text(0.26, -row, question, ha="center", va="center", bbox=asks)
+        axes.text(0.82, -row, answer, ha="center", va="center", color=COLORS[0], bbox=answers)
+        axes.annotate("", (0.645, -row), (0.53, -row), arrowprops=arrow)
+        axes.text(0.585, -row + 0.08, "yes", ha="center", va="bottom", fontsize=9)
+        axes.annotate("", (0.26, -row - 0.66), (0.26, -row - 0.34), arrowprops=arrow)
+        axes.text(0.275, -row - 0.5, "no", ha="left", va="center", fontsize=9)
+    axes.text(0.26, -len(questions), other, ha="center", va="center", color=COLORS[0], bbox=answers)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(-len(questions) - 0.4, 0.4)
+    axes.axis("off")
+    return figure
+
+
+def which_loss() -> Figure:
+    """With which loss to begin."""
+    return which(WHICH_LOSS, OTHER_LOSS)
+
+
+def which_learner() -> Figure:
+    """With which learner to begin."""
+    return which(WHICH_LEARNER, OTHER_LEARNER)
+
+
 FIGURES = {
+    "which_loss": which_loss,
+    "which_learner": which_learner,
     "products": products,
     "steps": steps,
     "before_and_after": before_and_after,

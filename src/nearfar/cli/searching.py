@@ -287,6 +287,12 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)
     count = f"{len(groups):,} group{'' if len(groups) == 1 else 's'}"
     found = f"{count} of {len(rows):,} items within {within:g}; {mixed:,} with several classes"
+    largest = max((len(part) for _, part in groups), default=0)
+    if largest > len(index) / 2 and mixed:
+        found += (
+            f". {largest:,} of {len(index):,} items are one group: the distance is too large, or the embeddings have "
+            "collapsed to a point"
+        )
     if out is None:
         wide = max((len(row[2]) for row in rows), default=0)
         lines = [line for number, part in groups for line in group_lines(number, part, wide)]

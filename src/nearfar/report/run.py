@@ -213,7 +213,7 @@ def _title(config: Mapping[str, Any], folder: Path) -> str:
     data = Path(config.get("data", "its data")).name
     what = config.get("objective", folder.name)
     if config.get("freeze_trunk") and not (folder / "log.jsonl").is_file():
-        what = str(config.get("trunk", what)).partition("(")[0] + " as it is"
+        what = "Features of " + str(config.get("trunk", "the network")).partition("(")[0]
     return f"{what} on {data}"
 
 

@@ -1,0 +1,98 @@
+"""Links of README and documentation lead somewhere; charts of methods say what the tables beside them say."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from nearfar.catalog import BY_NAME
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+BUILT = ("pictures", "reference", "gallery", "_build")  # folders of docs/ that the build writes
+DRAWN = re.compile(r'^    "(\w+)": \w+,$', re.M)
+
+
+def without_code(text):
+    """Return a page without its blocks of code, in which brackets are no links."""
+    return re.sub(r"^```.*?^```", "", text, flags=re.S | re.M)
+
+
+def links_of(text):
+    """Return where the links and pictures of a page lead."""
+    plain = re.sub(r"`[^`\n]*`", "code", without_code(text))
+    return re.findall(r"\]\(([^)\s]+)\)", plain) + re.findall(r"<(https?://[^>\s]+)>", plain)
+
+
+def anchors_of(text):
+    """Return the anchors that headings of a page have, as GitHub and MyST make them."""
+    found = set()
+    for heading in re.findall(r"^#{1,3} +(.+?) *$", without_code(text), re.M):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower().replace("`", "")).replace(" ", "-")
+        number = 0
+        while (f"{slug}-{number}" if number else slug) in found:
+            number += 1
+        found.add(f"{slug}-{number}" if number else slug)
+    return found
+
+
+def fault_of(link, page):
+    """Say what is wrong with a link of a page; nothing where it leads somewhere."""
+    parts = urlsplit(link)
+    if parts.scheme:
+        right = parts.scheme == "https" and "." in parts.netloc
+        return "" if right or parts.hostname in ("127.0.0.1", "localhost") else "expected a complete https address"
+    target = page if not parts.path else (page.parent / parts.path).resolve()
+    inside = target.relative_to(ROOT)
+    if inside.parts[:1] == ("docs",) and len(inside.parts) > 2 and inside.parts[1] in BUILT:
+        if inside.parts[1] == "pictures" and inside.stem not in DRAWN.findall((ROOT / "docs/figures.py").read_text()):
+            return "no such figure in docs/figures.py"
+        return ""
+    if not target.exists():
+        return "no such file"
+    if parts.fragment and parts.fragment not in anchors_of(target.read_text()):
+        return "no such heading"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    faults = {link: fault_of(link, page) for link in links_of(page.read_text())}
+    assert not {link: fault for link, fault in faults.items() if fault}
+
+
+@pytest.mark.parametrize(
+    ("link", "fault"),
+    [
+        ("nowhere.md", "no such file"),
+        ("basics.md#no-heading", "no such heading"),
+        ("pictures/none.svg", "no such figure in docs/figures.py"),
+        ("http://example.org", "expected a complete https address"),
+        ("basics.md#words", ""),
+        ("pictures/triplet.svg", ""),
+        ("https://example.org/a", ""),
+    ],
+)
+def test_faults_of_links_are_found(link, fault):
+    assert fault_of(link, ROOT / "docs" / "index.md") == fault
+
+
+def test_every_page_is_in_the_menu():
+    home = (ROOT / "docs" / "index.md").read_text()
+    menu = re.search(r"```\{toctree\}\n(.*?)```", home, re.S)[1].split()
+    shown = {name for name in menu if re.fullmatch("[a-z]+", name)}
+    assert shown == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+
+
+@pytest.mark.parametrize(("page", "chart"), [("objectives", "LOSS"), ("learners", "LEARNER")])
+def test_the_charts_of_methods_say_what_their_tables_say(page, chart):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    table = next(block for block in re.findall(r"(?:^\|.*\n)+", text, re.M) if "begin with" in block)
+    figures = (ROOT / "docs" / "figures.py").read_text()
+    drawn = re.search(rf"^WHICH_{chart} = \((.*?)^\)\nOTHER_{chart} = (.*?)$", figures, re.S | re.M)
+    answers = re.findall(r'\?", "(.*)"\)', drawn[1]) + [drawn[2]]
+    assert len(answers) > 6
+    for name in re.findall(r"[A-Z]\w+", " ".join(answers).replace("\\n", " ")):
+        assert name in BY_NAME, name
+        assert re.search(rf"\b{name}\b", table), name
