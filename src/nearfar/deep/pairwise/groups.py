@@ -12,10 +12,10 @@ from ..unit_vectors import unit
 
 def checked_groups(who: str, groups: int | Sequence[int]) -> int | tuple[int, ...]:
     """Return a number of groups, or their lengths; raise a ValueError where it is neither."""
-    if isinstance(groups, Integral) and not isinstance(groups, bool) and groups >= 1:
+    if isinstance(groups, Integral) and not isinstance(groups, bool) and int(groups) >= 1:
         return int(groups)
     lengths = tuple(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else ()
-    if not lengths or not all(isinstance(one, Integral) and one >= 1 for one in lengths):
+    if not lengths or not all(isinstance(one, Integral) and int(one) >= 1 for one in lengths):
         raise ValueError(f"{who}: groups must be a number from 1 on, or lengths such as (96, 160, 256); got {groups!r}")
     return tuple(int(one) for one in lengths)
 

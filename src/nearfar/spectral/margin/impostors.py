@@ -117,7 +117,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Im
         D = left[rows] @ right.T
         hit = np.less(D, bound[rows, None])
         hide_own_class(hit, labels[rows], stops)
-        total += np.count_nonzero(hit)
+        total += int(np.count_nonzero(hit))
         if total > per_row * (start + len(D)) + most // 4:  # some rows may have more than others
             complete = False
             total = per_row * (start + len(D))
