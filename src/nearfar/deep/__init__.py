@@ -18,6 +18,7 @@ HOMES = {
     "RowLoss": "pairwise.row_loss",
     "Rows": "pairwise.comparison",
     "SampledClasses": "proxies.sampled_classes",
+    "ShardedClasses": "proxies.sharded_classes",
     "SetTerm": "objective.terms",
     "StiefelSGD": "networks.spd",
     "Sum": "objective.terms",
