@@ -149,7 +149,7 @@ def test_a_run_is_trained_scored_and_shown(digits, capsys, monkeypatch, tmp_path
     code, out, _ = run(capsys, monkeypatch, "evaluate", digits)
     assert code == 0
     assert "Recall@1" in out
-    assert "baseline (raw items)" in out
+    assert "baseline (raw inputs)" in out
     code, out, _ = run(capsys, monkeypatch, "embed", digits, "digits", "-o", tmp_path / "digits.npz")
     assert code == 0
     arrays = np.load(tmp_path / "digits.npz", allow_pickle=False)
@@ -898,7 +898,7 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
     np.savez(tmp_path / "rows.npz", X=X, y=y)
     code, out, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors", tmp_path / "rows.npz")
     assert (code, err) == (0, "")
-    assert "baseline (raw items)" in out
+    assert "baseline (raw inputs)" in out
     code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors")
     assert code == 2
     assert err.startswith("nearfar: DATA: say what to score")

@@ -114,7 +114,7 @@ def test_what_is_learned_from_standardized_columns_takes_them_as_they_are(rows, 
     code, said, _ = run(capsys, monkeypatch, "fit", tmp_path / "units.npz", "GMML()", "--standardize", "-o", out)
     again = run(capsys, monkeypatch, "fit", rows, "GMML()", "--standardize", "-o", other)[1]
     assert code == 0
-    one, two = (text[text.index("Recall@1") : text.index("baseline (raw items)")] for text in (said, again))
+    one, two = (text[text.index("Recall@1") : text.index("baseline (raw inputs)")] for text in (said, again))
     assert one == two
     d, e = (load_learner(path).pair_distance([[0, 40]], Z) for path, Z in ((out, X * units), (other, X)))
     np.testing.assert_allclose(d, e, rtol=1e-4)

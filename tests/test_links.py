@@ -46,8 +46,9 @@ def fault_of(link, page):
     target = page if not parts.path else (page.parent / parts.path).resolve()
     inside = target.relative_to(ROOT)
     if inside.parts[:1] == ("docs",) and len(inside.parts) > 2 and inside.parts[1] in BUILT:
-        if inside.parts[1] == "pictures" and inside.stem not in DRAWN.findall((ROOT / "docs/figures.py").read_text()):
-            return "no such figure in docs/figures.py"
+        figures = " ".join(module.read_text() for module in (ROOT / "docs").glob("*figures.py"))
+        if inside.parts[1] == "pictures" and inside.stem not in DRAWN.findall(figures):
+            return "no such figure in docs/*figures.py"
         return ""
     if not target.exists():
         return "no such file"
@@ -67,7 +68,7 @@ def test_links_lead_somewhere(page):
     [
         ("nowhere.md", "no such file"),
         ("basics.md#no-heading", "no such heading"),
-        ("pictures/none.svg", "no such figure in docs/figures.py"),
+        ("pictures/none.svg", "no such figure in docs/*figures.py"),
         ("http://example.org", "expected a complete https address"),
         ("basics.md#words", ""),
         ("pictures/triplet.svg", ""),

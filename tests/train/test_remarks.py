@@ -111,7 +111,7 @@ def test_remarks_are_kept_and_shown(tmp_path):
     config = TrainConfig.of(data="digits", objective="TripletLoss()", embedding_dim=1, epochs=1)
     run = train(config, tmp_path / "run")
     result = evaluate_run(run)
-    assert any("better neighbors than their embeddings" in said for said in result.remarks)
+    assert any("better neighbors than the embeddings" in said for said in result.remarks)
     assert json.loads((tmp_path / "run" / "scores.json").read_text())["remarks"] == list(result.remarks)
     page = report_run(tmp_path / "run").read_text()
     assert all(said.replace("'", "&#39;") in page for said in result.remarks)

@@ -91,12 +91,12 @@ def test_a_run_is_beside_its_standardized_rows(table, tmp_path, small, capsys, m
     assert alone.map_at_r > plain.map_at_r + 0.1
     assert evaluate_run(run).raw.map_at_r == pytest.approx(alone.map_at_r)
     said = command(capsys, monkeypatch, "evaluate", run.folder)[1]
-    assert f"baseline (standardized items): Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}" in said
+    assert f"baseline (standardized inputs): Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}" in said
     assert "standardized rows" in report_run(run.folder).read_text()
     other = train(config_of(table, small), tmp_path / "other", progress=False)
     assert evaluate_run(other).raw.map_at_r == pytest.approx(plain.map_at_r)
     said = command(capsys, monkeypatch, "evaluate", other.folder)[1]
-    assert f"baseline (raw items): Recall@1 {plain.recall_at[1]:.4f}" in said
+    assert f"baseline (raw inputs): Recall@1 {plain.recall_at[1]:.4f}" in said
 
 
 def test_images_have_no_columns(tmp_path, small):

@@ -258,7 +258,7 @@ def train(
         classes tests on classes that training has never seen; rows on half of the items of every class, for data whose
         classes are fixed.
     label
-        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     trunk
         conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
         package.module:factory.
@@ -401,7 +401,7 @@ def embed(
     dims
         Keep the first so many dimensions, such as one of the lengths of Matryoshka.
     label
-        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     trust
@@ -474,7 +474,7 @@ def compare(
         Start from the settings of a paper, or train the rows of one of its tables, such as jrd/ablation;
         `nearfar list --recipes` names both.
     protocol
-        honest (where not given) or paper, as for train.
+        honest holds training classes out to choose the checkpoint; paper learns from all of them.
     only
         Of the rows of a table of a paper, train this one, or those whose names begin so. Repeat for several.
     test
@@ -485,7 +485,7 @@ def compare(
         classes tests on classes that training has never seen; rows on half of the items of every class, for data whose
         classes are fixed.
     label
-        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     trunk
         conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
         package.module:factory.
@@ -515,7 +515,7 @@ def compare(
     skip_bad
         Leave out images that cannot be decoded, and count them.
     partial
-        Take what is there of an official archive, as for train.
+        Use the part of an official archive that is there.
     vary
         One value of a setting to try, as field=value; repeat for the others, and for other settings. Every objective is
         trained with every combination, and the table begins with the scores on the validation classes, by which to

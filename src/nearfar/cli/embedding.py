@@ -27,7 +27,7 @@ from .options import check_out
 from .saved_learners import load_learner, transformed
 
 IN_TRAINING = "in the training of"
-TRAINING_SCORE = "these are training scores, which say nothing of new items"
+TRAINING_SCORE = "these are training scores, which say nothing about new items"
 NO_LIST = "keeps no list of its training items"
 FINAL = "is a final model, which has learned from all classes of its data"
 

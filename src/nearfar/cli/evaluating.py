@@ -83,7 +83,7 @@ def evaluate(
     classes
         Score on these classes only: names, or the beginning of names. Repeat for several.
     label
-        The column of the classes in the table that is scored, as for train.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     protocol
         Retrieval and clustering; Recall@K of ten disjoint parts with an interval, as in the JRD paper (subsets); pairs
         told apart by one threshold; queries named or rejected as of no class of the gallery; random few-shot episodes;

@@ -61,11 +61,11 @@ def fit(
     split
         rows learns from one half of every class and tests on the other, for classes that are fixed.
     label
-        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     standardize
         Learn from columns (or pixels) of equal deviation. What is saved takes them as they are; linear learners only.
     seed
-        Of the learner, where it draws, and of the split.
+        Random seed for the learner and for the split.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     final

@@ -89,7 +89,7 @@ def index(
     dims
         Keep the first so many dimensions, such as one of the lengths of Matryoshka; queries are cut alike.
     label
-        The column of the classes in a table, as for train.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     trust

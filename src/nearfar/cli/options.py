@@ -283,7 +283,7 @@ def true_or_text(given: str | None) -> bool | str | None:
 
 
 def refuse_beside_final(chosen: Mapping[str, Any]) -> None:
-    """Refuse options beside --final: a final model is what its run was, or the score of the run says nothing of it."""
+    """Refuse options beside --final: other settings would make the score of its run say less about it."""
     given = [name for name, value in chosen.items() if value is not None]
     if given:
         option = {"data": "DATA"}.get(given[0], f"--{given[0].replace('_', '-')}")

@@ -47,7 +47,7 @@ def report(
     against
         Another of these on the same items: how much better or worse it is, and which queries only one of the two finds.
     label
-        The column of the classes in the tables that are shown, as for train.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     out
         The page. Where not given: report.html in the folder of the run, report-NAME.html on other DATA,
         report-against-NAME.html beside another; for a file, beside it, with its name in place of report.

@@ -23,7 +23,7 @@ from .saved_learners import items_of, load_learner, remark
 if TYPE_CHECKING:
     from ..train import Run
 
-RAW = "baseline (raw items)"
+RAW = "baseline (raw inputs)"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
     result = evaluate_run(run, ks=ks)
     what = RAW
     if result.standardized:
-        what = "baseline (standardized items)"
+        what = "baseline (standardized inputs)"
     others = [remark for remark in result.remarks if remark != result.scores.why_unscored()]  # in the table
     return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
 

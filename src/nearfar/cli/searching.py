@@ -60,8 +60,8 @@ def search(
     file
         What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     query
-        An image, a folder of images, an .npy or .npz of rows, or data as for train. Of an index of texts also a text,
-        such as "red shoes".
+        An image, a folder of images, an .npy or .npz of rows, or any data that `nearfar train` takes. In an index of
+        texts also a text, such as "red shoes".
     k
         Neighbors of each query.
     within

@@ -49,7 +49,7 @@ def suspects(
         An .npz, .parquet or .csv of embeddings and labels, best of a network that has not learned from these labels; or
         a run or a learner, which embeds DATA.
     data
-        What to judge with a run or a learner, as for train; where not given, the test classes of the run.
+        The items to judge with a run or a learner; by default the test classes of the run.
     out
         Write all suspects to a .csv (name, label, suggested, doubt, decision), or to an .html page to decide on. With
         --decided the corrected table, .csv of images or .npz of embeddings, which can be trained on; with --across and
@@ -65,7 +65,7 @@ def suspects(
         Instead find so many hard negatives of each item: the nearest items of other classes, but none that is so near
         that it is probably of the same class, and no suspects.
     label
-        The column of the classes in a table, as for train.
+        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
     skip_bad
         Leave out images that cannot be decoded, and count them.
     trust
@@ -128,7 +128,7 @@ def told_suspects(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) ->
         (dataset.names[at], dataset.classes[dataset.labels[at]], suggested[at], round(float(found.doubt[at]), 4), "")
         for at in order
     ]
-    count = f"{len(order):,} of {len(dataset):,} items are likelier of another class than of their own"
+    count = f"{len(order):,} of {len(dataset):,} items are more likely to belong to another class than to their own"
     told = f"{count}{left_out(dataset)}"
     if out is None:
         lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]

@@ -166,7 +166,7 @@ def _scores(folder: Path) -> list[str]:
     scores = Scores.from_dict(content["scores"] | counts)
     raw = {name: value for name, value, _ in Scores.from_dict(content["raw"]).rows()}
     lines = ["## Scores", "", content["protocol"], ""]
-    lines += ["| score | value | baseline (raw items) | chance |", "| --- | ---: | ---: | ---: |"]
+    lines += ["| score | value | baseline (raw inputs) | chance |", "| --- | ---: | ---: | ---: |"]
     for score, value, chance in scores.rows():
         cells = [_number(value), _number(raw.get(score)), _number(chance)]
         lines += [f"| {score} | {' | '.join(cells)} |"]

@@ -99,7 +99,7 @@ def train_and_compare(
     objectives : sequence of str
         Objectives as text.
     seeds : sequence of int
-        Seeds of weights, batches, augmentation and validation classes.
+        Random seeds for the weights, batches, augmentation and validation classes.
     out : str or Path
         A folder for the runs. A run that is finished there is not repeated, one that was cut off goes on.
     vary : mapping of str to sequence, optional

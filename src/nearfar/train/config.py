@@ -159,7 +159,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     steps : int, optional
         Train this many batches; `epochs` is then ignored and becomes as many as these take.
     seed : int
-        Seed of weights, batches, augmentation and the split of the data.
+        Random seed for the weights, batches, augmentation and the split of the data.
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
         By default, eps and momentum are the optimizer's own (momentum of sgd: 0.9).
     rmsprop_decay : float, optional

@@ -66,7 +66,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     settings : dict, optional
         Any other field of `TrainConfig`, such as ``{"schedule": "cosine", "patience": 5, "standardize": True}``.
     random_state : int, RandomState or None
-        Of weights, batches, augmentation and validation classes. Global random numbers stay as they were.
+        Random seed for the weights, batches, augmentation and validation classes. The global random state is not
+        changed.
     verbose : bool
         Show a progress line.
 

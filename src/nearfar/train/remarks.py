@@ -86,7 +86,7 @@ def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
     else:
         linear = ""
     return (
-        f"The raw items are better neighbors than their embeddings (Recall@{k} {theirs[0]:.3f} against "
+        f"Raw inputs give better neighbors than the embeddings (Recall@{k} {theirs[0]:.3f} against "
         f"{ours[0]:.3f}): a lower learning rate or more training classes{linear} may help."
     )
 

@@ -158,7 +158,7 @@ def _source(
 
 
 def read_columns(path: str | Path) -> Table:
-    """Return the columns of a table under the names that `read_manifest` knows them by, and say nothing of images.
+    """Return the columns of a table under the names that `read_manifest` knows them by, and leave images alone.
 
     Raises
     ------
