@@ -33,6 +33,10 @@ PAIRS = [
     "losses.ContrastiveLoss(1, 0, distance=distances.CosineSimilarity())",
     "losses.ContrastiveLoss(0.1, 0.9, reducer=reducers.MeanReducer())",
     "losses.ContrastiveLoss(embedding_regularizer=regularizers.LpRegularizer(), embedding_reg_weight=0.5)",
+    "losses.SignalToNoiseRatioContrastiveLoss()",
+    "losses.ContrastiveLoss(distance=distances.LpDistance(p=1))",
+    "losses.TripletMarginLoss(0.2, distance=distances.SNRDistance())",
+    "losses.TripletMarginLoss(0.2, distance=distances.LpDistance(p=3, normalize_embeddings=False))",
     "losses.TripletMarginLoss(0.2)",
     "losses.TripletMarginLoss(0.2, swap=True)",
     "losses.TripletMarginLoss(0.2, smooth_loss=True)",
@@ -73,6 +77,9 @@ MINERS = [
     ),
     "miners.BatchEasyHardMiner('hard', 'hard', allowed_pos_range=(0.5, 1.2), allowed_neg_range=(0.8, 1.5))",
     "miners.BatchEasyHardMiner('easy', 'hard', distance=distances.CosineSimilarity())",
+    "miners.AngularMiner(25)",
+    "miners.HDCMiner(0.3)",
+    "miners.HDCMiner(0.5, distance=distances.CosineSimilarity())",
     "miners.MultiSimilarityMiner()",
     "miners.PairMarginMiner(0.9, 1.1)",
     "miners.PairMarginMiner(0.2, 0.1, distance=distances.CosineSimilarity())",
@@ -167,6 +174,25 @@ def test_miners(text, reference):
     for half in halves:
         found = [sorted(zip(*(part.tolist() for part in indices[half]), strict=True)) for indices in (one, other)]
         assert found[0] == found[1]
+
+
+def test_pairs_of_a_histogram():
+    x, y = batch(n=40)
+    ours, there = both("miners.UniformHistogramMiner(5, 3, 4)")
+    for one, other in zip(ours(x, y), there(x, y), strict=True):
+        assert one.shape == other.shape
+    a, p, b, n = ours(x, y)
+    assert (y[a] == y[p]).all()
+    assert (y[b] != y[n]).all()
+
+
+@pytest.mark.parametrize(
+    "text", ["LpRegularizer(p=1, power=2)", "RegularFaceRegularizer()", "CenterInvariantRegularizer()"]
+)
+def test_penalties_of_class_weights(text):
+    x, _ = batch()
+    ours, there = both(f"regularizers.{text}")
+    same(ours(x), there(x), x)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +303,7 @@ def test_samplers():
             "only cosine are here, got eu",
         ),
         (
-            lambda: losses.TripletMarginLoss(distance=distances.SNRDistance()),
+            lambda: losses.NTXentLoss(distance=distances.SNRDistance()),
             NotImplementedError,
             "SNRDistance with the",
         ),
@@ -293,7 +319,7 @@ def test_samplers():
             NotImplementedError,
             "MarginLoss is not here; nearfar.MarginLoss counts each pair",
         ),
-        (lambda: miners.HDCMiner(0.5), NotImplementedError, "HDCMiner is not here"),
+        (lambda: miners.DistanceWeightedMiner(), NotImplementedError, "DistanceWeightedMiner is not here"),
         (lambda: losses.NoSuchLoss(), AttributeError, "has no attribute 'NoSuchLoss'"),
         (lambda: losses.ContrastiveLoss(margin=1), TypeError, r"unknown settings \['margin'\]"),
         (lambda: reducers.ThresholdReducer(low=0.5), NotImplementedError, "only low=0 is here"),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...deep.distances.snr import SNRDistance as OurSNRDistance
 from ...deep.pairwise.comparison import prepared_rows
 from .absent import Absent, find
 
@@ -111,11 +112,8 @@ class SNRDistance(BaseDistance):
     """The variance of the difference over that of the query."""
 
     def compute_mat(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
-        # var(q - r) = var(q) + var(r) - 2 cov(q, r), from one product
-        query = query_emb - query_emb.mean(1, keepdim=True)
-        reference = ref_emb - ref_emb.mean(1, keepdim=True)
-        squares = prepared_rows(query, reference, "sq_euclidean")
-        return squares / query.square().sum(1, keepdim=True)
+        found: Tensor = OurSNRDistance()(query_emb, ref_emb)
+        return found
 
     def pairwise_distance(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
         return torch.var(query_emb - ref_emb, dim=1) / torch.var(query_emb, dim=1)

@@ -13,7 +13,7 @@ import nearfar
 
 from ...deep.objective.terms import AnchorLoss, Term
 from .absent import Absent, find
-from .distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
+from .distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance, SNRDistance
 from .indices import GivenTriplets, Indices, checked, relation_of, sample_weights
 from .reducers import BaseReducer, DoNothingReducer
 
@@ -29,7 +29,6 @@ ABSENT = {
     "P2SGradLoss": "nearfar.P2SGradLoss(C, D) times 2 / C is its value",
     "PNPLoss": "nearfar.PNPLoss does not count a sample as a positive of itself",
     "RankedListLoss": "nearfar.RankedListLoss holds the weights of samples constant",
-    "SignalToNoiseRatioContrastiveLoss": "nearfar.SNRContrastiveLoss has the mean of its paper",
     "SmoothAPLoss": "nearfar.SmoothAPLoss reads the labels",
     "VICRegLoss": "nearfar.VICRegLoss(variance=12.5) takes the second view as ref=",
 }
@@ -51,6 +50,33 @@ def distance_settings(who: str, distance: BaseDistance | None, allowed: Sequence
     if found[0] not in allowed:
         raise NotImplementedError(f"{who}: distance: only {', '.join(allowed)} are here, got {found[0]}")
     return {"distance": found[0], "normalize": found[1]}
+
+
+class AsDissimilarity:
+    """A distance of the other library as one of ours: smaller is nearer.
+
+    Parameters
+    ----------
+    distance : BaseDistance
+        It scales vectors itself.
+    """
+
+    def __init__(self, distance: BaseDistance) -> None:
+        self.distance = distance
+
+    def __call__(self, x: Tensor, ref: Tensor) -> Tensor:
+        d: Tensor = self.distance(x, ref)
+        return -d if self.distance.is_inverted else d
+
+
+def any_distance(who: str, distance: BaseDistance | None) -> dict[str, Any]:
+    """Return `distance` and `normalize` of a loss of ours that takes any distance."""
+    try:
+        return distance_settings(who, distance, ("euclidean", "sq_euclidean", "cosine", "dot"))
+    except NotImplementedError:
+        if not isinstance(distance, BaseDistance):
+            raise
+        return {"distance": AsDissimilarity(distance), "normalize": False}
 
 
 def reduction_of(who: str, reducer: BaseReducer | None, names: dict[str, str]) -> str:
@@ -202,7 +228,7 @@ class TripletMarginLoss(BaseMetricLossFunction):
         name = "TripletMarginLoss"
         if triplets_per_anchor != "all":
             raise NotImplementedError(f"{name}: triplets_per_anchor: only 'all'; nearfar.RandomNegative draws some")
-        how = distance_settings(name, distance, ("euclidean", "sq_euclidean", "cosine", "dot"))
+        how = any_distance(name, distance)
         kinds = {"nonzero": "active", "mean": "valid", "sum": "sum", "none": "active"}
         self.how = {**how, "swap": swap, "soft": smooth_loss, "reduction": reduction_of(name, reducer, kinds)}
         self.margin = margin
@@ -237,20 +263,29 @@ class ContrastiveLoss(BaseMetricLossFunction):
         **settings: Any,
     ) -> None:
         name = "ContrastiveLoss"
-        how = distance_settings(name, distance, ("euclidean", "sq_euclidean", "cosine", "dot"))
+        how = any_distance(name, distance)
         kinds = {"nonzero": "active", "mean": "balanced", "sum": "sum", "none": "active"}
         near = float(pos_margin)
         far = float(neg_margin)
         if how["distance"] == "cosine":  # margins of similarities
             near = 1 - near
             far = 1 - far
-        elif how["distance"] == "dot":
+        elif how["distance"] == "dot" or (distance is not None and distance.is_inverted):
             near = -near
             far = -far
         term = nearfar.ContrastiveLoss(
             far, form="plain", pos_margin=near, reduction=reduction_of(name, reducer, kinds), **how
         )
         super().__init__(term, reducer=reducer, **settings)
+
+
+class SignalToNoiseRatioContrastiveLoss(ContrastiveLoss):
+    """Pairs, by signal-to-noise ratios."""
+
+    def __init__(self, *args: Any, distance: BaseDistance | None = None, **settings: Any) -> None:
+        if distance is not None and type(distance) is not SNRDistance:
+            raise ValueError("SignalToNoiseRatioContrastiveLoss: distance must be an SNRDistance")
+        super().__init__(*args, distance=SNRDistance() if distance is None else distance, **settings)
 
 
 def check_settings(name: str, distances: Sequence[str], kinds: dict[str, str], settings: dict[str, Any]) -> None:
@@ -657,6 +692,7 @@ __all__ = [
     "ProxyAnchorLoss",
     "ProxyNCALoss",
     "SelfSupervisedLoss",
+    "SignalToNoiseRatioContrastiveLoss",
     "SoftTripleLoss",
     "SphereFaceLoss",
     "SubCenterArcFaceLoss",

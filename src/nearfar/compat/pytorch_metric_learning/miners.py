@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from math import ceil, radians, tan
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ...deep.miners.easy_hard import easy_hard
+from ...deep.miners.pair_margins import pair_margins
+from ...deep.miners.wide_angles import wide_angles
+from ...deep.pairwise.comparison import Rows
 from .absent import Absent, find
 from .distances import BaseDistance, CosineSimilarity, LpDistance
 
 ABSENT = {
-    "AngularMiner": "nearfar.AngularLoss bounds the angle itself",
     "DistanceWeightedMiner": "nearfar.DistanceWeighted is a part of a loss, and draws for each anchor",
-    "HDCMiner": "nearfar.ExtremeDistance takes the hardest of each anchor",
-    "UniformHistogramMiner": "nearfar.DistanceWeighted draws evenly by distance",
 }
 STRATEGIES = ("hard", "semihard", "easy", "all")
+OURS = {"semihard": "semi_hard"}
 
 
 class BaseMiner(nn.Module):
@@ -45,7 +48,12 @@ class BaseMiner(nn.Module):
         neg = ~pos
         if ref_emb is None or ref_emb is embeddings:
             pos.fill_diagonal_(False)
-        return self.mine(d, pos, neg)
+        ref = embeddings if ref_emb is None else ref_emb
+        return self.choose(Rows(d, pos, neg, "dot", embeddings.shape[1], x=embeddings, ref=ref))
+
+    def choose(self, rows: Rows) -> tuple[Tensor, ...]:
+        """Return indices from all that is known of the batch."""
+        return self.mine(rows.d, rows.pos, rows.neg)
 
     def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         """Return indices from (n, m) dissimilarities and the masks of similar and dissimilar references."""
@@ -103,41 +111,22 @@ class BatchEasyHardMiner(BaseMiner):
         self.allowed_pos_range = allowed_pos_range
         self.allowed_neg_range = allowed_neg_range
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
-        every_pos = pos.nonzero(as_tuple=True)
-        every_neg = neg.nonzero(as_tuple=True)
-        pos = pos & self._allowed(d, self.allowed_pos_range)
-        neg = neg & self._allowed(d, self.allowed_neg_range)
-        if self.pos_strategy == "semihard":
-            other = d.gather(1, _chosen(d, neg, self.neg_strategy == "easy"))
-            pos = pos & (d < other) & neg.any(1, keepdim=True)
-        elif self.neg_strategy == "semihard":
-            other = d.gather(1, _chosen(d, pos, self.pos_strategy != "easy"))
-            neg = neg & (d > other) & pos.any(1, keepdim=True)
-        positive = _chosen(d, pos, self.pos_strategy != "easy")[:, 0]
-        negative = _chosen(d, neg, self.neg_strategy == "easy")[:, 0]
-        some_pos = pos.any(1)
-        some_neg = neg.any(1)
-        if "all" not in (self.pos_strategy, self.neg_strategy):
-            some_pos = some_neg = some_pos & some_neg
-        a1 = some_pos.nonzero()[:, 0]
-        a2 = some_neg.nonzero()[:, 0]
-        of_pos = every_pos if self.pos_strategy == "all" else (a1, positive[a1])
-        of_neg = every_neg if self.neg_strategy == "all" else (a2, negative[a2])
-        return (*of_pos, *of_neg)
+    def choose(self, rows: Rows) -> tuple[Tensor, ...]:
+        found = easy_hard(
+            rows,
+            OURS.get(self.pos_strategy, self.pos_strategy),
+            OURS.get(self.neg_strategy, self.neg_strategy),
+            self._limits(self.pos_strategy, self.allowed_pos_range),
+            self._limits(self.neg_strategy, self.allowed_neg_range),
+        )
+        return (*found.pos.nonzero(as_tuple=True), *found.neg.nonzero(as_tuple=True))
 
-    def _allowed(self, d: Tensor, limits: tuple[float, float] | None) -> Tensor:
-        if limits is None:
-            return torch.ones_like(d, dtype=torch.bool)
+    def _limits(self, strategy: str, limits: tuple[float, float] | None) -> tuple[float, float] | None:
+        """Return the dissimilarities within which pairs count; there "all" is without limits."""
+        if limits is None or strategy == "all":
+            return None
         low, high = sorted(self.level(limit) for limit in limits)
-        return (d >= low) & (d <= high)
-
-
-def _chosen(d: Tensor, keep: Tensor, farthest: bool) -> Tensor:
-    """Return the (n, 1) columns of the farthest or the nearest of those that are kept."""
-    if farthest:
-        return d.masked_fill(~keep, -torch.inf).argmax(1, keepdim=True)
-    return d.masked_fill(~keep, torch.inf).argmin(1, keepdim=True)
+        return low, high
 
 
 class MultiSimilarityMiner(BaseMiner):
@@ -164,10 +153,67 @@ class PairMarginMiner(BaseMiner):
         self.pos_margin = pos_margin
         self.neg_margin = neg_margin
 
+    def choose(self, rows: Rows) -> tuple[Tensor, ...]:
+        found = pair_margins(rows, self.level(self.pos_margin), self.level(self.neg_margin))
+        return (*found.pos.nonzero(as_tuple=True), *found.neg.nonzero(as_tuple=True))
+
+
+class AngularMiner(BaseMiner):
+    """Triplets whose angle at the negative, of the vectors as they are, is above `angle` degrees."""
+
+    def __init__(self, angle: float = 20, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.angle = angle
+
+    def choose(self, rows: Rows) -> tuple[Tensor, ...]:
+        triplets = wide_angles(rows, tan(radians(self.angle))).triplets
+        assert triplets is not None
+        anchor, place = triplets.keep.nonzero(as_tuple=True)
+        return anchor, triplets.positive[anchor, place], triplets.negative[anchor, place]
+
+
+class HDCMiner(BaseMiner):
+    """The hardest share of all positive pairs, and of all negative pairs."""
+
+    def __init__(self, filter_percentage: float = 0.5, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.filter_percentage = filter_percentage
+
     def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
-        pairs = pos & (d > self.level(self.pos_margin))
-        rivals = neg & (d < self.level(self.neg_margin))
-        return (*pairs.nonzero(as_tuple=True), *rivals.nonzero(as_tuple=True))
+        return (*self._hardest(d, pos, farthest=True), *self._hardest(d, neg, farthest=False))
+
+    def _hardest(self, d: Tensor, mask: Tensor, farthest: bool) -> tuple[Tensor, Tensor]:
+        one, other = mask.nonzero(as_tuple=True)
+        chosen = d[one, other].topk(ceil(self.filter_percentage * len(one)), largest=farthest).indices
+        return one[chosen], other[chosen]
+
+
+class UniformHistogramMiner(BaseMiner):
+    """Pairs drawn with replacement, as many of each bin of the distances of all pairs of their kind."""
+
+    def __init__(self, num_bins: int = 100, pos_per_bin: int = 10, neg_per_bin: int = 10, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.num_bins = num_bins
+        self.pos_per_bin = pos_per_bin
+        self.neg_per_bin = neg_per_bin
+
+    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+        return (*self._drawn(d, pos, self.pos_per_bin), *self._drawn(d, neg, self.neg_per_bin))
+
+    def _drawn(self, d: Tensor, mask: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        one, other = mask.nonzero(as_tuple=True)
+        if not len(one):
+            return one, other
+        values = d[one, other]
+        width = (values.max() - values.min()).clamp_min(torch.finfo(values.dtype).tiny)
+        bins = ((values - values.min()) / width * self.num_bins).long().clamp_max(self.num_bins - 1)
+        order = bins.argsort(stable=True)
+        counts = torch.bincount(bins)
+        starts = counts.cumsum(0) - counts
+        some = counts > 0
+        place = (torch.rand(int(some.sum()), number, device=d.device) * counts[some, None]).long()
+        chosen = order[(starts[some, None] + place).flatten()]
+        return one[chosen], other[chosen]
 
 
 class TripletMarginMiner(BaseMiner):
@@ -216,13 +262,16 @@ class EmbeddingsAlreadyPackagedAsTriplets(BaseMiner):
 
 
 __all__ = [
+    "AngularMiner",
     "BaseMiner",
     "BatchEasyHardMiner",
     "BatchHardMiner",
     "EmbeddingsAlreadyPackagedAsTriplets",
+    "HDCMiner",
     "MultiSimilarityMiner",
     "PairMarginMiner",
     "TripletMarginMiner",
+    "UniformHistogramMiner",
 ]
 
 

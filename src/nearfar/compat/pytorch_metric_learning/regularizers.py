@@ -7,6 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...deep.regularizers.center_invariance import CenterInvariance
+from ...deep.regularizers.center_norms import CenterNorms
+from ...deep.regularizers.regular_face import RegularFace
+
 
 class LpRegularizer(nn.Module):
     """The mean norm of the rows, to a power."""
@@ -17,7 +21,7 @@ class LpRegularizer(nn.Module):
         self.power = power
 
     def forward(self, rows: Tensor) -> Tensor:
-        return (torch.linalg.vector_norm(rows, ord=self.p, dim=1) ** self.power).mean()
+        return CenterNorms(self.p, self.power).penalty(rows[None], _all(rows))
 
 
 class ZeroMeanRegularizer(nn.Module):
@@ -37,11 +41,7 @@ class RegularFaceRegularizer(nn.Module):
         super().__init__()
 
     def forward(self, weights: Tensor) -> Tensor:
-        if len(weights) < 2:
-            return weights.sum() * 0
-        units = nn.functional.normalize(weights)
-        cosines = (units @ units.T).fill_diagonal_(-torch.inf)
-        return cosines.amax(1).mean()
+        return RegularFace().penalty(weights[None], _all(weights))
 
 
 class CenterInvariantRegularizer(nn.Module):
@@ -51,5 +51,9 @@ class CenterInvariantRegularizer(nn.Module):
         super().__init__()
 
     def forward(self, weights: Tensor) -> Tensor:
-        squares = weights.square().sum(1)
-        return ((squares - squares.mean()).square() / 4).mean()
+        return CenterInvariance().penalty(weights[None], _all(weights))
+
+
+def _all(rows: Tensor) -> Tensor:
+    """Return that every row counts."""
+    return torch.ones(len(rows), dtype=torch.bool, device=rows.device)
