@@ -99,6 +99,7 @@ UNUSED = {  # by the library: for its users
     "numerics.descriptors",
     "deep.miners.offline",
     "deep.proxies.sampled_classes",
+    "deep.proxies.sharded_classes",
 }
 # classes that share their name with another, and why
 SAME_NAME = {
