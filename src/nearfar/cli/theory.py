@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..evaluation.intervals import subset_recall
+from ..evaluation.intervals import PARTS, subset_recall
 from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
 
-PARTS = 10
 NOT_WHOLE = "Each part is searched alone: these are far below the recalls of the whole, and not to be compared to them."
 
 

@@ -18,6 +18,10 @@ from .retrieval import retrieve
 ONLY_RECALL: dict[str, Any] = {"whole": False, "up_to_r": False}
 
 
+PARTS = 10
+"""Disjoint parts of a test whose scores give an interval, as in the JRD paper."""
+
+
 class Interval(NamedTuple):
     """Mean, half-width of its 95% interval, and the values (n,) behind them."""
 
@@ -58,7 +62,7 @@ def subset_recall(
     labels: Any,
     *,
     ks: tuple[int, ...] = (1,),
-    parts: int = 10,
+    parts: int = PARTS,
     distance: str = "cosine",
     kind: str = "t",
     seed: int = 0,

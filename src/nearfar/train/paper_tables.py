@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..data.open import ARCHIVES
-from ..evaluation.intervals import interval
+from ..evaluation.intervals import PARTS, interval
 from ..io.untrusted import read_json
 from .compare import Trial, run_trials, slug, with_test_classes
 from .config import TrainConfig, TrainError
 from .recipes import PAPERS, recipe
-from .recipes.tables import Row, Table
+from .recipes.tables import PaperTable, Row
 from .run import write_json
-from .theory import PARTS, THEORY, TITLES, theory_of_run
+from .theory import THEORY, TITLES, theory_of_run
 
 OF_THEORY = {
     "lambda": TITLES["joint_error"],
@@ -85,7 +85,7 @@ def is_table(name: str | None) -> bool:
     return name is not None and name in table_names()
 
 
-def find_table(name: str) -> Table:
+def find_table(name: str) -> PaperTable:
     """Return a table by its name.
 
     Raises
@@ -101,13 +101,13 @@ def find_table(name: str) -> Table:
     return _tables(paper)[table]
 
 
-def _tables(paper: str) -> Mapping[str, Table]:
+def _tables(paper: str) -> Mapping[str, PaperTable]:
     module = import_module(f"nearfar.train.recipes.{paper}")
-    found: Mapping[str, Table] = getattr(module, "TABLES", {})
+    found: Mapping[str, PaperTable] = getattr(module, "TABLES", {})
     return found
 
 
-def dataset_of(table: Table, name: str, data: str) -> str:
+def dataset_of(table: PaperTable, name: str, data: str) -> str:
     """Return which rows of a table data ask for: those of their archive, or the only ones that there are."""
     kind, colon, _ = data.partition(":")
     known = ", ".join(table.rows)

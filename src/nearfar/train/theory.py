@@ -17,7 +17,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..evaluation.generalization import diversity, h_divergence, joint_error
-from ..evaluation.intervals import Interval, subset_recall
+from ..evaluation.intervals import PARTS, Interval, subset_recall
 from ..numerics.types import AnyArray
 from .config import TrainConfig
 from .loading import folder_and_config
@@ -25,7 +25,6 @@ from .run import Run, write_json
 from .scoring import RunEmbedder, task_of
 
 THEORY = "theory.json"
-PARTS = 10  # of the test, as in the JRD paper
 SPLITS = 10  # into known and asked halves
 TITLES = {
     "h_divergence": "H-divergence d_H of seen and unseen classes",

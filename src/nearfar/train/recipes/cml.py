@@ -34,7 +34,7 @@ code has batches of 130 and descends the logarithm of the energy on the embeddin
 
 from typing import Any
 
-from .tables import Row, Table
+from .tables import PaperTable, Row
 
 COMMON: dict[str, Any] = {
     "trunk": "bn_inception",
@@ -356,15 +356,15 @@ def _table11() -> tuple[Row, ...]:
 
 
 TABLES = {
-    "table2": Table("Table II: Cars-196", CARS),
-    "table3": Table("Table III: Stanford Online Products", SOP),
-    "table4": Table("Table IV: CUB-200-2011", CUB),
-    "table5": Table("Table V: In-Shop Clothes", INSHOP),
-    "ablation": Table("Tables II to V: CML-e, CML-d and CML", {**CARS, **SOP, **CUB, **INSHOP}),
-    "table6": Table("Table VI: dropout", {"cars": _table6()}),
-    "table7": Table("Table VII: weights of the energy confusion", {"cars": TABLE7}),
-    "table8": Table("Table VIII: weights of the diversity confusion", {"cars": TABLE8}),
-    "table9": Table("Table IX: embedding sizes", {"cars": _table9()}),
-    "table10": Table("Table X: diversity of seen and of unseen classes", {"cars": _table10()}),
-    "table11": Table("Table XI: random erasing", {"cars": _table11()}),
+    "table2": PaperTable("Table II: Cars-196", CARS),
+    "table3": PaperTable("Table III: Stanford Online Products", SOP),
+    "table4": PaperTable("Table IV: CUB-200-2011", CUB),
+    "table5": PaperTable("Table V: In-Shop Clothes", INSHOP),
+    "ablation": PaperTable("Tables II to V: CML-e, CML-d and CML", {**CARS, **SOP, **CUB, **INSHOP}),
+    "table6": PaperTable("Table VI: dropout", {"cars": _table6()}),
+    "table7": PaperTable("Table VII: weights of the energy confusion", {"cars": TABLE7}),
+    "table8": PaperTable("Table VIII: weights of the diversity confusion", {"cars": TABLE8}),
+    "table9": PaperTable("Table IX: embedding sizes", {"cars": _table9()}),
+    "table10": PaperTable("Table X: diversity of seen and of unseen classes", {"cars": _table10()}),
+    "table11": PaperTable("Table XI: random erasing", {"cars": _table11()}),
 }

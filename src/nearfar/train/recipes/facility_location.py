@@ -30,7 +30,7 @@ batch normalization is trained with PyTorch's momentum.
 
 from typing import Any
 
-from .tables import Row, Table
+from .tables import PaperTable, Row
 
 COMMON: dict[str, Any] = {
     "objective": "FacilityLocationLoss(gamma=10.0, decay=0.94, period=500)",
@@ -84,7 +84,7 @@ def _compared(dataset: str, columns: tuple[str, ...], *figures: str) -> dict[str
 
 
 TABLES = {
-    "table1": Table(
+    "table1": PaperTable(
         "Table 1: CUB-200-2011",
         _compared(
             "cub",
@@ -95,7 +95,7 @@ TABLES = {
             "59.23 48.18 61.44 71.83 81.92",
         ),
     ),
-    "table2": Table(
+    "table2": PaperTable(
         "Table 2: Cars-196",
         _compared(
             "cars",
@@ -106,7 +106,7 @@ TABLES = {
             "59.04 58.11 70.64 80.27 87.81",
         ),
     ),
-    "table3": Table(
+    "table3": PaperTable(
         "Table 3: Stanford Online Products",
         _compared(
             "sop",

@@ -49,7 +49,7 @@ class Row(NamedTuple):
         return cls(name, recipe, columns, published, settings or {}, paper or {})
 
 
-class Table(NamedTuple):
+class PaperTable(NamedTuple):
     """A table or a figure of a paper.
 
     Attributes
