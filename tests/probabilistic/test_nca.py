@@ -1,5 +1,6 @@
 """Neighborhood components: invariants of the softmax kernel and of the methods on it."""
 
+import itertools
 import re
 import tracemalloc
 import warnings
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
+from sklearn.preprocessing import StandardScaler
 
 from nearfar import NCA, FastNCA, KernelFastNCA, KernelNCA
+from nearfar.numerics import gradient_descent
 from nearfar.probabilistic import neighbor_softmax
 from nearfar.probabilistic.neighborhood import fast_search, listed_softmax, search
 from nearfar.probabilistic.neighborhood.search import Ridge
@@ -561,3 +564,23 @@ def test_a_search_that_stays_at_its_start_says_so(learner):
             clone(learner).set_params(init_scale="median").fit(1e4 * A, a)
         # all is right at the start: nothing is left to learn
         clone(learner).fit(1e4 * np.c_[3.0 * a, A[:, :2] / 100], a)
+
+
+def test_a_search_goes_on_over_a_plateau_and_stops_after_several_small_steps():
+    stop = gradient_descent.Stalls(1e-3, 3)
+    values = [10.0, 9.0, 8.9999, 8.9998, 8.0, 7.9999, 7.9998, 7.9997]  # little twice, then much, then little for good
+    told = [stop(before, now) for before, now in itertools.pairwise(values)]
+    assert told == [False, False, False, False, False, False, True]
+    once = gradient_descent.Stalls(1e-3, 1)
+    assert [once(before, now) for before, now in itertools.pairwise(values)][:2] == [False, True]
+
+
+def test_nca_ends_soon_where_no_row_is_won():
+    """One iteration had to add less than 1e-9 per row: some more that won nothing."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X[::2])
+    y = y[::2]
+    found = NCA(random_state=0).fit(X, y)
+    further = NCA(random_state=0, tol=1e-12).fit(X, y)
+    assert found.n_iter_ < further.n_iter_
+    assert found.objective_ > further.objective_ - 0.5  # of a row

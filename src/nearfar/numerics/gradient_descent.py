@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +15,27 @@ from .types import Array
 def hardly_changes(tol: float, least: float = 1.0) -> Stop:
     """Return the rule that stops a search once the value falls by at most ``tol * max(least, |value|)``."""
     return lambda before, now: bool(before - now <= tol * max(least, abs(now)))
+
+
+class Stalls:
+    """The rule that stops a search once some iterations together lower the value by too little; for one search.
+
+    Parameters
+    ----------
+    tol : float
+        Too little is at most ``tol * max(1, |value|)``.
+    iterations : int
+    """
+
+    def __init__(self, tol: float, iterations: int) -> None:
+        self.tol = tol
+        self.values: deque[float] = deque(maxlen=iterations)  # before each of the last iterations
+
+    def __call__(self, before: float, now: float) -> bool:
+        self.values.append(before)
+        if len(self.values) < (self.values.maxlen or 1):
+            return False
+        return self.values[0] - now <= self.tol * max(1.0, abs(now))
 
 
 class Adam:

@@ -20,6 +20,8 @@ from .. import neighbor_softmax
 from . import search as neighborhood
 from .search import Ridge
 
+PATIENCE = 8  # iterations that must add little together
+
 
 def nca(
     X: Array,
@@ -36,7 +38,7 @@ def nca(
     rows = neighbor_softmax.sorted_rows(X, labels)
     search["ridge"] = Ridge(reg)
     if batch_size is None or batch_size >= len(rows.X):
-        return neighborhood.maximize_dense(rows, objective, L0, **search)
+        return neighborhood.maximize_dense(rows, objective, L0, patience=PATIENCE, **search)
     return neighborhood.maximize_in_batches(rows, objective, L0, batch_size=batch_size, seed=seed, **search)
 
 
@@ -62,7 +64,8 @@ class NCA(FromLabels, Mahalanobis):
         "float32" searches in half the time and memory, and ends with at most five iterations in float64.
     max_iter : int
     tol : float
-        Stop where an iteration adds less per row, relatively above 1. Small, as a search slows before it wins a row.
+        Stop where eight iterations together (an epoch of `batch_size`) add less per row, relatively above 1. A search
+        slows before it wins a row: one iteration says little.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -97,7 +100,7 @@ class NCA(FromLabels, Mahalanobis):
         batch_size: int | None = None,
         dtype: str = "float64",
         max_iter: int = 100,
-        tol: float = 1e-9,
+        tol: float = 1e-5,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,

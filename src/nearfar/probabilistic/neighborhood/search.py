@@ -11,6 +11,7 @@ from ...fit_warnings import warn
 from ...numerics import gradient_descent
 from ...numerics.constraints import generator
 from ...numerics.optimize import Report, Solution, lbfgs
+from ...numerics.threads import one_thread
 from ...numerics.types import Array, Ints, Seed
 from .. import neighbor_softmax
 from ..neighbor_softmax import AnchorBlock, SortedRows
@@ -78,6 +79,7 @@ def maximize(
     n: float,
     max_iter: int,
     tol: float,
+    patience: int = 1,
     report: Report | None = None,
 ) -> Solution:
     """Find components at a maximum of F - ridge.
@@ -88,15 +90,18 @@ def maximize(
         L -> (F, dF/dL).
     n : float
         Number of anchors: the search works on F / n, and `tol` is on that.
+    patience : int
+        The iterations that `tol` is on, together.
     """
-    found = lbfgs(
-        lambda L: negative(L, terms, ridge, n),
-        L0,
-        stop=gradient_descent.hardly_changes(tol),
-        max_iter=max_iter,
-        tol=1e-3 * tol,
-        report=report,
-    )
+    with one_thread():
+        found = lbfgs(
+            lambda L: negative(L, terms, ridge, n),
+            L0,
+            stop=gradient_descent.Stalls(tol, patience),
+            max_iter=max_iter,
+            tol=1e-3 * tol,
+            report=report,
+        )
     return in_sums(found, terms, ridge, n)
 
 
@@ -139,6 +144,7 @@ def maximize_dense(
     max_iter: int,
     tol: float,
     dtype: str = "float64",
+    patience: int = 1,
     report: Report | None = None,
     warm: bool = False,
 ) -> Solution:
@@ -153,6 +159,7 @@ def maximize_dense(
         return maximize(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings)
 
     if dtype == "float64":
+        settings["patience"] = patience
         found = search(L0, dtype, max_iter, tol)
         if warm:
             return found

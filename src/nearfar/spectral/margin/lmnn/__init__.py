@@ -16,6 +16,7 @@ from ....estimators.base import FromTriplets, Mahalanobis, Workspace
 from ....fit_warnings import warn
 from ....numerics import checks, constraints, initialization, psd, scatter
 from ....numerics.optimize import Solution
+from ....numerics.threads import one_thread
 from ....numerics.types import AnyArray, Array, Ints
 from ..coordinates import coordinates, rows_by_class
 from . import active_set, sdp
@@ -76,7 +77,7 @@ class LMNN(FromTriplets, Mahalanobis):
         On the duality gap relative to the objective; without convexity on a round's progress.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
-        Of `mining`, `stratified`, a random `init`, and the anchors of more than 32,000 rows.
+        Of `mining`, `stratified`, a random `init`, and the anchors of more than 25,000 rows.
 
     Attributes
     ----------
@@ -88,7 +89,7 @@ class LMNN(FromTriplets, Mahalanobis):
 
     Notes
     -----
-    Of more than 32,000 rows so many are drawn as anchors, whose targets and impostors are found exactly among all rows:
+    Of more than 25,000 rows so many are drawn as anchors, whose targets and impostors are found exactly among all rows:
     the objective is then the mean over the anchors times the number of rows, and time grows no faster than rows.
 
     Weinberger, Blitzer & Saul, NIPS 2006; Weinberger & Saul, JMLR 10, 2009; mining and strata: Poorheravi et al., 2020.
@@ -149,9 +150,10 @@ class LMNN(FromTriplets, Mahalanobis):
         rule = data.PullsAndPushes(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
-            problem = rule.pose(X, y, triplets, L)
-            begin = active_set.scaled(problem, begin) if fresh else begin
-            return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
+            with one_thread():
+                problem = rule.pose(X, y, triplets, L)
+                begin = active_set.scaled(problem, begin) if fresh else begin
+                return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
 
         rows = rows @ V.T
         share = self._share_of_anchors(len(rows), codes)

@@ -16,7 +16,7 @@ from .objective import LargeMargin
 
 PULL_FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
 SCATTER_ROUNDING = 1e-20  # smallest scatter that is not rounding, relative to the largest
-MAX_ANCHORS = 32_000  # rows up to which all are anchors; the time grows with anchors times rows
+MAX_ANCHORS = 25_000  # rows up to which all are anchors; the time grows with anchors times rows
 MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
 
 
