@@ -64,8 +64,8 @@ class NCA(FromLabels, Mahalanobis):
         "float32" searches in half the time and memory, and ends with at most five iterations in float64.
     max_iter : int
     tol : float
-        Stop where eight iterations together (an epoch of `batch_size`) add less per row, relatively above 1. A search
-        slows before it wins a row: one iteration says little.
+        Stop where eight iterations together add less per row, relatively above 1: a search slows before it wins a row,
+        and one iteration says little. With `batch_size` it is on three epochs in the mean.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
