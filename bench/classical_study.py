@@ -98,7 +98,9 @@ def as_table(results: Results) -> str:
     names = list(dict.fromkeys(name for _, name in results))
     gains = {name: differences(results, name, "Euclidean") for name in names}
     all_tables = len(gains.get("Euclidean", ()))
-    names = [name for name in names if name != "Euclidean" and len(gains[name])]
+    names = [name for name in names if name != "Euclidean"]
+    rare = [f"{name} ({len(gains[name])})" for name in names if 2 * len(gains[name]) < all_tables]
+    names = [name for name in names if 2 * len(gains[name]) >= all_tables > 0]
     corrected = {against: holm({name: p_value(results, name, against) for name in names}) for against in AGAINST}
     lines = [
         "| learner | mean | worst | best | better | worse | 1-NN | p, Euclidean | Holm | p, LMNN | Holm | fit |",
@@ -116,7 +118,8 @@ def as_table(results: Results) -> str:
         cells.append(duration(float(np.median(np.concatenate([results[key]["fit"] for key in of(results, name)])))))
         lines.append(f"| {' | '.join(cells)} |")
     ended = [f"{name} on {table} ({line['note']})" for (table, name), line in results.items() if not whole(line)]
-    return "\n".join([*lines, "", f"{all_tables} tables. No result: {'; '.join(ended) or 'none'}."])
+    told = f"{all_tables} tables. On fewer than half of them: {', '.join(rare) or 'none'}."
+    return "\n".join([*lines, "", f"{told} No result: {'; '.join(ended) or 'none'}."])
 
 
 def whole(line: dict[str, Any]) -> bool:
