@@ -35,6 +35,9 @@ in `numerics` and in method files just raise ``ValueError("reg must be ...")`` (
 `_solve` hands its function `self._settings("reg", ...)` and `self._search()` (`max_iter`, `tol`, `report`). A linear
 method that needs only row differences says ``_span = True``: see `Mahalanobis`.
 
+A closed form that needs of the rows only sums over each class also takes weights, parts, sparse rows and Dask: `sums`
+says how.
+
 The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
 """
 
