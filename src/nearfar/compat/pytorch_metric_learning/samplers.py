@@ -13,7 +13,7 @@ from .absent import Absent, find
 
 ABSENT = {
     "FixedSetOfTriplets": "nearfar.TripletSampler draws triplets anew in each epoch",
-    "HierarchicalSampler": "nearfar.MPerClassSampler takes classes of one level",
+    "HierarchicalSampler": "nearfar.HierarchicalSampler(labels, groups, m, batch_size) makes batches of few groups",
     "TuplesToWeightsSampler": "nearfar.RandomBatchSampler(weights=...) takes weights of samples",
 }
 
