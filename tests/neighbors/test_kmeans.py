@@ -65,6 +65,17 @@ def test_few_rows_and_few_clusters(n, k):
     np.testing.assert_allclose(found.inertia, inertia_of(rows, found.numbers, k), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_every_row_keeps_a_center_where_some_are_dropped(seed):
+    rng = np.random.default_rng(seed)
+    spread = rng.choice([0.01, 1.0, 5.0], size=(48, 1))
+    rows = (spread * rng.normal(size=(48, 2))).astype(np.float32)
+    for k in (4, 8, 12):
+        found = found_in(rows, k)
+        assert found.numbers.min() >= 0
+        np.testing.assert_allclose(found.inertia, inertia_of(rows, found.numbers, k), rtol=1e-4, atol=1e-6)
+
+
 def test_equal_rows_do_not_break_the_search():
     rows = np.repeat(rows_of(6, 4, 6, 2.0), 20, axis=0)
     for k in (1, 2, 6, 50, 120):

@@ -328,11 +328,12 @@ def _least_needed(squares: Rows, near: Ints, k: int, count: int) -> Bools | None
     for center in np.argsort(rise, kind="stable").tolist():
         if left == 0:
             return marked
-        if needed[center]:
+        start = stop[center - 1] if center else 0
+        heirs = near[order[start : stop[center]], 1]  # which centers get its rows
+        if needed[center] or marked[heirs].any():
             continue
         marked[center] = True
-        start = stop[center - 1] if center else 0
-        needed[near[order[start : stop[center]], 1]] = True
+        needed[heirs] = True
         left -= 1
     return None
 
