@@ -180,7 +180,7 @@ def refuse_unknown(kind: Any, settings: Iterable[str]) -> None:
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values()):
         return
     for name in settings:
-        if name not in known:
+        if present_name(kind, name) not in known:  # the name or an old one of it
             told = f"got an unexpected keyword argument {quoted(name)}{suggest_name(name, known)}"
             raise TypeError(f"{kind.__name__} {told}")
 
