@@ -96,13 +96,13 @@ class Step(torch.nn.Module):
 # refuses classes is "means of inputs", which needs the raw inputs.
 REFUSED = {
     "classes": 1,
-    "ref": 34,
-    "own relation": 38,
-    "sets and ref": 42,
-    "sets": 31,
-    "prototypes": 34,
-    "relation": 38,
-    "relation and ref": 42,
+    "ref": 36,
+    "own relation": 44,
+    "sets and ref": 48,
+    "sets": 37,
+    "prototypes": 36,
+    "relation": 44,
+    "relation and ref": 48,
 }
 
 # How the samples of a case are labeled, compared, and shared out
