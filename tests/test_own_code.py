@@ -51,3 +51,11 @@ def test_messages_of_others_are_cut(capsys, monkeypatch):
         cli.main()
     assert len(capsys.readouterr().err) < cli.MAX_MESSAGE_LENGTH + 100
     assert in_brief("x" * 2000, cli.MAX_MESSAGE_LENGTH).endswith("...")
+
+
+def test_an_error_that_is_its_own_cause_has_an_end():
+    from nearfar.cli.own_code import caused_by_own_code
+
+    error = ValueError("x")
+    error.__cause__ = error
+    assert caused_by_own_code(error) == ""

@@ -76,7 +76,7 @@ def test_bad_input_costs_one_line(uri, capsys, monkeypatch):
         (["index", "all.npz", "-o", uri, "--add", "--columns", "all.npz"], "all.npz: expected a table"),
         (["index", "all.npz", "-o", uri, "--engine", "none"], "engine: expected exact"),
         (["index", "-o", uri, "--threshold", "-1"], "--threshold: expected a distance of at least 0"),
-        (["search", "http://localhost:1/x", "query.npz"], "no such index"),
+        (["search", "missing/x.index", "query.npz"], "no such index"),
     ):
         code, _, err = run(capsys, monkeypatch, *words)
         assert (code, err.count("\n")) == (2, 1), err

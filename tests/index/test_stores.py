@@ -232,7 +232,7 @@ def test_an_approximate_index_finds_and_grows(tmp_path, monkeypatch):
 
 def test_a_server_that_nobody_runs_is_told(tmp_path, monkeypatch):
     pytest.importorskip("pymilvus")
-    monkeypatch.setattr(milvus_store, "SECONDS", 0.5)
+    monkeypatch.setattr(milvus_store, "SECONDS_TO_CONNECT", 0.5)
     with pytest.raises(OSError, match=r"^http://127\.0\.0\.1:9/items: Milvus: ") as error:
         nearfar.index.open("http://127.0.0.1:9/items")
     assert "\n" not in str(error.value)

@@ -27,11 +27,13 @@ def of_own_code(error: Exception) -> str | None:
 
 def caused_by_own_code(error: Exception) -> str:
     """Name the line of a user's own module where what was raised there has led to an error of ours, else nothing."""
+    seen: set[int] = {id(error)}
     cause = error.__cause__
-    while cause is not None:
+    while cause is not None and id(cause) not in seen:  # `raise e from e` makes an error its own cause
         place = place_in_own_code(cause)
         if place is not None:
             return f" ({place})"
+        seen.add(id(cause))
         cause = cause.__cause__
     return ""
 

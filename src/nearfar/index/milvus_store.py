@@ -47,7 +47,8 @@ ROWS_AT_ONCE = 1000  # rows that one request names, sends or returns
 QUERIES_AT_ONCE = 64  # that are handed over at a time
 MOST_NEIGHBORS = 16_384  # neighbors that Milvus returns for one query
 MAX_TEXT_BYTES = 65_535  # of a name, a class, a cell, and of what a collection says of itself: Milvus's own limit
-SECONDS = 60.0  # seconds for one request
+SECONDS = 60.0  # for one request
+SECONDS_TO_CONNECT = 5.0
 ROW_KEY = "key"  # of each row: a hash of its name, which needs no quotes in conditions
 OWN = (ROW_KEY, "name", "label", "embedding")
 
@@ -381,7 +382,7 @@ def connected(address: Address) -> Any:
 
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints tracebacks of what it also raises
     with told_by_milvus(str(address)):
-        return MilvusClient(address.server, token=os.environ.get(TOKEN_VARIABLE, ""), timeout=SECONDS)
+        return MilvusClient(address.server, token=os.environ.get(TOKEN_VARIABLE, ""), timeout=SECONDS_TO_CONNECT)
 
 
 @contextmanager
