@@ -46,7 +46,8 @@ class Episodes(NamedTuple):
                 raise TrainError(f"episodes: {name}(layer='embedding') reads the weights before the support is learned")
             if isinstance(part, PairTerm):
                 raise TrainError(f"episodes: {part.title} scores the pairs of whole batches; train it without episodes")
-            if self.mode == "maml" and isinstance(part, JointTerm) and part.kernel == "laplace":
+            laplace = isinstance(part, JointTerm) and any(one.kernel == "laplace" for one in part.settings)
+            if self.mode == "maml" and laplace:
                 name = type(part).__name__
                 raise TrainError(f"episodes: {name}(kernel='laplace') cannot be differentiated twice; take 'fomaml'")
 
