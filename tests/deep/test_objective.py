@@ -77,7 +77,10 @@ def test_weights_multiply_through_sums():
             "objective: HORDE: loss must be a loss such as BinomialDevianceLoss(), got",
         ),
         ("HORDE(embedding_dim=4, loss='Tripletloss()')", "no method is called 'Tripletloss'"),
-        ("JRS(layers=3)", "JRS: layers must be some of pooled, embedding, class, each once, got (3,)"),
+        (
+            "JRS(layers=3)",
+            "JRS: layers must be some of pooled, embedding, class or modules such as trunk.layer3, each once, got (3,)",
+        ),
         ("MultiScaleRelationNet(margin='a')", "MultiScaleRelationNet: margin must be a number; got 'a'"),
         ("MultiScaleRelationNet(depths=3)", "MultiScaleRelationNet: expected a depth >= 1 for each of"),
         ("TripletLoss() ** 2", "at character 16, expected a name or a value, got '*'"),

@@ -38,13 +38,14 @@ class ClassTree(NamedTuple):
     member: Tensor
 
 
-def class_distances(x: Tensor, member: Tensor, places: int) -> tuple[Tensor, Tensor, Tensor]:
+def class_distances(x: Tensor, member: Tensor, known: Tensor, places: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return (C, C) mean squared distances between classes, (C,) within them, and (C,) numbers of samples.
 
-    x: (n, d) unit vectors. Within a class of one sample the distance is 0.
+    x: (n, d) unit vectors; known: (n,) bool, samples that count. Within a class of one sample the distance is 0.
     """
-    sizes = torch.zeros(places, dtype=x.dtype, device=x.device).index_add(0, member, torch.ones_like(x[:, 0]))
-    totals = torch.zeros(places, x.shape[1], dtype=x.dtype, device=x.device).index_add(0, member, x)
+    count = known.to(x.dtype)
+    sizes = torch.zeros(places, dtype=x.dtype, device=x.device).index_add(0, member, count)
+    totals = torch.zeros(places, x.shape[1], dtype=x.dtype, device=x.device).index_add(0, member, count[:, None] * x)
     means = totals / sizes.clamp_min(1)[:, None]
     between = (2 - 2 * means @ means.T).clamp_min(0)
     pairs = sizes * (sizes - 1)
@@ -65,7 +66,8 @@ def margins_of_tree(between: Tensor, within: Tensor, sizes: Tensor, beta: float,
     """Return (C, C) margins from the distances of classes."""
     several = sizes > 1
     least = torch.where(several, within, 0.0).sum() / several.sum().clamp_min(1)  # d_0
-    step = (FARTHEST - least) / levels
+    # embeddings without a length may seem as far as can be from those of their class
+    step = (FARTHEST - least).clamp_min(torch.finfo(least.dtype).eps) / levels
     level = torch.floor((joining_distances(between, sizes) - least) / step) + 1
     return beta + least + step * level.clamp(1, levels) - within[:, None]
 
@@ -122,7 +124,7 @@ class HierarchicalTripletLoss(ContextualRowLoss):
         # the place of a class is that of its first sample, so that nothing has to be counted on a device
         places = torch.arange(n, device=y.device)
         member = torch.where(y[:, None] == y, places, n).amin(1) if n else places
-        between, within, sizes = class_distances(unit(batch.x), member, n)
+        between, within, sizes = class_distances(unit(batch.x), member, y >= 0, n)
         return ClassTree(margins_of_tree(between, within, sizes, self.beta, self.levels), member)
 
     def second_pass(self, rows: Rows, found: ClassTree) -> tuple[Tensor, Tensor]:

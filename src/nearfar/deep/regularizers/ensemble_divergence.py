@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN
 from ..objective.terms import SetTerm
 from ..pairwise.groups import checked_groups, lengths_of, unit_groups
 
 
-def ensemble_divergence(x: Tensor, lengths: tuple[int, ...], margin: float) -> Tensor:
+def ensemble_divergence(x: Tensor, lengths: tuple[int, ...], margin: float, counts: Tensor | None = None) -> Tensor:
     """Return the mean over samples and pairs of groups of the hinges; 0 for one group or no sample."""
     K = len(lengths)
     if K < 2 or not len(x):
@@ -28,7 +29,11 @@ def ensemble_divergence(x: Tensor, lengths: tuple[int, ...], margin: float) -> T
     u = torch.stack([pad(group, (0, longest - group.shape[1])) for group in unit_groups(x, lengths)], 1)  # (B, K, .)
     d = (2 - 2 * u @ u.transpose(1, 2)).clamp_min(0)  # (B, K, K)
     first, second = torch.triu_indices(K, K, 1, device=x.device)
-    return (margin - d[:, first, second]).clamp_min(0).mean()
+    each = (margin - d[:, first, second]).clamp_min(0).mean(1)  # (B,)
+    if counts is None:
+        return each.mean()
+    weight = counts.to(each.dtype)
+    return (weight * each).sum() / weight.sum().clamp_min(1)
 
 
 class EnsembleDivergence(SetTerm):
@@ -45,7 +50,8 @@ class EnsembleDivergence(SetTerm):
     Notes
     -----
     It is the divergence loss of attention-based ensembles; the attention heads themselves are not here. Add it to
-    losses of groups such as `BIERLoss`, or to any loss of the whole embedding. Labels are not used.
+    losses of groups such as `BIERLoss`, or to any loss of the whole embedding. Of labels it only reads which
+    samples are of unknown class: these do not count.
     """
 
     def __init__(self, groups: int | Sequence[int] = 2, *, margin: float = 1.0) -> None:
@@ -55,4 +61,7 @@ class EnsembleDivergence(SetTerm):
 
     def value(self, batch: Batch) -> Tensor:
         lengths = lengths_of("EnsembleDivergence", self.groups, batch.x.shape[1])
-        return ensemble_divergence(batch.x, lengths, self.margin)
+        counts = None
+        if isinstance(batch.y, Tensor) and batch.y.ndim == 1:
+            counts = batch.y != UNKNOWN
+        return ensemble_divergence(batch.x, lengths, self.margin, counts)
