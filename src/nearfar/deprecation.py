@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 UNTIL = "0.4"
 """The release without the old names: they are deprecated in 0.2, and work in two minor releases, 0.2 and 0.3."""
@@ -47,8 +47,8 @@ def renamed_settings(**present: str) -> Callable[[AnyCallable], AnyCallable]:
                     )
             return function(*args, **settings)
 
-        called.present_names = present  # type: ignore[attr-defined]  # a function may carry it
-        return called  # type: ignore[return-value]  # `wraps` keeps the signature, which its type does not say
+        vars(called)["present_names"] = present
+        return cast("AnyCallable", called)
 
     return decorated
 

@@ -58,6 +58,15 @@ def test_linear_kernel_is_the_linear_method(inner):
     assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * expected.max())
 
 
+@pytest.mark.parametrize("inner", [GMML(reg=0.1), RCA(), nearfar.DCA()], ids=repr)
+def test_sample_weights_reach_the_linear_learner(inner):
+    weights = np.linspace(0.5, 2, len(X))
+    expected = distances(clone(inner).fit(X, Y, sample_weight=weights), X)
+    found = distances(Kernelized(inner, "linear").fit(X, Y, sample_weight=weights), X)
+    assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * expected.max())
+    assert np.abs(found - distances(clone(inner).fit(X, Y), X)).max() > 1e-3 * expected.max()
+
+
 @pytest.mark.parametrize("inner", [GMML(reg=0.1), RCA(shrinkage=0.1), nearfar.FisherMetric("trace")], ids=repr)
 def test_a_polynomial_kernel_is_the_linear_method_on_products(inner):
     one = np.hstack([np.ones((60, 1)), X / 5])

@@ -87,7 +87,7 @@ def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
     if not in_transform():
         return function.apply(*args)
     call = _Call(function, [isinstance(part, Tensor) and part.requires_grad for part in args])
-    made = _Transformed.apply(call, *args)  # type: ignore[no-untyped-call]  # as torch has it
+    made = _Transformed.apply(call, *args)  # type: ignore[no-untyped-call]  # torch declares no types for apply
     return made[0] if call.single else made[: call.number]
 
 

@@ -197,7 +197,7 @@ def gather_parts(parts: Sequence[Tensor], sizes: Sequence[Sequence[int]]) -> Seq
     """
     if world() == 1:
         return parts
-    gathered: tuple[Tensor, ...] = _Gather.apply(sizes, *parts)  # type: ignore[no-untyped-call]  # as torch has it
+    gathered: tuple[Tensor, ...] = _Gather.apply(sizes, *parts)  # type: ignore[no-untyped-call]  # torch declares no types for apply
     return gathered
 
 

@@ -20,12 +20,11 @@ import numpy as np
 
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import Unreadable, parse_json, read_file
-from ..numerics.distances import check_distance, pair_distances
-from ..numerics.types import AnyArray, Array, Ints
+from ..numerics.distances import check_distance
+from ..numerics.types import AnyArray
 from ..quoting import PATH, in_brief, quoted
+from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Kind, parse_filter, sql, sql_value
-from .groups import first_of_groups
-from .index import Index, checked_queries
 from .one_at_a_time import one_at_a_time
 from .records import Hits, Records, nothing
 from .writing import check_new, check_some_left, check_there
@@ -46,7 +45,7 @@ QUERIES = 64  # that are handed over at a time
 NAMES = 2000  # that one condition lists
 
 
-class LanceStore:
+class LanceStore(DatabaseStore):
     """See `Store`. A reader sees every change that is complete."""
 
     def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
@@ -95,25 +94,14 @@ class LanceStore:
                 "engine": engine,
                 "probes": 0,
                 "recall": None,
+                "labels": kind_of_labels(records),
                 "about": dict(about),
             }
-            if records.labels is None:
-                told["labels"] = ""
-            else:
-                told["labels"] = "number" if records.labels.dtype.kind == "i" else "text"
             _build(table, told)
             _write_about(path, told)
             made = cls(path, writes=True, lock=False)
             made._held = held.pop_all()
         return made
-
-    @property
-    def distance(self) -> str:
-        return str(self._told["distance"])
-
-    @property
-    def about(self) -> dict[str, str]:
-        return dict(self._told["about"])
 
     @property
     def dimensions(self) -> int:
@@ -158,41 +146,10 @@ class LanceStore:
         places = {name: row for row, name in enumerate(found.names.tolist())}
         return found.pick([places[name] for name in wanted if name in places])
 
-    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
-        x = checked_queries(queries, self.dimensions, k)
-        condition = self._condition(where)
-        most = self.count(where)
-        if group_by:
-            check_there(group_by, self.columns())
-            return self._groups(x, condition, group_by, int(k), most)
-        return self._nearest(x, condition, min(int(k), most))
-
-    def _groups(self, x: AnyArray, condition: str | None, group_by: str, k: int, most: int) -> Hits:
-        """Search items until they are of k groups, whose column comes with them."""
-        found: list[Hits] = []
-
-        def search(count: int) -> Hits:
-            found.append(self._nearest(x, condition, count))
-            return found[-1]
-
-        def column_found() -> AnyArray:
-            records = found[-1].records
-            if group_by == "name":
-                return records.names
-            if group_by == "label" and records.labels is not None:
-                return records.labels
-            return records.columns[group_by]
-
-        if most == 0:
-            return self._nearest(x, condition, 0)
-        hits: Hits = first_of_groups(search, column_found, k=k, most=most)
-        return hits
-
     def _nearest(self, x: AnyArray, condition: str | None, k: int) -> Hits:
         """Ask LanceDB for neighbors, and give them their exact distances."""
         if k == 0:
-            empty = np.empty((len(x), 0))
-            return Hits(nothing(self.dimensions), empty, empty.astype(np.intp))
+            return no_hits(x, self.dimensions)
         import pyarrow
 
         parts = []
@@ -233,8 +190,7 @@ class LanceStore:
         self._check_writes()
         labels = self._told["labels"] or None
         check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
-        if records.labels is not None and (records.labels.dtype.kind == "i") != (labels == "number"):
-            raise ValueError(f"labels: expected {'numbers' if labels == 'number' else 'text'} as in the index")
+        self._check_kind_of_labels(records)
         with told_by_lance(self.uri):
             if gone:
                 come = set(records.names.tolist())
@@ -263,7 +219,7 @@ class LanceStore:
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()
         _check_engine(engine)
-        told = {**self._told, "about": {**self._told["about"], **(about or {})}}
+        told = self._told_with(about)
         if engine and engine != told["engine"]:
             told["engine"] = engine
             with told_by_lance(self.uri):
@@ -271,26 +227,9 @@ class LanceStore:
         _write_about(self.path, told)
         self._told = told
 
-    def in_memory(self) -> Index:
+    def _everything(self) -> Records:
         with told_by_lance(self.uri):
-            records = self._records(self._table.to_arrow())
-        return Index(
-            records.embeddings,
-            names=records.names,
-            labels=records.labels,
-            distance=self.distance,
-            about=self.about,
-            columns=records.columns,
-        )
-
-    def close(self) -> None:
-        self._held.close()
-
-    def __enter__(self) -> LanceStore:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+            return self._records(self._table.to_arrow())
 
     def _condition(self, where: str) -> str | None:
         return sql(parse_filter(where, self.columns())) if where else None
@@ -349,38 +288,6 @@ class LanceStore:
         values = flat.flatten().to_numpy() if len(rows) else np.empty(0, dtype=np.float32)
         embeddings = values.reshape(-1, self.dimensions)
         return Records(_from_arrow(rows, "name"), embeddings, labels, columns)
-
-    def _check_writes(self) -> None:
-        if not self.writes:
-            raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
-
-
-def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) -> Hits:
-    """Order what was found by exact distances, ties as it came.
-
-    Parameters
-    ----------
-    x : ndarray of shape (n, d)
-        Queries.
-    records : Records
-        What was found for all of them, m items.
-    asked : ndarray of int, shape (m,)
-        By which query each was found.
-    k : int
-        Places for each query.
-    distance : {"cosine", "euclidean", "sqeuclidean"}
-    """
-    distances: Array = np.full((len(x), k), np.inf)
-    positions: Ints = np.full((len(x), k), -1, dtype=np.intp)
-    if len(records):
-        rows = np.arange(len(records))
-        exact = pair_distances(x, records.embeddings, asked[:, None], rows[:, None], distance)[:, 0]
-        order = np.lexsort((rows, exact, asked))
-        place = np.arange(len(order)) - np.searchsorted(asked[order], asked[order])
-        kept = place < k
-        distances[asked[order][kept], place[kept]] = exact[order][kept]
-        positions[asked[order][kept], place[kept]] = order[kept]
-    return Hits(records, distances, positions)
 
 
 def _connected(path: Path) -> Any:

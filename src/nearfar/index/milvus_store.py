@@ -27,10 +27,8 @@ from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, in_brief, quoted
 from .columns import column_kinds, missing
+from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
-from .groups import first_of_groups
-from .index import Index, checked_queries
-from .lance_store import ranked
 from .one_at_a_time import one_at_a_time
 from .records import Hits, Records, nothing
 from .writing import check_new, check_some_left, check_there
@@ -53,8 +51,10 @@ ROW_KEY = "key"  # of each row: a hash of its name, which needs no quotes in con
 OWN = (ROW_KEY, "name", "label", "embedding")
 
 
-class MilvusStore:
+class MilvusStore(DatabaseStore):
     """See `Store`. A reader sees every change that has returned; writers of one machine wait for one another."""
+
+    most_neighbors = MOST_NEIGHBORS
 
     def __init__(self, uri: str | Path, *, writes: bool = False, lock: bool = True) -> None:
         self.address = address_of(uri)
@@ -94,7 +94,7 @@ class MilvusStore:
                 "format": FORMAT,
                 "distance": distance,
                 "engine": engine,
-                "labels": _label_kind(records),
+                "labels": kind_of_labels(records),
                 "columns": column_kinds(records.columns),
                 "dimensions": int(records.embeddings.shape[1]),
                 "about": dict(about),
@@ -105,14 +105,6 @@ class MilvusStore:
             made = cls(str(address), writes=True, lock=False)
             made._held = held.pop_all()
         return made
-
-    @property
-    def distance(self) -> str:
-        return str(self._told["distance"])
-
-    @property
-    def about(self) -> dict[str, str]:
-        return dict(self._told["about"])
 
     @property
     def dimensions(self) -> int:
@@ -154,32 +146,9 @@ class MilvusStore:
         there = [found[name] for name in wanted if name in found]
         return self._records(there) if there else nothing(self.dimensions)
 
-    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
-        x = checked_queries(queries, self.dimensions, k)
-        condition = self._condition(where)
-        most = self.count(where)
-        if not group_by:
-            return self._nearest(x, condition, min(int(k), most))
-        check_there(group_by, self.columns())
-        found: list[Hits] = []
-
-        def search(count: int) -> Hits:
-            found.append(self._nearest(x, condition, count))
-            return found[-1]
-
-        def column() -> AnyArray:
-            records = found[-1].records
-            if group_by == "name":
-                return records.names
-            if group_by == "label" and records.labels is not None:
-                return records.labels
-            return records.columns[group_by]
-
-        return first_of_groups(search, column, k=int(k), most=min(most, MOST_NEIGHBORS))
-
-    def _nearest(self, x: AnyArray, condition: str, k: int) -> Hits:
+    def _nearest(self, x: AnyArray, condition: str | None, k: int) -> Hits:
         if k == 0:
-            return ranked(x, nothing(self.dimensions), np.empty(0, dtype=np.intp), 0, self.distance)
+            return no_hits(x, self.dimensions)
         if k > MOST_NEIGHBORS:
             raise ValueError(f"k: a server of Milvus returns up to {MOST_NEIGHBORS:,} neighbors, got {k:,}")
         rows: list[Any] = []
@@ -191,7 +160,7 @@ class MilvusStore:
                     self._told["items"],
                     data=[query.tolist() for query in part],
                     limit=k,
-                    filter=condition,
+                    filter=condition or "",
                     output_fields=["*"],
                     anns_field="embedding",
                     timeout=SECONDS,
@@ -213,8 +182,7 @@ class MilvusStore:
         self._check_writes()
         kind = self._told["labels"]
         check_new(records, dimensions=self.dimensions, labels=kind or None, columns=self.columns())
-        if kind and _label_kind(records) != kind:
-            raise ValueError(f"labels: expected {'numbers' if kind == 'number' else 'text'} as in the index")
+        self._check_kind_of_labels(records)
         _check_lengths(records)
         fresh = {name: of for name, of in column_kinds(records.columns).items() if name not in self._told["columns"]}
         if fresh:
@@ -239,31 +207,17 @@ class MilvusStore:
         _check_engine(engine)
         if engine and engine != self._told["engine"]:
             self._make_anew(engine=engine)
-        told = {**self._told, "about": {**self._told["about"], **(about or {})}}
+        told = self._told_with(about)
         _write_about(self._client, self.address, told)
         self._told = told
 
-    def in_memory(self) -> Index:
+    def _everything(self) -> Records:
         rows = [row for part in self._rows("", ["*"]) for row in part]
-        records = self._records(rows)
-        return Index(
-            records.embeddings,
-            names=records.names,
-            labels=records.labels,
-            distance=self.distance,
-            about=self.about,
-            columns=records.columns,
-        )
+        return self._records(rows)
 
     def close(self) -> None:
         self._client.close()
-        self._held.close()
-
-    def __enter__(self) -> MilvusStore:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        super().close()
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
@@ -334,10 +288,6 @@ class MilvusStore:
         numbers = np.array(values, dtype=np.float64)
         numbers[numbers == MISSING] = np.nan
         return numbers
-
-    def _check_writes(self) -> None:
-        if not self.writes:
-            raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
 
 
 def expression(tree: Filter, columns: Mapping[str, Kind]) -> str:
@@ -533,12 +483,6 @@ def _check_lengths(records: Records) -> None:
         if long is not None:
             shown = quoted(long)
             raise ValueError(f"{column}: Milvus keeps texts of up to {MAX_TEXT_BYTES:,} bytes, got {shown}; shorten it")
-
-
-def _label_kind(records: Records) -> str:
-    if records.labels is None:
-        return ""
-    return "number" if records.labels.dtype.kind == "i" else "text"
 
 
 def _check_engine(engine: str) -> None:

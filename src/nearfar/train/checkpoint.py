@@ -206,7 +206,7 @@ def seed_random_state(seed: int) -> None:
 
 def random_state() -> dict[str, Any]:
     """Return the states of the random numbers of torch, its accelerator, numpy and Python."""
-    name, keys, *rest = np.random.get_state()  # noqa: NPY002  # as above
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002  # the generator that others draw from
     state = {
         "torch": torch.get_rng_state(),
         "numpy": [name, torch.from_numpy(np.asarray(keys).astype("int64")), *rest],
@@ -221,7 +221,7 @@ def set_random_state(state: dict[str, Any]) -> None:
     """Set what `random_state` returned."""
     torch.set_rng_state(state["torch"])
     name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype("uint32"), *rest))  # noqa: NPY002  # as above
+    np.random.set_state((name, keys.numpy().astype("uint32"), *rest))  # noqa: NPY002  # the generator that others draw from
     random.setstate(state["python"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

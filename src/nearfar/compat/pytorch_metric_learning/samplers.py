@@ -56,14 +56,14 @@ class MPerClassSampler(Sampler[int]):
         per_batch = (self.batch_size or self.m * len(self.classes.counts)) // self.m
         found: list[int] = []
         while len(found) < self.length:
-            for c in np.random.permutation(len(self.classes.counts))[:per_batch]:  # noqa: NPY002  # seeded as the original
+            for c in np.random.permutation(len(self.classes.counts))[:per_batch]:  # noqa: NPY002  # drawn as the original does
                 found += self._draw(int(c))
         return iter(found[: self.length])
 
     def _draw(self, c: int) -> Sequence[int]:
         start = self.classes.starts[c]
         own = self.classes.order[start : start + self.classes.counts[c]]
-        drawn = np.random.choice(own, self.m, replace=len(own) < self.m)  # noqa: NPY002  # as above
+        drawn = np.random.choice(own, self.m, replace=len(own) < self.m)  # noqa: NPY002  # drawn as the original does
         return [int(i) for i in drawn]
 
 

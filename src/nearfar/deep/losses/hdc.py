@@ -44,7 +44,8 @@ def hdc(rows: Rows, lengths: tuple[int, ...], shares: Sequence[float], margin: f
     """
     assert rows.x is not None
     assert rows.ref is not None
-    near, far = rows.pos, rows.neg
+    near = rows.pos
+    far = rows.neg
     sums: list[Tensor] = []
     numbers: list[Tensor] = []
     parts = zip(unit_groups(rows.x, lengths), unit_groups(rows.ref, lengths), strict=True)

@@ -76,7 +76,7 @@ def sum_over_anchors(
             inputs = [part.detach() for part in inputs]
         start = None if miner is None else generators(c.x)
         plan = _Plan(c, chosen, blocks, block is None and len(c.x) * len(c.ref) <= FULL, start)
-        num, den = _Swept.apply(plan, *inputs)  # type: ignore[no-untyped-call]  # as torch has it
+        num, den = _Swept.apply(plan, *inputs)  # type: ignore[no-untyped-call]  # torch declares no types for apply
         return num, den
     return _summed(c, chosen, blocks, c.x, c.ref)
 

@@ -42,7 +42,7 @@ def intra_class(rows: Rows, pairs: ClassPairs | None) -> Tensor:
     return -kernel.sum(1) / (others * (others + 1)).clamp_min(1)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # as torch has it
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch declares no types for it
 def joined(similar: Tensor, same: bool) -> tuple[Tensor, Tensor]:
     """Return numbers of the groups of the rows (n,) and the columns (m,) of a mask that chains of True join.
 

@@ -34,6 +34,7 @@ ROUTED = (
     "negative_links",
     "privileged",
     "rows",
+    "sample_weight",
     "unlabeled",
 )
 TOLD = ("duality_gap", "history", "threshold")
@@ -110,7 +111,7 @@ class Kernelized(KernelMetric):
 
     @with_signature_hint
     def fit(self, X: AnyArray, y: AnyArray | None = None, **supervision: Any) -> Kernelized:
-        """Learn from labels y, or from what else the learner takes (``pairs=``, ``triplets=``, ...)."""
+        """Learn from labels y, or from what else the learner takes (``pairs=``, ``sample_weight=``, ...)."""
         return self._fit(X, y, **supervision)
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:

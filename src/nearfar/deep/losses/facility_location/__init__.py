@@ -141,7 +141,7 @@ class FacilityLocationLoss(SetTerm):
         self.stats_["active"] = float(value.detach() > 0)
         return value / len(batch.x) if self.normalize_sum else value
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # as torch has it
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch declares no types for it
     def _indices(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Return the facility and the medoid of each point, and gamma Delta; None where nothing is to be clustered."""
         self.stats_ = {"active": 0.0, "delta": 0.0, "gamma": self.gamma_}
