@@ -203,7 +203,7 @@ def _traced(network: Any, items: Any, name: str) -> Any:
                 dynamo=True,
                 input_names=[name],
                 output_names=["embeddings"],
-                dynamic_shapes={"items": {0: batch}},
+                dynamic_shapes=({0: batch},),
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:

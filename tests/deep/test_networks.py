@@ -109,7 +109,7 @@ def test_weights_that_do_not_fit(tmp_path) -> None:
         ("pytest:factory", "pytest:factory: module 'pytest' has no attribute"),
         ("subprocess:Popen", "something from a module of your own, not from subprocess"),
         ("pip._internal:main", "something from a module of your own, not from pip._internal"),
-        ("torch.nn:Flatten", "argument .start_dim. .* must be int"),
+        ("torch.nn:Flatten", "start_dim"),
         ("numpy:zeros", "something from a module of your own, not from numpy"),
         ("torch.hub:load", "expected a function or a class of modules"),
         ("pytest:Item", "expected a function or a class of modules"),

@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 from nearfar.report import ReportError, model_card, push_run, write_card
 from nearfar.report.card import UPLOADED
+from tests.commands import run as command
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +83,9 @@ def test_a_run_is_pushed_without_what_is_of_one_machine(run, monkeypatch):
     assert "# owner/digits\n" in (run / "README.md").read_text()
 
 
-def test_the_command_writes_the_card(run, capsys):
-    from nearfar.cli import app
-
-    app(["card", str(run), "--license", "mit", "--name", "glyphs"], result_action="return_value")
-    assert capsys.readouterr().out.strip() == str(run / "README.md")
+def test_the_command_writes_the_card(run, capsys, monkeypatch):
+    code, out, _ = command(capsys, monkeypatch, "card", run, "--license", "mit", "--name", "glyphs")
+    assert not code
+    assert out.strip() == str(run / "README.md")
     assert "# glyphs\n" in (run / "README.md").read_text()
     assert write_card(run).read_text() == model_card(run)

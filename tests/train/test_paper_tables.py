@@ -14,11 +14,11 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 
-from nearfar.cli import app
 from nearfar.data.augment import Augment
 from nearfar.deep.objective.parser import parse_objective
 from nearfar.train import TrainConfig, TrainError, recipe, recipe_names, reproduce
 from nearfar.train.paper_tables import dataset_of, find_table, row_config, table_names
+from tests.commands import run as command
 
 FOUNDING = ("cml", "facility_location", "jrd")
 CLASSES, IMAGES = 8, 20
@@ -138,23 +138,24 @@ def test_every_row_is_understood(name, dataset, protocol) -> None:
 
 
 @pytest.mark.slow
-def test_by_the_command_line(archives, tmp_path, capsys) -> None:
+def test_by_the_command_line(archives, tmp_path, capsys, monkeypatch) -> None:
     settings = [word for key, value in TINY.items() for word in ("--set", f"{key}={json.dumps(value).strip(chr(34))}")]
     words = ["compare", f"cub:{archives / 'cub'}", "--recipe", "jrd/ablation", "--protocol", "paper", "--partial"]
-    app([*words, *settings, "--only", "MRD", "--out", str(tmp_path / "runs")], result_action="return_value")
-    text = capsys.readouterr().out
+    code, text, _ = command(capsys, monkeypatch, *words, *settings, "--only", "MRD", "--out", tmp_path / "runs")
+    assert not code
     assert "| MRD | " in text
     assert "(49.4(1.1))" in text
     (run,) = (path for path in (tmp_path / "runs").iterdir() if path.is_dir())
-    app(["evaluate", str(run), "--theory"], result_action="return_value")
-    text = capsys.readouterr().out
+    code, text, _ = command(capsys, monkeypatch, "evaluate", run, "--theory")
+    assert not code
     assert "H-divergence d_H" in text
     assert "diversity of unseen classes" in text
-    app(["evaluate", str(run), "--protocol", "subsets"], result_action="return_value")
-    text = capsys.readouterr().out
+    code, text, _ = command(capsys, monkeypatch, "evaluate", run, "--protocol", "subsets")
+    assert not code
     assert "10 disjoint parts" in text
     assert "Recall@8" in text
-    app(["report", str(run)], result_action="return_value")
+    code, _, _ = command(capsys, monkeypatch, "report", run)
+    assert not code
     page = (run / "report.html").read_text()
     assert "Seen and unseen classes" in page
     assert "Protocol of the paper: all training classes were learned from" in page
@@ -171,13 +172,11 @@ def test_what_a_table_is_not_of_is_refused() -> None:
         reproduce("jrd/table1", {"data": "cub:CUB"}, "runs", only=["DeML"])
 
 
-def test_options_beside_a_table_are_refused(tmp_path) -> None:
-    with pytest.raises(ValueError, match="--objective: not with a table of a paper"):
-        app(
-            ["compare", "cub:X", "--recipe", "jrd/table2", "--objective", "TripletLoss()", "--out", str(tmp_path)],
-            exit_on_error=False,
-            result_action="return_value",
-        )
+def test_options_beside_a_table_are_refused(tmp_path, capsys, monkeypatch) -> None:
+    options = ["--recipe", "jrd/table2", "--objective", "TripletLoss()", "--out", tmp_path]
+    code, _, err = command(capsys, monkeypatch, "compare", "cub:X", *options)
+    assert code == 2
+    assert "--objective: not with a table of a paper" in err
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name.partition("/")[0] in FOUNDING])

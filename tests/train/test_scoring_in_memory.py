@@ -1,7 +1,6 @@
 """A run that was just trained is scored with the data and the network that it holds, as it is from its folder."""
 
 import json
-import sys
 from collections import Counter
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 
-from nearfar.cli import main
 from nearfar.data import open as opening
 from nearfar.data.open import open_task
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train
@@ -17,6 +15,7 @@ from nearfar.train import setup as building
 from nearfar.train import task as tasks
 from nearfar.train.rungs import save_frozen
 from nearfar.train.scoring import task_of
+from tests.commands import run
 
 
 @pytest.fixture
@@ -70,12 +69,10 @@ def test_training_and_scoring_open_the_data_and_make_the_network_once(tmp_path, 
 def test_the_command_opens_the_data_and_makes_the_network_once(tmp_path, monkeypatch, capsys, calls) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["--trunk", "mlp(width=16,depth=1)", "--embedding-dim", "8", "--epochs", "1", "--out", "run"]
-    monkeypatch.setattr(sys, "argv", ["nearfar", "train", "digits", *options, "--set", "device=cpu"])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert not stopped.value.code
+    code, out, _ = run(capsys, monkeypatch, "train", "digits", *options, "--set", "device=cpu")
+    assert not code
     assert calls == {"data": 1, "network": 1}
-    assert "Recall@1" in capsys.readouterr().out
+    assert "Recall@1" in out
     assert (tmp_path / "run/scores.json").is_file()
 
 

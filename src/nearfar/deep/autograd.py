@@ -60,7 +60,9 @@ def traced() -> bool:
 def host_array(x: Tensor) -> NDArray[Any]:
     """Return the values of a tensor on the host, even if a transform has wrapped it."""
     if in_transform():
-        return np.array(x.tolist()).reshape(x.shape)
+        # one by one, since `tolist` of a wrapped tensor fails before torch 2.7
+        values = [value.item() for value in x.flatten()]
+        return np.array(values).reshape(x.shape)
     return x.cpu().numpy()
 
 
