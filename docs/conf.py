@@ -35,8 +35,17 @@ napoleon_use_rtype = False
 napoleon_use_ivar = True
 nitpicky = False
 suppress_warnings = ["docutils", "ref.python", "config.cache"]
-DRAWING = ("active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances", "wrong_labels")
-"""Examples that take seconds and draw what they found; the others are shown as they are."""
+DRAWING = (
+    "active_pairs",
+    "image_sets",
+    "imbalance",
+    "spd_network",
+    "stream_of_pairs",
+    "two_views",
+    "uncertain_distances",
+    "wrong_labels",
+)
+"""Examples that take seconds and draw what they found. The others are shown as they are, and name a picture."""
 
 
 figure_file = FigureFile()
@@ -46,6 +55,8 @@ sphinx_gallery_conf = {
     "filename_pattern": rf"({'|'.join(DRAWING)})\.py$",
     "image_scrapers": (figure_file,),
     "reset_argv": figure_file.argv,
+    "default_thumb_file": str(HERE / "pictures" / "example.png"),
+    "remove_config_comments": True,
     "download_all_examples": False,
 }
 

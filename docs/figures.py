@@ -249,6 +249,55 @@ def which_learner() -> Figure:
     return which(WHICH_LEARNER, OTHER_LEARNER)
 
 
+def two_processes(call: str, shards: bool = False) -> Figure:
+    """Two processes that train one network: each embeds its part of a batch, and both see all embeddings."""
+    figure = Figure(figsize=(4.0, 2.8), layout="constrained")
+    axes = figure.subplots()
+    arrow = {"arrowstyle": "->", "color": GRAY, "shrinkA": 2, "shrinkB": 2}
+    for process, color in enumerate(COLORS[:2]):
+        y = 1.5 - 1.2 * process
+        axes.text(0.0, y + 0.42, f"process {process}", color=color, fontsize=10)
+        for k in range(4):
+            axes.add_patch(mpl.patches.Rectangle((0.28 * k, y - 0.15), 0.22, 0.32, color=color, linewidth=0))
+        axes.add_patch(mpl.patches.Rectangle((1.75, y - 0.3), 1.0, 0.62, fill=False, edgecolor=color))
+        if shards:  # each process keeps its half of every parameter
+            axes.add_patch(mpl.patches.Rectangle((1.75 + 0.5 * process, y - 0.3), 0.5, 0.62, color=color, alpha=0.35))
+        axes.text(2.25, y, "network", ha="center", va="center", fontsize=10)
+        axes.annotate("", (1.75, y), (1.1, y), arrowprops=arrow)
+        axes.annotate("", (3.3, 0.9), (2.75, y), arrowprops=arrow)
+        for k in range(4):
+            height = 1.5 - 0.16 * (4 * process + k)
+            axes.scatter([3.45, 3.65, 3.85], 3 * [height], s=16, color=color, linewidths=0)
+    axes.text(3.65, 1.72, "embeddings", ha="center", fontsize=10)
+    axes.annotate("", (4.75, 0.9), (4.0, 0.9), arrowprops=arrow)
+    axes.text(5.1, 0.9, "loss", ha="center", va="center", fontsize=10, bbox={"fc": "none", "ec": GRAY, "pad": 6})
+    axes.text(2.7, -0.65, call, ha="center", va="center", family="monospace", fontsize=10)
+    axes.set_xlim(-0.1, 5.6)
+    axes.set_ylim(-0.9, 2.2)
+    axes.set_axis_off()
+    return figure
+
+
+def loop_of_accelerate() -> Figure:
+    """The picture of this example."""
+    return two_processes("accelerator.prepare(step)")
+
+
+def module_of_lightning() -> Figure:
+    """The picture of this example."""
+    return two_processes("LightningModule.training_step")
+
+
+def trainer_of_transformers() -> Figure:
+    """The picture of this example."""
+    return two_processes("Trainer(model, arguments)")
+
+
+def sharded_by_fsdp2() -> Figure:
+    """The picture of this example."""
+    return two_processes("fully_shard(step)", shards=True)
+
+
 FIGURES = {
     "which_loss": which_loss,
     "which_learner": which_learner,
@@ -259,6 +308,10 @@ FIGURES = {
     "proxies": proxies,
     "ranking": ranking,
     "classes_apart": classes_apart,
+    "loop_of_accelerate": loop_of_accelerate,
+    "module_of_lightning": module_of_lightning,
+    "trainer_of_transformers": trainer_of_transformers,
+    "sharded_by_fsdp2": sharded_by_fsdp2,
 }
 
 
@@ -268,3 +321,4 @@ def write(folder: Path) -> None:
     with mpl.rc_context(STYLE):
         for name, draw in FIGURES.items():
             draw().savefig(folder / f"{name}.svg", transparent=True, metadata={"Date": None})
+        before_and_after().savefig(folder / "example.png", facecolor="white")  # of examples without a picture

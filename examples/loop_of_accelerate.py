@@ -9,6 +9,8 @@ process draws its part of every batch; the objective sees the batch of all, so t
 weights. The script learns from 1,200 images of digits, and scores the other 597. It takes about 10 seconds on one core.
 """
 
+# sphinx_gallery_thumbnail_path = "pictures/loop_of_accelerate.svg"
+
 import torch
 from accelerate import Accelerator
 from sklearn.datasets import load_digits

@@ -9,6 +9,8 @@ knows the processes, so that Lightning must not cut its batches again: `use_dist
 train the same weights. It takes about 10 seconds on one core, and needs pytorch-lightning.
 """
 
+# sphinx_gallery_thumbnail_path = "pictures/module_of_lightning.svg"
+
 import logging
 import os
 import warnings

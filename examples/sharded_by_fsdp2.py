@@ -9,6 +9,8 @@ among them, and the parts are brought together for each step. Both commands trai
 parameters are parts; `get_logits` brings the proxies together itself. It takes about 5 seconds on one core.
 """
 
+# sphinx_gallery_thumbnail_path = "pictures/sharded_by_fsdp2.svg"
+
 import os
 
 import torch

@@ -9,6 +9,8 @@ are those of a sampler of nearfar, which knows the processes: the Trainer takes 
 the same weights. It takes about 10 seconds on one core, and needs transformers and accelerate.
 """
 
+# sphinx_gallery_thumbnail_path = "pictures/trainer_of_transformers.svg"
+
 import os
 import tempfile
 

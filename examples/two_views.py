@@ -1,13 +1,16 @@
 """Two views of the same real images, one of which may be missing: 8 x 8 digits cut into an upper and a lower half.
 ================================================================================================================
 
-    python examples/two_views.py
+    python examples/two_views.py [FIGURE.png]
 
-A multi-modal autoencoder learns one code of both halves. In the test the nearest neighbors of a code vote for the
-digit: with both halves, with the upper one alone, and with the lower one alone. Three fits are compared: without
-labels; without labels, but with halves hidden at random in training; and with hidden halves and labels. The last lines
-say how well a missing half is made from the other. The script takes about 20 seconds on one core.
+A multi-modal autoencoder learns one code for both halves. The nearest neighbors of a code then vote for the digit: with
+both halves, with the upper half alone, and with the lower half alone. The script compares three ways to train: without
+labels; without labels, but with halves hidden at random; and with hidden halves and labels. Hiding halves is what makes
+a single half recognizable. The last lines show how well the autoencoder fills in a missing half. The script takes about
+10 seconds on one core. With a file name, it also draws a figure (this needs matplotlib).
 """
+
+import sys
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -23,8 +26,8 @@ SETTINGS = {
     "hidden": (128,),
     "standardize": False,  # every pixel has the same unit
     "learning_rate": 3e-3,
-    "max_iter": 40,
-    "pretrain": 5,
+    "max_iter": 15,
+    "pretrain": 3,
     "random_state": 0,
 }
 FITS = {
@@ -53,6 +56,28 @@ def main() -> None:
     made = learner.reconstruct(queries["upper"])[1]
     print(f"{'made from the upper half':26}{np.mean((made - new[1]) ** 2):8.4f}")
     print(f"{'mean lower half':26}{np.mean((known[1].mean(axis=0) - new[1]) ** 2):8.4f}")
+    if len(sys.argv) > 1:
+        draw(new, made, DIGITS[test], sys.argv[1])
+
+
+def draw(views, made, digits, path):
+    """Draw an image of each digit: its upper half, the same with the lower half filled in, and the whole image."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.0), layout="constrained")
+    panels = figure.subplots(3, 10)
+    chosen = [np.flatnonzero(digits == digit)[0] for digit in range(10)]
+    hidden = np.zeros_like(made)
+    rows = {"given: the upper half": hidden, "the lower half filled in": made, "the whole digit": views[1]}
+    for axes, (name, lower) in zip(panels, rows.items(), strict=True):
+        for panel, k in zip(axes, chosen, strict=True):
+            whole = np.concatenate([views[0][k], lower[k]])
+            panel.imshow(whole.reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
+            panel.axhline(3.5, color="tab:orange", linewidth=1)
+            panel.set_xticks([])
+            panel.set_yticks([])
+        axes[0].set_title(name, loc="left", fontsize=10)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":
