@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 
 from nearfar import LFDA
 
-COLORS = ("#3b7dd8", "#d9822b", "#3a9d6a", "#b04fb0", "#c9485b", "#8a8f2a")
-GRAY = "#808080"  # legible on white and on black
+COLORS = ("#2f6bc0", "#ab5a10", "#287a4f", "#a045a0", "#bf3a4f", "#6c7020")
+GRAY = "#6b6b6b"
+"""Legible as text on white (contrast 5 and more); in dark mode `style/tables.css` brightens the pictures."""
+
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 11,
