@@ -13,7 +13,6 @@ from functools import partial
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 aten = torch.ops.aten
 MOVES = (aten._to_copy.default, aten.copy_.default)
@@ -117,6 +116,9 @@ def augment_outcome():
 
 
 def main():
+    # not at the top: older versions of PyTorch lack it, and doctests import this file
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
     import nearfar
     from nearfar.evaluation import evaluate, verify
     from tests.test_losses import TERMS, batch, make
