@@ -20,6 +20,7 @@ from .drawn_photos import THINGS, draw_photos, photo
 from .test_cli import COMMANDS, run
 
 ELSEWHERE = ("data", "store")  # whose examples need a network or a server
+MOST_UNGROUPED = 8  # options
 OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "step", "out", "data"}
 SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]
 BESIDES = {
@@ -55,6 +56,19 @@ def test_every_option_of_a_training_is_in_a_group(command, capsys, monkeypatch):
     assert out.index("─ Data ─") < out.index("─ Network ─") < out.index("─ Training ─") < out.index("─ Run ─")
     positional = out[out.index("─ Parameters ─") : out.index("─ Data ─")]
     assert re.findall(r"--[\w-]+", positional) == ["--data"]
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_either_all_options_are_in_named_groups_or_they_are_few(command, capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, command, "--help")
+    assert code == 0
+    panels = dict(re.findall(r"╭─ ([\w ]+) ─+╮\n(.*?)╰", out, re.DOTALL))
+    known = signature(cli.app[command].default_command).parameters.values()
+    if set(panels) <= {"Arguments", "Parameters"}:
+        assert len([p for p in known if p.kind is p.KEYWORD_ONLY]) <= MOST_UNGROUPED
+    else:
+        assert not re.findall(r"│[ *]*(-[\w-]+)", panels.get("Parameters", ""))
+    assert '[default: ""]' not in out
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ from .options import (
     Label,
     LearningRate,
     Objective,
+    Out,
     Partial,
     Pretrained,
     Quiet,
@@ -103,7 +104,6 @@ app = App(
     suppress_keyboard_interrupt=False,  # `main` says how to go on
 )
 
-Out = Annotated[Path, Parameter(name=["--out", "-o"], group=RUN)]
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False, group=TRAINING)]
 
 app.command(fetching.data)
@@ -242,76 +242,77 @@ def train(
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     out
-        The folder of the run: config, log, weights, scores.
+        Folder of the run, for its settings, log, weights and scores.
     objective
-        Losses and regularizers by their names, added and weighted; package.module:Name for one of your own.
+        Losses and regularizers by name, in a weighted sum; package.module:Name for one of your own.
     recipe
-        Start from the settings of a paper; `nearfar list --recipes` names them.
+        Start from the settings of a paper; `nearfar list --recipes` lists them.
     protocol
-        honest (where not given) holds training classes out to choose the checkpoint; paper learns from all of them and
-        keeps the last checkpoint, with a recipe of a founding paper also in everything else as the paper does.
+        honest: choose the checkpoint on classes held out of the training classes; paper: train on all of them and keep
+        the last checkpoint. With a recipe of a founding paper, paper also follows it in everything else.
     test
-        Test on this source instead of on half of the classes of DATA.
+        Test on this data set instead of on half of the classes of DATA.
     test_classes
-        Test on these classes only: names, or the beginning of names. Repeat for several.
+        Test on these classes only: a name, or the beginning of names. Repeat for several.
     split
-        classes tests on classes that training has never seen; rows on half of the items of every class, for data whose
-        classes are fixed.
+        classes: test on classes that are not seen in training; rows: test on half of the items of every class, for data
+        whose classes are fixed.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     trunk
         conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
         package.module:factory.
     pretrained
-        Weights that the trunk starts from: true takes those of timm or transformers, from the local cache or the hub;
-        or a file, .safetensors, .pth or .caffemodel.
+        Pretrained weights of the trunk: true for those of timm or transformers, from the local cache or the hub; or a
+        .safetensors, .pth or .caffemodel file.
     embedding_dim
-        Dimensions of the embedding.
+        Number of dimensions of the embedding.
     sampler
         auto, random, m_per_class:M, class_ratio:R or package.module:Name.
     batch_size
-        Items of a batch, over all devices together.
+        Items per batch, summed over all devices.
     epochs
-        Passes over the training data.
+        Number of passes over the training data.
     lr
         Learning rate.
     augment
-        Random changes of training images, such as "affine(degrees=15), erasing".
+        Random augmentation of training images, such as "affine(degrees=15), erasing".
     image_size
-        Side of the square images that the network sees; where images differ in size, by default 84 for conv4 and
-        224 for larger trunks.
+        Side of the square images that the network sees, in pixels. For images of several sizes the default is 84 for
+        conv4 and 224 for larger trunks.
     standardize
-        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model, which takes rows as they
-        are.
+        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model.
     seed
         Random seed for weights, batches, augmentation and the split.
     settings
-        Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
+        Any other setting as name=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
     skip_bad
-        Leave out images that cannot be decoded, and count them; beside --resume where the run has a checkpoint.
+        Skip images that cannot be decoded; their number is reported. Also allowed with --resume.
     partial
-        Take what is there of an official archive (cub:, cars:, sop:, inshop:), for a trial: its counts are not checked.
+        For a trial, accept an incomplete official archive (cub:, cars:, sop:, inshop:); its counts are not checked.
     resume
-        Go on with the run in OUT, bit for bit as if it had not been cut off; its settings need not be repeated.
+        Resume the run in OUT from its last checkpoint, bit for bit as if it had not been interrupted. Its settings need
+        not be repeated.
     final
-        Train on all classes, those of the test too, with the data, the settings and the length of this evaluated run.
-        What comes out has no score of its own.
+        Train on all classes, including the test classes, with the data, settings and length of this evaluated run. The
+        resulting model has no score of its own.
     devices
-        Processes that train together, one per accelerator.
+        Number of training processes, one per accelerator.
     ladder
-        Begin with a table of what raw pixels, frozen features, these whitened, a linear layer on them, and of
-        pretrained trunks the last stage are worth, on classes held out of the training classes; full also trains all
-        weights for every split. It is kept in the run. Not given: yes for photographs and a pretrained trunk, where
-        neither --step nor --recipe says how to go on.
+        Before training, print a table of scores on classes held out of the training classes: raw pixels, frozen
+        features, whitened features, a linear layer on them and, for a pretrained trunk, its last stage; full also
+        trains all weights for every split. The table is kept in the run. By default yes for photographs with a
+        pretrained trunk, unless --step or --recipe is given.
     step
-        Go on with this step of that table: auto takes the one that is worth it, frozen and whitened train nothing,
-        head trains a linear layer on the frozen trunk, last-stage only the last layers, full is what the other
-        settings say. Not given: auto after --ladder full and a table that nobody asked for, else full.
+        The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
+        nothing; head trains a linear layer on the frozen trunk; last-stage trains the last layers only; full trains as
+        the other settings say. By default auto after --ladder full or a table printed by default, otherwise full.
     trust
-        Modules of your own that the settings of a run that goes on may name, such as mylosses: their code runs. What is
-        typed here needs none. Repeat for several.
+        Allow the settings of a resumed run to import this module of yours, such as mylosses; its code is executed.
+        Modules named on the command line need no permission. Repeat for several modules.
     quiet
-        Print nothing but errors.
+        Print errors only.
     """
     if devices != 1 and "LOCAL_RANK" not in os.environ:
         launch(devices)
@@ -379,9 +380,9 @@ def embed(
     data: str,
     *,
     out: Out,
-    dims: int | None = None,
-    label: str | None = None,
-    skip_bad: bool = False,
+    dims: Annotated[int | None, Parameter(group=RUN)] = None,
+    label: Label = None,
+    skip_bad: SkipBad = False,
     trust: Trust = (),
 ) -> None:
     """Embed data with the network of a run, or with a saved learner.
@@ -397,15 +398,16 @@ def embed(
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
         or single images.
     out
-        An .npz: embeddings (n, d), labels (n,), classes, names, and the distance in which they are compared.
+        The .npz to write: embeddings (n, d), labels (n,), classes, names, and the distance for comparing them.
     dims
-        Keep the first so many dimensions, such as one of the lengths of Matryoshka.
+        Keep only this many leading dimensions, such as one of the lengths of Matryoshka.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     skip_bad
-        Leave out images that cannot be decoded, and count them.
+        Skip images that cannot be decoded; their number is reported.
     trust
-        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
+        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import embed_to
 
@@ -460,73 +462,72 @@ def compare(
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     objectives
-        An objective; repeat for each one. The tables of papers have theirs.
+        An objective. Repeat for each one; the tables of papers have their own.
     out
-        A folder for the runs. Finished runs in it are not repeated, runs that were cut off go on.
+        Folder for the runs. Finished runs in it are not repeated, interrupted ones are resumed.
     table
         Also write the table to this file: .csv for programs, .tex for LaTeX (booktabs), .md for Markdown.
     seeds
-        How many random seeds, 0, 1, ..., each objective is trained with: 3 where not given, and 1 for the tables of
+        Number of random seeds (0, 1, ...) that each objective is trained with; by default 3, and 1 for the tables of
         papers.
     jobs
-        Runs at a time, each with one thread.
+        Number of runs at the same time, each with one thread.
     recipe
         Start from the settings of a paper, or train the rows of one of its tables, such as jrd/ablation;
-        `nearfar list --recipes` names both.
+        `nearfar list --recipes` lists both.
     protocol
-        honest holds training classes out to choose the checkpoint; paper learns from all of them.
+        honest: choose the checkpoint on classes held out of the training classes; paper: train on all of them.
     only
-        Of the rows of a table of a paper, train this one, or those whose names begin so. Repeat for several.
+        Train only these rows of a table of a paper: a name, or the beginning of names. Repeat for several.
     test
-        Test on this source instead of on half of the classes of DATA.
+        Test on this data set instead of on half of the classes of DATA.
     test_classes
-        Test on these classes only: names, or the beginning of names. Repeat for several.
+        Test on these classes only: a name, or the beginning of names. Repeat for several.
     split
-        classes tests on classes that training has never seen; rows on half of the items of every class, for data whose
-        classes are fixed.
+        classes: test on classes that are not seen in training; rows: test on half of the items of every class, for data
+        whose classes are fixed.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     trunk
         conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
         package.module:factory.
     pretrained
-        Weights that the trunk starts from: true takes those of timm or transformers, from the local cache or the hub;
-        or a file, .safetensors, .pth or .caffemodel.
+        Pretrained weights of the trunk: true for those of timm or transformers, from the local cache or the hub; or a
+        .safetensors, .pth or .caffemodel file.
     embedding_dim
-        Dimensions of the embedding.
+        Number of dimensions of the embedding.
     sampler
         auto, random, m_per_class:M, class_ratio:R or package.module:Name.
     batch_size
-        Items of a batch, over all devices together.
+        Items per batch, summed over all devices.
     epochs
-        Passes over the training data.
+        Number of passes over the training data.
     lr
         Learning rate.
     augment
-        Random changes of training images, such as "affine(degrees=15), erasing".
+        Random augmentation of training images, such as "affine(degrees=15), erasing".
     image_size
-        Side of the square images that the network sees; where images differ in size, by default 84 for conv4 and
-        224 for larger trunks.
+        Side of the square images that the network sees, in pixels. For images of several sizes the default is 84 for
+        conv4 and 224 for larger trunks.
     standardize
-        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model, which takes rows as they
-        are.
+        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model.
     settings
-        Any other setting as field=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
+        Any other setting as name=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
     skip_bad
-        Leave out images that cannot be decoded, and count them.
+        Skip images that cannot be decoded; their number is reported.
     partial
-        Use the part of an official archive that is there.
+        For a trial, accept an incomplete official archive (cub:, cars:, sop:, inshop:); its counts are not checked.
     vary
-        One value of a setting to try, as field=value; repeat for the others, and for other settings. Every objective is
-        trained with every combination, and the table begins with the scores on the validation classes, by which to
-        choose.
+        A value of a setting to try, as name=value. Repeat for further values and settings: every objective is trained
+        with every combination, and the table begins with the scores on the validation classes, for the choice.
     ladder
-        Begin with the table of steps that --ladder of train prints, of images and the settings of all objectives.
+        For images, first print the table of `nearfar train --ladder`, with the settings that all objectives share.
     trust
-        Modules of your own that the settings of a recipe may name, such as mylosses: their code runs. What is typed
-        here needs none. Repeat for several.
+        Allow the settings of a recipe to import this module of yours, such as mylosses; its code is executed. Modules
+        named on the command line need no permission. Repeat for several modules.
     quiet
-        Print nothing but errors.
+        Print errors only.
     """
     from ..train.paper_tables import is_table
     from .paper_tables import refuse_beside_table, reproduce_to

@@ -25,24 +25,26 @@ def adapt(
     rank: int | None = None,
     seed: int = 0,
 ) -> None:
-    """Learn to search an index of an old model with queries of a new one, from items that both have embedded.
+    """Learn an adapter with which queries of a new model search the index of an old one.
+
+    It is fitted on items that both models have embedded.
 
     Example: nearfar adapt new.npz old.npz -o adapter.safetensors
 
     Parameters
     ----------
     new
-        An .npz, .parquet or .csv of embeddings of a few thousand items by the new model, as `nearfar embed` writes.
+        An .npz, .parquet or .csv with the embeddings of a few thousand items by the new model, from `nearfar embed`.
     old
-        The same items, by name, embedded by the model that made the index.
+        The same items (by name), embedded by the model that made the index.
     out
-        The adapter, for `nearfar search --run NEW --adapter`.
+        The adapter to write, for `nearfar search --run NEW --adapter`.
     kind
-        A rotation, a linear map, or a linear map and a small network.
+        orthogonal: a rotation; linear: a linear map; residual: a linear map plus a small network.
     rank
-        Of the linear map; all where not given.
+        Rank of the linear map; by default full rank.
     seed
-        Draws a tenth of the items, which are held out and say how well it went.
+        Random seed for the tenth of the items that is held out to measure the adapter.
     """
     from ..index import QueryAdapter
     from .embedding import choose, embedded_on, is_embeddings

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .options import TextOrNone
 
-def card(run: Path, *, name: str = "", license: str = "", data: str = "", push: str = "", public: bool = False) -> None:
-    """Write a model card into the folder of a run: its scores and their protocol, data, license, and how it is used.
+
+def card(
+    run: Path,
+    *,
+    name: TextOrNone = "",
+    license: TextOrNone = "",
+    data: TextOrNone = "",
+    push: TextOrNone = "",
+    public: bool = False,
+) -> None:
+    """Write a model card for a run: scores and their protocol, data, license, and how to use the model.
 
     Example: nearfar card runs/photos --license apache-2.0 --push owner/photos
 
@@ -19,11 +29,11 @@ def card(run: Path, *, name: str = "", license: str = "", data: str = "", push: 
     license
         The license of the weights, such as apache-2.0.
     data
-        What the data are, in words.
+        A description of the data, in words.
     push
         Also upload the run and its card to this repository, owner/name, of the Hugging Face hub.
     public
-        Make the repository public if it is not there yet.
+        Make the repository public if it is created.
     """
     from ..report import push_run, write_card
 

@@ -12,6 +12,7 @@ from ..trust import trusting
 from .options import (
     DATA,
     FEW_SHOTS,
+    MEASURED,
     RETRIEVAL,
     VERIFICATION,
     Label,
@@ -21,6 +22,8 @@ from .options import (
     Trust,
     option,
 )
+
+Measured = Literal["retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"]
 
 FEW_SHOT = {"ways": 5, "shots": 1, "queries": 15, "episodes": 600, "classifier": "prototype"}
 
@@ -47,9 +50,7 @@ def evaluate(
     *,
     classes: TestClasses = (),
     label: Label = None,
-    protocol: Literal[
-        "retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"
-    ] = "retrieval",
+    protocol: Annotated[Measured, Parameter(group=MEASURED)] = "retrieval",
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", show_default=False, group=RETRIEVAL)] = (),
     fars: Annotated[tuple[float, ...], Parameter(name="--far", show_default=False, group=VERIFICATION)] = (),
     pairs: Annotated[Path | None, Parameter(group=VERIFICATION)] = None,
@@ -65,7 +66,7 @@ def evaluate(
     group_score: Annotated[Literal["best", "mean"], Parameter(group=RETRIEVAL)] = "best",
     dims: Annotated[tuple[int, ...], Parameter(name="--dims", show_default=False, group=RETRIEVAL)] = (),
     storage: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
-    theory: bool = False,
+    theory: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     trust: Trust = (),
     quiet: Quiet = False,
 ) -> None:
@@ -79,24 +80,24 @@ def evaluate(
         The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz, .parquet or
         .csv of embeddings and labels.
     data
-        What to score a learner on, or a run on instead of its test classes; for one-shot-runs their folder or zip.
+        Data to score a learner on, or to use instead of the test classes of a run; for one-shot-runs, their folder or
+        zip.
     classes
-        Score on these classes only: names, or the beginning of names. Repeat for several.
+        Score these classes only: a name, or the beginning of names. Repeat for several.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     protocol
-        Retrieval and clustering; Recall@K of ten disjoint parts with an interval, as in the JRD paper (subsets); pairs
-        told apart by one threshold; queries named or rejected as of no class of the gallery; random few-shot episodes;
-        Omniglot's one-shot runs.
+        retrieval: nearest neighbors and clustering; subsets: Recall@K of ten disjoint parts with an interval, as in the
+        JRD paper; verification: same or different, by one threshold; identification: queries named, or rejected as of
+        no class of the gallery; few-shot: random episodes; one-shot-runs: those of Omniglot.
     ks
-        The K of Recall@K and precision@K, beside 1. Repeat for several; where not given those of the run, or
-        1, 2, 4, 8.
+        K of Recall@K and precision@K, besides 1. Repeat for several; by default those of the run, or 1, 2, 4, 8.
     fars
-        The false accept rates of verification and of identification. Repeat for several; where not given 0.1, 0.01 and
-        0.001.
+        False accept rate of verification and identification. Repeat for several; by default 0.1, 0.01 and 0.001.
     pairs
-        Verify only the pairs in this .csv, with the columns left, right (names of items), same (1 or 0) and perhaps
-        fold; or in a pairs.txt of LFW.
+        Verify only the pairs in this .csv, with the columns left and right (names of items), same (1 or 0) and
+        optionally fold; or those in a pairs.txt of LFW.
     ways
         Classes of a few-shot episode.
     shots
@@ -109,29 +110,29 @@ def evaluate(
         Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of
         the pair network that the run has trained.
     skip_bad
-        Leave out images of DATA that cannot be decoded, and count them.
+        Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
-        Score the items of DATA too that were in the training of the run or the learner, which are otherwise left out.
+        Include items of DATA that the run or the learner was trained on; by default they are left out.
     rerank
-        Order the neighbors of each query with the help of other items: expand_queries, augment_gallery, k_reciprocal or
-        csls, perhaps with settings, such as "k_reciprocal(k1=30)". Scores of a run are then not kept in it.
+        Re-rank the neighbors of each query with the help of other items: expand_queries, augment_gallery, k_reciprocal
+        or csls, with settings if needed, such as "k_reciprocal(k1=30)". These scores are not stored in the run.
     group_by
-        The column of the table that says of which product each photo is: queries rank products, not photos.
+        Column of the table that says which product each photo shows: queries rank products instead of photos.
     group_score
-        A product is as near as its best photo, or as its photos are in the mean.
+        Distance of a product: that of its nearest photo (best), or the mean over its photos.
     dims
-        Score the first so many dimensions, such as one of the lengths of Matryoshka. Scores of a run are then not kept
-        in it. With --storage repeat it for several lengths.
+        Score only this many leading dimensions, such as one of the lengths of Matryoshka. These scores are not stored
+        in the run. Repeat for several lengths with --storage.
     storage
-        Score the embeddings as they would be stored: as float32, float16, numbers of 8 bits and signs, and prefixes of
-        them; against the bytes that each takes.
+        Compare score and bytes per item of stored forms of the embeddings: float32, float16, int8 and binary codes, and
+        prefixes of them.
     theory
-        Of a run, also print the H-divergence and the joint error of seen and unseen classes, their diversity, and
-        Recall@K of ten disjoint parts of the test; its report then shows them.
+        For a run, also print and add to its report the H-divergence and the joint error of seen and unseen classes,
+        their diversity, and Recall@K of ten disjoint parts of the test.
     trust
-        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
+        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     quiet
-        Print nothing but errors.
+        Print errors only.
     """
     options: dict[str, object] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
     check_protocol(protocol, options | {"dims": dims, "storage": storage, "theory": theory})

@@ -7,13 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from .options import Trust, check_out
+from .options import RUN, Out, TextOrNone, Trust, check_out
 
 
-def export(
-    source: Path, *, out: Annotated[Path, Parameter(name=["--out", "-o"])], int8: bool = False, trust: Trust = ()
-) -> None:
-    """Write the network of a run, or a saved linear learner, as an ONNX file that was tried and gives the same.
+def export(source: Path, *, out: Out, int8: Annotated[bool, Parameter(group=RUN)] = False, trust: Trust = ()) -> None:
+    """Export the network of a run, or a saved linear learner, as an ONNX file, and check that it gives the same.
 
     Example: nearfar export runs/photos -o photos.onnx
 
@@ -24,9 +22,9 @@ def export(
     out
         The .onnx file.
     int8
-        Keep the weights of a network as numbers of 8 bits: a quarter of the size, and nearly the same embeddings.
+        Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
     trust
-        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
+        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
     from ..export import export_learner, export_run
     from .embedding import check_there, is_embeddings, is_run
@@ -50,8 +48,8 @@ def export(
     print(f"{out}: {told}; ONNX Runtime gives the embeddings that {source} gives")
 
 
-def store(file: Path, uri: str, *, collection: str, token: str = "", add: bool = False) -> None:
-    """Write the items of an index into a Milvus collection, to be searched by a server or a cluster.
+def store(file: Path, uri: str, *, collection: str, token: TextOrNone = "", add: bool = False) -> None:
+    """Copy the items of an index into a Milvus collection, to be searched by a server or a cluster.
 
     Example: nearfar store photos.index http://localhost:19530 --collection photos
 
@@ -60,13 +58,13 @@ def store(file: Path, uri: str, *, collection: str, token: str = "", add: bool =
     file
         What `nearfar index` wrote.
     uri
-        The address of a server, or a file such as photos.db, which Milvus Lite keeps.
+        The address of a server, or a Milvus Lite file such as photos.db.
     collection
-        Its name: letters, digits and underscores.
+        Name of the collection: letters, digits and underscores.
     token
-        What the server asks for, such as user:password.
+        Credentials for the server, such as user:password.
     add
-        Write into a collection that is there; items of the same names are replaced.
+        Add to an existing collection; items of the same name are replaced.
     """
     from ..index.store import to_milvus
     from .index_files import open_index

@@ -28,11 +28,11 @@ def data(
     name
         The data set, such as grocery.
     full
-        Keep photos as they are published; else they are reduced to the size that the documentation uses.
+        Keep photos at their published size; by default they are reduced to the size that the documentation uses.
     url
-        Take the archive from another address, or from a file.
+        Download the archive from another address, or read it from a file.
     out
-        Write this .zip instead of one in the cache.
+        Write to this .zip instead of the cache.
     """
     from ..data.public import PUBLIC, fetch, public_set
 

@@ -12,7 +12,19 @@ from cyclopts import Parameter
 
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
 from ..progress import stage
-from .options import Split, TestClasses, check_out
+from .options import (
+    DATA,
+    TRAINING,
+    Label,
+    Out,
+    Quiet,
+    SkipBad,
+    Split,
+    Standardize,
+    TestClasses,
+    TestData,
+    check_out,
+)
 
 if TYPE_CHECKING:
     from ..data import Task
@@ -26,20 +38,20 @@ def fit(
     data: str,
     learner: str,
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])],
-    test: str | None = None,
+    out: Out,
+    test: TestData = None,
     test_classes: TestClasses = (),
-    split: Split = "classes",
-    label: str | None = None,
-    standardize: bool = False,
-    seed: int = 0,
-    skip_bad: bool = False,
-    final: bool = False,
-    quiet: bool = False,
+    split: Annotated[Split, Parameter(group=DATA)] = "classes",
+    label: Label = None,
+    standardize: Standardize = False,
+    seed: Annotated[int, Parameter(group=TRAINING)] = 0,
+    skip_bad: SkipBad = False,
+    final: Annotated[bool, Parameter(group=TRAINING)] = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Fit a learner on rows, or on the pixels of images, save it, and score it on classes that it has never seen.
+    """Fit a learner on rows or on the pixels of images, save it, and score it on classes that it has not seen.
 
-    Of data with fewer than four classes it learns from one half of each and is scored on the other.
+    With fewer than four classes, it is fitted on one half of the items of each class and scored on the other half.
 
     Example: nearfar fit rows.csv "LMNN(n_neighbors=5)" --standardize --out lmnn.safetensors
 
@@ -48,30 +60,33 @@ def fit(
     data
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
-        Images must be of one size.
+        All images must have the same size.
     learner
-        A classical learner or an autoencoder with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
+        A classical learner or an autoencoder, with its settings: "GMML(t=0.3)", "Kernelized(learner=RCA())",
         "MultiModalAutoencoder(view_sizes=(47, 76))".
     out
-        The file to write, a .safetensors: `nearfar evaluate`, `embed`, `report` and `index` take it.
+        The .safetensors file to write. `nearfar evaluate`, `embed`, `report` and `index` read it.
     test
-        Test on this source instead of on half of the classes of DATA.
+        Test on this data set instead of on half of the classes of DATA.
     test_classes
-        Test on these classes only: names, or the beginning of names. Repeat for several.
+        Test on these classes only: a name, or the beginning of names. Repeat for several.
     split
-        rows learns from one half of every class and tests on the other, for classes that are fixed.
+        classes: test on classes that are not seen in fitting; rows: test on half of the items of every class, for data
+        whose classes are fixed.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     standardize
-        Learn from columns (or pixels) of equal deviation. What is saved takes them as they are; linear learners only.
+        Standardize each column (or pixel) to mean 0 and deviation 1; the scaling is saved with the learner. Linear
+        learners only.
     seed
-        Random seed for the learner and for the split.
+        Random seed for the learner and the split.
     skip_bad
-        Leave out images that cannot be decoded, and count them.
+        Skip images that cannot be decoded; their number is reported.
     final
-        Learn from all of DATA, and score nothing: for the model that is used, when a fit without it has told the score.
+        Fit on all of DATA, without a test: for the model to deploy, after a fit without --final has measured its score.
     quiet
-        Print nothing but errors.
+        Print errors only.
     """
     how: dict[str, Any] = {"test": test, "test_classes": test_classes, "split": split, "label": label, "seed": seed}
     lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, final=final, **how)

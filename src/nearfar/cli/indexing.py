@@ -27,7 +27,7 @@ from .index_files import (
     told_store,
     weights_of,
 )
-from .options import Trust, check_out
+from .options import CHANGES, DATA, INDEX, Label, Out, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -39,61 +39,62 @@ def index(
     source: Path | None = None,
     data: str | None = None,
     *,
-    out: Annotated[Path, Parameter(name=["--out", "-o"])],
-    add: bool = False,
-    new: bool = False,
-    remove: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
-    engine: str | None = None,
-    columns: Path | None = None,
-    threshold: float | None = None,
-    dims: int | None = None,
-    label: str | None = None,
-    skip_bad: bool = False,
+    out: Out,
+    add: Annotated[bool, Parameter(group=CHANGES)] = False,
+    new: Annotated[bool, Parameter(group=CHANGES)] = False,
+    remove: Annotated[tuple[str, ...], Parameter(show_default=False, group=CHANGES)] = (),
+    engine: Annotated[str | None, Parameter(group=INDEX)] = None,
+    columns: Annotated[Path | None, Parameter(group=DATA)] = None,
+    threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
+    dims: Annotated[int | None, Parameter(group=INDEX)] = None,
+    label: Label = None,
+    skip_bad: SkipBad = False,
     trust: Trust = (),
 ) -> None:
-    """Embed data with a run or a learner, and keep the embeddings in a file that can be searched.
+    """Embed data with a run or a learner, and save the embeddings as an index for `nearfar search`.
 
     Example: nearfar index runs/glyphs photos/ -o photos.index
 
     Parameters
     ----------
     source
-        The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings. To
-        remove only, none.
+        The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings. Not
+        needed to remove items only.
     data
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
         or single images. Not with embeddings.
     out
-        The file of the index, which is searched exactly; or a folder such as photos.lance, in which LanceDB keeps an
-        approximate index of many items (the extra lance); or http://HOST:19530/photos, a collection of a server of
-        Milvus (the extra store; the variable MILVUS_TOKEN holds a token).
+        Where the index is kept: a file such as photos.index, for exact search; a folder such as photos.lance, a LanceDB
+        table with an approximate index for many items (needs the extra lance); or http://HOST:19530/photos, a
+        collection of a Milvus server (needs the extra store; the environment variable MILVUS_TOKEN holds its token).
     add
-        Add to the index in OUT; items that it has already, by name, are replaced, and keep their class where they come
-        without one.
+        Add to the index in OUT. Items whose name it already has are replaced; they keep their class if the new ones
+        have none.
     new
-        With --add, embed and add only items that the index has not, by name. An image that has changed is not new.
+        With --add, embed and add only items whose name the index does not have. A changed image is not new.
     remove
-        Remove from the index in OUT: an item by its name, or all items of a folder or of a class. Repeat for several;
-        with SOURCE only beside --add, which comes after it.
+        Remove items from the index in OUT: one item by name, or all items of a folder or of a class. Repeat for
+        several. With --add, items are removed before the new ones are added.
     engine
-        exact, or a recipe of faiss such as HNSW32 or "IVF256,Flat;nprobe=16"; where not given, exact, or with --add
-        that of the index. Of a folder, exact or ivf; of a server, exact or auto; where not given, the second of them
-        from 100,000 items on.
+        For a file: exact (the default), or a faiss index such as HNSW32 or "IVF256,Flat;nprobe=16". For a folder: exact
+        or ivf; for a server: exact or auto; by default exact below 100,000 items, and the other from there on. With
+        --add, by default the engine of the index.
     columns
-        A table with more on the items, such as price and shop, which filters and groups of `nearfar search` use. Its
-        rows are found by the column name, or path as in a table of images.
+        Table with further columns, such as price and shop, for --where and --group-by of `nearfar search`. Its column
+        `name`, or `path`, says which item a row describes.
     threshold
-        Keep with the index the distance beyond which nothing is a match, such as a threshold of `nearfar evaluate
-        --protocol identification`. May be given alone.
+        Distance beyond which nothing is a match, stored with the index; `nearfar evaluate --protocol identification`
+        measures it. May be given without SOURCE.
     dims
-        Keep the first so many dimensions, such as one of the lengths of Matryoshka; queries are cut alike.
+        Keep only this many leading dimensions, such as one of the lengths of Matryoshka; queries are truncated too.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     skip_bad
-        Leave out images that cannot be decoded, and count them.
+        Skip images that cannot be decoded; their number is reported.
     trust
-        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
+        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
     from ..index.stores import THRESHOLD
     from ..io.uris import is_address, is_folder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from .options import Settings, Split, TestClasses
+from .options import DATA, FORECAST, RUN, Label, Split, TestClasses, TestData
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -20,20 +20,20 @@ HEADS = ("part", "items", "classes", "least of a class", "median", "most")
 def inspect(
     data: str,
     *,
-    test: str | None = None,
+    test: TestData = None,
     test_classes: TestClasses = (),
-    seed: int = 0,
-    split: Split = "classes",
-    label: str | None = None,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    time: bool = False,
-    recipe: str | None = None,
-    settings: Settings = (),
+    seed: Annotated[int, Parameter(group=DATA)] = 0,
+    split: Annotated[Split, Parameter(group=DATA)] = "classes",
+    label: Label = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    time: Annotated[bool, Parameter(group=FORECAST)] = False,
+    recipe: Annotated[str | None, Parameter(group=FORECAST)] = None,
+    settings: Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=FORECAST)] = (),
 ) -> None:
-    """Look at data before training: items, classes, split, and what would spoil a result.
+    """Check data before training: items, classes, split, and anything that would spoil a result.
 
-    Reads every item once, and finds images that cannot be decoded, equal items with two classes, test items that are in
-    training too, classes of one item, very uneven classes and features.
+    Reads every item once, and reports images that cannot be decoded, equal items in two classes, test items that are
+    also in the training part, classes with one item, and very uneven classes and features.
 
     Example: nearfar inspect photos/
 
@@ -43,23 +43,24 @@ def inspect(
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     test
-        A source with the test items, where DATA holds only those of training.
+        Data set with the test items, if DATA holds only those for training.
     test_classes
-        The classes that are tested on: names, or the beginning of names. Repeat for several.
+        Test on these classes only: a name, or the beginning of names. Repeat for several.
     seed
-        Random seed that draws the test classes where DATA has no split of its own.
+        Random seed for the test classes, if DATA has no split of its own.
     split
-        What the test holds: classes that training has never seen, or half of the rows of every class.
+        classes: test on classes that are not seen in training; rows: test on half of the items of every class.
     label
-        The column of the classes in a table: not given, `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     out
-        Write all that was found, with every name, to this .json file too.
+        Also write all findings, with every name, to this .json file.
     time
-        Also time a few batches of a training on these data, and say how long it would take.
+        Also time a few training batches, and estimate how long training would take.
     recipe
-        The recipe of the training that is timed; `nearfar list --recipes` names them.
+        Recipe of the training that --time times; `nearfar list --recipes` lists them.
     settings
-        Any setting of the training that is timed, as field=value. Repeat for several.
+        Any setting of the training that --time times, as name=value. Repeat for several.
     """
     from ..data.checks.inspection import inspect_data
     from ..io.atomic_files import atomic_write

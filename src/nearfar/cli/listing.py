@@ -7,18 +7,18 @@ from ..quoting import quoted
 
 
 def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: bool = False) -> None:
-    """List every method of the field: what is done, and what is planned; or show one with its formula and settings.
+    """List all methods, implemented and planned, or show one with its formula and settings.
 
     Example: nearfar list TripletLoss
 
     Parameters
     ----------
     name
-        The method to show, or a part of the names to list.
+        The method to show, or part of a name to list all methods that contain it.
     recipes
-        List the settings of the papers instead.
+        List recipes (settings of papers) instead.
     planned
-        Only what is not done yet.
+        List only planned methods.
     """
     if name:
         if recipes or planned:

@@ -28,7 +28,15 @@ NETWORK = Group("Network", sort_key=2)
 TRAINING = Group("Training", sort_key=3)
 COMPARISON = Group("Comparison", sort_key=4)
 STEPS = Group("Steps before the training", sort_key=5)
+MEASURED = Group("What to measure", sort_key=0)
 RETRIEVAL = Group("Retrieval", sort_key=2)
+INDEX = Group("Index", sort_key=2)
+CHANGES = Group("Changes to an index", sort_key=3)
+QUERIES = Group("Queries", sort_key=1)
+NEIGHBORS = Group("Neighbors", sort_key=2)
+FOUND = Group("What to find", sort_key=2)
+FORECAST = Group("How long training takes", sort_key=2)
+SERVER = Group("Server", sort_key=2)
 VERIFICATION = Group("Verification and identification", sort_key=3)
 FEW_SHOTS = Group("Few shots", sort_key=4)
 RUN = Group("Run", sort_key=6)
@@ -59,6 +67,8 @@ def _shown(text: str, value: Any) -> str:
     return text
 
 
+Out = Annotated[Path, Parameter(name=["--out", "-o"], group=RUN)]
+TextOrNone = Annotated[str, Parameter(show_default=False)]  # "" where not given
 Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False, group=RUN)]
 Quiet = Annotated[bool, Parameter(group=RUN)]
 TestData = Annotated[str | None, Parameter(group=DATA)]

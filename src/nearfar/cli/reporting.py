@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..trust import trusting
-from .options import Trust, check_out
+from .options import DATA, RUN, Label, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,11 +26,11 @@ def report(
     source: Path,
     data: str | None = None,
     *,
-    against: Path | None = None,
-    label: str | None = None,
-    out: Annotated[Path | None, Parameter(["--out", "-o"])] = None,
-    skip_bad: bool = False,
-    seen_too: Annotated[bool, Parameter(name="--all")] = False,
+    against: Annotated[Path | None, Parameter(group=RUN)] = None,
+    label: Label = None,
+    out: Annotated[Path | None, Parameter(["--out", "-o"], group=RUN)] = None,
+    skip_bad: SkipBad = False,
+    seen_too: Annotated[bool, Parameter(name="--all", group=DATA)] = False,
     trust: Trust = (),
 ) -> None:
     """Write one HTML page with scores, curves, neighbors, confusions and maps.
@@ -43,20 +43,22 @@ def report(
         The folder of a run, a learner saved as .safetensors, or an .npz, .parquet or .csv of embeddings and
         labels.
     data
-        What to show a learner on, or a run on instead of its test classes.
+        Data to apply a learner to, or to use instead of the test classes of a run.
     against
-        Another of these on the same items: how much better or worse it is, and which queries only one of the two finds.
+        Another run, learner or file to compare with on the same items: which is better and by how much, and which
+        queries only one of the two answers.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     out
-        The page. Where not given: report.html in the folder of the run, report-NAME.html on other DATA,
-        report-against-NAME.html beside another; for a file, beside it, with its name in place of report.
+        The page to write. By default report.html in the folder of the run, report-NAME.html for other DATA,
+        report-against-NAME.html with --against; for a file, a page beside it with its name in place of report.
     skip_bad
-        Leave out images of DATA that cannot be decoded, and count them.
+        Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
-        Show the items of DATA too that were in the training, of this or of the other, which are otherwise left out.
+        Include items of DATA that this or the other model was trained on; by default they are left out.
     trust
-        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
+        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import choose
 

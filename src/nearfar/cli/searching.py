@@ -15,7 +15,7 @@ from ..quoting import quoted
 from ..trust import trusting
 from .image_paths import pictures_of
 from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
-from .options import Trust, check_out
+from .options import NEIGHBORS, QUERIES, RUN, Trust, check_out
 from .search_results import (
     classes_of,
     distance_text,
@@ -32,26 +32,24 @@ if TYPE_CHECKING:
     from ..index import Hits, Store
     from ..numerics.types import AnyArray
 
-Out = Annotated[Path | None, Parameter(name=["--out", "-o"])]
-
 
 def search(
     file: Path,
     query: str,
     *,
-    k: Annotated[int, Parameter(name="-k")] = 5,
-    within: float | None = None,
-    where: str = "",
-    group_by: str = "",
-    run: Path | None = None,
-    out: Out = None,
-    label: str | None = None,
-    skip_bad: bool = False,
-    rerank: str | None = None,
-    adapter: Path | None = None,
+    k: Annotated[int, Parameter(name="-k", group=NEIGHBORS)] = 5,
+    within: Annotated[float | None, Parameter(group=NEIGHBORS)] = None,
+    where: Annotated[str, Parameter(show_default=False, group=NEIGHBORS)] = "",
+    group_by: Annotated[str, Parameter(show_default=False, group=NEIGHBORS)] = "",
+    run: Annotated[Path | None, Parameter(group=QUERIES)] = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    label: Annotated[str | None, Parameter(group=QUERIES)] = None,
+    skip_bad: Annotated[bool, Parameter(group=QUERIES)] = False,
+    rerank: Annotated[str | None, Parameter(group=NEIGHBORS)] = None,
+    adapter: Annotated[Path | None, Parameter(group=QUERIES)] = None,
     trust: Trust = (),
 ) -> None:
-    """Find what is nearest to an image, to rows, or to every item of a data set.
+    """Find the nearest items of an index to an image, to rows, or to every item of a data set.
 
     Example: nearfar search photos.index query.jpg -k 5
 
@@ -60,38 +58,37 @@ def search(
     file
         What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     query
-        An image, a folder of images, an .npy or .npz of rows, or any data that `nearfar train` takes. In an index of
+        An image, a folder of images, an .npy or .npz of rows, or any data that `nearfar train` takes; for a model of
         texts also a text, such as "red shoes".
     k
-        Neighbors of each query.
+        Number of neighbors of each query.
     within
-        Only neighbors that are at most this far, such as at a threshold of `nearfar evaluate --protocol
-        identification`; a query may then have none. Where not given, the threshold that the index keeps (`nearfar index
-        --threshold`), if it keeps one; inf for none.
+        Only neighbors within this distance; a query may then have none. By default the threshold stored with the index
+        (`nearfar index --threshold`), if there is one; inf switches it off.
     where
-        Only items for which this holds, such as 'price < 10 and shop == "a"'; of columns that the index has, and name
-        and label.
+        Only items that meet this condition, such as 'price < 10 and shop == "a"', on name, label and the columns of the
+        index.
     group_by
-        Only the nearest item of each value of this column, such as product.
+        Only the nearest item for each value of this column, such as product.
     run
-        Where the run or the learner that made the index is now, if it was moved; or what embeds the queries of an index
-        of embeddings, such as the means of each class.
+        The run or learner that embeds the queries: needed if the one that made the index was moved, or if the index was
+        made from a file of embeddings.
     out
-        Write a .csv (query, rank, distance, class, name), or an .html page of pictures, instead of printing.
+        Write the result to a .csv (query, rank, distance, class, name) or to an .html page with pictures, instead of
+        printing it.
     label
-        The column of the classes in a table of queries: it is no feature then.
+        Column of a table of queries that holds their classes, and is not a feature.
     skip_bad
-        Leave out queries that cannot be decoded, and count them.
+        Skip queries that cannot be decoded; their number is reported.
     rerank
-        Order neighbors with the help of the other items of the index, exactly: expand_queries, augment_gallery,
-        k_reciprocal or csls, perhaps with settings, such as "expand_queries(k=10)". Distances are then those of the
-        method.
+        Re-rank neighbors with the help of the other items of the index: expand_queries, augment_gallery, k_reciprocal
+        or csls, with settings if needed, such as "expand_queries(k=10)". The distances are then those of the method.
     adapter
-        What `nearfar adapt` wrote: queries are embedded by --run, a new model, and brought to the embeddings of the one
-        that made the index.
+        An adapter made by `nearfar adapt`: queries are embedded by --run, the new model, and mapped into the space of
+        the model that made the index.
     trust
-        Modules of your own that the run that made the index may name, such as mynets: their code runs. Repeat for
-        several.
+        Allow the run that made the index to import this module of yours, such as mynets; its code is executed. Repeat
+        for several modules.
     """
     with trusting(*trust):
         how: dict[str, Any] = {"where": where, "group_by": group_by, "adapter": adapter}
@@ -99,7 +96,11 @@ def search(
 
 
 def duplicates(
-    file: Path, *, within: float | None = None, k: Annotated[int, Parameter(name="-k")] = 20, out: Out = None
+    file: Path,
+    *,
+    within: float | None = None,
+    k: Annotated[int, Parameter(name="-k")] = 20,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
     """Find items of an index that are nearly the same, and those among them whose classes differ.
 
@@ -110,13 +111,13 @@ def duplicates(
     file
         What `nearfar index` wrote.
     within
-        Group the items that are at most this far apart, directly or by a chain of others. Without it the nearest
-        pairs of all are printed, which shows what distances duplicates have here.
+        Group items that are at most this far apart, directly or through a chain of others. Without it, the nearest
+        pairs are printed, which shows the distances that duplicates have in these data.
     k
-        Pairs to print.
+        Number of pairs to print.
     out
-        Write the groups to a .csv (group, distance to the nearest other, class, name), or to an .html page of
-        pictures, instead of printing.
+        Write the groups to a .csv (group, distance to the nearest other, class, name) or to an .html page with
+        pictures, instead of printing them.
     """
     if within is None and out is not None:
         raise ValueError("--out: only groups are written, and these need --within DISTANCE")

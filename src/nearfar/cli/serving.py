@@ -6,17 +6,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from ..io.uris import is_address, shown
 from ..trust import trusting
 from .image_paths import pictures_of
 from .index_files import first_dims, open_index
-from .options import Trust
+from .options import RUN, SERVER, Trust
 from .searching import embedder_of
-
-if TYPE_CHECKING:
-    pass
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 LEAST_TOKEN = 16  # characters
@@ -25,15 +24,15 @@ LEAST_TOKEN = 16  # characters
 def serve(
     file: Path,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    token: str = "",
-    name: tuple[str, ...] = (),
-    run: Path | None = None,
-    wrong: Path | None = None,
+    host: Annotated[str, Parameter(group=SERVER)] = "127.0.0.1",
+    port: Annotated[int, Parameter(group=SERVER)] = 8000,
+    token: Annotated[str, Parameter(show_default=False, group=SERVER)] = "",
+    name: Annotated[tuple[str, ...], Parameter(show_default=False, group=SERVER)] = (),
+    run: Annotated[Path | None, Parameter(group=RUN)] = None,
+    wrong: Annotated[Path | None, Parameter(group=RUN)] = None,
     trust: Trust = (),
 ) -> None:
-    """Start a page on which an index is searched by picture, with a JSON API, until it is stopped.
+    """Serve a web page to search an index by picture, with a JSON API, until stopped.
 
     Example: nearfar serve photos.index
 
@@ -42,20 +41,20 @@ def serve(
     file
         What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     host
-        The address to listen at; any other than that of this machine itself needs --token.
+        The address to listen on; any other than this machine itself (loopback) needs --token.
     port
-        The port to listen at.
+        The port to listen on.
     token
-        What every request must bring: open http://HOST:PORT/?token=TOKEN once. At least 16 characters.
+        Secret that every request must carry, of at least 16 characters: open http://HOST:PORT/?token=TOKEN once.
     name
-        A name under which the server is reached, besides its address, such as search.example.org. Repeat for several.
+        A further name under which the server is reached, such as search.example.org. Repeat for several.
     run
-        Where the run or the learner that made the index is now, if it was moved.
+        The run or learner that embeds the queries, if the one that made the index was moved.
     wrong
-        The .csv that keeps labels marked as wrong; by default beside the index, such as photos.wrong.csv.
+        The .csv for labels that were marked as wrong; by default beside the index, such as photos.wrong.csv.
     trust
-        Modules of your own that the run that made the index may name, such as mynets: their code runs. Repeat for
-        several.
+        Allow the run that made the index to import this module of yours, such as mynets; its code is executed. Repeat
+        for several modules.
     """
     check_address(host, port, token)
     if wrong is None:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from ..quoting import quoted
 from ..trust import trusting
-from .options import Trust, check_out
+from .options import FOUND, RUN, Label, SkipBad, Trust, check_out
 from .search_results import write_table
 
 if TYPE_CHECKING:
@@ -30,46 +30,47 @@ def suspects(
     source: Path,
     data: str | None = None,
     *,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
-    k: Annotated[int, Parameter(name="-k")] = 20,
-    decided: Path | None = None,
-    across: int | None = None,
-    negatives: int | None = None,
-    label: str | None = None,
-    skip_bad: bool = False,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    k: Annotated[int, Parameter(name="-k", group=FOUND)] = 20,
+    decided: Annotated[Path | None, Parameter(group=FOUND)] = None,
+    across: Annotated[int | None, Parameter(group=FOUND)] = None,
+    negatives: Annotated[int | None, Parameter(group=FOUND)] = None,
+    label: Label = None,
+    skip_bad: SkipBad = False,
     trust: Trust = (),
 ) -> None:
-    """Find items whose label is probably wrong, by models that have seen only the labels of other items.
+    """Find items whose label is probably wrong, judged by models that have not seen that label.
 
     Example: nearfar suspects features.npz -o suspects.html
 
     Parameters
     ----------
     source
-        An .npz, .parquet or .csv of embeddings and labels, best of a network that has not learned from these labels; or
-        a run or a learner, which embeds DATA.
+        An .npz, .parquet or .csv of embeddings and labels, preferably from a network that was not trained on these
+        labels; or a run or a learner, which embeds DATA.
     data
-        The items to judge with a run or a learner; by default the test classes of the run.
+        The items to check, with a run or a learner; by default the test classes of the run.
     out
-        Write all suspects to a .csv (name, label, suggested, doubt, decision), or to an .html page to decide on. With
-        --decided the corrected table, .csv of images or .npz of embeddings, which can be trained on; with --across and
-        --negatives a .csv of these.
+        Write all suspects to a .csv (name, label, suggested, doubt, decision), or to an .html page on which to decide.
+        With --decided, write the corrected table for training (.csv of images or .npz of embeddings); with --across or
+        --negatives, a .csv of what was found.
     k
-        Suspects to print.
+        Number of suspects to print.
     decided
-        A .csv of suspects whose column `decision` is filled in: a class, `remove`, or `keep` or nothing. The corrected
-        table is written to OUT.
+        A .csv of suspects with your decisions in its column `decision`: a class, `remove`, or `keep` (or empty). The
+        corrected table is written to OUT.
     across
-        Instead find so many of the nearest pairs of items of two classes.
+        Instead of suspects, find this many nearest pairs of items from two classes.
     negatives
-        Instead find so many hard negatives of each item: the nearest items of other classes, but none that is so near
-        that it is probably of the same class, and no suspects.
+        Instead of suspects, find this many hard negatives of each item: its nearest items of other classes, without
+        suspects and without items so near that they are probably of the same class.
     label
-        The column that holds the classes of a table; by default `label`, or of rows also `class`, `target` or `y`.
+        Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
+        or `y`.
     skip_bad
-        Leave out images that cannot be decoded, and count them.
+        Skip images that cannot be decoded; their number is reported.
     trust
-        Modules of your own that the settings of a run may name, such as mynets: their code runs. Repeat for several.
+        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import choose, embedded_on
 
