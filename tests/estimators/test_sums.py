@@ -258,7 +258,8 @@ def test_weights_are_routed_through_pipelines_and_searches() -> None:
         learner = nearfar.GMML().set_fit_request(sample_weight=True)
         neighbors = KNeighborsClassifier(3)
         neighbors.set_score_request(sample_weight=True)
-        search = GridSearchCV(make_pipeline(learner, neighbors), {"gmml__t": [0.3]}, cv=3)
+        pipeline = make_pipeline(learner, neighbors).set_score_request(sample_weight=True)  # asked for before 1.7
+        search = GridSearchCV(pipeline, {"gmml__t": [0.3]}, cv=3)
         search.fit(X, y, sample_weight=weight)
         found = search.best_estimator_["gmml"]
     equal(found, nearfar.GMML(0.3).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight)), X)

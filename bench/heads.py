@@ -1,0 +1,247 @@
+"""Every loss of the library as the objective of one linear layer on frozen features, under one small budget for all.
+
+    nearfar embed runs/frozen photos/ -o features.npz
+    python bench/heads.py features.npz --splits 5 --seeds 3 --out runs/heads
+
+Protocol: each split draws half of the classes as the test; a third of the others are its validation classes. The layer
+starts from the closed-form whitening of the features that it learns from. A loss is trained with each learning rate of
+RATES on the classes that are neither, and takes the one with the highest MAP@R on the validation classes; then it is
+trained anew on all training classes with every seed, and scored once on the test classes. All settings of the losses
+are their defaults; parameters of a loss (proxies) learn ten times as fast as the layer. Batches are 16 classes of 4.
+
+The table has means over splits and seeds, the difference to the whitening without training, paired by split, with its
+95% t-interval, and the p-value of that difference after Holm's correction over all losses. `scores.jsonl` in the folder
+holds what is finished, which is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import count, islice
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import nn
+
+from nearfar.catalog import METHODS
+from nearfar.deep.objective.parser import parse_objective
+from nearfar.deep.samplers.m_per_class import MPerClassSampler
+from nearfar.evaluation import evaluate
+from nearfar.train.start import whitening_layer
+
+Rows = NDArray[Any]
+START = "whitening alone"
+AS_THEY_ARE = "features as they are"
+RATES = (1e-4, 1e-3, 1e-2)
+PROXY_FACTOR = 10
+EXTRA = ("NTXentLoss(temperature=0.1)", "SupConLoss(temperature=0.1)", "TripletLoss(miner=BatchHard())")
+LEFT_OUT = {"Matryoshka", "VICRegLoss"}  # wraps another loss; needs two views
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("features", type=Path, help="an .npz with embeddings (n, d) and labels (n,)")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=100, help="batches of a training")
+    parser.add_argument("--dim", type=int, default=128, help="dimensions of the layer")
+    parser.add_argument("--only", nargs="*", default=(), help="losses; default: all")
+    settings = parser.parse_args()
+    torch.set_num_threads(1)
+    settings.out.mkdir(parents=True, exist_ok=True)
+    with np.load(settings.features) as file:
+        rows = file["embeddings"].astype(np.float32)
+        labels = file["labels"]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    study(rows, labels, settings)
+    print(table(read_scores(settings.out)))
+
+
+def study(rows: Rows, labels: Rows, settings: argparse.Namespace) -> None:
+    """Train and score every loss on every split, but for those that are finished."""
+    done = {(one["loss"], one["split"]) for one in read_scores(settings.out)}
+    texts = settings.only or [
+        *(f"{method.name}()" for method in METHODS if method.kind == "loss" and method.name not in LEFT_OUT),
+        *EXTRA,
+    ]
+    for split in range(settings.splits):
+        parts = divided(labels, split)
+        starts = (
+            start(rows[parts[0]], labels[parts[0]], settings.dim),
+            start(rows[parts[2]], labels[parts[2]], settings.dim),
+        )
+        for text in (AS_THEY_ARE, START, *texts):
+            if (text, split) in done:
+                continue
+            begun = process_time()
+            try:
+                result = score_loss(text, rows, labels, parts, starts, settings)
+            except ValueError as error:  # a loss that needs another kind of data says so
+                result = {"error": str(error)}
+            result |= {"loss": text, "split": split, "seconds": round(process_time() - begun, 2)}
+            with (settings.out / "scores.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(result) + "\n")
+
+
+def divided(labels: Rows, split: int) -> tuple[Rows, Rows, Rows, Rows]:
+    """Return the rows to try with, of the validation classes, of all training classes, and of the test classes."""
+    rng = np.random.default_rng(split)
+    classes = rng.permutation(np.unique(labels))
+    test = classes[: len(classes) // 2]
+    known = classes[len(classes) // 2 :]
+    held_out = known[: len(known) // 3]
+    inner = known[len(known) // 3 :]
+    found = [np.flatnonzero(np.isin(labels, part)) for part in (inner, held_out, known, test)]
+    return found[0], found[1], found[2], found[3]
+
+
+def score_loss(
+    text: str,
+    rows: Rows,
+    labels: Rows,
+    parts: tuple[Rows, Rows, Rows, Rows],
+    starts: tuple[nn.Linear, nn.Linear],
+    settings: argparse.Namespace,
+) -> dict[str, Any]:
+    """Choose the learning rate on validation classes, train with every seed, and score the test classes.
+
+    `starts` are the layers before training, for the rows to try with and for all training rows.
+    """
+    inner, validation, training, test = parts
+    if text == AS_THEY_ARE:
+        return {"rate": None, "scores": [score(rows[test], labels[test])]}
+    if text == START:
+        return {"rate": None, "scores": [score(apply(starts[1], rows[test]), labels[test])]}
+    found = {}
+    for rate in RATES:
+        layer = trained(text, starts[0], rows[inner], labels[inner], rate, 0, settings)
+        found[rate] = score(apply(layer, rows[validation]), labels[validation])[1]
+    best = max(found, key=lambda rate: found[rate])
+    scores = []
+    for seed in range(settings.seeds):
+        layer = trained(text, starts[1], rows[training], labels[training], best, seed, settings)
+        scores.append(score(apply(layer, rows[test]), labels[test]))
+    return {"rate": best, "validation": found, "scores": scores}
+
+
+def start(rows: Rows, labels: Rows, dim: int) -> nn.Linear:
+    """Return a layer that whitens features."""
+    codes = np.unique(labels, return_inverse=True)[1]
+    weight, bias = whitening_layer(rows, codes, dim)
+    layer = nn.Linear(rows.shape[1], dim)
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(weight))
+        layer.bias.copy_(torch.from_numpy(bias))
+    return layer
+
+
+def trained(
+    text: str,
+    untrained: nn.Linear,
+    rows: Rows,
+    labels: Rows,
+    rate: float,
+    seed: int,
+    settings: argparse.Namespace,
+) -> nn.Linear:
+    """Return the layer after so many batches of Adam with a cosine schedule."""
+    torch.manual_seed(seed)
+    codes = np.unique(labels, return_inverse=True)[1]
+    layer = deepcopy(untrained)
+    counts = np.bincount(codes).tolist()
+    loss = parse_objective(text, num_classes=len(counts), embedding_dim=settings.dim, class_counts=counts)
+    groups: list[dict[str, Any]] = [{"params": list(layer.parameters()), "lr": rate}]
+    if list(loss.parameters()):
+        groups.append({"params": list(loss.parameters()), "lr": PROXY_FACTOR * rate})
+    optimizer = torch.optim.Adam(groups)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
+    x = torch.from_numpy(rows)
+    y = torch.from_numpy(codes)
+    for batch in islice(batches(codes, seed), settings.steps):
+        value = loss(layer(x[batch]), y[batch])
+        optimizer.zero_grad()
+        if not value.requires_grad:  # a batch without a comparison
+            continue
+        value.backward()
+        optimizer.step()
+        schedule.step()
+    return layer
+
+
+def batches(codes: Rows, seed: int) -> Iterator[list[int]]:
+    """Yield batches of 16 classes of 4 without end; of fewer classes where there are fewer."""
+    per_batch = min(16, len(np.unique(codes)))
+    sampler = MPerClassSampler(codes, m=4, batch_size=4 * per_batch, seed=seed)
+    for epoch in count():
+        sampler.set_epoch(epoch)
+        yield from sampler
+
+
+def apply(layer: nn.Linear, rows: Rows) -> Rows:
+    with torch.no_grad():
+        return layer(torch.from_numpy(rows)).numpy()
+
+
+def score(rows: Rows, labels: Rows) -> tuple[float, float]:
+    """Return Recall@1 and MAP@R by the cosine."""
+    if not np.isfinite(rows).all():
+        raise ValueError("the embeddings are not finite")
+    found = evaluate(rows, labels, ks=(1,), clustering=False)
+    return float(found.recall_at[1]), float(found.map_at_r)
+
+
+def read_scores(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "scores.jsonl"
+    if not file.is_file():
+        return []
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Return the table in Markdown, the best MAP@R first."""
+    by_loss: dict[str, dict[int, Rows]] = {}
+    for one in results:
+        if "error" not in one:
+            by_loss.setdefault(one["loss"], {})[one["split"]] = np.mean(one["scores"], axis=0)
+    splits = sorted(by_loss[START])
+    base = np.array([by_loss[START][split][1] for split in splits])
+    whole = {name: np.array([of[split] for split in splits]) for name, of in by_loss.items() if len(of) == len(splits)}
+    gains = {name: scores[:, 1] - base for name, scores in whole.items() if name not in (START, AS_THEY_ARE)}
+    tested = {name: float(stats.ttest_1samp(gain, 0.0).pvalue) for name, gain in gains.items()}
+    corrected = holm(tested)
+    lines = ["| loss | Recall@1 | MAP@R | MAP@R beyond the whitening | p (Holm) |", "|---|---:|---:|---:|---:|"]
+    for name, scores in sorted(whole.items(), key=lambda pair: -pair[1][:, 1].mean()):
+        shown = f"| `{name}` | {scores[:, 0].mean():.3f} | {scores[:, 1].mean():.3f} |"
+        if name in gains:
+            gain = gains[name]
+            half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
+            shown += f" {gain.mean():+.3f} ± {half:.3f} | {corrected[name]:.2g} |"
+        else:
+            shown = shown.replace("`", "") + " | |"
+        lines.append(shown)
+    errors = {one["loss"]: one["error"] for one in results if "error" in one}
+    lines += [f"\n`{name}` is left out: {error}" for name, error in errors.items()]
+    return "\n".join(lines)
+
+
+def holm(p: dict[str, float]) -> dict[str, float]:
+    """Return p-values corrected for their number: the k-th smallest of m is multiplied by m - k + 1."""
+    found = {}
+    largest = 0.0
+    for place, name in enumerate(sorted(p, key=lambda one: p[one])):
+        largest = max(largest, min(1.0, p[name] * (len(p) - place)))
+        found[name] = largest
+    return found
+
+
+if __name__ == "__main__":
+    main()
