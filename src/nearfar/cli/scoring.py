@@ -92,7 +92,16 @@ def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
     if result.standardized:
         what = "baseline (standardized inputs)"
     others = [remark for remark in result.remarks if remark != result.scores.why_unscored()]  # in the table
+    if result.images_to_texts is not None:
+        return "\n".join([*_pair_tables(result.protocol, result.scores, result.images_to_texts), *_listed(others)])
     return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
+
+
+def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores) -> list[str]:
+    """Return the lines of the scores of texts that search images, and of images that search texts."""
+    first = ["text to image", str(texts_to_images)]
+    second = ["image to text", str(images_to_texts)]
+    return [protocol, "", *first, "", *second]
 
 
 def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Variant) -> str:
@@ -251,7 +260,7 @@ def compare_to(
         many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval."
     else:
         many = "1 seed."
-    why = Scores.from_dict(compared.raw).why_unscored()
+    why = "" if compared.raw is None else Scores.from_dict(compared.raw).why_unscored()
     note = " ".join(filter(None, [compared.protocol, many, why]))
     table = compare(scores, baseline=compared.raw, baseline_name=RAW, note=note)
     if table_file is not None:

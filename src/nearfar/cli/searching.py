@@ -192,6 +192,11 @@ def embedded_query(source: Path | None, query: str, skip_bad: bool, label: str |
         if takes_texts(source):
             items = text_items("query", [query], [""])
             return items, embed_with(source, items)
+        try:
+            return open_embedded(source, query, skip_bad, label)
+        except FileNotFoundError as error:
+            told = f"and as words it cannot be embedded: {source} has no text tower (train --text-trunk gives one)"
+            raise FileNotFoundError(f"{error}; {told}") from error
     return open_embedded(source, query, skip_bad, label)
 
 

@@ -40,6 +40,9 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     from ..train.run import RunFolder
     from ..train.rungs import STEPS, begins_with_table, config_for, save_frozen, write_ladder
 
+    if config.text_trunk is not None and (ladder in ("yes", "full") or step is not None):
+        option = "--ladder" if ladder in ("yes", "full") else "--step"
+        raise ValueError(f"{option}: weighs one network of images, and must not be given with --text-trunk")
     RunFolder(out).check_free()  # before the work of minutes
     found = None
     splits = ASKED_SPLITS

@@ -108,7 +108,8 @@ class Dataset:
     stored : callable or None
         What reads the images from their files, where `array` holds them too.
     texts : ndarray of str, shape (n,), or None
-        What every item says, where items are texts or rows that a tokenizer has made of them.
+        What every item says, where items are texts or rows that a tokenizer has made of them; or the text that belongs
+        to every image, where items are pairs of both.
     """
 
     name: str
@@ -136,8 +137,12 @@ class Dataset:
         notes: Sequence[str] = (),
         bad: Sequence[str] = (),
         columns: Sequence[str] = (),
+        texts: Sequence[str] | None = None,
     ) -> Dataset:
-        """Build a set of items in memory: (n, H, W) or (n, H, W, 1 or 3) uint8 images, or (n, d) float32 rows."""
+        """Build a set of items in memory: (n, H, W) or (n, H, W, 1 or 3) uint8 images, or (n, d) float32 rows.
+
+        Images may have n `texts`, one for each.
+        """
         if not isinstance(name, str):
             raise TypeError(f"name: expected text, got {type(name).__name__}; the order is name, array, labels")
         array = array[..., None] if array.ndim == 3 else array
@@ -147,6 +152,8 @@ class Dataset:
         classes, indices = number_labels(labels)
         if len(array) != len(indices):
             raise DataError(f"{name}: {len(array)} items but {len(indices)} labels")
+        if texts is not None and len(texts) != len(array):
+            raise DataError(f"{name}: {len(array)} images but {len(texts)} texts; expected one text for each image")
         return cls(
             name=name,
             labels=indices,
@@ -158,6 +165,7 @@ class Dataset:
             notes=tuple(notes),
             bad=tuple(bad),
             columns=tuple(columns),
+            texts=None if texts is None else np.array(texts, dtype=np.str_),
         )
 
     def __len__(self) -> int:
@@ -165,6 +173,11 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {len(self)} {self.kind}s of {len(self.classes)} classes)"
+
+    @property
+    def are_pairs(self) -> bool:
+        """Whether every item is an image and its text."""
+        return self.kind == "image" and self.texts is not None
 
     @property
     def texts_given(self) -> list[str]:

@@ -467,6 +467,7 @@ def image_source(
     roles: Sequence[str] | NDArray[np.str_] | None = None,
     split: str = "",
     groups: NDArray[np.str_] | None = None,
+    texts: NDArray[np.str_] | None = None,
     skip_bad: bool = False,
 ) -> Source:
     """Make a `Source` of image files.
@@ -483,7 +484,7 @@ def image_source(
         The class names in their order; the sorted labels where not given.
     roles, split
         As in `Source`.
-    groups : ndarray of str, optional
+    groups, texts : ndarray of str, optional
         As in `Dataset`.
     skip_bad : bool
         Decode every file once now and leave out those that fail; their names are in `items.bad`.
@@ -492,7 +493,7 @@ def image_source(
         classes, indices = number_labels(labels)
     else:
         indices = np.asarray(labels, dtype=np.int64)
-    items = Dataset(name, indices, tuple(classes), "image", reader, reader.names, groups=groups)
+    items = Dataset(name, indices, tuple(classes), "image", reader, reader.names, groups=groups, texts=texts)
     if skip_bad:
         items, roles = _without_bad(items, roles)
     array = load(items.read, len(items))

@@ -80,6 +80,7 @@ def open_task(
     image_size: int | None = None,
     skip_bad: bool = False,
     partial: bool = False,
+    pairs: bool = False,
 ) -> Task:
     """Open data as a zero-shot task: train on some classes, be tested on others.
 
@@ -114,6 +115,9 @@ def open_task(
     partial : bool
         Take what is there of an official archive, for a trial: its counts are not checked, and images that its lists
         name and that are missing are left out.
+    pairs : bool
+        Read images with their texts: tables with the columns `path` and `text`. Where these have no labels, every image
+        is a class of its own.
 
     Raises
     ------
@@ -124,7 +128,8 @@ def open_task(
 
     def opened_as(one: Named) -> Source:
         named = label if one in tables or not tables else None
-        return open_source(one, label=named, image_size=image_size, skip_bad=skip_bad, partial=partial)
+        how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
+        return open_source(one, label=named, **how)
 
     opened = opened_as(source)
     if split == "rows":
@@ -192,6 +197,7 @@ def open_whole(
     image_size: int | None = None,
     skip_bad: bool = False,
     partial: bool = False,
+    pairs: bool = False,
 ) -> Task:
     """Open data of which all are learned from, those of `test` too; parameters as in `open_task`.
 
@@ -203,7 +209,7 @@ def open_whole(
         if one is not None:
             named = label if one in tables or not tables else None
             how: dict[str, Any] = {"label": named, "image_size": image_size, "skip_bad": skip_bad}
-            parts.append(open_source(one, partial=partial, **how).items)
+            parts.append(open_source(one, partial=partial, pairs=pairs, **how).items)
     items = parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
     if len(items.classes) < 2:
         raise DataError(f"{items.name}: {len(items.classes)} training class(es); expected 2 or more")
@@ -230,10 +236,16 @@ def open_source(
     image_size: int | None = None,
     skip_bad: bool = False,
     partial: bool = False,
+    pairs: bool = False,
 ) -> Source:
-    """Open a source with the reader of its format; of a table, a column `group` of another name may be told."""
+    """Open a source with the reader of its format; of a table, a column `group` of another name may be told.
+
+    Of a table of images, `pairs` are these with their texts.
+    """
     source = as_text(source)
     check_label(source, label)
+    if pairs:
+        return _pairs_in(source, label=label, image_size=image_size, skip_bad=skip_bad)
     if group is not None:
         return _grouped_by(source, group, label=label, image_size=image_size, skip_bad=skip_bad)
     kind, _, path = source.partition(":")
@@ -257,6 +269,19 @@ def open_source(
 def _told_partial(opened: Source, partial: bool) -> Source:
     """Say in the split of an archive that only a part of it may be there."""
     return replace(opened, split=f"{opened.split}, of what is there of the archive") if partial else opened
+
+
+def _pairs_in(source: str, **how: Any) -> Source:
+    """Open a table of images and their texts."""
+    from .readers.manifest import read_manifest
+
+    path = Path(source)
+    if not source.endswith(TABLES) and not is_saved(path):
+        told = "has images without texts; pairs of both stand in a table with the columns path and text"
+        raise DataError(f"{quoted(source, PATH)}: {told}, {', '.join(TABLES)}")
+    if not path.exists():
+        raise DataNotFoundError(f"{quoted(source, PATH)}: no such table")
+    return read_manifest(path, pairs=True, **how)
 
 
 def _grouped_by(source: str, group: str, **how: Any) -> Source:
@@ -427,7 +452,7 @@ def _noted(items: Dataset, what: str) -> Dataset:
     """Return the items with notes on classes of one item and on images that could not be decoded."""
     notes = list(items.notes)
     lone = [items.classes[c] for c in np.flatnonzero(items.class_counts == 1)]
-    if lone:
+    if lone and not items.are_pairs:  # whose texts are of their class, too
         notes.append(f"{len(lone)} {what}class(es) with one {items.kind} only ({some(lone, 3)})")
     if items.bad:
         notes.append(f"{len(items.bad)} undecodable image(s) left out of {items.name} ({some(items.bad, 3)})")

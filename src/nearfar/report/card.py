@@ -164,7 +164,9 @@ def _scores(folder: Path) -> list[str]:
         raise ReportError(str(error)) from error
     counts = {name: int(value) for name, value in content["scores"].items() if name.startswith("n_")}
     scores = Scores.from_dict(content["scores"] | counts)
-    raw = {name: value for name, value, _ in Scores.from_dict(content["raw"]).rows()}
+    raw = {}
+    if "raw" in content:  # pairs of images and texts have none
+        raw = {name: value for name, value, _ in Scores.from_dict(content["raw"]).rows()}
     lines = ["## Scores", "", content["protocol"], ""]
     lines += ["| score | value | baseline (raw inputs) | chance |", "| --- | ---: | ---: | ---: |"]
     for score, value, chance in scores.rows():

@@ -143,6 +143,14 @@ def shape_of(about: dict[str, Any]) -> tuple[int, ...]:
     return tuple(shape)
 
 
+def text_length_of(about: dict[str, Any]) -> int | None:
+    """Return how many tokens a text has that the second tower of a network takes; None where it has one tower."""
+    length = about.get("text_length")
+    if length is not None and (type(length) is not int or length < 1):
+        raise TrainError(f"checkpoint: the length of texts must be a whole number above 0, got {quoted(length)}")
+    return length
+
+
 def first_weights(about: dict[str, Any]) -> str:
     """Return what a checkpoint says of the weights that training began with; older ones say nothing."""
     told = about.get("weights", "")

@@ -42,13 +42,13 @@ class Compared(NamedTuple):
     protocol : dataset, classes, items and their split, of the first seed
     scores : the test scores of every seed by objective, as in `scores.json`
     validation : the score on validation classes that chose the checkpoint, of every seed; None without such classes
-    raw : scores of the items themselves
+    raw : scores of the items themselves; None of pairs of images and texts, whose items cannot be compared
     """
 
     protocol: str
     scores: dict[str, list[dict[str, Any]]]
     validation: dict[str, list[float | None]]
-    raw: dict[str, Any]
+    raw: dict[str, Any] | None
 
 
 def trials(
@@ -166,7 +166,7 @@ def _collected(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Com
     for trial, content in zip(done, contents, strict=True):
         scores[trial.name].append(content["scores"])
         validation[trial.name].append(content.get("checkpoint", {}).get("validation"))
-    return Compared(_split(contents[0]), scores, validation, contents[0]["raw"])
+    return Compared(_split(contents[0]), scores, validation, contents[0].get("raw"))
 
 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
@@ -298,7 +298,7 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         evaluate_run(run)
     content = read_scores(done)
     try:
-        Scores.from_dict(content["raw"])
+        Scores.from_dict(content.get("raw", content["scores"]))
     except ValueError as error:
         raise ValueError(f"{done}: {damaged(error)}") from error
     return content

@@ -29,7 +29,7 @@ Share = Annotated[float, Meta(ge=0, lt=1)]
 Factor = Annotated[float, Meta(gt=0, le=1)]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
-CODE = ("objective", "trunk", "sampler")  # texts that may name modules of a user's own
+CODE = ("objective", "trunk", "text_trunk", "sampler")  # texts that may name modules of a user's own
 LATER = (
     "final",
     "split",
@@ -53,6 +53,8 @@ LATER = (
     "squash",
     "partial",
     "rmsprop_decay",
+    "text_trunk",
+    "lr_text",
 )
 """Settings that came later, and are in digests only where they are given."""
 UNSAID = ("none", "random", "classes", "honest")
@@ -98,6 +100,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trunk : str
         As in `make_trunk`; "auto" takes mlp for rows and conv4 for images, but for photographs a model of timm whose
         pretrained weights are in the local cache.
+    text_trunk : str, optional
+        A second tower, "transformers:FOLDER" of a text model with its tokenizer, or of a model of images and texts:
+        items are then images with their texts, a table with the columns `path` and `text`, and both are embedded into
+        one space. The objective compares images with texts and texts with images; by default it is the loss of CLIP.
     pretrained : bool or str
         Weights of the trunk to start from: true takes those that timm or transformers has under its name, from the
         local cache or the hub; a text is a local file, a .safetensors or .pth state dict.
@@ -166,6 +172,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Share of the old mean of squared gradients that rmsprop keeps in a step: 0.99 by default, TensorFlow's is 0.9.
     lr, lr_embedding, lr_proxies : float
         Learning rates of the trunk, of the embedding layer and of the objective's parameters; the first by default.
+    lr_text : float, optional
+        Learning rate of the text trunk, 1e-5 by default.
     weight_decay : float
         Weight decay of all of these parameters.
     warmup : float
@@ -223,6 +231,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     augment: str = ""
     objective: str = "TripletLoss()"
     trunk: str = "auto"
+    text_trunk: str | None = None
     pretrained: bool | str = False
     trunk_weights: str | None = None
     preprocessing: Preprocessing | None = None
@@ -252,6 +261,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lr: NotNegative = 1e-3
     lr_embedding: NotNegative | None = None
     lr_proxies: NotNegative | None = None
+    lr_text: NotNegative | None = None
     weight_decay: NotNegative = 0.0
     momentum: Share | None = None
     eps: Positive | None = None
@@ -305,6 +315,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         config._check_final()
         config._check_protocol()
         config._check_chunk()
+        config._check_text_trunk()
         return msgspec.structs.replace(config, given=tuple(sorted(fields)))
 
     def _check_protocol(self) -> None:
@@ -370,6 +381,25 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.chunk is not None and self.episodes != "none":
             raise TrainError("config: episodes need their whole batch, so chunk must not be given with them")
 
+    def _check_text_trunk(self) -> None:
+        """Refuse what is of classes or of one tower beside a second one."""
+        if self.text_trunk is None:
+            if self.lr_text is not None:
+                raise TrainError("config: lr_text is for the text trunk, so text_trunk must be given with it")
+            return
+        ways = {
+            "episodes": self.episodes != "none",
+            "symmetries": self.symmetries != "none",
+            "standardize": self.standardize,
+            "metric": self.metric != "none",
+            'embedding_start="whitening"': self.embedding_start == "whitening",
+            "last_stage": self.last_stage,
+            "lora": self.lora is not None,
+        }
+        for name, given in ways.items():
+            if given:
+                raise TrainError(f"config: {name} is for one tower, and must not be given with text_trunk")
+
     def __eq__(self, other: object) -> bool:
         """Whether all settings are the same, wherever they come from."""
         if isinstance(other, TrainConfig):
@@ -425,12 +455,12 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the modules of a user's own that the texts may name: trusted ones, or of typed texts all."""
         if self.origin is not None:
             return self.origin.trusted
-        return tuple(module for name in CODE for module in modules_in(getattr(self, name)))
+        return tuple(module for name in CODE for module in modules_in(getattr(self, name) or ""))
 
     def refuse_untrusted(self) -> None:
         """Raise a TrustError where a text that was read from a file names a module that is not trusted."""
         for name in CODE:
-            for module in modules_in(getattr(self, name)):
+            for module in modules_in(getattr(self, name) or ""):
                 refuse_untrusted(module, f"{module} in its {name}", self.origin)
 
     def to_dict(self) -> dict[str, Any]:

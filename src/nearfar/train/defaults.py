@@ -8,6 +8,7 @@ from typing import Any
 
 from ..data import Dataset, Task
 from .config import TrainConfig
+from .pairs import for_pairs
 from .recipes import recipe
 from .task import SMALLEST_PHOTO, open_data, open_resolved, resolve, sizes_in, with_preprocessing
 
@@ -18,7 +19,7 @@ PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
 
 def settle(config: TrainConfig, start: Path | None = None, given: Task | None = None) -> tuple[Task, TrainConfig]:
     """Return the data of a config, opened or as `given`, and the config with all that depends on them filled in."""
-    config = with_preprocessing(config)
+    config = for_pairs(with_preprocessing(config), start)
     task = given or open_data(config, start)
     chosen = with_defaults(with_preprocessing(with_trunk(config, task)), task)
     if given is not None:
@@ -103,6 +104,8 @@ def with_defaults(config: TrainConfig, task: Task) -> TrainConfig:
 def default_recipe(config: TrainConfig, task: Task) -> str | None:
     """Return the name of the recipe whose settings take the place of those that were not given; None for no one."""
     if ":" not in config.trunk or not config.starts_pretrained or config.episodes != "none":
+        return None
+    if config.text_trunk is not None:
         return None
     if not is_of_photographs(task.train):
         return None

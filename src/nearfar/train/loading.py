@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.weights import METRIC, NETWORK
 from ..deep.networks.whiten import Whiten
-from .checkpoint import load_tensors, shape_of
+from .checkpoint import load_tensors, shape_of, text_length_of
 from .config import TrainConfig, TrainError
 from .devices import make_accelerator
 from .run import Run, RunFolder, open_run
@@ -58,7 +58,7 @@ def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") 
     tensors, about = load_tensors(folder.checkpoint(which))
     tensors = without_adapters(tensors, config)  # which the last checkpoint keeps apart
     # no objective, which may be of a module that is not here
-    embedder = make_embedder(config.without_weights(), shape_of(about), architecture=_architecture(about))
+    embedder = make_embedder(config.without_weights(), shape_of(about), **_towers(about))
     make_metric(embedder, tensors)
     _fill(embedder, _of_network(tensors), folder.path)
     return _placed(embedder, config, about)
@@ -80,7 +80,7 @@ def load_step(run: Run | str | Path) -> Step:
     """Load embedder and objective of a run's best checkpoint, as `load_embedder` does the former alone."""
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("best"))
-    step = make_step(config.without_weights(), shape_of(about), about["num_classes"], architecture=_architecture(about))
+    step = make_step(config.without_weights(), shape_of(about), about["num_classes"], **_towers(about))
     make_metric(step.embedder, tensors)
     _fill(step, tensors, folder.path, needed=NETWORK)
     return _placed(step, config, about)
@@ -92,11 +92,20 @@ def make_metric(embedder: Embedder, tensors: Mapping[str, Tensor]) -> None:
         embedder.metric = Whiten(embedder.embedding_dim)
 
 
-def _architecture(about: dict[str, Any]) -> dict[str, Any] | None:
+def _towers(about: dict[str, Any]) -> dict[str, Any]:
+    """Return what a checkpoint tells of the towers of its network, as keywords of `make_embedder`."""
+    return {
+        "architecture": _architecture(about, "architecture"),
+        "text_length": text_length_of(about),
+        "text_architecture": _architecture(about, "text_architecture"),
+    }
+
+
+def _architecture(about: dict[str, Any], name: str) -> dict[str, Any] | None:
     """Return the settings of a model of transformers that a checkpoint tells, None where it tells none."""
-    told = about.get("architecture")
+    told = about.get(name)
     if told is not None and not (isinstance(told, dict) and isinstance(told.get("model_type"), str)):
-        raise TrainError(f"checkpoint: the architecture of the trunk must be a mapping, got {told!r:.60}")
+        raise TrainError(f"checkpoint: the {name.replace('_', ' ')} of the trunk must be a mapping, got {told!r:.60}")
     return told
 
 

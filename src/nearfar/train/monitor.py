@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..deep import distributed
 from ..deep.proxies.class_proxies import NeighborProxyLoss
 from .config import TrainError
 from .features import Floats, encode, resizing_of
+from .pairs import images_once, scores_both_ways, text_set
 from .setup import Parts
 
 
@@ -32,13 +34,48 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
     parts.model.eval()
     row: dict[str, float] = {}
     for name, dataset in (("unseen", parts.unseen), ("seen", parts.seen)):
-        if dataset is not None:
+        if dataset is not None and parts.texts is not None:
+            row |= {f"{name}_{key}": value for key, value in pair_scores(parts, dataset).items()}
+        elif dataset is not None:
             rows = embed_together(parts, dataset)
             if not np.isfinite(rows).all():  # here, where all processes see it
                 raise TrainError(f"the network gives embeddings of {dataset.name} that are not finite: it has diverged")
             if parts.accelerator.is_main_process:
                 row |= {f"{name}_{key}": value for key, value in neighbor_scores(rows, dataset, parts).items()}
     return from_first(row)
+
+
+def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
+    """Return means of the scores of texts that search images, and of images that search texts.
+
+    All processes embed their share; the scores are those of the first, and others return none.
+
+    Raises
+    ------
+    TrainError
+        If the embeddings are not finite.
+    """
+    assert parts.texts is not None
+    tower = parts.step.embedder.text
+    assert tower is not None
+
+    def embed_rows(rows: Tensor) -> Tensor:
+        with parts.accelerator.autocast():
+            embedding: Tensor = tower(rows).embedding
+        return embedding
+
+    images = images_once(pairs)
+    of_images = embed_together(parts, images)
+    of_texts = embed_together(parts, text_set(pairs, parts.texts.tokens, parts.texts.length), embed_rows)
+    if not (np.isfinite(of_images).all() and np.isfinite(of_texts).all()):  # here, where all processes see it
+        raise TrainError(f"the network gives embeddings of {pairs.name} that are not finite: it has diverged")
+    if not parts.accelerator.is_main_process:
+        return {}
+    how: dict[str, Any] = {"ks": parts.config.ks, "clustering": False}
+    both = scores_both_ways(of_images, images.labels, of_texts, pairs.labels, **how)
+    found = {f"recall_at_{k}": np.mean([scores.recall_at[k] for scores in both]) for k in parts.config.ks}
+    found["map_at_r"] = np.mean([scores.map_at_r for scores in both])
+    return {name: float(value) for name, value in found.items() if isfinite(value)}
 
 
 def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
@@ -51,8 +88,11 @@ def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, f
     return {name: value for name, value in known.items() if isfinite(value)}
 
 
-def embed_together(parts: Parts, dataset: Dataset) -> Floats:
-    """Embed a set with the model as it is, each process its share of the items; all return all."""
+def embed_together(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tensor] | None = None) -> Floats:
+    """Embed a set with the model as it is, each process its share of the items; all return all.
+
+    `forward` takes the place of the model, as the tower of texts does.
+    """
     world = distributed.world()
     n = len(dataset)
     config = parts.config
@@ -62,12 +102,12 @@ def embed_together(parts: Parts, dataset: Dataset) -> Floats:
     )  # every process takes equally many
     model: Any = parts.model
 
-    def forward(items: Tensor) -> Tensor:
+    def by_model(items: Tensor) -> Tensor:
         embedding: Tensor = model(items).embedding
         return embedding
 
     rows = encode(
-        forward,
+        forward or by_model,
         dataset if world == 1 else dataset.subset(mine),
         device=parts.accelerator.device,
         image_size=config.image_size,

@@ -18,12 +18,21 @@ from .config import TrainConfig
 def param_groups(embedder: Embedder, objective: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
     """Return the groups "trunk", "embedding" and "proxies" (what the objective owns), each with its rate.
 
-    `initial_lr` of a group is what `set_rates` multiplies. With `layer_decay` b the trunk has a group for each of its
-    layers, "trunk 0" next to the input, and of L layers layer l has the rate lr b^(L - 1 - l).
+    A second tower adds "text trunk" and "text embedding". `initial_lr` of a group is what `set_rates` multiplies. With
+    `layer_decay` b the trunk has a group for each of its layers, "trunk 0" next to the input, and of L layers layer l
+    has the rate lr b^(L - 1 - l).
     """
     groups = _of_trunk(embedder.trunk, config)
-    others = [
-        ("embedding", embedder.layer, config.lr if config.lr_embedding is None else config.lr_embedding),
+    lr_embedding = config.lr if config.lr_embedding is None else config.lr_embedding
+    text = embedder.text
+    others: list[tuple[str, nn.Module, float]] = []
+    if text is not None:
+        others = [
+            ("text trunk", text.trunk, config.lr if config.lr_text is None else config.lr_text),
+            ("text embedding", text.layer, lr_embedding),
+        ]
+    others += [
+        ("embedding", embedder.layer, lr_embedding),
         ("proxies", objective, config.lr if config.lr_proxies is None else config.lr_proxies),
     ]
     groups += [_group(name, list(module.parameters()), lr) for name, module, lr in others]

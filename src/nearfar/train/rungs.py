@@ -226,6 +226,8 @@ def begins_with_table(config: TrainConfig) -> bool:
     """
     if config.freeze_trunk or config.last_stage or config.lora is not None or config.network_weights is not None:
         return False
+    if config.text_trunk is not None:
+        return False
     if config.trunk != "auto" and not (config.starts_pretrained and ":" in config.trunk):
         return False  # without opening the data
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():

@@ -21,12 +21,13 @@ from ..deep.networks.standardize import Standardize
 from ..deep.networks.tokens import Tokens
 from ..deep.networks.whiten import Whiten
 from ..progress import counted
-from .checkpoint import columns_of, first_weights, read_about, replace_file, shape_of
+from .checkpoint import columns_of, first_weights, read_about, replace_file, shape_of, text_length_of
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import build_embedder, folder_and_config
 from .metric import passed, told
-from .remarks import random_trunk, remarks
+from .pairs import embed_texts, images_once, scores_both_ways, text_set
+from .remarks import course, random_trunk, remarks
 from .run import Run, RunFolder, write_json
 from .task import class_mark, open_data, sizes_in, tokenized
 
@@ -43,19 +44,21 @@ class Result(NamedTuple):
     Attributes
     ----------
     scores : of the best checkpoint's embeddings
-    raw : of the pixels (or rows) themselves
+    raw : of the pixels (or rows) themselves; None of pairs, whose texts are compared with images
     protocol : dataset, classes, items, how they were split, what chose the checkpoint
     remarks : what stands out in the training, each with what may help
     without_metric : of the embeddings before the closed-form metric; None where the checkpoint has none
+    images_to_texts : of images that search texts, where items are pairs; `scores` are of texts that search images
     standardized : whether `raw` is of rows whose columns were standardized, as the network sees them
     """
 
     scores: Scores
-    raw: Scores
+    raw: Scores | None
     protocol: str
     remarks: tuple[str, ...] = ()
     without_metric: Scores | None = None
     standardized: bool = False
+    images_to_texts: Scores | None = None
 
 
 def embed_run(
@@ -113,6 +116,8 @@ class RunEmbedder:
     def __call__(self, dataset: Dataset) -> Floats:
         """Embed all items of a set, (n, d)."""
         items, sizes = as_trained(dataset, self.config, self.about, self.owner)
+        if dataset.kind == "text" and self.network.text is not None:
+            return embed_texts(self.network, items)
         return embed(self.network, items, layer=self.layer, **sizes)
 
 
@@ -137,6 +142,8 @@ def as_trained(
     columns = columns_of(about)
     if dataset.kind == "text":
         dataset = _as_tokens(dataset, about, owner)
+        if text_length_of(about) is not None:
+            return dataset, {}
     dataset = dataset.in_columns(columns, f"the network of {owner}")
     _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)
@@ -152,7 +159,8 @@ def _as_tokens(dataset: Dataset, about: dict[str, Any], owner: str) -> Dataset:
     content = about.get("tokenizer")
     if not isinstance(content, str):
         raise TrainError(f"{dataset.name}: the network of {owner} has not learned from texts, and has no tokenizer")
-    return tokenized(dataset, Tokens(content, f"checkpoint of {owner}"), shape_of(about)[0])
+    length = text_length_of(about) or shape_of(about)[0]
+    return tokenized(dataset, Tokens(content, f"checkpoint of {owner}"), length)
 
 
 def takes_texts(run: str | Path) -> bool:
@@ -215,6 +223,8 @@ def evaluate_run(
     task = _task(run, folder, config)
     embedder = _network(run, folder, config, which)
     about = read_about(folder.checkpoint(which))
+    if config.text_trunk is not None:
+        return _evaluate_pairs(folder, asked, task, embedder, about, which)
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
     embedder.metric = torch.nn.Identity()
@@ -248,9 +258,37 @@ def evaluate_run(
         standardized=config.standardize,
     )
     _write_arrays(folder.path / "test.npz", embedded, sets)
-    checkpoint = {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
-    write_json(folder.path / "scores.json", _content(result, split, checkpoint, config))
+    write_json(folder.path / "scores.json", _content(result, split, _checkpoint_told(about, which), config))
     return result
+
+
+def _evaluate_pairs(
+    folder: RunFolder, config: TrainConfig, task: Task, embedder: Embedder, about: dict[str, Any], which: str
+) -> Result:
+    """Do what `evaluate_run` does for pairs: texts of the test search its images, and images its texts.
+
+    In `test.npz` the texts are the queries and the images the gallery.
+    """
+    texts = text_set(task.test, Tokens(about["tokenizer"], f"checkpoint of {folder.path}"), about["text_length"])
+    images = images_once(task.test)
+    embedded = {"": embed_texts(embedder, texts), "gallery_": embed(embedder, images, **sizes_of(config))}
+    how: dict[str, Any] = {"ks": config.ks, "clustering": False}
+    both = scores_both_ways(embedded["gallery_"], images.labels, embedded[""], texts.labels, **how)
+    protocol = f"{task.protocol} {_chosen(config, task, about, which)}"
+    parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
+    said = (
+        *(remark for remark in (scores.why_unscored() for scores in both[:1]) if remark),
+        *filter(None, [random_trunk(config, first_weights(about), parameters), course(_epochs(folder), config)]),
+    )
+    result = Result(scores=both[0], raw=None, protocol=protocol, remarks=said, images_to_texts=both[1])
+    _write_arrays(folder.path / "test.npz", embedded, {"": texts, "gallery_": images})
+    write_json(folder.path / "scores.json", _content(result, task.protocol, _checkpoint_told(about, which), config))
+    return result
+
+
+def _checkpoint_told(about: dict[str, Any], which: str) -> dict[str, Any]:
+    """Say in `scores.json` which checkpoint was scored."""
+    return {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
 
 
 def _content(result: Result, split: str, checkpoint: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
@@ -260,11 +298,12 @@ def _content(result: Result, split: str, checkpoint: dict[str, Any], config: Tra
         "protocol": result.protocol,
         "split": split,
         "scores": result.scores.to_dict(),
-        "raw": result.raw.to_dict(),
+        **({} if result.raw is None else {"raw": result.raw.to_dict()}),
         "remarks": list(result.remarks),
         "checkpoint": checkpoint,
         "config": config.digest,
         **({} if without is None else {"without_metric": without.to_dict()}),
+        **({} if result.images_to_texts is None else {"images_to_texts": result.images_to_texts.to_dict()}),
     }
 
 

@@ -48,6 +48,15 @@ from .episodic import Episodes
 from .features import all_rows, as_floats, cached_features, image_sizes_of, resizing_of, sizes_of
 from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
+from .pairs import (
+    PairFeatures,
+    Pairs,
+    TextRows,
+    are_one_model,
+    check_objective,
+    start_in_shared_space,
+    value_both_ways,
+)
 from .positives import check_positives
 from .start import start_embedding
 from .task import class_mark, item_shape, tokenizer_folder, whole_crop
@@ -69,8 +78,12 @@ class Step(nn.Module):
         self.from_features = from_features
         self.episodes = episodes
 
-    def forward(self, items: Tensor, labels: Tensor | None = None, ids: Tensor | None = None) -> Tensor | Features:
+    def forward(
+        self, items: Tensor | Pairs, labels: Tensor | None = None, ids: Tensor | None = None
+    ) -> Tensor | Features | PairFeatures:
         """Return the value of the objective; without labels, the features. `ids` are the numbers of the items."""
+        if isinstance(items, Pairs):
+            return self._of_pairs(items, labels, ids)
         if labels is not None and self.episodes is not None:
             return self.episodes.loss(self.embedder, self.objective, items, labels, ids)
         features: Features = self.embedder.head(items) if self.from_features else self.embedder(items)
@@ -82,8 +95,25 @@ class Step(nn.Module):
         # DistributedDataParallel waits for a gradient of every layer, also of an embedding layer that no term trains
         return value + (0 * features.embedding).sum()
 
-    def value(self, features: Features, items: Tensor, labels: Tensor, ids: Tensor | None) -> Tensor:
+    def _of_pairs(self, pairs: Pairs, labels: Tensor | None, ids: Tensor | None) -> Tensor | PairFeatures:
+        """Do what `forward` does for images with their texts."""
+        assert self.embedder.text is not None
+        images: Features = self.embedder.head(pairs.items) if self.from_features else self.embedder(pairs.items)
+        features = PairFeatures.of(images, self.embedder.text(pairs.texts))
+        if labels is None:
+            return features
+        value = self.value(features, pairs, labels, ids)
+        if distributed.world() == 1:
+            return value
+        return value + (0 * features.embedding).sum() + (0 * features.text_embedding).sum()
+
+    def value(
+        self, features: Features | PairFeatures, items: Tensor | Pairs, labels: Tensor, ids: Tensor | None
+    ) -> Tensor:
         """Return the value of the objective for the features of a batch."""
+        if isinstance(features, PairFeatures):
+            return value_both_ways(self.objective, features, labels, ids)
+        assert isinstance(items, Tensor)
         for term in self.objective.terms:
             if isinstance(term, PairTerm):
                 term.see(self.embedder, items)
@@ -107,6 +137,7 @@ class Parts:
     note : what settings that were not given became, in a sentence; empty where that is nothing special
     known : pairs of training items that are learned from in place of classes
     start : the folder in which a run that goes on was started
+    texts : the texts of the training items, where these are pairs of an image and a text
     model, optimizer : the step and its optimizer as `accelerator` has prepared them; None before `prepare`
     """
 
@@ -128,6 +159,7 @@ class Parts:
     model: nn.Module | None = None
     optimizer: Optimizer | None = None
     start: Path | None = None
+    texts: TextRows | None = None
 
     @property
     def steps(self) -> int:
@@ -146,11 +178,15 @@ class Parts:
         }
         if self.config.final is not None:
             about["final"] = self.config.final
-        if train.texts is not None:
+        if self.texts is not None:
+            about["tokenizer"] = self.texts.tokens.content
+            about["text_length"] = self.texts.length
+        elif train.texts is not None:
             about["tokenizer"] = Tokens.of_folder(tokenizer_folder(self.config, self.start)).content
-        module = getattr(self.step.embedder.trunk, "module", None)
-        if isinstance(module, TransformersTrunk):
-            about["architecture"] = architecture_of(module)
+        for name, tower in (("architecture", self.step.embedder), ("text_architecture", self.step.embedder.text)):
+            module = None if tower is None else getattr(tower.trunk, "module", None)
+            if isinstance(module, TransformersTrunk):
+                about[name] = architecture_of(module)
         return about
 
     def prepare(self) -> None:
@@ -163,16 +199,17 @@ class Parts:
         self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
         self.averages.begin()
 
-    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor | Pairs, Tensor, Tensor]]:
         """Give the rest of an epoch of which `done` batches are done, on the device.
 
-        They are items, changed at random, their classes, and their numbers in `train`.
+        They are items, changed at random, perhaps with their texts; their classes; and their numbers in `train`.
         """
         self.sampler.load_state_dict(self.sampler.state_dict() | {"epoch": epoch, "batch": done})
         device = self.accelerator.device
         first = epoch * len(self.sampler) + done
         for step, (items, labels, ids) in enumerate(self.loader, first):
             labels = labels if self.known is None else self.known.relation(ids)
+            texts = None if self.texts is None else self.texts.rows[ids].to(device, non_blocking=True)
             items, labels, ids = (part.to(device, non_blocking=True) for part in (items, labels, ids))
             items = as_floats(items)
             if self.augment.parts:
@@ -180,7 +217,7 @@ class Parts:
                 seed = np.random.SeedSequence((self.config.seed, step, distributed.rank())).generate_state(1)[0]
                 self.generator.manual_seed(int(seed))
                 items = self.augment(items)
-            yield items, labels, ids
+            yield items if texts is None else Pairs(items, texts), labels, ids
 
 
 def build(
@@ -208,7 +245,8 @@ def build(
     config = resolved
     if config.freeze_bn is None:
         config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
-    step = _new_step(config, task, start, resumed)
+    texts = None if config.text_trunk is None else TextRows.of(task.train, config, start)
+    step = _new_step(config, task, start, resumed, text_length=None if texts is None else texts.length)
     check_chunks(config, step.objective, accelerator)
     config = _with_pool(config, step.embedder)
     on_gpu = accelerator.device.type == "cuda"
@@ -242,10 +280,13 @@ def build(
         note=note,
         known=known,
         start=start,
+        texts=texts,
     )
 
 
-def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool) -> Step:
+def _new_step(
+    config: TrainConfig, task: Task, start: Path | None, resumed: bool, text_length: int | None = None
+) -> Step:
     """Build embedder and objective for a task.
 
     A `resumed` run reads its weights from the checkpoint later; those of a frozen trunk give the features at once.
@@ -260,12 +301,22 @@ def _new_step(config: TrainConfig, task: Task, start: Path | None, resumed: bool
         counts = np.maximum(task.train.class_counts, 1).tolist()
     else:
         counts = None
-    step = make_step(bare, item_shape(task.train, config), len(task.train.classes), start, class_counts=counts)
+    step = make_step(
+        bare,
+        item_shape(task.train, config),
+        len(task.train.classes),
+        start,
+        class_counts=counts,
+        text_length=text_length,
+    )
     scale = step.embedder.scale
     if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
         scale.learn(all_rows(task.train))
     choose_trained(step.embedder, config, item_shape(task.train, config))
-    check_positives(task.train, step.objective, config)
+    if text_length is None:
+        check_positives(task.train, step.objective, config)
+    else:
+        check_objective(step.objective)
     if step.episodes is not None:
         step.episodes.refuse(step.objective)
     return step
@@ -275,6 +326,8 @@ def choose_trained(embedder: Embedder, config: TrainConfig, shape: tuple[int, ..
     """Decide which weights of the trunk a run trains, and whether activations are kept for the way back."""
     if config.gradient_checkpointing:
         checkpoint_gradients(embedder.trunk)
+        if embedder.text is not None:
+            checkpoint_gradients(embedder.text.trunk)
     if config.last_stage:
         embedder.train_only(last_stage(embedder.trunk))
     if config.lora is not None:
@@ -327,10 +380,13 @@ def make_step(
     start: Path | None = None,
     *,
     class_counts: Sequence[int] | None = None,
-    architecture: Mapping[str, Any] | None = None,
+    **towers: Any,
 ) -> Step:
-    """Build the embedder and the objective; a relative path of weights leads from here, or from `start`."""
-    embedder = make_embedder(config, shape, start, architecture=architecture)
+    """Build the embedder and the objective; a relative path of weights leads from here, or from `start`.
+
+    `towers` are what `make_embedder` takes beside these.
+    """
+    embedder = make_embedder(config, shape, start, **towers)
     sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
     with named_by(config.origin):
         term = parse_objective(config.objective, **sizes, class_counts=class_counts)
@@ -343,8 +399,20 @@ def make_embedder(
     start: Path | None = None,
     *,
     architecture: Mapping[str, Any] | None = None,
+    text_length: int | None = None,
+    text_architecture: Mapping[str, Any] | None = None,
 ) -> Embedder:
-    """Build the embedder, as `make_step` does; `architecture` is what a checkpoint tells of its trunk."""
+    """Build the embedder, as `make_step` does.
+
+    Parameters
+    ----------
+    config, shape, start
+        As in `make_step`.
+    architecture, text_architecture : mapping, optional
+        What a checkpoint tells of its trunk and of its text trunk.
+    text_length : int, optional
+        Tokens of a text, where there are texts.
+    """
     if config.weights_file is None:
         weights = None
     else:
@@ -367,10 +435,29 @@ def make_embedder(
         freeze_bn=config.freeze_bn or False,
         freeze_trunk=config.freeze_trunk,
         scale=_scale(config, shape),
+        text=_text_tower(config, text_length, text_architecture, start),
     )
+    if are_one_model(config) and text_architecture is None:
+        start_in_shared_space(embedder)
     if config.network_weights is not None:
         trunk.provenance = load_weights(embedder, located(config.network_weights, start), NETWORK)
     return embedder
+
+
+def _text_tower(
+    config: TrainConfig, length: int | None, architecture: Mapping[str, Any] | None, start: Path | None
+) -> Embedder | None:
+    """Build the tower of the texts, None where there are none."""
+    if config.text_trunk is None:
+        return None
+    if length is None:
+        raise TrainError("checkpoint: does not say how long the texts of its second tower are (text_length)")
+    name = config.text_trunk
+    if architecture is None:
+        name = f"transformers:{tokenizer_folder(config, start)}"
+    with named_by(config.origin):
+        trunk = make_trunk(name, (length,), architecture=architecture)
+    return Embedder(trunk, config.embedding_dim, dropout=config.dropout)
 
 
 def _scale(config: TrainConfig, shape: tuple[int, ...]) -> nn.Module | None:

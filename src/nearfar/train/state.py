@@ -149,7 +149,10 @@ def begin_epoch(parts: Parts, position: Position) -> None:
     if not position.batch:  # a resumed epoch is started before its weights are restored
         start_epoch(parts, position.epoch)
         refit_proxies(parts)
-    parts.step.embedder.held = position.epoch < (parts.config.freeze_epochs or 0)
+    held = position.epoch < (parts.config.freeze_epochs or 0)
+    parts.step.embedder.held = held
+    if parts.step.embedder.text is not None:
+        parts.step.embedder.text.held = held
     parts.model.train()
 
 

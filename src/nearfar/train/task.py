@@ -69,20 +69,24 @@ def with_tokens(task: Task, config: TrainConfig, start: Path | None = None) -> T
 
 
 def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
-    """Return the folder with the tokenizer of a config: that of its trunk.
+    """Return the folder with the tokenizer of a config: that of its text trunk, or of its only one.
 
     Raises
     ------
     TrainError
-        If its trunk is no model of transformers in a folder.
+        If that trunk is no model of transformers in a folder.
     """
     from ..deep.networks.trunks import parse_trunk
 
-    kind, _, name = parse_trunk(config.trunk)[0].partition(":")
+    setting = "trunk" if config.text_trunk is None else "text_trunk"
+    given = config.text_trunk or config.trunk
+    kind, _, name = parse_trunk(given)[0].partition(":")
     folder = Path(located(name, start)) if name else None
     if kind != "transformers" or folder is None or not folder.is_dir():
-        told = "the items are texts, which need a tokenizer: --trunk transformers:FOLDER, of a model with its tokenizer"
-        raise TrainError(f"config: trunk: {told}; got {config.trunk}")
+        items = "the items are texts, which" if config.text_trunk is None else "texts"
+        option = f"--{setting.replace('_', '-')} transformers:FOLDER"
+        told = f"{items} need a tokenizer: {option}, of a model with its tokenizer"
+        raise TrainError(f"config: {setting}: {told}; got {given}")
     return folder
 
 
@@ -127,6 +131,7 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
         "image_size": _size_when_opened(config),
         "skip_bad": config.skip_bad,
         "partial": config.partial,
+        "pairs": config.text_trunk is not None,
     }
     source = located(config.data, start)
     if config.final is not None:
@@ -186,11 +191,14 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     Raises
     ------
     TrainError
-        If what is trained on and what is tested are not both images, or both rows of one length; or if images are to
-        be standardized.
+        If there are a text trunk and no texts; if what is trained on and what is tested are not both images, or both
+        rows of one length; or if images are to be standardized.
     """
     parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
     _check_alike(parts)
+    if config.text_trunk is not None and not all(part.are_pairs for part in parts):
+        told = f"{task.train.name} has {task.train.kind}s without texts, and pairs of images and texts are needed"
+        raise TrainError(f"config: text_trunk: {told}")
     if config.standardize and task.train.kind != "row":
         raise TrainError("config: standardize is for the columns of rows, got images")
     if config.trunk == "auto":

@@ -279,7 +279,7 @@ class Trainer:
             if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
                 self._checkpoint()
 
-    def _step(self, *batch: Tensor) -> Tensor:
+    def _step(self, *batch: Any) -> Tensor:
         parts = self.parts
         config = self.parts.config
         assert parts.model is not None

@@ -51,7 +51,7 @@ def mark_items(dataset: Dataset) -> NDArray[np.int64]:
     they are brought; of images in memory that of the pixels; of rows that of their numbers in float32; of texts that of
     their characters.
     """
-    if dataset.texts is not None:
+    if dataset.texts is not None and not dataset.are_pairs:
         marks = [mark(b"text", str(text).encode(errors="surrogateescape")) for text in dataset.texts]
         return np.array(marks, dtype=np.int64)
     if dataset.kind == "row":

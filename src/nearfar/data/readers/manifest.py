@@ -56,6 +56,7 @@ def read_manifest(
     image_size: int | None = None,
     skip_bad: bool = False,
     unlabeled: str | None = None,
+    pairs: bool = False,
 ) -> Source:
     """Read the images that a table lists, or the rows that it holds.
 
@@ -83,6 +84,9 @@ def read_manifest(
         As in `read_folder`.
     unlabeled : str, optional
         The class of items without a label; not given, they are an error.
+    pairs : bool
+        Read every image with the text of its row, in the column `text` or `caption`. Where the table has no labels,
+        every image is a class of its own, to which all its texts belong.
 
     Raises
     ------
@@ -95,7 +99,7 @@ def read_manifest(
     """
     path = Path(path)
     whole, stored = _columns(path, label)
-    how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled}
+    how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled, "pairs": pairs}
     return _source(path, whole, stored, label=label, group=group, **how)
 
 
@@ -128,8 +132,12 @@ def _source(
     image_size: int | None,
     skip_bad: bool,
     unlabeled: str | None,
+    pairs: bool = False,
 ) -> Source:
     """Make a source of the columns of a table."""
+    texts = _texts_of_pairs(path, whole) if pairs else None
+    if texts is not None and label is None and "label" not in whole:
+        whole = {**whole, "label": [str(image) for image in whole["path"]]}
     place = _place(path, whole, label, unlabeled)
     if place is not None:
         column = whole[place]
@@ -154,7 +162,8 @@ def _source(
         _check_files(path, files, paths)
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, whole), image_size)
     groups = _groups(path, table)
-    return image_source(name_of(path), reader, labels, roles=roles, split=split, groups=groups, skip_bad=skip_bad)
+    about: dict[str, Any] = {"roles": roles, "split": split, "groups": groups, "texts": texts}
+    return image_source(name_of(path), reader, labels, **about, skip_bad=skip_bad)
 
 
 def read_columns(path: str | Path) -> Table:
@@ -224,11 +233,26 @@ def _are_texts(table: Table) -> bool:
     return "text" in table and not others and _numbers(table["text"]) is None
 
 
-def _texts_source(path: Path, table: Table, labels: list[Any]) -> Source:
-    texts = ["" if text is None else str(text) for text in table["text"]]
+def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
+    """Return the text of every image of a table."""
+    column = next((name for name in ("text", "caption") if name in table), None)
+    if "path" not in table or column is None:
+        missing = "text" if "path" in table else "path"
+        raise DataError(f"{path}: has no column '{missing}', which pairs of images and texts need; {_show(table)}")
+    return np.array(_texts(path, table[column]), dtype=np.str_)
+
+
+def _texts(path: Path, column: Sequence[Any]) -> list[str]:
+    """Return the text of every row."""
+    texts = ["" if text is None or text != text else str(text) for text in column]
     empty = [i for i, text in enumerate(texts) if not text.strip()]
     if empty:
         raise DataError(f"{path}: {len(empty)} row(s) have no text, first row {empty[0] + 1} after the header")
+    return texts
+
+
+def _texts_source(path: Path, table: Table, labels: list[Any]) -> Source:
+    texts = _texts(path, table["text"])
     names = [str(name) for name in table["name"]] if "name" in table else None
     items = text_items(name_of(path), texts, labels, names=names, groups=_groups(path, table))
     roles = _roles(path, table)

@@ -42,6 +42,9 @@ class Embedder(nn.Module):
         Train the embedding layer only; the trunk is always in evaluation mode.
     scale : Module, optional
         What items pass before the trunk, such as `Standardize` for rows and `Normalize` for images; it is not trained.
+    text : Embedder, optional
+        A second tower, of the same embedding dimension: it embeds the texts that belong to images, as rows of token
+        numbers, ``embedder.text(rows)``.
 
     Attributes
     ----------
@@ -70,6 +73,7 @@ class Embedder(nn.Module):
         freeze_bn: bool | Literal["statistics"] = False,
         freeze_trunk: bool = False,
         scale: nn.Module | None = None,
+        text: Embedder | None = None,
     ) -> None:
         super().__init__()
         if embedding_dim is not None and embedding_dim < 1:
@@ -82,6 +86,10 @@ class Embedder(nn.Module):
         if embedding_dim is not None:
             self.layer = nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
+        if text is not None and text.embedding_dim != self.embedding_dim:
+            told = f"{self.embedding_dim} dimensions as those of images, got {text.embedding_dim}"
+            raise ValueError(f"text: embeddings of texts need {told}")
+        self.text = text
         self.metric: nn.Module = nn.Identity()
         self.freeze_bn = freeze_bn
         self.freeze_trunk = freeze_trunk

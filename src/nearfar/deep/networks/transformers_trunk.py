@@ -40,11 +40,14 @@ class TransformersTrunk(nn.Module):
 
     untrained: list[str]
     """Names of weights that no file has given."""
+    projection: Tensor | None
+    """The weights (d, D) from the features of this half of a model to the space that images and texts share."""
 
     def __init__(self, inner: nn.Module, pool: str = "tokens") -> None:
         super().__init__()
         self.inner = inner
         self.pool = pool
+        self.projection = None
         self.prefix = prefix_tokens(inner)
 
     def maps(self, images: Tensor) -> Tensor:
@@ -217,12 +220,30 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         from .transformers_text_trunk import text_half
 
         trunk: TransformersTrunk = text_half(model)
+        trunk.projection = _projection(model, "text_projection")
         trunk.untrained = [key for key, _ in trunk.inner.named_parameters()] if missing is None else missing
         return trunk, where
     inner = getattr(model, "vision_model", model)  # of models of images and texts
     trunk = TransformersTrunk(inner, "tokens" if start.preprocessing is None else start.preprocessing.pool)
+    trunk.projection = _projection(model, "visual_projection")
     trunk.untrained = [key for key, _ in inner.named_parameters()] if missing is None else missing
     return trunk, where
+
+
+def _projection(model: nn.Module, name: str) -> Tensor | None:
+    """Return the weights of a layer into the space that images and texts share, None of a model without it."""
+    layer = getattr(model, name, None)
+    return layer.weight.detach().clone() if isinstance(layer, nn.Linear) else None
+
+
+def projection_dim(folder: Path) -> int | None:
+    """Return the dimensions of the space that images and texts share in the model of a folder; None without one."""
+    try:
+        told = parse_json((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = told.get("projection_dim") if isinstance(told, dict) else None
+    return found if type(found) is int and found > 0 and "vision_config" in told else None
 
 
 def _loaded(transformers: Any, name: str, options: Mapping[str, Any], **how: Any) -> tuple[Any, list[str]]:

@@ -93,6 +93,8 @@ def make_trunk(
             where = load_weights(_inner(trunk), weights, optional=_optional(trunk))
         if isinstance(trunk, TransformersTrunk) and trunk.pool == "model":
             _settle_pool(trunk, shape, where, loaded=weights is not None)
+        if isinstance(trunk, TransformersTrunk):
+            _hold_unused_pooler(trunk)
         if not hasattr(trunk, "num_features"):
             trunk = _probed(trunk, shape, text, preprocessing)
         made = cast(Trunk, trunk)  # it has a width by now
@@ -177,6 +179,15 @@ def _settle_pool(trunk: TransformersTrunk, shape: Shape, where: Provenance, *, l
     with torch.no_grad():
         trunk.pool = own_pool(trunk.eval(), torch.zeros(1, *shape), untrained)
     trunk.train()
+
+
+def _hold_unused_pooler(trunk: TransformersTrunk) -> None:
+    """Leave a pooler that makes no features out of the training: several processes wait for all gradients."""
+    if trunk.pool == "pooler":
+        return
+    for name, parameter in trunk.inner.named_parameters():
+        if name.startswith(POOLERS):
+            parameter.requires_grad_(False)
 
 
 def _probed(trunk: nn.Module, shape: Shape, text: str, record: Preprocessing | None) -> Probed:

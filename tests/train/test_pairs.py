@@ -1,0 +1,355 @@
+"""Images with their texts: two towers, one space, searched by words."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+from PIL import Image
+from torch.nn.functional import cross_entropy, normalize
+
+from nearfar import AMSoftmaxLoss, NTXentLoss, TripletLoss
+from nearfar.cli import main
+from nearfar.data import DataError, Dataset, open_items, open_task
+from nearfar.data.readers.texts import text_items
+from nearfar.deep.networks.embedder import Embedder
+from nearfar.deep.networks.identity import Identity
+from nearfar.deep.networks.trunks import make_trunk
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
+from nearfar.train.checkpoint import load_tensors
+from nearfar.train.pairs import PairFeatures, check_objective, images_once, value_both_ways
+from nearfar.train.run import RunFolder
+from nearfar.train.setup import as_sum
+
+tokenizers = pytest.importorskip("tokenizers")
+
+COLORS = {"red": (220, 20, 20), "green": (20, 220, 20), "blue": (20, 20, 220), "gray": (120, 120, 120)}
+WORDS = ["[PAD]", "[UNK]", "dark", "bright", *COLORS, "[EOS]", "[BOS]"]
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+TEXT = SMALL | {"vocab_size": 10, "max_position_embeddings": 6, "pad_token_id": 0}
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    module = pytest.importorskip("transformers")
+    try:
+        _ = module.BertModel
+    except (ImportError, RuntimeError) as error:  # a torchvision of another torch
+        pytest.skip(f"transformers has no models here: {error}")
+    return module
+
+
+def write_tokenizer(folder):
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def bert(transformers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**TEXT, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clip(transformers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clip")
+    torch.manual_seed(0)
+    text = TEXT | {"eos_token_id": 8, "bos_token_id": 9}
+    vision = SMALL | {"image_size": 16, "patch_size": 8}
+    model = transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=6))
+    model.save_pretrained(folder)
+    size = {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}, "do_center_crop": True}
+    pixels = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2}
+    (folder / "preprocessor_config.json").write_text(json.dumps(size | pixels))
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Photos of four colors in two shades, with words that say both."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    with (folder / "pairs.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "text"])
+        for number in range(48):
+            color = [*COLORS][number % 4]
+            shade = ("dark", "bright")[number // 4 % 2]
+            pixels = np.array(COLORS[color]) * (0.4 if shade == "dark" else 1.0) + rng.normal(0, 6, (16, 16, 3))
+            Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(folder / f"{number:02}.png")
+            writer.writerow([f"{number:02}.png", f"{shade} {color}"])
+    return folder / "pairs.csv"
+
+
+def test_a_pooler_that_makes_no_features_is_not_trained(bert):
+    trunk = make_trunk(f"transformers:{bert}", (4,))
+    still = {name for name, parameter in trunk.named_parameters() if not parameter.requires_grad}
+    assert {name.rpartition("pooler.")[2] for name in still} == {"dense.weight", "dense.bias"}
+
+
+def settings(table, text_trunk, **changes):
+    how = {"data": str(table), "trunk": "conv4(width=4)", "text_trunk": f"transformers:{text_trunk}"}
+    how |= {"embedding_dim": 4, "freeze_bn": True, "batch_size": 12, "steps": 3, "lr_text": 1e-2, "device": "cpu"}
+    how |= {"optimizer": "sgd", "lr": 0.05}
+    return TrainConfig.of(**how | changes)
+
+
+@pytest.fixture(scope="module")
+def run(bert, table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    own = folder / "model"
+    shutil.copytree(bert, own)
+    config = settings(table, own, optimizer="adam", lr=1e-2, steps=None, epochs=12, eval_every=12, validation=0.2)
+    found = train(config, folder / "run", progress=False)
+    result = evaluate_run(found.folder)
+    assert result.raw is None
+    assert set(result.scores.recall_at) == set(result.images_to_texts.recall_at) == {1, 5, 10}
+    shutil.rmtree(own)  # from here on the run alone is needed
+    return found.folder
+
+
+# Data
+
+
+def test_a_table_of_pairs_makes_every_photo_a_class_of_its_own(table, tmp_path):
+    items = open_task(table, pairs=True).train
+    assert items.are_pairs
+    words = [(shade, color) for shade in ("dark", "bright") for color in COLORS]
+    assert items.texts[0] == " ".join(words[int(items.names[0][:2]) % 8])
+    assert len(items.classes) == len(items)
+    assert items.subset([2]).texts_given == [items.texts[2]]
+    several = tmp_path / "several.jsonl"
+    lines = [f'{{"path": "{table.parent}/0{n}.png", "caption": "{text}"}}' for n in range(6) for text in ("a", "b")]
+    several.write_text("\n".join(lines))
+    items = open_task(several, pairs=True, validation=0).train
+    assert len(items) == 2 * len(items.classes) == 6
+    once = images_once(items)
+    assert len(once) == 3
+    assert list(once.names) == list(dict.fromkeys(items.names))
+    labeled = tmp_path / "labeled.csv"
+    labeled.write_text("path,text,label\n" + "".join(f"{table.parent}/0{n}.png,a,{n % 4}\n" for n in range(8)))
+    items = open_task(labeled, pairs=True).train
+    assert items.classes != items.names
+    assert open_items(labeled).texts is None
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("path,text\n00.png,red\n01.png,\n", r"1 row\(s\) have no text, first row 2 after the header"),
+        ("path,label\n00.png,red\n", "has no column 'text', which pairs of images and texts need"),
+        ("text,label\nred,red\n", "has no column 'path', which pairs of images and texts need"),
+    ],
+)
+def test_pairs_need_photos_and_texts(tmp_path, content, says):
+    file = tmp_path / "pairs.csv"
+    file.write_text(content)
+    with pytest.raises(DataError, match=says):
+        open_task(file, pairs=True)
+
+
+def test_photos_without_texts_are_named():
+    with pytest.raises(DataError, match="'digits': has images without texts; pairs of both stand in a table"):
+        open_task("digits", pairs=True)
+    images = np.zeros((3, 4, 4), np.uint8)
+    with pytest.raises(DataError, match="some: 3 images but 2 texts; expected one text for each image"):
+        Dataset.from_array("some", images, [0, 1, 2], texts=["a", "b"])
+    assert Dataset.from_array("some", images, [0, 1, 2], texts=["a", "b", "c"]).are_pairs
+
+
+# The objective
+
+
+def features(n=6, d=4):
+    rng = torch.Generator().manual_seed(0)
+    images, texts = (torch.randn(n, d, generator=rng, dtype=torch.float64).requires_grad_() for _ in range(2))
+    return PairFeatures(images, images, texts, texts)
+
+
+def test_with_nt_xent_the_value_is_the_loss_of_clip():
+    found = features()
+    value = value_both_ways(as_sum(NTXentLoss(temperature=0.1)), found, torch.arange(6), None)
+    value.backward()
+    images, texts = (part.detach().requires_grad_() for part in (found.embedding, found.text_embedding))
+    logits = normalize(images) @ normalize(texts).T / 0.1
+    expected = (cross_entropy(logits, torch.arange(6)) + cross_entropy(logits.T, torch.arange(6))) / 2
+    expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(found.embedding.grad, images.grad)
+    torch.testing.assert_close(found.text_embedding.grad, texts.grad)
+
+
+def test_parts_are_means_of_both_ways():
+    objective = as_sum(TripletLoss() + 0.1 * NTXentLoss())
+    value = value_both_ways(objective, features(), torch.arange(6) // 2, torch.arange(6))
+    triplets, entropies = objective.parts_.values()
+    torch.testing.assert_close(value.detach(), triplets + 0.1 * entropies)
+
+
+def test_losses_with_proxies_of_classes_are_refused():
+    with pytest.raises(TrainError, match="AMSoftmaxLoss compares with its own proxies of classes, and pairs need"):
+        check_objective(as_sum(NTXentLoss() + 0.1 * AMSoftmaxLoss(3, 4)))
+
+
+def test_towers_have_one_dimension():
+    with pytest.raises(ValueError, match="text: embeddings of texts need 4 dimensions as those of images, got 3"):
+        Embedder(Identity(6), 4, text=Embedder(Identity(5), 3))
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"episodes": "maml"}, "config: episodes is for one tower, and must not be given with text_trunk"),
+        ({"lora": 4}, "config: lora is for one tower"),
+        ({"text_trunk": None, "lr_text": 0.1}, "config: lr_text is for the text trunk, so text_trunk must be given"),
+    ],
+)
+def test_settings_of_one_tower_are_refused(changes, says):
+    with pytest.raises(TrainError, match=says):
+        TrainConfig.of(**{"data": "digits", "text_trunk": "transformers:somewhere", **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"data": "digits"}, "'digits': has images without texts"),
+        ({"text_trunk": "mlp"}, "config: text_trunk: texts need a tokenizer: --text-trunk transformers:FOLDER"),
+    ],
+)
+def test_a_text_trunk_needs_texts_and_a_tokenizer(table, tmp_path, changes, says):
+    config = TrainConfig.of(**{"data": str(table), "text_trunk": "transformers:x", "device": "cpu", **changes})
+    with pytest.raises((TrainError, DataError), match=says):
+        train(config, tmp_path / "run", progress=False)
+
+
+# Runs
+
+
+def command(monkeypatch, capsys, *words):
+    monkeypatch.setattr(sys, "argv", ["nearfar", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    return ended.value.code or 0, said.out + said.err
+
+
+def test_photos_are_found_by_words(run, table, tmp_path, capsys, monkeypatch):
+    items = open_task(table, pairs=True).test
+    texts = text_items("some", ["dark red", "bright blue"], ["", ""])
+    images = normalize(torch.from_numpy(embed_run(run, items)))
+    found = normalize(torch.from_numpy(embed_run(run, texts)))
+    assert images.shape == (24, 4)
+    assert found.shape == (2, 4)
+    file = tmp_path / "photos.index"
+    assert command(monkeypatch, capsys, "index", run, table.parent, "-o", file)[0] == 0
+    everything = open_items(table.parent)
+    nearest = int((found[1] @ normalize(torch.from_numpy(embed_run(run, everything))).T).argmax())
+    code, told = command(monkeypatch, capsys, "search", file, "bright blue", "-k", 1)
+    assert code == 0
+    assert everything.names[nearest] in told
+
+
+def test_what_was_learned_is_found_again(run):
+    metrics = RunFolder(run).read_metrics()
+    assert metrics[-1]["seen_recall_at_10"] > metrics[-1]["seen_recall_at_1"] > 0
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 0.3
+    with np.load(run / "test.npz") as found:
+        assert found["names"][0] in {f"{shade} {color}" for shade in ("dark", "bright") for color in COLORS}
+        assert len(found["embeddings"]) == len(found["gallery_embeddings"]) == 24
+
+
+def test_a_run_of_photos_alone_says_that_it_knows_no_words(table, tmp_path, capsys, monkeypatch):
+    config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, steps=1, device="cpu", ks=(1,))
+    train(config, tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match="has not learned from texts, and has no tokenizer"):
+        embed_run(tmp_path / "run", text_items("some", ["red shoes"], [""]))
+    assert command(monkeypatch, capsys, "index", tmp_path / "run", "digits", "-o", tmp_path / "some.index")[0] == 0
+    code, told = command(monkeypatch, capsys, "search", tmp_path / "some.index", "red shoes")
+    assert code == 2
+    assert "as words it cannot be embedded" in told
+    assert "has no text tower (train --text-trunk gives one)" in told
+
+
+def test_chunks_give_the_weights_of_whole_batches(bert, table, tmp_path):
+    config = settings(table, bert)
+    whole = train(config, tmp_path / "whole", progress=False)
+    chunks = train(config.replace(chunk=5), tmp_path / "chunks", progress=False)
+    same(load_tensors(whole.folder / "last.safetensors")[0], load_tensors(chunks.folder / "last.safetensors")[0])
+
+
+def test_a_run_goes_on_as_if_it_had_not_been_broken_off(bert, table, tmp_path):
+    config = settings(table, bert, steps=None, epochs=2, dropout=0.2)
+    train(config, tmp_path / "whole", progress=False)
+    train(config.replace(epochs=1), tmp_path / "again", progress=False)
+    train(config, tmp_path / "again", resume=True, progress=False)
+    whole, again = (load_tensors(tmp_path / name / "last.safetensors")[0] for name in ("whole", "again"))
+    assert all(torch.equal(value, again[key]) for key, value in whole.items())
+
+
+def test_both_halves_of_a_model_begin_in_the_space_that_they_share(transformers, clip, table, tmp_path):
+    config = settings(table, clip, trunk=f"transformers:{clip}", lr=0, lr_text=0)
+    given = {name: value for name, value in config.to_dict().items() if name in config.given}
+    del given["embedding_dim"]  # that of the space
+    config = TrainConfig.of(**given)
+    found = train(config, tmp_path / "run", progress=False)
+    assert found.config.embedding_dim == 6
+    embedder = load_embedder(found.folder)
+    model = transformers.CLIPModel.from_pretrained(clip).eval()
+    pixels = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[2, 4, 8], [3, 8, 0]])
+    with torch.no_grad():
+        out = model(input_ids=ids, attention_mask=(ids > 0).long(), pixel_values=(pixels - 0.5) / 0.5)
+        images = normalize(embedder(pixels).embedding)
+        texts = normalize(embedder.text(torch.where(ids > 0, ids, -1).float()).embedding)
+    torch.testing.assert_close(images, out.image_embeds, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(texts, out.text_embeds, rtol=1e-4, atol=1e-5)
+
+
+def same(one, two):
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        assert (value - two[key]).double().norm() <= 1e-5 * value.double().norm() + 1e-7, key
+
+
+def work(rank: int, world: int, port: int, table: str, bert: str, folder: str) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    torch.set_num_threads(1)
+    train(settings(table, bert), Path(folder) / "plain", progress=False)
+    train(settings(table, bert, chunk=4), Path(folder) / "chunks", progress=False)
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_towers_that_one_does(bert, table, tmp_path):
+    train(settings(table, bert), tmp_path / "one", progress=False)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.get_context("forkserver").set_forkserver_preload([__name__])  # torch is imported once for both
+    mp.start_processes(work, (2, port, str(table), str(bert), str(tmp_path)), nprocs=2, start_method="forkserver")
+    one = load_tensors(tmp_path / "one" / "last.safetensors")[0]
+    same(one, load_tensors(tmp_path / "plain" / "last.safetensors")[0])
+    same(one, load_tensors(tmp_path / "chunks" / "last.safetensors")[0])
+    both = [RunFolder(tmp_path / name).read_metrics()[0] for name in ("one", "plain")]
+    for key in both[0].keys() - {"images_per_second"}:
+        assert both[1][key] == pytest.approx(both[0][key], rel=1e-4, abs=1e-6), key
