@@ -267,6 +267,10 @@ def test_photos_are_found_by_words(run, table, tmp_path, capsys, monkeypatch):
     code, told = command(monkeypatch, capsys, "search", file, "bright blue", "-k", 1)
     assert code == 0
     assert everything.names[nearest] in told
+    (tmp_path / "words.csv").write_text("text\ndark red\nbright blue\n")
+    assert command(monkeypatch, capsys, "embed", run, tmp_path / "words.csv", "-o", tmp_path / "words.npz")[0] == 0
+    with np.load(tmp_path / "words.npz") as embedded:
+        torch.testing.assert_close(normalize(torch.from_numpy(embedded["embeddings"])), found)
 
 
 def test_what_was_learned_is_found_again(run):
@@ -295,6 +299,24 @@ def test_chunks_give_the_weights_of_whole_batches(bert, table, tmp_path):
     whole = train(config, tmp_path / "whole", progress=False)
     chunks = train(config.replace(chunk=5), tmp_path / "chunks", progress=False)
     same(load_tensors(whole.folder / "last.safetensors")[0], load_tensors(chunks.folder / "last.safetensors")[0])
+
+
+def test_texts_are_fitted_to_images_of_a_frozen_trunk(bert, table, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    config = settings(table, bert, freeze_trunk=True, steps=2)
+    frozen = train(config, tmp_path / "frozen", progress=False)
+    images = [load_tensors(frozen.folder / "last.safetensors")[0], train_nothing(config, tmp_path / "nothing")]
+    for name, value in images[0].items():
+        if name.startswith("embedder.trunk."):
+            assert torch.equal(value, images[1][name]), name
+    layer = "embedder.text.trunk.module.inner.encoder.layer.0.output.dense.weight"
+    assert not torch.equal(images[0][layer], images[1][layer])
+    assert evaluate_run(frozen.folder).images_to_texts is not None
+
+
+def train_nothing(config, folder):
+    still = config.replace(lr=0.0, lr_text=0.0, steps=1)
+    return load_tensors(train(still, folder, progress=False).folder / "last.safetensors")[0]
 
 
 def test_a_run_goes_on_as_if_it_had_not_been_broken_off(bert, table, tmp_path):

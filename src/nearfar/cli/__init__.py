@@ -439,6 +439,7 @@ def compare(
     split: HowSplit = None,
     label: Label = None,
     trunk: Trunk = None,
+    text_trunk: TextTrunk = None,
     pretrained: Pretrained = None,
     embedding_dim: EmbeddingDim = None,
     sampler: Sampler = None,
@@ -498,6 +499,9 @@ def compare(
     trunk
         conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
         package.module:factory.
+    text_trunk
+        A second network for the texts of images, transformers:FOLDER of a text model with its tokenizer: DATA is then a
+        table of pairs, with the columns path and text, and photos are found by words.
     pretrained
         Pretrained weights of the trunk: true for those of timm or transformers, from the local cache or the hub; or a
         .safetensors, .pth or .caffemodel file.
@@ -549,6 +553,7 @@ def compare(
         "split": split,
         "label": label,
         "trunk": trunk,
+        "text_trunk": text_trunk,
         "pretrained": true_or_text(pretrained),
         "embedding_dim": embedding_dim,
         "sampler": sampler,

@@ -40,9 +40,8 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     from ..train.run import RunFolder
     from ..train.rungs import STEPS, begins_with_table, config_for, save_frozen, write_ladder
 
-    if config.text_trunk is not None and (ladder in ("yes", "full") or step is not None):
-        option = "--ladder" if ladder in ("yes", "full") else "--step"
-        raise ValueError(f"{option}: weighs one network of images, and must not be given with --text-trunk")
+    if step is not None:
+        refuse_second_tower(config, "--step")
     RunFolder(out).check_free()  # before the work of minutes
     found = None
     splits = ASKED_SPLITS
@@ -71,9 +70,16 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     return run
 
 
+def refuse_second_tower(config: TrainConfig, option: str) -> None:
+    """Refuse an option of the table, whose steps are of one network of images, beside one of texts."""
+    if config.text_trunk is not None:
+        raise ValueError(f"{option}: is for one network of images, and must not be given with --text-trunk")
+
+
 def table(config: TrainConfig, *, full: bool, splits: int = ASKED_SPLITS) -> Ladder:
     """Return the table of steps; progress counts those that have begun."""
     from ..train import ladder
 
+    refuse_second_tower(config, "--ladder")
     with stage("weighing steps", 6 if full else 5) as done:
         return ladder(config, full=full, splits=splits, told=lambda title: done(1))

@@ -14,7 +14,7 @@ from ..deep.networks.embedder import Features
 from ..deep.networks.pair_terms import MultiScaleRelationTerm
 from ..deep.objective.network_layers import WatchesLayers
 from .config import TrainConfig, TrainError
-from .pairs import PairFeatures, Pairs
+from .pairs import PairBatch, PairFeatures
 
 if TYPE_CHECKING:
     from .setup import Parts
@@ -47,7 +47,7 @@ def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Acceler
             raise TrainError(f"config: chunk: {told}")
 
 
-def backward_of_chunks(parts: Parts, items: Tensor | Pairs, labels: Tensor, ids: Tensor) -> Tensor:
+def backward_of_chunks(parts: Parts, items: Tensor | PairBatch, labels: Tensor, ids: Tensor) -> Tensor:
     """Add the gradient of a whole batch to all parameters; returns the value of the objective."""
     step = parts.step  # not the model that is wrapped for several processes, which would average for each chunk
     chunk = parts.config.chunk

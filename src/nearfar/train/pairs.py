@@ -40,7 +40,7 @@ CLIP_LOSS = "NTXentLoss(temperature=0.07)"
 """The loss of CLIP at the temperature at which its training begins."""
 
 
-class Pairs(NamedTuple):
+class PairBatch(NamedTuple):
     """Images with their texts, as two towers take them.
 
     Attributes

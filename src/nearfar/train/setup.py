@@ -49,8 +49,8 @@ from .features import all_rows, as_floats, cached_features, image_sizes_of, resi
 from .listed_pairs import KnownPairBatches, KnownPairs
 from .optim import make_optimizer, param_groups
 from .pairs import (
+    PairBatch,
     PairFeatures,
-    Pairs,
     TextRows,
     are_one_model,
     check_objective,
@@ -79,10 +79,10 @@ class Step(nn.Module):
         self.episodes = episodes
 
     def forward(
-        self, items: Tensor | Pairs, labels: Tensor | None = None, ids: Tensor | None = None
+        self, items: Tensor | PairBatch, labels: Tensor | None = None, ids: Tensor | None = None
     ) -> Tensor | Features | PairFeatures:
         """Return the value of the objective; without labels, the features. `ids` are the numbers of the items."""
-        if isinstance(items, Pairs):
+        if isinstance(items, PairBatch):
             return self._of_pairs(items, labels, ids)
         if labels is not None and self.episodes is not None:
             return self.episodes.loss(self.embedder, self.objective, items, labels, ids)
@@ -95,7 +95,7 @@ class Step(nn.Module):
         # DistributedDataParallel waits for a gradient of every layer, also of an embedding layer that no term trains
         return value + (0 * features.embedding).sum()
 
-    def _of_pairs(self, pairs: Pairs, labels: Tensor | None, ids: Tensor | None) -> Tensor | PairFeatures:
+    def _of_pairs(self, pairs: PairBatch, labels: Tensor | None, ids: Tensor | None) -> Tensor | PairFeatures:
         """Do what `forward` does for images with their texts."""
         assert self.embedder.text is not None
         images: Features = self.embedder.head(pairs.items) if self.from_features else self.embedder(pairs.items)
@@ -108,7 +108,7 @@ class Step(nn.Module):
         return value + (0 * features.embedding).sum() + (0 * features.text_embedding).sum()
 
     def value(
-        self, features: Features | PairFeatures, items: Tensor | Pairs, labels: Tensor, ids: Tensor | None
+        self, features: Features | PairFeatures, items: Tensor | PairBatch, labels: Tensor, ids: Tensor | None
     ) -> Tensor:
         """Return the value of the objective for the features of a batch."""
         if isinstance(features, PairFeatures):
@@ -199,7 +199,7 @@ class Parts:
         self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
         self.averages.begin()
 
-    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor | Pairs, Tensor, Tensor]]:
+    def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor | PairBatch, Tensor, Tensor]]:
         """Give the rest of an epoch of which `done` batches are done, on the device.
 
         They are items, changed at random, perhaps with their texts; their classes; and their numbers in `train`.
@@ -217,7 +217,7 @@ class Parts:
                 seed = np.random.SeedSequence((self.config.seed, step, distributed.rank())).generate_state(1)[0]
                 self.generator.manual_seed(int(seed))
                 items = self.augment(items)
-            yield items if texts is None else Pairs(items, texts), labels, ids
+            yield items if texts is None else PairBatch(items, texts), labels, ids
 
 
 def build(
