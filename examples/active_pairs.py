@@ -1,16 +1,17 @@
-"""Which pairs should a person be asked about? Chosen pairs against random ones, with the same number of questions.
-================================================================================================================
+"""Which pairs should you ask a person about?
+==========================================
 
     python examples/active_pairs.py [FIGURE.png]
 
-An oracle answers whether two points are similar, by a metric on two of six directions, and errs near its threshold. A
-Bayesian metric is refitted after every ten answers. The next pairs are drawn at random ("random"), or are those whose
-answers are least certain ("entropy"), or those that promise most about the metric ("bald"). The table says how often
-the learner's decision on other pairs is the better bet, as the mean over 12 repetitions. With matplotlib and a file
-name there is a figure, too.
+Labels cost time, so ask only about pairs that teach something. Here an oracle answers whether two points are similar,
+by a metric on two of six directions, and errs near its threshold. A Bayesian metric is refitted after every ten
+answers. The next pairs are drawn at random ("random"), or are those with the least certain answers ("entropy"), or
+those that promise to tell most about the metric ("bald"). The table shows how often the decision of the learner on
+other pairs is the better bet, as the mean over 12 repetitions.
 
-Choosing pays late: up to 30 answers random pairs are as good or better, and "bald" is below them up to 40. After 70
-answers the chosen pairs are two points ahead ("bald": three). The script takes a few seconds.
+Choosing pays off late: up to 30 answers, random pairs are as good or better, and "bald" is below them up to 40. After
+70 answers, the chosen pairs are two points ahead ("bald": three). The script takes a few seconds. With a file name, it
+also draws a figure (this needs matplotlib).
 """
 
 import sys

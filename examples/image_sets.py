@@ -1,5 +1,5 @@
-"""Sets of images as points on manifolds: handwritten digits, several images of one digit at a time.
-=================================================================================================
+"""Compare sets of images as points on a manifold
+==============================================
 
     python examples/image_sets.py [FIGURE.png]
 

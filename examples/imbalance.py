@@ -1,15 +1,16 @@
-"""A rare class among loud features: which projection keeps it apart?
-==================================================================
+"""Keep a rare class apart
+=======================
 
-    python examples/imbalance.py
+    python examples/imbalance.py [FIGURE.png]
 
-Two classes of 300 rows differ along one direction, a third one of 25 rows along another; four louder directions say
-nothing. Projections to two dimensions are judged by 3 nearest neighbors on 200 new rows of each class.
+Two classes of 300 rows differ along one direction, and a third class of 25 rows differs along another. Four louder
+directions are noise. Which projection to two dimensions keeps all three classes apart? The script scores each by 3
+nearest neighbors, on 200 new rows of each class.
 
-The directions of largest variance see only noise. DMBK weighs pairs of classes and not of rows. As published it evens
-the divergences out, which raises the rare class at the cost of the others. With the separating term, and both
-directions of equal length, it keeps all three classes. The table has means of four repetitions; the script takes a few
-seconds.
+The directions of largest variance see only noise. DMBK gives equal weight to pairs of classes, however many rows they
+have. As published, it equalizes their divergences, which helps the rare class at the cost of the others. With the
+separating term, and with both directions scaled to equal length, it keeps all three classes. The table shows means of
+four repetitions. The script takes a few seconds. With a file name, it also draws a figure (this needs matplotlib).
 """
 
 import sys

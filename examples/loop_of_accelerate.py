@@ -1,11 +1,11 @@
-"""An objective in a loop of Hugging Face's accelerate, on one process or several.
-================================================================================
+"""Use an objective with Hugging Face accelerate
+=============================================
 
     python examples/loop_of_accelerate.py
     torchrun --nproc_per_node 2 examples/loop_of_accelerate.py
 
-The network and the objective are prepared as one module, so that the proxies of the objective are trained with it. Each
-process draws its part of every batch; the objective sees the batch of all, so that both commands train the same
+Put the network and the objective into one module and prepare that, so that the proxies of the objective are trained,
+too. Each process draws its part of every batch, and the objective sees the whole batch. So both commands train the same
 weights. The script learns from 1,200 images of digits, and scores the other 597. It takes about 10 seconds on one core.
 """
 

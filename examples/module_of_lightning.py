@@ -1,12 +1,13 @@
-"""An objective in a module of PyTorch Lightning, on one process or several.
-==========================================================================
+"""Use an objective with PyTorch Lightning
+=======================================
 
     python examples/module_of_lightning.py
     torchrun --nproc_per_node 2 examples/module_of_lightning.py
 
-The network and the objective are parts of the module, and `training_step` returns the value. The sampler of nearfar
-knows the processes, so that Lightning must not cut its batches again: `use_distributed_sampler=False`. Both commands
-train the same weights. It takes about 10 seconds on one core, and needs pytorch-lightning.
+The network and the objective are parts of the module, and `training_step` returns the loss. The sampler of nearfar
+already gives each process its part of the batch, so tell Lightning not to split the batches again:
+`use_distributed_sampler=False`. Both commands train the same weights. The script takes about 10 seconds on one core,
+and needs pytorch-lightning.
 """
 
 # sphinx_gallery_thumbnail_path = "pictures/module_of_lightning.svg"

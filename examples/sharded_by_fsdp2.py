@@ -1,12 +1,12 @@
-"""An objective whose parameters are sharded over processes by FSDP2.
-===================================================================
+"""Shard the parameters of an objective with FSDP2
+===============================================
 
     python examples/sharded_by_fsdp2.py
     torchrun --nproc_per_node 2 examples/sharded_by_fsdp2.py
 
-`fully_shard` of the network and the objective in one module: every process keeps a part of each parameter, proxies
-among them, and the parts are brought together for each step. Both commands train the same weights. Outside of a step,
-parameters are parts; `get_logits` brings the proxies together itself. It takes about 5 seconds on one core.
+Put the network and the objective into one module, and call `fully_shard` on it. Every process then keeps a part of each
+parameter, including the proxies, and gathers the parts for each step. Both commands train the same weights. Between
+steps, parameters are parts; `get_logits` gathers the proxies itself. The script takes about 5 seconds on one core.
 """
 
 # sphinx_gallery_thumbnail_path = "pictures/sharded_by_fsdp2.svg"

@@ -1,5 +1,5 @@
-"""A network on positive definite matrices: handwritten digits as covariance descriptors.
-======================================================================================
+"""Train a network on covariance matrices
+======================================
 
     python examples/spd_network.py [FIGURE.png]
 

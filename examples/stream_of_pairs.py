@@ -1,11 +1,12 @@
-"""A metric that follows a stream of pairs: OnlineITML against ITML on everything seen so far.
-===========================================================================================
+"""Follow a stream of pairs with OnlineITML
+========================================
 
-    python examples/stream_of_pairs.py
+    python examples/stream_of_pairs.py [FIGURE.png]
 
-Pairs of handwritten digits, of one kind or not, arrive a hundred at a time. With each hundred OnlineITML goes on from
-its last metric, at a fixed cost per pair, and keeps none of the pairs. ITML is fitted anew to all pairs so far. Both
-are judged by 3 nearest neighbors on digits that are in no pair. The script takes a few seconds.
+Pairs of handwritten digits, similar or not, arrive a hundred at a time. OnlineITML updates its metric with each
+hundred, at a fixed cost per pair, and keeps none of the pairs. ITML is refitted to all pairs so far. Both are scored by
+3 nearest neighbors on digits that are in no pair. The script takes a few seconds. With a file name, it also draws a
+figure (this needs matplotlib).
 """
 
 import sys

@@ -1,12 +1,13 @@
-"""An objective in the Trainer of Hugging Face's transformers, on one process or several.
-=======================================================================================
+"""Use an objective with the Trainer of transformers
+=================================================
 
     python examples/trainer_of_transformers.py
     torchrun --nproc_per_node 2 examples/trainer_of_transformers.py
 
-The model of the Trainer is the network and the objective in one module, which returns the value as `loss`. The batches
-are those of a sampler of nearfar, which knows the processes: the Trainer takes the loader as it is. Both commands train
-the same weights. It takes about 10 seconds on one core, and needs transformers and accelerate.
+Put the network and the objective into one module that returns the loss as `loss`, and pass it to the Trainer as its
+model. The sampler of nearfar already gives each process its part of the batch, so the Trainer uses the loader as it is.
+Both commands train the same weights. The script takes about 10 seconds on one core, and needs transformers and
+accelerate.
 """
 
 # sphinx_gallery_thumbnail_path = "pictures/trainer_of_transformers.svg"

@@ -1,5 +1,5 @@
-"""Two views of the same real images, one of which may be missing: 8 x 8 digits cut into an upper and a lower half.
-================================================================================================================
+"""Learn one code from two views, even if one is missing
+=====================================================
 
     python examples/two_views.py [FIGURE.png]
 

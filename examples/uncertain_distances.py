@@ -1,11 +1,12 @@
-"""How sure is a learned distance? Posteriors over metrics on the iris flowers.
-============================================================================
+"""How certain is a learned distance?
+==================================
 
-    python examples/uncertain_distances.py
+    python examples/uncertain_distances.py [FIGURE.png]
 
-BayesianPairMetric learns a distribution over metrics from pairs of flowers that are of one species or not. The more
-pairs it sees, the narrower the intervals of its distances become, and the better it predicts whether two flowers are of
-one species. BayesianNCA learns such a distribution from labels. The script takes a second or two.
+BayesianPairMetric learns a distribution over metrics from pairs of iris flowers that are of one species or not. The
+more pairs it sees, the narrower the intervals of its distances become, and the better it predicts whether two flowers
+are of one species. BayesianNCA learns such a distribution from labels. The script takes a second or two. With a file
+name, it also draws a figure (this needs matplotlib).
 """
 
 import sys

@@ -1,12 +1,13 @@
-"""Which labels are wrong? Look at the nearest pairs of two classes first.
-========================================================================
+"""Find wrong labels by the nearest pairs
+======================================
 
-    python examples/wrong_labels.py
+    python examples/wrong_labels.py [FIGURE.png]
 
-A tenth of the labels of the handwritten digits are replaced by others. Two images that are nearly the same but have two
-labels are a question to whoever labeled them. So an index lists the nearest of all pairs, exactly, and those with two
-labels are looked at first. With embeddings of a network in place of pixels, this finds wrong labels among photos;
-`nearfar duplicates photos.index` prints such pairs with a star. The script takes a second or two.
+If two images are nearly the same but have different labels, one of the labels is probably wrong. This script replaces a
+tenth of the labels of handwritten digits. An index then lists the nearest of all pairs, exactly, and you look first at
+those with two labels. With embeddings of a network instead of pixels, this finds wrong labels among photos:
+`nearfar duplicates photos.index` marks such pairs with a star. The script takes a second or two. With a file name, it
+also draws a figure (this needs matplotlib).
 """
 
 import sys
