@@ -57,6 +57,7 @@ sphinx_gallery_conf = {
     "reset_argv": figure_file.argv,
     "default_thumb_file": str(HERE / "pictures" / "example.png"),
     "remove_config_comments": True,
+    "show_signature": False,
     "download_all_examples": False,
 }
 
