@@ -1,5 +1,7 @@
 """What the tests of several folders share."""
 
+import sys
+
 import pytest
 
 
@@ -16,6 +18,19 @@ def rough_maps():
     """Maps of reports take as few steps as scikit-learn allows, which is half of the time of a report."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nearfar.report.tsne.MAP_STEPS", 250)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_seeds():
+    """`torch.manual_seed` seeds the processor only, where there is no accelerator.
+
+    PyTorch formats the stack for each kind of accelerator that is not there: milliseconds, in half of the tests.
+    """
+    torch = sys.modules.get("torch")
+    with pytest.MonkeyPatch.context() as patch:
+        if torch is not None and not torch.accelerator.is_available():
+            patch.setattr(torch, "manual_seed", torch.default_generator.manual_seed)
         yield
 
 

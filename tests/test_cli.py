@@ -27,6 +27,7 @@ from nearfar.data import open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
 from nearfar.index import Index
 
+from . import forking
 from .commands import run
 
 COMMANDS = (
@@ -54,8 +55,7 @@ SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", 
 def digits(tmp_path_factory):
     """A run of three steps on the digits."""
     folder = tmp_path_factory.mktemp("cli") / "run"
-    command = [sys.executable, "-m", "nearfar", "train", "digits", "--out", str(folder), *SMALL]
-    subprocess.run(command, check=True, capture_output=True)
+    forking.run("-m", "nearfar", "train", "digits", "--out", folder, *SMALL).check_returncode()
     return folder
 
 

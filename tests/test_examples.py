@@ -3,12 +3,12 @@
 import ast
 import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from . import forking
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LIBRARIES = {  # examples of other people's loops, and the part of their library without which they do not run
@@ -31,9 +31,7 @@ def test_example_runs_and_prints_its_result(path, tmp_path):
     assert doc, "its statement is on top"
     assert f"python examples/{path.name}" in doc
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error::UserWarning:__main__"}
-    ran = subprocess.run(
-        [sys.executable, path], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
-    )
+    ran = forking.run(path, cwd=tmp_path, env=environment)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert len(ran.stdout.splitlines()) >= 3
 
@@ -56,8 +54,7 @@ def test_two_processes_train_what_one_does(name):
     several = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     said = []
     for how in ([], several):
-        command = [sys.executable, *how, EXAMPLES / f"{name}.py"]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        ran = forking.run(*how, EXAMPLES / f"{name}.py", env=environment)
         assert ran.returncode == 0, ran.stderr[-2000:]
         lines = [line.rpartition(": ") for line in ran.stdout.splitlines()]
         said.append({what: float(number) for what, _, number in lines if "step" in what or "gradient" in what})

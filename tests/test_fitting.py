@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from nearfar.cli.saved_learners import load_learner
 from nearfar.data import open_dataset, open_task
 from nearfar.train import TrainConfig, embed_run, evaluate_run, train
 
+from . import forking
 from .commands import run
 
 SMALL = "max_iter=3, hidden=0"
@@ -280,8 +279,7 @@ def test_a_warning_is_one_line_without_a_place_in_the_code(tmp_path):
     rng = np.random.default_rng(0)
     flat = np.c_[rng.normal(size=(60, 3)), np.zeros(60)]
     np.savez(tmp_path / "rows.npz", X=flat, y=np.arange(60) % 6)
-    command = [sys.executable, "-m", "nearfar", "fit", str(tmp_path / "rows.npz"), "RCA()", "-o"]
-    done = subprocess.run([*command, str(tmp_path / "rca.safetensors")], capture_output=True, text=True)
+    done = forking.run("-m", "nearfar", "fit", tmp_path / "rows.npz", "RCA()", "-o", tmp_path / "rca.safetensors")
     assert done.returncode == 0
     told = [line for line in done.stderr.splitlines() if "warning" in line]
     assert told[0].startswith("nearfar: warning: RCA: the within-chunklet covariance is singular")

@@ -1,16 +1,15 @@
 """What the README and the documentation show is true: their Python runs, their generated parts are up to date."""
 
-import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
 pytest.importorskip("torch")
+
+from . import forking
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -23,57 +22,22 @@ BLOCKS = [
 ]
 
 
-# Runs each block in a process of its own, forked from one that has imported what takes long and most blocks import.
-FORKING = """
-import json, os, sys, traceback, types
-import numpy, sklearn.base, torch
-
-for line in sys.stdin:
-    block, folder, said = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        os.chdir(folder)
-        main = sys.modules["__main__"] = types.ModuleType("__main__")
-        code = 1
-        try:
-            exec(compile(block, "block", "exec"), main.__dict__)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        sys.stdout.flush()
-        os._exit(code)
-    print(os.waitpid(child, 0)[1], flush=True)
-"""
-
-
-@pytest.fixture(scope="module")
-def forking():
-    with subprocess.Popen([sys.executable, "-c", FORKING], stdin=PIPE, stdout=PIPE, text=True) as server:
-        yield server
-        server.stdin.close()
-
-
 @pytest.mark.slow  # a process for each block
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process for each block")
 @pytest.mark.parametrize("block", BLOCKS)
-def test_python_of_the_pages_runs(block, tmp_path, forking):
-    (tmp_path / "folder").mkdir()
-    said = tmp_path / "said.txt"
-    forking.stdin.write(json.dumps([block, str(tmp_path / "folder"), str(said)]) + "\n")
-    forking.stdin.flush()
-    assert forking.stdout.readline() == "0\n", said.read_text()
+def test_python_of_the_pages_runs(block, tmp_path):
+    ended = forking.run("-c", block, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks a process for each block")
-def test_a_block_that_fails_is_found(tmp_path, forking):
-    for block in ("1 / 0", "raise SystemExit(2)", "import os; os._exit(3)", "print(json)"):  # names are the block's own
-        forking.stdin.write(json.dumps([block, str(tmp_path), str(tmp_path / "said.txt")]) + "\n")
-        forking.stdin.flush()
-        assert int(forking.stdout.readline()) != 0
-    assert "ZeroDivisionError" in (tmp_path / "said.txt").read_text()
+@pytest.mark.parametrize("block", ["1 / 0", "raise SystemExit(2)", "import os; os._exit(3)", "print(json)"])
+def test_a_block_that_fails_is_found(block, tmp_path):  # names are the block's own
+    assert forking.run("-c", block, cwd=tmp_path).returncode != 0
+
+
+def test_what_a_block_says_is_told(tmp_path):
+    ended = forking.run("-c", "print('before')\n1 / 0", cwd=tmp_path)
+    assert ended.stdout == "before\n"
+    assert ended.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
 def test_code_of_the_pages_fits_into_them():

@@ -33,6 +33,8 @@ def __getattr__(name: str) -> Any:
         from .hub import load
 
         return load
+    if name.startswith("_"):  # what inspect, pickle or pytest look for; no method is called so, nor similarly
+        raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
 
     from .catalog import BY_NAME, missing
 

@@ -1,7 +1,6 @@
 """The model card of a run: true, readable by hubs, and free of what belongs to one machine."""
 
 import json
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -13,13 +12,15 @@ from nearfar.report import ReportError, model_card, push_run, write_card
 from nearfar.report.card import UPLOADED
 from tests.commands import run as command
 
+from .. import forking
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run of three steps, evaluated."""
     folder = tmp_path_factory.mktemp("cards") / "digits"
     small = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
-    subprocess.run([sys.executable, "-m", "nearfar", "train", "digits", "--out", str(folder), *small], check=True)
+    forking.run("-m", "nearfar", "train", "digits", "--out", folder, *small).check_returncode()
     return folder
 
 

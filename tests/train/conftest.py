@@ -15,7 +15,7 @@ def _own_cache(tmp_path_factory, monkeypatch) -> None:
     monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> Callable[..., TrainConfig]:
     """A config that trains in about a second."""
 

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -30,6 +29,8 @@ from nearfar.train.run import RunFolder
 from nearfar.train.scoring import task_of
 from nearfar.train.watchers import ProgressLine, line, summary
 from nearfar.trust import TrustError
+
+from .. import forking
 
 RICH = "0.5*TripletLoss() + AMSoftmaxLoss() + 0.1*EnergyConfusion(pairs='one')"
 
@@ -174,6 +175,14 @@ train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
 """
 
 
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory, small):
+    """A run that nothing ends early, of a network with everything that draws."""
+    network = {"trunk": "conv4(width=4)", "image_size": 16, "augment": "affine, erasing", "dropout": 0.1}
+    config = small(**network, objective=RICH, checkpoint_every=7)
+    return train(config, tmp_path_factory.mktemp("whole") / "run", progress=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "count", "left"),
@@ -185,19 +194,17 @@ train(TrainConfig.from_json(sys.argv[1]), sys.argv[2], progress=False)
         ("metrics.csv", 1, 23),  # its checkpoint is there, its line of the table is not
     ],
 )
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path, small, what, count, left) -> None:
-    network = {"trunk": "conv4(width=4)", "image_size": 16, "augment": "affine, erasing", "dropout": 0.1}
-    config = small(**network, objective=RICH, checkpoint_every=7)
-    whole = train(config, tmp_path / "whole", progress=False)
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, whole_run, what, count, left) -> None:
+    config = whole_run.config
     path, folder = tmp_path / "config.json", tmp_path / "killed"
     path.write_text(config.to_json())
-    command = [sys.executable, "-c", KILLED, str(path), str(folder), what, str(count)]
     environment = {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    assert subprocess.run(command, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
+    ended = forking.run("-c", KILLED, path, folder, what, count, env=environment)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
     last = folder / "last.safetensors"
     assert (read_about(last)["step"] if last.exists() else None) == left
     run = train(config, folder, resume=True, progress=False)
-    assert_same(whole.folder, run.folder)
+    assert_same(whole_run.folder, run.folder)
     assert not list(folder.glob("*.partial"))
 
 
