@@ -71,6 +71,55 @@ def test_one_derivative_has_the_same_roots_for_all_points_of_a_curve(c, monkeypa
 
 
 @pytest.mark.parametrize("c", [1, 2, 3, 4])
+@pytest.mark.parametrize("guess", ["near", "far", "zero", "other curves"])
+def test_guesses_of_nearest_points_do_not_matter(c, guess):
+    C = bent(m=8, c=c)
+    rng = np.random.default_rng(5)
+    right = curves.Curves(C, R).T
+    guesses = {
+        "near": right + 1e-3 * rng.normal(size=right.shape),
+        "far": right + 3 * rng.normal(size=right.shape),
+        "zero": np.zeros_like(right),
+        "other curves": curves.Curves(bent(m=8, c=c, seed=1), R).T,
+    }
+    assert_allclose(curves.Curves(C, R, guesses[guess]).T, right, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("degree", [2, 4])
+def test_polynomials_said_to_have_no_real_root_have_none(degree):
+    rng = np.random.default_rng(degree)
+    a = rng.normal(size=(degree + 1, 500)) * 10.0 ** rng.integers(-3, 4, size=(degree + 1, 1))
+    a = np.concatenate([a, rng.normal(size=(degree + 1, 500))], axis=1)
+    a[0] = np.abs(a[0])
+    a[-1] = np.abs(a[-1])
+    said = curves.nowhere_negative(a)
+    lowest = np.empty(a.shape[1])
+    for k in range(a.shape[1]):
+        bottoms = np.roots(np.polyder(a[::-1, k]))
+        lowest[k] = np.polyval(a[::-1, k], bottoms.real).min()
+    assert not said[lowest < 0].any()
+    assert said[lowest > 1e-3 * a[0]].all()
+    assert 0.1 < said.mean() < 0.9
+
+
+def test_a_double_root_is_not_said_to_be_none():
+    squares = np.polynomial.polynomial.polymul([1.0, -2.0, 1.0], [3.0, 1.0, 1.0])  # (u - 1)^2 (u^2 + u + 3)
+    assert not curves.nowhere_negative(np.stack([squares, squares * 7.3], axis=1)).any()
+    assert not curves.nowhere_negative(np.array([[1.0], [-2.0], [1.0]])).any()
+
+
+@pytest.mark.parametrize("c", [1, 2, 3, 4])
+def test_a_loss_does_not_depend_on_where_it_was_evaluated_before(c):
+    loss = objective.PairLoss(R, PAIRS, (0.5, 3.0), 0.1)
+    for seed in range(3):
+        C = 0.8 * bent(c=c, seed=seed)
+        fresh = objective.PairLoss(R, PAIRS, (0.5, 3.0), 0.1)(C)
+        again = loss(C)
+        assert_allclose(again[0], fresh[0], rtol=1e-12)
+        assert_allclose(again[1], fresh[1], rtol=1e-9, atol=1e-9 * np.abs(fresh[1]).max())
+
+
+@pytest.mark.parametrize("c", [1, 2, 3, 4])
 def test_distances_equal_roots_and_quadrature(c):
     C = bent(c=c)
     y = curves.embed(C, R[:6])

@@ -5,13 +5,21 @@
 
 Lengths on one curve are differences, so distances along curves are Euclidean between rows of y. All that is needed of
 the points is b = X C; of a curve, its Gram matrix C'C. Arrays run over m curves first, then over n points.
+
+A search moves its curves little from one evaluation to the next. So the last nearest points are guesses of the next
+ones, from which Newton's method leads to a stationary point s. With u = t - s,
+
+    |theta(t) - x|^2 - |theta(s) - x|^2 = 2 u^2 Q(u)
+
+so that s is the nearest point exactly if Q, a polynomial of degree 2 c - 2, is nowhere negative. For c = 2 and 3 a
+formula in its coefficients says so; where it does not, and for higher degrees, all stationary points are compared.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ....numerics.types import Array
+from ....numerics.types import Array, Bools
 from .real_roots import horner, real_roots, value_and_slope
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
@@ -19,6 +27,10 @@ NODES = (NODES + 1) / 2
 WEIGHTS = WEIGHTS / 2
 VANISHES = 1e-20  # share of the largest squared coefficient
 MIN_CURVATURE = 1e-8  # least second derivative, relative to the curve's size
+FORMULAS = (2, 3)  # degrees c for which a formula says whether Q has real roots
+GUESS_STEPS = 5  # of Newton's method from a guess, at most
+SETTLED = 1e-9  # last of these steps, relative to the points on a curve: the next would be lost in rounding
+NO_ROOT_MARGIN = 1e-9  # relative size of a discriminant below which rounding may decide whether there are real roots
 CURVE_BLOCK_POINTS = 1 << 14  # nearest points at a time: more would take memory and save no time
 
 
@@ -28,17 +40,26 @@ def embed(curves: Array, X: Array) -> Array:
 
 
 class Embedding:
-    """y (n, m) of rows X (n, d) on curves (m, d, c), computed a block of rows at a time, and its gradients."""
+    """y (n, m) of rows X (n, d) on curves (m, d, c), computed a block of rows at a time, and its gradients.
 
-    def __init__(self, curves: Array, X: Array) -> None:
+    `guess` (m, n) may hold the nearest points on curves that are hardly different.
+    """
+
+    def __init__(self, curves: Array, X: Array, guess: Array | None = None) -> None:
         step = max(1, CURVE_BLOCK_POINTS // len(curves))
         self.rows = [slice(a, a + step) for a in range(0, len(X), step)]
-        self.blocks = [Curves(curves, X[rows]) for rows in self.rows]
+        guesses = [None if guess is None else guess[:, rows] for rows in self.rows]
+        self.blocks = [Curves(curves, X[rows], near) for rows, near in zip(self.rows, guesses, strict=True)]
         self.y = np.concatenate([block.one[:, None] * block.along for block in self.blocks], axis=1).T
 
     def pull_back(self, G: Array) -> Array:
         """Return the gradient in the curves, given that in y (n, m)."""
         return np.sum([b.gradient(G[rows].T) for rows, b in zip(self.rows, self.blocks, strict=True)], axis=0)
+
+    @property
+    def nearest(self) -> Array:
+        """The nearest points T (m, n)."""
+        return np.concatenate([block.T for block in self.blocks], axis=1)
 
     def least_curvature(self) -> float:
         """The least second derivative at a nearest point."""
@@ -59,7 +80,7 @@ class Curves:
         A(0, 1).
     """
 
-    def __init__(self, C: Array, X: Array) -> None:
+    def __init__(self, C: Array, X: Array, guess: Array | None = None) -> None:
         self.C = C
         self.X = X
         self.c = C.shape[2]
@@ -67,32 +88,46 @@ class Curves:
         j = np.arange(1, self.c + 1)
         self.speed_square = antidiagonals(np.outer(j, j) * self.gram)
         b = X @ C
-        self.T = nearest(self.gram, b)
+        self.T = nearest(self.gram, b, guess)
         self.second = second_derivative(self.gram, b, self.T)
-        self.one = self.length(np.ones((len(C), 1)))[:, 0]
-        self.along = self.length(self.T)
+        one, self.one_moments = self.length(np.ones((len(C), 1)))
+        self.one = one[:, 0]
+        self.along, self.moments = self.length(self.T)
 
     def speed(self, t: Array) -> Array:
         """|theta'(t)| for t (m, k)."""
         return np.sqrt(np.maximum(horner(self.speed_square.T[:, :, None], t), 0.0))
 
-    def speed_at_nodes(self, t: Array) -> Array:
-        """|theta'| at the nodes of every interval (0, t), (m, k, nodes) for t (m, k)."""
-        degrees = 2 * self.c - 1
-        square = (self.speed_square[:, None] * from_one(t, degrees)) @ from_one(NODES, degrees).T
-        return np.sqrt(np.maximum(square, 0.0, out=square), out=square)
+    def length(self, t: Array) -> tuple[Array, Array]:
+        """A(0, t) for t (m, k), negative for negative t, and int_0^t s^e / |theta'(s)| ds for e < 2 c - 1, (m, k, e).
 
-    def length(self, t: Array) -> Array:
-        """A(0, t) for t (m, k), negative for negative t."""
-        return t * (self.speed_at_nodes(t) @ WEIGHTS)
+        The second are what the gradient of the first is made of.
+        """
+        degrees = 2 * self.c - 1
+        if self.c == 1:  # the speed is constant
+            nodes = np.array([0.5])
+            weights = np.array([1.0])
+        else:
+            nodes = NODES
+            weights = WEIGHTS
+        at_nodes = from_one(nodes, degrees)
+        powers_of_t = from_one(t, degrees)
+        speed = (self.speed_square[:, None] * powers_of_t) @ at_nodes.T  # squared so far; (m, k, nodes)
+        np.sqrt(np.maximum(speed, 0.0, out=speed), out=speed)
+        along = t * (speed @ weights)
+        inverse = np.divide(1.0, speed, out=speed, where=speed > 0)  # 0 where curves stand still
+        moments = inverse @ (weights[:, None] * at_nodes)
+        moments *= powers_of_t
+        moments *= t[:, :, None]
+        return along, moments
 
     def gradient(self, g: Array) -> Array:
         """sum_i g_i dy_i / dC for g (m, n): through A(0, 1), through A(0, T) at fixed T, and through T."""
         T = self.T
         c = self.c
-        K = self.length_gradient(np.ones((len(g), 1)), np.sum(g * self.along, axis=1)[:, None])
+        K = self.length_gradient(self.one_moments, np.sum(g * self.along, axis=1)[:, None])
         outer = self.one[:, None] * g
-        K += self.length_gradient(T, outer)
+        K += self.length_gradient(self.moments, outer)
         size = np.trace(self.gram, axis1=1, axis2=2)[:, None] + np.finfo(np.float64).tiny
         r = -outer * self.speed(T) / np.maximum(self.second, MIN_CURVATURE * size)
         p = powers(T, c)
@@ -100,15 +135,11 @@ class Curves:
         cross = p.transpose(0, 2, 1) @ P
         return self.C @ (K + cross + cross.transpose(0, 2, 1)) - self.X.T @ P
 
-    def length_gradient(self, t: Array, g: Array) -> Array:
-        """K (m, c, c) with C K = sum_i g_i dA(0, t_i) / dC at fixed t, for t and g (m, k)."""
-        speed = self.speed_at_nodes(t)
-        degrees = 2 * self.c - 1
-        inverse = np.divide(1.0, speed, out=speed, where=speed > 0)  # 0 where curves stand still
-        moments = inverse @ (WEIGHTS[:, None] * from_one(NODES, degrees)) * from_one(t, degrees)
-        moments = np.einsum("mk,mke->me", g * t, moments)
+    def length_gradient(self, moments: Array, g: Array) -> Array:
+        """K (m, c, c) with C K = sum_i g_i dA(0, t_i) / dC at fixed t, from the moments of t and g (m, k)."""
+        total = (g[:, None, :] @ moments)[:, 0]
         j = np.arange(1, self.c + 1)
-        return np.outer(j, j) * moments[:, j[:, None] + j - 2]
+        return np.outer(j, j) * total[:, j[:, None] + j - 2]
 
 
 def from_one(t: Array, k: int) -> Array:
@@ -153,10 +184,11 @@ def second_derivative(gram: Array, b: Array, t: Array) -> Array:
     return np.einsum("mnj,mnj->mn", P @ gram, P) + np.einsum("mnj,mnj->mn", p @ gram - b, bends(t, c))
 
 
-def nearest(gram: Array, b: Array) -> Array:
+def nearest(gram: Array, b: Array, guess: Array | None = None) -> Array:
     """Return argmin_t |theta(t)|^2 - 2 theta(t)' x, given grams (m, c, c) and b (m, n, c); ties go to the smallest t.
 
-    Curves whose last coefficients vanish are handled as curves of lower degree.
+    Curves whose last coefficients vanish are handled as curves of lower degree. A `guess` (m, n) near the result only
+    saves time.
     """
     size = np.diagonal(gram, axis1=1, axis2=2)
     there = size > VANISHES * size.max(axis=1, keepdims=True)
@@ -164,41 +196,105 @@ def nearest(gram: Array, b: Array) -> Array:
     t = np.zeros(b.shape[:2])
     for c in np.unique(degree[degree > 0]):
         of = degree == c
-        t[of] = lowest(gram[of, :c, :c], b[of, :, :c])
+        t[of] = lowest(gram[of, :c, :c], b[of, :, :c], None if guess is None else guess[of])
     return t
 
 
-def lowest(gram: Array, b: Array) -> Array:
-    """`nearest` of curves of full degree.
-
-    Candidates hold all roots of half the derivative, sum_jk j G_jk t^(j+k-1) - sum_j j b_j t^(j-1); the lowest is
-    polished by Newton's method.
-    """
+def lowest(gram: Array, b: Array, guess: Array | None = None) -> Array:
+    """`nearest` of curves of full degree."""
     m, n, c = b.shape
+    if c == 1:
+        return b[:, :, 0] / gram[:, 0]
+    # half the derivative, sum_jk j G_jk t^(j+k-1) - sum_j j b_j t^(j-1), by rising coefficients
     j = np.arange(1, c + 1)
     half = np.zeros((2 * c, m, n))
     half[1:] = antidiagonals(j[:, None] * gram).T[:, :, None]
     half[:c] -= np.moveaxis(j * b, 2, 0)
-    found = real_roots(half.reshape(2 * c, -1), common_roots(half[:, :, 0], n)).reshape(-1, m, n)
-    integral = half / np.arange(1, 2 * c + 1)[:, None, None]
+    size = np.repeat(np.trace(gram, axis1=1, axis2=2), n)
+    each = half.reshape(2 * c, -1)
+    if guess is None or c not in FORMULAS:
+        return of_all_roots(each, size, common_roots(half[:, :, 0], n)).reshape(m, n)
+    t, known = from_guess(each, guess.ravel(), size)
+    missing = np.flatnonzero(~known)  # few in a search
+    if len(missing):
+        t[missing] = of_all_roots(each[:, missing], size[missing])
+    return t.reshape(m, n)
+
+
+def of_all_roots(half: Array, size: Array, common: Array | None = None) -> Array:
+    """Return the lowest of all roots of half the derivative (2 c, n), polished by Newton's method."""
+    found = real_roots(half, common)
+    integral = half / np.arange(1, len(half) + 1)[:, None]
     value = found * horner(integral[:, None], found)
     least = value.min(axis=0)
     t = np.where(value <= least + 1e-12 * np.abs(least), found, np.inf).min(axis=0)
-    size = np.trace(gram, axis1=1, axis2=2)[:, None]
     for _ in range(2):
-        slope, second = value_and_slope(half, t)
-        t = t - np.divide(slope, second, out=np.zeros_like(t), where=second > MIN_CURVATURE * size)
+        t = t - newton_step(half, t, size)
     return t
 
 
-def common_roots(half: Array, n: int) -> Array | None:
+def newton_step(half: Array, t: Array, size: Array) -> Array:
+    """Return what Newton's method takes off t (n,); 0 where the second derivative is not positive."""
+    slope, second = value_and_slope(half, t)
+    return np.divide(slope, second, out=np.zeros_like(t), where=second > MIN_CURVATURE * size)
+
+
+def from_guess(half: Array, guess: Array, size: Array) -> tuple[Array, Bools]:
+    """Return stationary points near guesses (n,), and where they are certainly the nearest points.
+
+    Where Newton's method does not settle, or leads to another minimum than the lowest one, the second is False.
+    """
+    unit = np.abs(guess).mean()
+    t = guess
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that lead nowhere
+        for _ in range(GUESS_STEPS):
+            move = newton_step(half, t, size)
+            t = t - move
+            settled = np.abs(move) <= SETTLED * np.maximum(np.abs(t), unit)
+            if settled.all():
+                break
+        return t, settled & nowhere_negative(quotient(half, t))
+
+
+def quotient(half: Array, s: Array) -> Array:
+    """Return the rising coefficients (2 c - 1, n) of Q(u), with int_s^(s+u) half = u^2 Q(u) at roots s (n,) of half."""
+    # half(s + u) = sum_e h_e u^e by repeated division by t - s (Shaw & Traub, 1974); h_0 = 0
+    h = half.copy()
+    for k in range(len(h) - 1):
+        for e in range(len(h) - 2, k - 1, -1):
+            h[e] += s * h[e + 1]
+    return h[1:] / np.arange(2, len(h) + 1)[:, None]
+
+
+def nowhere_negative(a: Array) -> Bools:
+    """Say where polynomials of degree 2 or 4, (3, n) or (5, n) rising coefficients, certainly are above 0 everywhere.
+
+    For degree 4 in the unit of u in which the first and the last coefficient are 1: there is no real root if the
+    discriminant is above 0 and one of two further polynomials in the coefficients is (Rees, 1922).
+    """
+    ends = (a[0] > 0) & (a[-1] > 0)
+    with np.errstate(all="ignore"):  # what is not finite is not known to be above 0
+        if len(a) == 3:
+            return ends & (4 * a[0] * a[2] > (1 + NO_ROOT_MARGIN) * a[1] ** 2)
+        u = np.sqrt(np.sqrt(a[0] / a[4]))
+        p = a[1] * u / a[0]
+        q = a[2] * u**2 / a[0]
+        r = a[3] * u**3 / a[0]
+        I = 12 - 3 * r * p + q * q
+        J = q * (72 + 9 * r * p - 2 * q * q) - 27 * (p * p + r * r)
+        cubed = 4 * I**3
+        above = cubed - J * J > NO_ROOT_MARGIN * (np.abs(cubed) + J * J)
+        r2 = r * r
+        complex_roots = (8 * q > 3 * r2) | (64 - 16 * q * q + 16 * r2 * q - 16 * r * p - 3 * r2 * r2 > 0)
+        return ends & above & complex_roots
+
+
+def common_roots(half: Array, n: int) -> Array:
     """Return candidates for the roots of the c-th derivative, which does not depend on b: found once for every curve.
 
-    `half` is (2 c, m); the result is repeated for the n points. For straight curves it is None.
+    `half` is (2 c, m), c > 1; the result is repeated for the n points.
     """
     c = len(half) // 2
-    if c == 1:
-        return None
     j = np.arange(c, 2 * c)
     factor = np.prod(j[:, None] - np.arange(c), axis=1)
     return np.repeat(real_roots(half[c:] * factor[:, None]), n, axis=1)

@@ -8,7 +8,7 @@ steps of Adam lead past the jumps that end a search.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,10 +60,21 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
     return found
 
 
+class ListedPairs(NamedTuple):
+    """Some pairs: their weights, limits and signs in the order of the list, and the rows in them."""
+
+    rows: Ints
+    listed: PairList
+    weight: Array
+    limit: Array
+    sign: Array
+
+
 class PairLoss:
     """mean w max(0, d^2 - near)^2 over similar and mean w max(0, far - d^2)^2 over dissimilar pairs, + lam |curves|^2.
 
-    Both sums are divided by the total weight of all pairs, of both kinds together.
+    Both sums are divided by the total weight of all pairs, of both kinds together. The nearest points of an evaluation
+    are the guesses of the next one.
     """
 
     def __init__(self, X: Array, pairs: Pairs, margins: tuple[float, float], lam: float) -> None:
@@ -73,24 +84,29 @@ class PairLoss:
         self.limit = np.where(pairs.similar, *margins)
         self.weight = pairs.weights / pairs.weights.sum()
         self.curvature = np.inf
+        self.whole = self.listed_pairs(np.arange(len(pairs.i)))
+        self.guess: Array | None = None
+
+    def listed_pairs(self, batch: Ints) -> ListedPairs:
+        """The pairs of these numbers."""
+        rows, places = np.unique(np.r_[self.pairs.i[batch], self.pairs.j[batch]], return_inverse=True)
+        listed = PairList(places[: len(batch)], places[len(batch) :], len(rows))
+        chosen = batch[listed.order]
+        return ListedPairs(rows, listed, self.weight[chosen], self.limit[chosen], self.pairs.sign[chosen])
 
     def __call__(self, C: Array, batch: Ints | None = None) -> tuple[float, Array]:
         """Return value and gradient, or the share of a batch in them."""
-        take = slice(None) if batch is None else batch
-        weight = self.weight[take]
-        limit = self.limit[take]
-        sign = self.pairs.sign[take]
-        rows, places = np.unique(np.r_[self.pairs.i[take], self.pairs.j[take]], return_inverse=True)
-        listed = PairList(places[: len(weight)], places[len(weight) :], len(rows))
-        X = self.X[rows]
-        order = listed.order
-        found = curves.Embedding(C, X)
-        excess = np.maximum(sign[order] * (listed.squared_distances(found.y) - limit[order]), 0.0)
-        slope = 2 * weight[order] * excess * sign[order]
+        rows, listed, weight, limit, sign = self.whole if batch is None else self.listed_pairs(batch)
+        if self.guess is None:
+            self.guess = np.zeros((len(C), len(self.X)))
+        found = curves.Embedding(C, self.X[rows], self.guess[:, rows])
+        self.guess[:, rows] = found.nearest
+        excess = np.maximum(sign * (listed.squared_distances(found.y) - limit), 0.0)
+        slope = 2 * weight * excess * sign
         G = found.pull_back(2 * listed.laplacian_times(slope, found.y))
         self.curvature = found.least_curvature()
         share = self.lam * float(weight.sum())
-        return float(weight[order] @ excess**2) + share * float(np.sum(C**2)), G + 2 * share * C
+        return float(weight @ excess**2) + share * float(np.sum(C**2)), G + 2 * share * C
 
 
 class Best:
