@@ -1,4 +1,4 @@
-"""Networks and linear learners as ONNX files, for servers and devices that have no Python.
+"""Export networks and linear learners as ONNX files, for servers and devices without Python.
 
 Every file is run by ONNX Runtime before it is kept, and must give what the library gives. Needs the extra `export`.
 """

@@ -1,4 +1,4 @@
-"""Scores of embeddings: exact, blocked, with their chance level; arrays or tensors, labels of any hashable kind."""
+"""Scores of embeddings: exact at any size, and with their chance level."""
 
 from .clustering import ami, cluster, nmi, pairwise_f1
 from .few_shot import FewShot, few_shot, one_shot_accuracy

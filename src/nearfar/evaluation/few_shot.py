@@ -25,7 +25,7 @@ GATHERED_VALUES = 2**22  # embedding values gathered at a time
 
 
 class FewShot(NamedTuple):
-    """Accuracy over episodes, and what the episodes were.
+    """Accuracy over few-shot episodes, and how these were drawn.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ from .labels import check_lengths, class_numbers
 def h_divergence(
     seen: Any, unseen: Any, *, splits: int = 10, distance: str = "euclidean", scaled: bool = False, seed: int = 0
 ) -> Interval:
-    """Divergence of two sets of embeddings, d_H = 1 - error of telling them apart by 1-NN.
+    """Measure how well a nearest neighbor tells two sets of embeddings apart: d_H = 1 - its error.
 
     Parameters
     ----------

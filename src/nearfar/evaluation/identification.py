@@ -29,7 +29,7 @@ from .verification import FARS
 
 @dataclass(frozen=True)
 class Identification:
-    """How well one threshold on the distance to the nearest gallery item names the known and rejects the unknown.
+    """How well a threshold on the nearest distance names known persons and rejects unknown ones.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ def identify(
     distance: str = "cosine",
     fars: Sequence[float] | float = FARS,
 ) -> Identification:
-    """Scores of open-set identification: queries of known classes are named, those of unknown ones rejected.
+    """Score open-set identification: name queries of known classes, and reject the others.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ def plot_recall(
     label: str | None = None,
     axes: Axes | None = None,
 ) -> Axes:
-    """Draw Recall@K against K.
+    """Plot Recall@K against K.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def plot_recall(
 
 
 def plot_roc(verification: Verification, *, label: str | None = None, axes: Axes | None = None) -> Axes:
-    """Draw the share of accepted pairs of one class against that of accepted pairs of two classes.
+    """Plot the ROC curve: accepted same-class pairs against accepted different-class pairs.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def plot_roc(verification: Verification, *, label: str | None = None, axes: Axes
 def plot_confusions(
     embeddings: Any, labels: Any, *, most: int = 30, distance: str = "cosine", axes: Axes | None = None
 ) -> Axes:
-    """Draw how often the nearest item of one class is of another.
+    """Plot how often the nearest neighbor of a class has another class.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def plot_confusions(
 
 
 def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None = None) -> Axes:
-    """Draw the embeddings in two dimensions by t-SNE (van der Maaten and Hinton, 2008), a color for each class.
+    """Plot the embeddings in two dimensions by t-SNE (van der Maaten and Hinton, 2008), with a color per class.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ def evaluate(
     group_score: str = "best",
     dims: int | None = None,
 ) -> Scores:
-    """All retrieval and clustering scores of embeddings, exactly.
+    """Compute all retrieval and clustering scores of embeddings, exactly.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ def k_reciprocal(
     weight: float = 0.3,
     distance: str = "cosine",
 ) -> Ranking:
-    """Rank by how many neighbors two items share that have each other among their neighbors.
+    """Rank by how many mutual neighbors two items share (k-reciprocal re-ranking).
 
     Every item is described by its k-reciprocal neighbors, weighted by how near they are. Two items are near if these
     descriptions overlap; the plain distance decides where they do not.

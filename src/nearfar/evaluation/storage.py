@@ -60,7 +60,7 @@ def storage_scores(
     calibration: Any = None,
     **protocol: Any,
 ) -> list[StoredScore]:
-    """Score embeddings as they would be stored; queries are coded as the gallery is.
+    """Score embeddings stored with fewer bytes; queries are encoded as the gallery is.
 
     Parameters
     ----------

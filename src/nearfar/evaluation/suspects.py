@@ -36,7 +36,7 @@ LEAST_VOTE = 0.1  # e: no vote at all is weak evidence
 
 
 class Suspects(NamedTuple):
-    """What a model that has not seen the label of an item thinks of it.
+    """How much each label is in doubt, judged by models that have not seen it.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Suspects(NamedTuple):
 
 
 def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, seed: int = 0) -> Suspects:
-    """Find the items whose label is probably wrong.
+    """Find items whose label is probably wrong.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def neighbor_votes(queries: Array, gallery: Array, labels: Ints) -> Array:
 
 
 def pairs_across(embeddings: Any, labels: Any, k: int = 20, *, distance: str = "cosine") -> NearPairs:
-    """Find items that are nearly the same and have two classes: every item with the nearest one of another class.
+    """Find pairs of nearly identical items that have different classes.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def pairs_across(embeddings: Any, labels: Any, k: int = 20, *, distance: str = "
 
 
 class HardNegatives(NamedTuple):
-    """Items of other classes that lie near, nearest first.
+    """The nearest items of other classes, nearest first.
 
     Attributes
     ----------
@@ -253,7 +253,7 @@ class HardNegatives(NamedTuple):
 def hard_negatives(
     embeddings: Any, labels: Any, *, k: int = 5, margin: float = 0.95, suspect: Any = None
 ) -> HardNegatives:
-    """Find, for every item, the nearest items of other classes that are not too near to be of another class.
+    """Find hard negatives: the nearest items of other classes, without those that are probably positives.
 
     A negative that is as near as the nearest item of the own class is often of that class, with a wrong label.
 

@@ -22,7 +22,7 @@ CURVE_POINTS = 201  # points of the curve
 
 @dataclass(frozen=True)
 class Verification:
-    """How well one threshold on the distance tells pairs of one class from pairs of two.
+    """How well a threshold on the distance separates same-class pairs from different-class pairs.
 
     Attributes
     ----------

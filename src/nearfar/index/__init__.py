@@ -1,4 +1,4 @@
-"""Embeddings kept with their names and labels: searched, grown, cut, saved.
+"""Collections of embeddings with names and labels: search, change and save them.
 
 >>> from nearfar.index import Index
 >>> index = Index([[1.0, 0.0], [0.0, 1.0]], names=["east", "north"])

@@ -34,7 +34,7 @@ RATE = 2e-3
 
 
 class QueryAdapter:
-    """Turns embeddings of a new model into those that an old model would have given.
+    """Translate embeddings of a new model into those of an old model, to search its index.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 class Index:
-    """Embeddings that can be searched, grown, cut and saved.
+    """A collection of embeddings with names and labels, which you can search, change and save.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class Hits(NamedTuple):
 
 
 def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Columns | None = None) -> Records:
-    """Check items that are to be added, as `Index` does.
+    """Check items and return them as records, ready to be added to a collection.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Embeddings into a Milvus collection, for search by a server or a cluster. Needs the extra `store`."""
+"""Write embeddings into a Milvus collection, to search them on a server or a cluster. Needs the extra `store`."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ THRESHOLD = "threshold"
 
 
 class Store(Protocol):
-    """A collection of embeddings that is kept somewhere.
+    """A collection of embeddings in a file, a folder or a server.
 
     One process writes at a time, and any number read; what a method that changes has returned from is kept, whatever
     happens to the process afterwards. Errors are one line: ValueError for what is asked, OSError for where it is kept.
@@ -181,7 +181,7 @@ def create(
     about: Mapping[str, str] | None = None,
     lock: bool = True,
 ) -> Store:
-    """Make a collection, or make it anew; it is there whole or not at all, and open to be written.
+    """Create or replace a collection, completely or not at all, and open it for writing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Training: a config in, a folder with weights, curves and scores out.
+"""Train networks: pass a config, and get a folder with weights, curves and scores.
 
 from nearfar.train import TrainConfig, evaluate_run, train
 run = train(TrainConfig.of(data="digits", epochs=5), "runs/digits")

@@ -88,7 +88,7 @@ def train_and_compare(
     jobs: int = 1,
     told: Callable[[Trial, int, int], None] | None = None,
 ) -> Compared:
-    """Train and score every objective with every seed; `comparison.json` in the folder holds what is returned.
+    """Train and score every objective with every seed; the result is also in `comparison.json` of the folder.
 
     Settings are chosen by the scores on validation classes; those on the test classes say what the choice is worth.
 

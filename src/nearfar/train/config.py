@@ -61,11 +61,11 @@ UNSAID = ("none", "random", "classes", "honest")
 
 
 class TrainError(ValueError):
-    """A run cannot start, go on or be read; the message is one line."""
+    """A run cannot be started, resumed or read; the message is one line."""
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
-    """Settings of one run. Build it with `TrainConfig.of`, which checks every value.
+    """Settings of a run. Create them with `TrainConfig.of`, which checks every value.
 
     Where items are photographs and the trunk starts from weights of another library, settings that are not given are
     those of the recipe `photos/finetune`, with adapters `photos/lora`, with a frozen trunk `photos/frozen`.

@@ -38,7 +38,7 @@ Self = TypeVar("Self", bound="DeepMetric")
 
 
 class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
-    """A network that maps items of a class near each other: `nearfar.train.train` with the verbs of every learner.
+    """A network as a scikit-learn estimator, trained by `nearfar.train.train`, with the methods of every learner.
 
     It works in pipelines and searches, on rows, on images in memory or on paths of image files. `train` and
     `nearfar train` give what a run has besides: a folder that can be resumed, test classes, scores and a report.

@@ -28,7 +28,7 @@ def train_final(
     watchers: Sequence[Watcher] = (),
     trust: str | Collection[str] = (),
 ) -> Run:
-    """Train on all classes of the data of a run, as that run was trained.
+    """Train on all classes of the data of a run, with the settings of that run.
 
     The run tells what to expect of new classes; the final model learns from its validation and test classes too, and
     so has no score of its own: `evaluate_run` refuses it.

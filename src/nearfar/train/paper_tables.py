@@ -141,7 +141,7 @@ def reproduce(
     only: Sequence[str] = (),
     told: Callable[[Trial, int, int], None] | None = None,
 ) -> Reproduced:
-    """Train and score every row of a table, with every seed; `table.json` in the folder holds what comes out.
+    """Train and score every row of a table with every seed; the results are in `table.json` of the folder.
 
     Parameters
     ----------

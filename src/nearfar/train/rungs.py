@@ -85,7 +85,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The steps, how they were scored, and which of them is worth its time.
+    """The scores of the steps from raw pixels to fine-tuning, and which step is worth its time.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ def ladder(
     start: Path | None = None,
     told: Callable[[str], None] | None = None,
 ) -> Ladder:
-    """Score the steps from raw pixels to a trained network on classes held out of the training classes.
+    """Compare the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
 
     The test classes are not looked at. Every split holds a third of the training classes out, and metric and layers
     learn from the others.

@@ -97,7 +97,7 @@ def embed_run(
 
 
 class RunEmbedder:
-    """Embeds sets with the network of a run, which is loaded once; the arguments are those of `embed_run`."""
+    """Embeds several sets with the network of a run, loading it once; the arguments are those of `embed_run`."""
 
     def __init__(
         self,

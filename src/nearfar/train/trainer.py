@@ -52,7 +52,7 @@ def train(
     watchers: Sequence[Watcher] = (),
     trust: str | Collection[str] = (),
 ) -> Run:
-    """Train an embedder.
+    """Train a network on labeled items, and return the run.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from .duration import RunTimer
 
 
 class Watcher(Protocol):
-    """Is told of a run's steps and epochs. A record holds what a line of log.jsonl holds, a row that of metrics.csv.
+    """Base class of what follows a run: a record has the contents of a line of log.jsonl, a row those of metrics.csv.
 
     A subclass states what it wants to know; the rest does nothing. An error that it raises ends the run, whose last
     checkpoint stays.

@@ -13,7 +13,7 @@ from ..regularizers.energy_confusion import EnergyConfusion
 
 
 class CMLLoss(Sum):
-    """Any loss with energy and diversity confusion.
+    """Any loss, with energy and diversity confusion added.
 
     Parameters
     ----------

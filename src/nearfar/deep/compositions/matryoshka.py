@@ -21,7 +21,7 @@ from ..objective.terms import Term
 
 
 class Matryoshka(Term):
-    """An objective on several prefixes of the embedding, each of which can then be searched alone.
+    """Train the first dimensions of an embedding as embeddings of their own, so that you can store fewer of them.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ def bier(rows: Rows, lengths: tuple[int, ...], alpha: float, beta: float, eta: f
 
 
 class BIERLoss(RowLoss):
-    """Binomial deviance of groups of an embedding, each learning what those before have not.
+    """Binomial deviance of groups of dimensions, each of which learns what those before have not.
 
     Parameters
     ----------

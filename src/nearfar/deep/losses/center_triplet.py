@@ -57,7 +57,7 @@ def class_means(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class CenterTripletLoss(SetTerm):
-    """For every class, its farthest member against the nearest stranger, both seen from the class mean.
+    """For every class mean, compare its farthest member with the nearest sample of another class.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ def hdc(rows: Rows, lengths: tuple[int, ...], shares: Sequence[float], margin: f
 
 
 class HDCLoss(RowLoss):
-    """Contrastive loss of groups of an embedding, each of which learns from the hard pairs of the one before.
+    """Contrastive loss of groups of dimensions, each of which learns from the hard pairs of the one before.
 
     Parameters
     ----------

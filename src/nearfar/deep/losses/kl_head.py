@@ -26,7 +26,7 @@ def kl_head(outputs: Tensor, targets: Tensor, direction: str) -> Tensor:
 
 
 class KLHead(HeadLoss):
-    """Divergence of the predicted class probabilities from the target's.
+    """Divergence between the predicted class probabilities and the target's.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ def mae_head(residual: Tensor) -> Tensor:
 
 
 class MAEHead(RegressionHead):
-    """Absolute errors on class targets: every residual has the same pull, whatever its size.
+    """Absolute errors on class targets, on which a large residual pulls no harder than a small one.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ def p2s_grad(cosine: Tensor, own: Tensor) -> Tensor:
 
 
 class P2SGradLoss(ClassProxyLoss):
-    """Cosines to one proxy per class drawn to 1 for the own class and to 0 for the others; nothing to tune.
+    """Pull cosines to one proxy per class to 1 for the own class and to 0 for the others; nothing to tune.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
 
 
 class RankedListLoss(RowLoss):
-    """Similar samples within one distance, dissimilar ones beyond a larger one; the worst offenders count most.
+    """Keep similar samples within one distance and dissimilar ones beyond another; the worst violations count most.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float
 
 
 class ThresholdConsistentMarginLoss(RowLoss):
-    """Similar pairs above one cosine and dissimilar ones below another, the same for all classes.
+    """Keep similar pairs above one cosine and dissimilar pairs below another, the same for all classes.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ def triplet_global(group: PairGroups, sums: Tensor, found: DistanceMoments, marg
 
 
 class TripletGlobalLoss(TwoPassLoss):
-    """Variances of the distances of positive and of negative pairs, and one hinge between their means.
+    """Shrink the variances of positive and negative distances, and keep their means apart by a margin.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ def of_classes(c: Comparison) -> tuple[Tensor, Tensor]:
 
 
 class VICRegLoss(RowLoss):
-    """Similar samples together, every dimension spread out, and no two dimensions alike.
+    """Keep similar samples together, spread out every dimension, and decorrelate the dimensions.
 
     Parameters
     ----------

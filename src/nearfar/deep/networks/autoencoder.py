@@ -25,7 +25,7 @@ def autoencoder(network: nn.Module, x: Tensor, penalty: str, lam: float) -> Tens
 
 
 class Autoencoder(Reconstruction):
-    """Codes from which a network can reconstruct the rows.
+    """Learn codes from which a network can reconstruct the rows.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def variational_autoencoder(network: Codec, x: Tensor, e: Tensor, beta: float) -
 
 
 class VariationalAutoencoder(Reconstruction):
-    """Codes that are means of Gaussians close to a standard normal one.
+    """Learn codes that are means of Gaussians close to a standard normal distribution.
 
     Parameters
     ----------

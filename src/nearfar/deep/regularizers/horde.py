@@ -80,7 +80,7 @@ def horde(x: Tensor, signs: Tensor) -> list[Tensor]:
 
 
 class HORDE(Term):
-    """A metric loss on the moments of order 2 and more, beside the loss of the embedding itself.
+    """A loss on high-order moments of the features, added to the loss of the embedding.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def augmented(W: Array) -> Array:
 
 
 class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
-    """A distribution over metrics, and over the distance at which pairs stop being similar.
+    """Learn a distribution over metrics, and over the distance at which pairs stop being similar.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def kernel_mcml(
 
 
 class KernelMCML(FromPairs, KernelMetric):
-    """Bring each class as near to one point as can be, far from the others, in a kernel's feature space.
+    """Bring each class as near to one point as possible, far from the others, in a kernel's feature space.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Re
 
 
 class MCML(FromPairs, Mahalanobis):
-    """Bring each class as near to one point as can be, and far from the others.
+    """Bring each class as near to one point as possible, and far from the others.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def information_geometry(
 
 
 class InformationGeometryMetric(LabelSums):
-    """The metric whose kernel is nearest to that of the labels, in closed form.
+    """Find the metric whose kernel is nearest to that of the labels, in closed form.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def itml(
 
 
 class ITML(FromPairs, Mahalanobis):
-    """The metric nearest to a prior that keeps similar pairs below a distance and dissimilar ones above another.
+    """Find the metric nearest to a prior that keeps similar pairs below one distance and others above another.
 
     Parameters
     ----------

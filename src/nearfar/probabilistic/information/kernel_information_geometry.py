@@ -28,7 +28,7 @@ def kernel_information_geometry(
 
 
 class KernelInformationGeometryMetric(FromLabels, KernelMetric):
-    """The kernel metric nearest to the kernel of the labels, in closed form.
+    """Find the kernel metric nearest to the kernel of the labels, in closed form.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ def fast_nca(X: Array, labels: Ints, L0: Array, k: int = 10, reg: float = 0.0, *
 
 
 class FastNCA(FromLabels, Mahalanobis):
-    """Neighborhood components analysis over a few neighbors of each row: for many rows.
+    """Learn a neighborhood components analysis over a few neighbors of each row, for many rows.
 
     Parameters
     ----------

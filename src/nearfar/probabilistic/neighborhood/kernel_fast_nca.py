@@ -28,7 +28,7 @@ def kernel_fast_nca(R: Array, labels: Ints, L0: Array, k: int = 10, ridge: Ridge
 
 
 class KernelFastNCA(FromLabels, KernelMetric):
-    """Neighborhood components analysis over a few neighbors of each row, in a kernel's feature space.
+    """Learn a neighborhood components analysis over a few neighbors of each row, in a kernel's feature space.
 
     Parameters
     ----------

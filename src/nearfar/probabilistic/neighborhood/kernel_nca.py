@@ -30,7 +30,7 @@ def kernel_nca(
 
 
 class KernelNCA(FromLabels, KernelMetric):
-    """Each row picks a neighbor at random, near ones more often; distances are learned in a kernel's feature space.
+    """Learn a neighborhood components analysis in a kernel's feature space.
 
     Parameters
     ----------

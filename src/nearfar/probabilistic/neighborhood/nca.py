@@ -43,7 +43,7 @@ def nca(
 
 
 class NCA(FromLabels, Mahalanobis):
-    """Each row picks a neighbor at random, near ones more often: as many as can be should pick their own class.
+    """Maximize how often a row that picks a neighbor at random, near ones more often, picks its own class.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def kernel_pcca(
 
 
 class KernelPCCA(FromPairs, KernelMetric):
-    """A projection of a kernel's feature space: similar pairs within distance 1, dissimilar pairs beyond it.
+    """Project a kernel's feature space so that similar pairs are within distance 1 and dissimilar pairs beyond it.
 
     Parameters
     ----------

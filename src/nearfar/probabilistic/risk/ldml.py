@@ -53,7 +53,7 @@ def ldml(
 
 
 class LDML(FromPairs, Mahalanobis):
-    """A logistic regression that tells similar from dissimilar pairs by their squared distance.
+    """Tell similar from dissimilar pairs by a logistic regression on their squared distance.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def pcca(
 
 
 class PCCA(FromPairs, Mahalanobis):
-    """A projection that brings similar pairs within distance 1 and dissimilar pairs beyond it.
+    """Learn a projection that brings similar pairs within distance 1 and dissimilar pairs beyond it.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def lle_regularized(
 
 
 class LLERegularizedMetric(FromPairs, Mahalanobis):
-    """Orthonormal directions: dissimilar pairs apart, similar pairs and neighborhoods together.
+    """Find orthonormal directions that keep dissimilar pairs apart, and similar pairs and neighborhoods together.
 
     Rows without a label count too: they shape the neighborhoods.
 

@@ -52,7 +52,7 @@ def grassmann_gmml(
 
 
 class GrassmannGMML(FromPairs, MetricLearner):
-    """A metric on subspaces: sets of images, or of signals, by the span of a few directions each.
+    """Learn a metric on subspaces, such as the spans of sets of images.
 
     `fit` and `transform` take bases X of shape (n, d, q), any of each span, preferably orthonormal. Rows (n, d) stand
     for the lines through them and 0.

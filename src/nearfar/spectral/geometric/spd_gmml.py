@@ -29,7 +29,7 @@ def spd_gmml(T: Array, pairs: Pairs | LabelPairs, t: float = 0.5, reg: float | s
 
 
 class SPDGMML(FromPairs, Mahalanobis):
-    """A metric on positive definite matrices (covariances of images, of signals), in closed form.
+    """Learn a metric on positive definite matrices, such as covariances of images or signals, in closed form.
 
     `fit` and `transform` take X of shape (n, d, d). Rows (n, d) are taken as logarithms that are vectors already.
 

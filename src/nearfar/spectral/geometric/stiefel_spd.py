@@ -25,7 +25,7 @@ def stiefel_spd(
 
 
 class StiefelSPDMetric(FromPairs, Mahalanobis):
-    """A projection and a metric behind it, learned together from pairs.
+    """Learn a projection and a metric behind it together, from pairs.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def kernel_dca(
 
 
 class KernelDCA(FromChunklets, KernelMetric):
-    """Directions of a feature space that keep chunklets of different classes apart and each chunklet together.
+    """Find directions of a kernel's feature space that keep groups of similar rows together and different groups apart.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def kernel_fisher(
 
 
 class KernelFisherMetric(FromPairs, KernelMetric):
-    """Directions of a feature space in which dissimilar pairs lie further apart than similar ones, in closed form.
+    """Find directions of a kernel's feature space in which dissimilar pairs are farther apart than similar pairs.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ def kernel_stiefel_spd(
 
 
 class KernelStiefelSPDMetric(FromPairs, KernelMetric):
-    """A projection in a kernel's feature space and a metric behind it, learned together from pairs.
+    """Learn a projection of a kernel's feature space and a metric behind it together, from pairs.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def lle_regularized(
 
 
 class KernelLLERegularizedMetric(FromPairs, KernelMetric):
-    """Orthonormal directions of a feature space: dissimilar pairs apart, similar ones and neighborhoods together.
+    """Keep dissimilar pairs apart, and similar pairs and neighborhoods together, in a kernel's feature space.
 
     Rows without a label count too: they shape the neighborhoods.
 

@@ -54,7 +54,7 @@ def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
 
 
 class KernelSpectrumMetric(FromPairs, KernelMetric):
-    """Keep a kernel's eigenvectors, give each a new weight by how little it changes along similar pairs.
+    """Keep the eigenvectors of a kernel, and weight each by how little it changes along similar pairs.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def nu_svm(
 
 
 class NuSVMMetric(FromPairs, Mahalanobis):
-    """Dissimilar pairs farther apart than they were by a learned margin, similar pairs near, to a certified optimum.
+    """Move dissimilar pairs apart by a learned margin and keep similar pairs near, to a certified optimum.
 
     Parameters
     ----------

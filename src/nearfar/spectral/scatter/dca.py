@@ -28,7 +28,7 @@ def dca(X: Array, chunklets: Ints, apart: Bools, p: int | None = None, **setting
 
 
 class DCA(ChunkletSums):
-    """Directions that keep chunklets of different classes apart while each chunklet stays together.
+    """Find directions that keep groups of similar rows together and different groups apart.
 
     Parameters
     ----------

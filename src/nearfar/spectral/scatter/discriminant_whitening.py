@@ -29,7 +29,7 @@ RULES = ("auto", "cv")
 
 
 class DiscriminantWhitening(LabelSums):
-    """Makes embeddings of a pretrained network compare better, also those of new classes; a closed form, in a second.
+    """Improve the embeddings of a pretrained network, also for new classes, with a closed form that takes a second.
 
     Directions in which rows of one class differ are shrunk (whitening within classes), and those in which classes
     differ are emphasized; all others are kept, because new classes differ in them. Embeddings are then compared by

@@ -92,7 +92,7 @@ def value(P: list[Array], own: list[Array], C: list[list[Array]], lam2: float) -
 
 
 class FISHMML(LabelSums):
-    """One orthogonal projection per view: classes apart within each view, views dependent on each other.
+    """Learn an orthogonal projection per view that separates classes and makes the views depend on each other.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str
 
 
 class FisherMetric(PairSums):
-    """Directions in which dissimilar pairs lie further apart than similar ones, in closed form.
+    """Find directions in which dissimilar pairs are farther apart than similar pairs, in closed form.
 
     Parameters
     ----------

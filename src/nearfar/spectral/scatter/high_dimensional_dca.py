@@ -60,7 +60,7 @@ def trace_ratio_directions(
 
 
 class HighDimensionalDCA(PairSums):
-    """The orthogonal projection with the largest ratio of cannot-link to must-link scatter.
+    """Find the orthogonal projection with the largest ratio of scatter of dissimilar pairs to scatter of similar pairs.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ def affinity_scatter(X: Array, k: int) -> Array:
 
 
 class LFDA(FromLabels, Mahalanobis):
-    """Directions in which classes lie apart and rows near to each other within a class stay near, in closed form.
+    """Find directions that separate classes and keep near rows of a class near, in closed form.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
 
 
 class AngularLoss(BilateralRowLoss):
-    """Angle at the negative of the triangle that it forms with a positive pair, kept below alpha.
+    """Keep the angle at the negative, in its triangle with a positive pair, below alpha.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def facility_location(z: Tensor, facility: Tensor, oracle: Tensor, gamma_delta: 
 
 
 class FacilityLocationLoss(SetTerm):
-    """Structured clustering loss: the best wrong clustering of the batch must cost more than the classes.
+    """Clustering loss: the classes must score better than any wrong clustering of the batch, by a margin.
 
     Parameters
     ----------

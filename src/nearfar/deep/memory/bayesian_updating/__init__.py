@@ -46,7 +46,7 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
 
 
 class BayesianUpdating(SavedDraws, Term):
-    """Triplets of the batch's anchors with draws from Gaussians of all classes, which every batch updates.
+    """Triplets of anchors with positives and negatives drawn from a Gaussian per class, which every batch updates.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def active_pairs(mean: Array, variance: Array, strategy: str = "entropy", nodes:
 
 
 class ActivePairSelector(BaseEstimator):
-    """Choose the pairs whose labels a Bayesian learner should be told next.
+    """Choose the pairs that you should label next for a Bayesian learner.
 
     Parameters
     ----------

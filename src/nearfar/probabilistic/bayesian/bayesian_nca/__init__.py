@@ -47,7 +47,7 @@ def bayesian_nca(
 
 
 class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
-    """A distribution over metrics under which near rows are of one class.
+    """Learn a distribution over metrics under which near rows have the same class.
 
     Parameters
     ----------

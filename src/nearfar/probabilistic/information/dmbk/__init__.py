@@ -81,7 +81,7 @@ def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:
 
 
 class DMBK(FromLabels, Mahalanobis):
-    """A projection that spreads the classes evenly, small ones like large ones.
+    """Learn a projection that spreads the classes evenly, small ones like large ones.
 
     Parameters
     ----------

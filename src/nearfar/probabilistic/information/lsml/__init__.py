@@ -30,7 +30,7 @@ def lsml(X: Array, quadruplets: Ints, weight: Array, L0: Array, gamma: float = 1
 
 
 class LSML(FromTriplets, Mahalanobis):
-    """The metric nearest to a prior that gets comparisons of two distances right: a to b is less than c to d.
+    """Find the metric nearest to a prior that agrees with comparisons of distances: a is nearer to b than c to d.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ def online_itml(
 
 
 class OnlineITML(FromPairs, Mahalanobis):
-    """A metric that follows a stream of pairs: `partial_fit` goes on from the last metric, `fit` starts anew.
+    """Follow a stream of pairs: `partial_fit` updates the last metric, and `fit` starts anew.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def largest(P: Array, A: Array, sparsity: float, high: float) -> float:
 
 
 class SDML(FromPairs, Mahalanobis):
-    """The metric near a prior, with few entries off its diagonal, that brings similar pairs together and others apart.
+    """Find a metric near a prior, with few entries off its diagonal, that separates dissimilar from similar pairs.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ def ldm(
 
 
 class LDM(FromPairs, Mahalanobis):
-    """Weights of principal directions for which similar rows are likely neighbors.
+    """Weight principal directions so that similar rows are likely neighbors.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
 
 
 class MLKR(Mahalanobis):
-    """Rows with near targets should lie near each other: the least error of predicting each row's from all others'.
+    """Learn a metric for regression, with which the neighbors of a row predict its target best.
 
     Targets are numbers, not classes, and -1 is one of them. Scale features first.
 

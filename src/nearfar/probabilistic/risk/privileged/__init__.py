@@ -59,7 +59,7 @@ def privileged(
 
 
 class PrivilegedMetric(FromPairs, Mahalanobis):
-    """A metric learned with the help of a second view of the training rows.
+    """Learn a metric with the help of a second view that only the training rows have.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def aml(
 
 
 class AML(FromPairs, Mahalanobis):
-    """A geometric mean metric that also holds on pairs which an adversary makes hard to tell.
+    """Learn a geometric mean metric on pairs that an adversary makes hard to tell apart.
 
     Parameters
     ----------

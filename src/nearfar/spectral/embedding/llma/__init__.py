@@ -29,7 +29,7 @@ def llma(X: Array, similar: Pairs, n_centers: int = 200, **settings: Any) -> tup
 
 
 class LLMA(FromPairs, MetricLearner):
-    """Similar rows moved towards each other by a smooth field, while nearby rows keep their distances.
+    """Move similar rows toward each other by a smooth field, while nearby rows keep their distances.
 
     Parameters
     ----------

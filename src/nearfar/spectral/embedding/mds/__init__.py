@@ -34,7 +34,7 @@ def mds(targets: ClassTargets | ListedTargets, L: Array, loss: str = "sstress", 
 
 
 class MDSMetric(FromLabels, Mahalanobis):
-    """Distances near target ones: shorter than before within classes, longer between them, or as given.
+    """Fit distances to targets: shorter within classes and longer between them, or as given.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def cdml(X: Array, pairs: Pairs, start: Array, margins: tuple[float, float], lam
 
 
 class CDML(FromPairs, MetricLearner):
-    """Distances along learned curves: each feature is a position on one of them.
+    """Measure distances along learned curves instead of lines.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ def gmml(
 
 
 class GMML(PairSums):
-    """The metric halfway (or at t) between the inverse similar scatter and the dissimilar scatter, in closed form.
+    """Learn from pairs by the geometric mean of the inverse similar and the dissimilar scatter, in closed form.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def low_rank_gmml(
 
 
 class LowRankGMML(PairSums):
-    """A geometric mean metric of a given rank.
+    """Learn a geometric mean metric of a given rank, for wide tables.
 
     Parameters
     ----------

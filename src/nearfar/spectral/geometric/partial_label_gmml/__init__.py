@@ -51,7 +51,7 @@ def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, 
 
 
 class PartialLabelGMML(FromSets, Mahalanobis):
-    """A geometric mean metric from rows whose class is only known to be one of a few.
+    """Learn a geometric mean metric from rows with several candidate classes each.
 
     Parameters
     ----------

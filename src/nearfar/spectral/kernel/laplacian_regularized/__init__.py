@@ -48,7 +48,7 @@ def laplacian_regularized(
 
 
 class LaplacianRegularizedKernel(FromPairs, KernelMetric):
-    """A kernel matrix under which dissimilar pairs keep a distance while similar pairs and neighbors stay close.
+    """Learn a kernel matrix that keeps dissimilar pairs apart, and similar pairs and neighbors near.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def of_all_rows(found: Solution, share: float) -> Solution:
 
 
 class LMNN(FromTriplets, Mahalanobis):
-    """Each row's target neighbors pulled near, rows of other classes pushed out by a margin of 1 in squared distance.
+    """Pull the target neighbors of each row near, and push rows of other classes away by a margin.
 
     Scale features first: target neighbors are looked up among the rows as they are.
 

@@ -33,7 +33,7 @@ def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) 
 
 
 class SCML(FromTriplets, Mahalanobis):
-    """A metric made of few of many directions, so that positives are nearer than negatives by a margin of 1.
+    """Combine a few of many directions into a metric in which positives are nearer than negatives by a margin.
 
     Scale features first: neighbors are looked up among the rows as they are.
 

@@ -78,7 +78,7 @@ def in_units(found: Solution, objective: str, kappa: float | None) -> Solution:
 
 
 class RCA(ChunkletSums):
-    """The inverse of the covariance within chunklets, in closed form.
+    """Undo the variation within groups of similar rows: the inverse of their covariance, in closed form.
 
     Parameters
     ----------

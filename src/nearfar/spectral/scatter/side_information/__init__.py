@@ -40,7 +40,7 @@ def nearest_direction(S: Array, D: Array) -> Solution:
 
 
 class SideInformationMetric(PairSums):
-    """The one direction in which similar pairs are nearest and dissimilar pairs furthest, or a fit to distances.
+    """Find the direction in which similar pairs are nearest and dissimilar pairs farthest, or fit given distances.
 
     Parameters
     ----------
