@@ -19,7 +19,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from transformers import Trainer, TrainingArguments, set_seed
+from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 
 from nearfar import AMSoftmaxLoss, MPerClassSampler, TripletLoss
 
@@ -75,6 +75,7 @@ def main():
         }
         arguments = TrainingArguments(folder, max_steps=60, logging_steps=1, learning_rate=3e-3, **how)
         trainer = ClassTrainer(Model(), arguments, train_dataset=Digits())
+        trainer.remove_callback(PrinterCallback)  # which prints a line for every step
         trainer.train()
     log = [record for record in trainer.state.log_history if "grad_norm" in record]
     if trainer.is_world_process_zero():

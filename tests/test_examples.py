@@ -13,6 +13,7 @@ from . import forking
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LIBRARIES = {  # examples of other people's loops, and the part of their library without which they do not run
     "module_of_lightning": "pytorch_lightning:LightningModule",
+    "trainer_of_sentence_transformers": "sentence_transformers:SentenceTransformerTrainer",
     "trainer_of_transformers": "transformers:Trainer",
 }
 OF_PROCESSES = ("sharded_by_fsdp2", *LIBRARIES)
@@ -38,6 +39,8 @@ def test_example_runs_and_prints_its_result(path, tmp_path):
 
 def skip_without(name):
     """Skip an example of a library that is not installed, or that cannot be loaded beside the torch that is."""
+    if name == "trainer_of_sentence_transformers":
+        pytest.importorskip("datasets")
     module, _, part = LIBRARIES.get(name, "nearfar:catalog").partition(":")
     try:
         getattr(pytest.importorskip(module, exc_type=ImportError), part)
