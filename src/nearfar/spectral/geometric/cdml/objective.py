@@ -60,7 +60,7 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
     return found
 
 
-class ListedPairs(NamedTuple):
+class PlacedPairs(NamedTuple):
     """Some pairs: their weights, limits and signs in the order of the list, and the rows in them."""
 
     rows: Ints
@@ -84,19 +84,19 @@ class PairLoss:
         self.limit = np.where(pairs.similar, *margins)
         self.weight = pairs.weights / pairs.weights.sum()
         self.curvature = np.inf
-        self.whole = self.listed_pairs(np.arange(len(pairs.i)))
+        self.whole = self.placed_pairs(np.arange(len(pairs.i)))
         self.guess: Array | None = None
 
-    def listed_pairs(self, batch: Ints) -> ListedPairs:
+    def placed_pairs(self, batch: Ints) -> PlacedPairs:
         """The pairs of these numbers."""
         rows, places = np.unique(np.r_[self.pairs.i[batch], self.pairs.j[batch]], return_inverse=True)
         listed = PairList(places[: len(batch)], places[len(batch) :], len(rows))
         chosen = batch[listed.order]
-        return ListedPairs(rows, listed, self.weight[chosen], self.limit[chosen], self.pairs.sign[chosen])
+        return PlacedPairs(rows, listed, self.weight[chosen], self.limit[chosen], self.pairs.sign[chosen])
 
     def __call__(self, C: Array, batch: Ints | None = None) -> tuple[float, Array]:
         """Return value and gradient, or the share of a batch in them."""
-        rows, listed, weight, limit, sign = self.whole if batch is None else self.listed_pairs(batch)
+        rows, listed, weight, limit, sign = self.whole if batch is None else self.placed_pairs(batch)
         if self.guess is None:
             self.guess = np.zeros((len(C), len(self.X)))
         found = curves.Embedding(C, self.X[rows], self.guess[:, rows])
