@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import runpy
 from pathlib import Path
 
@@ -35,6 +36,21 @@ def test_example_runs_and_prints_its_result(path, tmp_path):
     ran = forking.run(path, cwd=tmp_path, env=environment)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert len(ran.stdout.splitlines()) >= 3
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_example_has_a_picture_in_the_gallery(path):
+    """The documentation runs an example that draws; any other names a picture that `docs/figures.py` draws."""
+    docs = EXAMPLES.parent / "docs"
+    drawing = re.search(r"^DRAWING = \((.*?)^\)", (docs / "conf.py").read_text(), re.S | re.M)[1]
+    text = path.read_text()
+    if f'"{path.stem}"' in drawing:
+        assert "sys.argv[1]" in text
+        assert "[FIGURE.png]" in text
+    else:
+        picture = re.search(r'^# sphinx_gallery_thumbnail_path = "pictures/(\w+)\.svg"$', text, re.M)
+        assert picture
+        assert re.search(rf'^    "{picture[1]}": \w+,$', (docs / "figures.py").read_text(), re.M)
 
 
 def skip_without(name):

@@ -97,3 +97,28 @@ def test_the_charts_of_methods_say_what_their_tables_say(page, chart):
     for name in re.findall(r"[A-Z]\w+", " ".join(answers).replace("\\n", " ")):
         assert name in BY_NAME, name
         assert re.search(rf"\b{name}\b", table), name
+
+
+def luminance(color):
+    """Return the relative luminance of a color, as the Web Content Accessibility Guidelines define it."""
+    light = [channel / 255 for channel in color]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in light]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first, second):
+    dark, light = sorted((luminance(first), luminance(second)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_in_pictures_has_enough_contrast_in_light_and_dark_mode():
+    figures = (ROOT / "docs" / "figures.py").read_text()
+    style = (ROOT / "docs" / "style" / "tables.css").read_text()
+    (brightness,) = {float(factor) for factor in re.findall(r"filter: brightness\((.*?)\)", style)}
+    named = re.search(r"^COLORS = .*\nGRAY = .*$", figures, re.M)[0]
+    colors = [tuple(bytes.fromhex(color)) for color in re.findall(r"#([0-9a-f]{6})", named)]
+    assert len(colors) == 7
+    for color in colors:
+        bright = tuple(min(255, brightness * channel) for channel in color)
+        assert contrast(color, (255, 255, 255)) >= 4.5  # level AA
+        assert contrast(bright, (19, 20, 22)) >= 4.5  # the dark page of the theme

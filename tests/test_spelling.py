@@ -12,7 +12,8 @@ BRITISH = re.compile(
 )
 TRANSLATED = re.compile(
     r"neither an option nor a recipe|As for train\.|let the network see|errors of either kind|raw items|"
-    r"says? nothing of|likelier of|the items themselves are|of weights, batches, augmentation",
+    r"says? nothing of|likelier of|the items themselves are|of weights, batches, augmentation|"
+    r"takes? notice of|yours to (?:say|know)|stands? beside|no hard task|goes to work",
     re.IGNORECASE,
 )
 """Phrases that read as translated, and were rewritten once."""

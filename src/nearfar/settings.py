@@ -50,7 +50,7 @@ NOT_SETTINGS = {
     "indices_tuple": "a loss takes its miner when it is made: TripletLoss(miner=BatchHard())",
     "ref_emb": "here it is ref",
 }
-"""What stands here in place of arguments of these libraries that are no settings."""
+"""What stands here instead of arguments of these libraries that are no settings."""
 
 # bounds of arguments that several parts of an objective share
 AT_LEAST_ONE = ("num_classes", "embedding_dim", "block", "period", "in_features", "in_channels", "width", "depth")

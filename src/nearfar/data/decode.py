@@ -112,7 +112,7 @@ def decode_square(
 
     A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which takes a fraction of the time. It is reduced only so
     far that its shorter side stays at least twice `resize`, and the place of every pixel is kept exactly, so that
-    resizing hides the difference: photographs decoded whole differ by less than one gray level in the mean.
+    resizing hides the difference: photographs decoded whole differ by less than one gray level on average.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ def backward_in_chunks(
     chunk : int
         Items at a time, at most as many as there are.
     backward : callable
-        What is called on the value in place of ``value.backward()``, such as ``accelerator.backward``.
+        What is called on the value instead of ``value.backward()``, such as ``accelerator.backward``.
 
     Returns
     -------

@@ -195,7 +195,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         checks.at_least(0, tol=getattr(self, "tol", 0.0))
 
     def _store(self, found: Array | Solution, work: Workspace, dtype: Any) -> None:
-        """Set the fitted attributes in place of those of an earlier fit, and warn if the stopping rule was not met."""
+        """Set the fitted attributes instead of those of an earlier fit, and warn if the stopping rule was not met."""
         solution = found if isinstance(found, Solution) else Solution(found)
         # if the objective is not a number, a search ends where it began
         if not np.isfinite(solution.x).all() or np.isnan(solution.value):

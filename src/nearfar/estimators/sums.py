@@ -1,7 +1,7 @@
 """Learners whose solution follows from sums over rows: weights of rows, parts of a table, sparse rows, Dask.
 
 A closed form that needs of the rows only the count, the mean and the scatter of each class (`numerics.class_sums`)
-inherits `LabelSums`, `PairSums` or `ChunkletSums` in place of `FromLabels`, `FromPairs` or `FromChunklets`, and solves
+inherits `LabelSums`, `PairSums` or `ChunkletSums` instead of `FromLabels`, `FromPairs` or `FromChunklets`, and solves
 from these sums as well as from rows::
 
     def _solve_sums(self, sums, rows, work):       # classes 0..c-1; all rows, also those without a label, as one class

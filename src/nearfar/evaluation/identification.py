@@ -93,7 +93,7 @@ def identify(
         As for `evaluate`: a query does not see items of its class in its group.
     distance : {"cosine", "euclidean", "sqeuclidean"}
     fars : float or sequence of float
-        False positive identification rates, in (0, 1), at which the true positive identification rate is told.
+        False positive identification rates, in (0, 1), at which to report the true positive identification rate.
 
     Returns
     -------

@@ -72,10 +72,10 @@ def evaluate(
         items were looked at together. The clustering takes no notice of it.
     group_by : array-like of shape (m,), optional
         The product of every item that is searched: of the gallery, or without it of the embeddings. Queries then rank
-        products in place of single items, and one is relevant if it is of the query's class; all items of a product
+        products instead of single items, and one is relevant if it is of the query's class; all items of a product
         are of one class. Without a gallery a query is left out of its own product. Not with groups or `rerank`.
     group_score : {"best", "mean"}
-        A product is as near as the nearest of its items, or as they are in the mean.
+        A product is as near as the nearest of its items, or as its items are on average.
     dims : int, optional
         Score the first so many dimensions, such as one of those of `nearfar.Matryoshka`.
 

@@ -52,7 +52,7 @@ class Reranking(NamedTuple):
 
 
 class Reranked(NamedTuple):
-    """What is ranked in place of the queries and the gallery.
+    """What is ranked instead of the queries and the gallery.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ def compared(
 ) -> Reranked:
     """Return what is ranked instead of queries and gallery, which are one where each searches all others.
 
-    In place of the text of a method there may be what ranks by values of its own.
+    Instead of the text of a method there may be what ranks by values of its own.
 
     Raises
     ------

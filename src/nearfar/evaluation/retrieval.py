@@ -117,7 +117,7 @@ def retrieve(
     rerank : str or RankedByValues, optional
         What orders the neighbors of a query with the help of other items, as in `evaluate`.
     group_by, group_score
-        The products that are ranked in place of single items, as in `evaluate`.
+        The products that are ranked instead of single items, as in `evaluate`.
 
     Returns
     -------

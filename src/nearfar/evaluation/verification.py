@@ -50,7 +50,7 @@ def verify(
         re-identification; pairs of two classes all count.
     distance : {"cosine", "euclidean", "sqeuclidean"}
     fars : float or sequence of float
-        False accept rates, in (0, 1), at which the true accept rate is told.
+        False accept rates, in (0, 1), at which to report the true accept rate.
     most : int
         Of more embeddings than this a seeded draw meets all others.
     seed : int

@@ -246,7 +246,7 @@ def along_means(X: Any, mean: Array, codes: Ints) -> Array:
 
 
 def positive(count: Array) -> Array:
-    """Return counts with 1 in place of 0, to divide by."""
+    """Return counts with 1 instead of 0, to divide by."""
     return np.where(count > 0, count, 1.0)
 
 

@@ -46,7 +46,7 @@ class Adam:
     step : float
         Length of a step per entry, at first.
     state : list of ndarray, optional
-        The `state` of the steps to go on from, in place of `step`.
+        The `state` of the steps to go on from, instead of `step`.
     """
 
     def __init__(self, step: float, state: list[Array] | None = None) -> None:

@@ -87,7 +87,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     resize : int, optional
         Side to which images are scaled before that crop, `image_size` by default; training keeps it, for random crops.
     squash : bool
-        Bring both sides of an image to `resize`, whatever their ratio, in place of the shorter one.
+        Resize both sides of an image to `resize`, whatever its aspect ratio, instead of the shorter one.
     standardize : bool
         Bring every column of rows to mean 0 and deviation 1, as it is in training, before the network.
     symmetries : {"none", "rotations", "all"}
@@ -129,7 +129,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     last_stage : bool
         Train only the last layers of the trunk, as few as hold half of its weights, and the embedding layer.
     lora : int, optional
-        Train low-rank adapters of this rank in place of the weights of the trunk (Hu et al., 2022), in its linear
+        Train low-rank adapters of this rank instead of the weights of the trunk (Hu et al., 2022), in its linear
         layers and pointwise convolutions. The best checkpoint has them added in; `adapter/` of the run holds them
         alone, for peft.
     lora_alpha : float, optional

@@ -85,7 +85,7 @@ def cached_model() -> str | None:
 
 
 def with_defaults(config: TrainConfig, task: Task) -> TrainConfig:
-    """Return the config with the settings of a recipe for photographs in place of those that were not given.
+    """Return the config with the settings of a recipe for photographs instead of those that were not given.
 
     This is for photographs and a trunk that is pretrained elsewhere; other configs are returned as they are.
     """

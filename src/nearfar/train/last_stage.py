@@ -1,6 +1,6 @@
 """The last stage of a trunk on its own: activations before it are kept, so that a training of it passes the rest once.
 
-A trunk is run on one blank image, and where its last stage begins, a hook puts kept activations in place of those of
+A trunk is run on one blank image, and where its last stage begins, a hook puts kept activations instead of those of
 that image. In this way the last stage of any trunk is run as the trunk runs it, whatever lies between its layers.
 """
 

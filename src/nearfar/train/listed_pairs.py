@@ -1,4 +1,4 @@
-"""Listed pairs of items in place of classes: the batches, and what is known of the items in one."""
+"""Listed pairs of items instead of classes: the batches, and what is known of the items in one."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def check_objective(objective: Sum) -> None:
 
 
 def for_pairs(config: TrainConfig, start: Path | None = None) -> TrainConfig:
-    """Return the config of two towers with what is usual for them in place of settings that were not given.
+    """Return the config of two towers with what is usual for them instead of settings that were not given.
 
     Models of other libraries begin with small steps, new layers with larger ones. Both halves of one model of images
     and texts begin in the space that they share.

@@ -318,7 +318,7 @@ def _json(content: Any) -> bytes:
 
 
 def json_values(content: Any) -> Any:
-    """Return plain data with None in place of numbers that JSON cannot hold."""
+    """Return plain data with None instead of numbers that JSON cannot hold."""
     if isinstance(content, Mapping):
         return {key: json_values(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -135,7 +135,7 @@ class Parts:
     averages : of the weights, which take their place in evaluation
     weights : where the trunk's weights are from, in a sentence
     note : what settings that were not given became, in a sentence; empty where that is nothing special
-    known : pairs of training items that are learned from in place of classes
+    known : pairs of training items that are learned from instead of classes
     start : the folder in which a run that goes on was started
     texts : the texts of the training items, where these are pairs of an image and a text
     model, optimizer : the step and its optimizer as `accelerator` has prepared them; None before `prepare`

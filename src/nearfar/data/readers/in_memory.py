@@ -15,7 +15,7 @@ from ..decode import ImageReader, guess_channels, image_source
 from .files import FolderFiles
 
 GIVEN = "items given in Python"
-"""What stands in a config in place of a source."""
+"""What stands in a config instead of a source."""
 ROWS = "; items of another kind come as rows, X.reshape(len(X), -1), which a trunk of your own takes apart"
 
 

@@ -79,7 +79,7 @@ def read_manifest(
         The column of the labels, by the name that it has in the file; it is nothing else then, and a column `label`
         beside it is as any other.
     group : str, optional
-        The column of the groups, in place of `group`.
+        The column of the groups, instead of `group`.
     image_size, skip_bad
         As in `read_folder`.
     unlabeled : str, optional

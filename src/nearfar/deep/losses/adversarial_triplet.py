@@ -70,7 +70,7 @@ class AdversarialTriplet(Term):
         Linear layers of M, which start as the identity; with 0 it stays the identity.
     generator, metric : Module, optional
         Modules to use as G, which maps (t, 3d) to (t, d), and as M. If M is an embedding network and the term gets the
-        inputs of M in place of embeddings, it is the survey's form, in which G makes inputs.
+        inputs of M instead of embeddings, it is the survey's form, in which G makes inputs.
 
     Notes
     -----

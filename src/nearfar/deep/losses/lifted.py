@@ -72,7 +72,7 @@ class LiftedLoss(BilateralRowLoss):
     margin : float
         m.
     hard : bool
-        Only the nearest negative of either side, in place of the smooth maximum over all.
+        Only the nearest negative of either side, instead of the smooth maximum over all.
     distance : str or callable
         "euclidean" (the paper's), "sq_euclidean" (the survey's generic d), "cosine", "dot", or a function of
         anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.

@@ -1,7 +1,7 @@
 """Triplet loss (Schroff, Kalenichenko & Philbin, 2015).
 
     L = sum over triplets (a, p, n) of [d_ap - d_an + m]_+  /  number of triplets with a positive term
-    swap:  min(d_an, d_pn) in place of d_an  (Balntas et al., 2016)
+    swap:  min(d_an, d_pn) instead of d_an  (Balntas et al., 2016)
     hard:  only d_an <= d_ap;  semi-hard:  only d_ap < d_an < d_ap + m
 
 A row of m references with K positives costs O(K m) or a sort, O(m log m), never a list of triplets: what counts is
@@ -56,7 +56,7 @@ def mined_triplets(
 ) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its mined triplets, and how many are active.
 
-    soft: sum log(1 + exp(d_ap - d_an + soft)) in place of the hinges; sides: given if the negative may be swapped.
+    soft: sum log(1 + exp(d_ap - d_an + soft)) instead of the hinges; sides: given if the negative may be swapped.
     """
     assert rows.triplets is not None
     positive, negative, keep = rows.triplets
@@ -101,9 +101,9 @@ class TripletLoss(BilateralRowLoss):
         m, in the unit of the distance. None is 0.2, which is the paper's on squared distances of unit vectors, and for
         `soft` 0.
     soft : bool
-        log(1 + exp(d_ap - d_an + m)) in place of the hinge (Hermans, Beyer & Leibe, 2017, without m).
+        log(1 + exp(d_ap - d_an + m)) instead of the hinge (Hermans, Beyer & Leibe, 2017, without m).
     swap : bool
-        Measure the negative from the nearer of anchor and positive: min(d_an, d_pn) in place of d_an. With a
+        Measure the negative from the nearer of anchor and positive: min(d_an, d_pn) instead of d_an. With a
         reference set, both the positive and the negative come from it.
     distance : str or callable
         "sq_euclidean" (the paper's), "euclidean", "cosine", "dot", or a function of

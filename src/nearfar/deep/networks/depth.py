@@ -92,6 +92,6 @@ def _holds_sequence(module: nn.Module) -> bool:
 
 
 def _ranked(numbers: dict[str, int]) -> dict[str, int]:
-    """Return 0, 1, 2, ... in place of the numbers in use, in their order."""
+    """Return 0, 1, 2, ... instead of the numbers in use, in their order."""
     rank = {number: k for k, number in enumerate(sorted(set(numbers.values())))}
     return {name: rank[number] for name, number in numbers.items()}

@@ -52,7 +52,7 @@ class GoogLeNet(PreciseBuffers):
     -----
     Takes RGB images in [0, 1] and turns them into what the public weights were trained on: blue, green, red in
     0..255 less their mean. It has no batch normalization. The network of torchvision of this name is another one, with
-    batch normalization and 3x3 in place of 5x5.
+    batch normalization and 3x3 instead of 5x5.
     """
 
     in_channels = 3

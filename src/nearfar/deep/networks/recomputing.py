@@ -1,4 +1,4 @@
-"""Activations that are computed again on the way back, in place of being kept: less memory, more time."""
+"""Activations that are computed again on the way back, instead of being kept: less memory, more time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from .relations import UNKNOWN, Labels, LabelSets, is_classes, is_relation, labe
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
 NO_TUPLES = (  # what the third argument is in another library
-    "takes embeddings and labels, and all else by name (ref=, ref_labels=, pooled=, ids=); in place of tuples of "
+    "takes embeddings and labels, and all else by name (ref=, ref_labels=, pooled=, ids=); instead of tuples of "
     "indices a loss has a miner, TripletLoss(miner=BatchHard()), or takes a relation matrix as its labels"
 )
 

@@ -41,7 +41,7 @@ class JRS(JointTerm):
     multiplier : float or sequence of float
         Each bandwidth is so many times the one before; 2 in the paper. One for all layers, or one of each.
     bandwidths : sequence of float, or of such sequences, optional
-        The bandwidths themselves, as multiples of tau, in place of `kernels` and `multiplier`: one set for all layers,
+        The bandwidths themselves, as multiples of tau, instead of `kernels` and `multiplier`: one set for all layers,
         or one of each.
     raw : bool
         Let the last three kernels act on the features as they are. Their powers and exponentials may overflow.

@@ -54,7 +54,7 @@ class MPerClassSampler(ClassBatchSampler):
         Drop the last, incomplete batch of a round. By default it is completed with classes of the round's first
         batch, which are thus visited once more.
     weights : (n,) array-like, optional
-        Draw the samples of a class in proportion to these, with replacement, in place of dealing all of them evenly.
+        Draw the samples of a class in proportion to these, with replacement, instead of dealing all of them evenly.
         Classes whose samples all weigh 0 are left out.
 
     Attributes

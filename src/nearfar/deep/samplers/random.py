@@ -26,7 +26,7 @@ class RandomBatchSampler(BatchSampler):
         Drop the last, incomplete batch. By default it is completed with samples of the epoch's first batch, so that
         every sample is visited and no batch is smaller than the others.
     weights : (n,) array-like, optional
-        Draw each sample of an epoch in proportion to these, with replacement, in place of visiting every one once.
+        Draw each sample of an epoch in proportion to these, with replacement, instead of visiting every one once.
 
     Raises
     ------

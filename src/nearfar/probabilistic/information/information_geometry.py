@@ -53,7 +53,7 @@ class InformationGeometryMetric(LabelSums):
     -----
     Wang & Jin, AISTATS 2009. Their lam is not known to us. The kernel of more rows than features is singular; its
     pseudo-determinant is meant. A survey writes the label kernel with label vectors where one-hot ones are needed.
-    O(n d^2 + d^3), no n x n matrix. `fit` takes memberships (n, c), c > 1, in place of labels too.
+    O(n d^2 + d^3), no n x n matrix. `fit` takes memberships (n, c), c > 1, instead of labels too.
 
     Examples
     --------

@@ -65,7 +65,7 @@ class NCA(FromLabels, Mahalanobis):
     max_iter : int
     tol : float
         Stop where eight iterations together add less per row, relatively above 1: a search slows before it wins a row,
-        and one iteration says little. With `batch_size` it is on three epochs in the mean.
+        and one iteration says little. With `batch_size` it is the mean of three epochs.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 

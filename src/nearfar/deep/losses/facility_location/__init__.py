@@ -52,7 +52,7 @@ class FacilityLocationLoss(SetTerm):
     decay : float
         Factor on gamma per epoch; `on_epoch` sets the epoch (paper: 0.94, period not stated).
     period : int, optional
-        Batches of the training per factor on gamma in place of an epoch, such as the 500 of later code.
+        Batches of the training per factor on gamma instead of an epoch, such as the 500 of later code.
     passes : int
         Refinement passes, T of the paper.
     epsilon : float

@@ -57,7 +57,7 @@ class OnlineITML(FromPairs, Mahalanobis):
         See `ITML`. Bounds are set once, by default to percentiles of the distances in the first call's rows: give
         `bounds` where the metric must not depend on which rows come first.
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue. The stream goes on with all of them.
+        Keep this many directions, those of largest eigenvalue. The stream continues with all of them.
     n_pairs : int or None
         Pairs of each kind drawn from labels, in random order. None: 20 c^2 for c classes.
     random_state : int, RandomState, Generator or None
@@ -121,7 +121,7 @@ class OnlineITML(FromPairs, Mahalanobis):
     ) -> OnlineITML:
         """Go on with more pairs; arguments as for `fit`, or `targets` (m,): the pairs' squared distances themselves.
 
-        Targets come with `pairs`, in place of `pair_labels`, and not with ``mode="batch"``, which knows bounds only.
+        Targets come with `pairs`, instead of `pair_labels`, and not with ``mode="batch"``, which knows bounds only.
         """
         with error_context(self):
             if targets is not None and (pairs is None or pair_labels is not None or self.mode == "batch"):

@@ -1,4 +1,4 @@
-"""Polynomial curves through 0 in place of straight axes: nearest points on them, lengths along them, gradients of both.
+"""Polynomial curves through 0 instead of straight axes: nearest points on them, lengths along them, gradients of both.
 
     theta(t) = sum_j C_j t^j,  j = 1..c;   T(x) = argmin_t |theta(t) - x|;   A(a, b) = int_a^b |theta'(t)| dt
     y(x) = A(0, 1) A(0, T(x))
