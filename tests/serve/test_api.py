@@ -17,6 +17,7 @@ from nearfar.serve import server as serve_server
 from tests.commands import run
 from tests.serve.conftest import Image
 
+TAKES_NO_TEXT = "the model of this index takes no text; search by an image or an item"
 BASE = "http://127.0.0.1:8000"
 
 
@@ -82,10 +83,19 @@ def test_a_file_that_is_no_item_is_not_shown(client, folder):
 
 def test_a_text_is_searched_where_the_model_takes_texts(build, client):
     answer = client.post("/api/search-text", json={"text": "red"})
-    assert (answer.status_code, answer.json()) == (501, {"error": "the model of this index takes no text"})
+    assert (answer.status_code, answer.json()) == (501, {"error": TAKES_NO_TEXT})
     speaking = TestClient(build(embed_text=lambda text: np.array([[-88.0, -58.0, 72.0]])), base_url=BASE)
     assert names(speaking.post("/api/search-text?k=1", json={"text": "blue"}))[0].startswith("blue/")
-    assert speaking.post("/api/search-text", json={"text": ""}).status_code == 400
+    assert speaking.get("/api/about").json()["text"]
+    for text in ("", "  ", 3, None):
+        answer = speaking.post("/api/search-text", json={"text": text})
+        assert (answer.status_code, answer.json()["error"]) == (
+            400,
+            'expected {"text": "red shoes"}, with at least one word',
+        )
+    answer = speaking.post("/api/search-text", json={"text": "word " * 3000})
+    assert (answer.status_code, answer.json()["error"]) == (413, "expected at most 10,000 bytes")
+    assert speaking.post("/api/search-text", content=b"red").status_code == 415
 
 
 def test_wrong_labels_are_kept_in_a_table_that_runs_nothing(client, folder):

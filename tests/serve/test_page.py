@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.serve.chromium import Browser
@@ -79,6 +80,41 @@ def test_a_photo_is_dropped_an_item_opened_and_its_label_marked_by_keyboard(buil
         assert all(address.startswith(own) for address in browser.addresses())
         paper = browser.run("getComputedStyle(document.body).backgroundColor")
         assert paper == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_words_are_searched_by_keyboard(build, browser, width, dark):
+    def embed(text):
+        if text == "broken":
+            raise ValueError("no word of it is known")
+        return np.array([[-88.0, -58.0, 72.0]])
+
+    with running(build(embed_text=embed)) as port:
+        browser.open(f"http://127.0.0.1:{port}/", width, 900, dark)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        browser.run(DROP)
+        browser.wait_for("!document.querySelector('#preview').hidden")
+        browser.run("document.querySelector('#text').focus()")
+        browser.ask("Input.insertText", text="something blue")
+        browser.press("Enter", 13, "\r")
+        browser.wait_for(f"{CLASSES}.every((one) => one === 'blue') && {CLASSES}.length === 8")
+        assert browser.run("document.querySelector('#preview').hidden")
+        assert browser.run(WIDE) <= 0
+        picture(browser, f"words-{width}")
+        for text, told in (("", "Type some words to search for."), ("broken", "no word of it is known")):
+            browser.run(
+                f"document.querySelector('#text').value = '{text}';document.querySelector('#ask-text').requestSubmit()"
+            )
+            browser.wait_for(f"document.querySelector('#message').textContent === '{told}'")
+            assert not browser.run("document.querySelector('#message').hidden")
+        assert not [said for said in browser.complaints() if "status of 400" not in said]
+
+
+def test_no_box_for_words_is_shown_where_the_model_takes_none(build, browser):
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        assert browser.run("document.querySelector('#ask-text').offsetHeight") == 0
 
 
 def test_keys_alone_reach_everything(build, browser):

@@ -273,6 +273,22 @@ def test_photos_are_found_by_words(run, table, tmp_path, capsys, monkeypatch):
         torch.testing.assert_close(normalize(torch.from_numpy(embedded["embeddings"])), found)
 
 
+def test_a_page_finds_photos_by_words(run, table, tmp_path, capsys, monkeypatch):
+    client = pytest.importorskip("starlette.testclient")
+    from nearfar.cli.serving import app_of
+
+    file = tmp_path / "photos.index"
+    assert command(monkeypatch, capsys, "index", run, table.parent, "-o", file)[0] == 0
+    asked = client.TestClient(
+        app_of(file, run=None, wrong=tmp_path / "wrong.csv", hosts=["localhost"], token=""), base_url="http://localhost"
+    )
+    about = asked.get("/api/about").json()
+    assert (about["text"], about["images"]) == (True, True)
+    found = asked.post("/api/search-text?k=3", json={"text": "bright blue"}).json()["neighbors"]
+    told = command(monkeypatch, capsys, "search", file, "bright blue", "-k", 3)[1]
+    assert [told.index(one["name"]) for one in found] == sorted(told.index(one["name"]) for one in found)
+
+
 def test_what_was_learned_is_found_again(run):
     metrics = RunFolder(run).read_metrics()
     assert metrics[-1]["seen_recall_at_10"] > metrics[-1]["seen_recall_at_1"] > 0

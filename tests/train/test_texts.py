@@ -152,6 +152,15 @@ def test_words_are_searched_in_an_index_of_texts(run, table, tmp_path, capsys, m
     called("index", run, table, "-o", file)
     told = called("search", file, items.texts[9], "-k", 1)
     assert items.texts[9] in told
+    testing = pytest.importorskip("starlette.testclient")
+    from nearfar.cli.serving import app_of
+
+    page = app_of(file, run=None, wrong=tmp_path / "wrong.csv", hosts=["localhost"], token="")
+    asked = testing.TestClient(page, base_url="http://localhost")
+    about = asked.get("/api/about").json()
+    assert (about["text"], about["images"]) == (True, False)
+    found = asked.post("/api/search-text?k=1", json={"text": items.texts[9].item()}).json()["neighbors"]
+    assert found[0]["name"] in told
     called("embed", run, table, "-o", tmp_path / "texts.npz")
     with np.load(tmp_path / "texts.npz") as found:
         assert found["embeddings"].shape == (64, 4)

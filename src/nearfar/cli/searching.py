@@ -186,11 +186,10 @@ def embedded_query(source: Path | None, query: str, skip_bad: bool, label: str |
     from .embedding import embed_with, is_run
 
     if source is not None and is_run(source) and not Path(query).exists():
-        from ..data.readers.texts import text_items
         from ..train.scoring import takes_texts
 
         if takes_texts(source):
-            items = text_items("query", [query], [""])
+            items = text_query(query)
             return items, embed_with(source, items)
         try:
             return open_embedded(source, query, skip_bad, label)
@@ -198,6 +197,13 @@ def embedded_query(source: Path | None, query: str, skip_bad: bool, label: str |
             told = f"and as words it cannot be embedded: {source} has no text tower (train --text-trunk gives one)"
             raise FileNotFoundError(f"{error}; {told}") from error
     return open_embedded(source, query, skip_bad, label)
+
+
+def text_query(text: str) -> Dataset:
+    """Return one text as a data set."""
+    from ..data.readers.texts import text_items
+
+    return text_items("query", [text], [""])
 
 
 def check_reranking(rerank: str, within: float | None, where: str, group_by: str) -> None:

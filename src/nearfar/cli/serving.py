@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,7 +15,12 @@ from ..trust import trusting
 from .image_paths import pictures_of
 from .index_files import first_dims, open_index
 from .options import RUN, SERVER, Trust
-from .searching import embedder_of
+from .searching import embedder_of, text_query
+
+if TYPE_CHECKING:
+    from ..numerics.types import AnyArray
+    from ..serve.collection import Embed as EmbedItems
+    from ..serve.collection import EmbedText
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
 LEAST_TOKEN = 16  # characters
@@ -32,7 +37,7 @@ def serve(
     wrong: Annotated[Path | None, Parameter(group=RUN)] = None,
     trust: Trust = (),
 ) -> None:
-    """Serve a web page to search an index by picture, with a JSON API, until stopped.
+    """Serve a web page to search an index by picture or by words, with a JSON API, until stopped.
 
     Example: nearfar serve photos.index
 
@@ -89,11 +94,20 @@ def app_of(file: Path, *, run: Path | None, wrong: Path, hosts: Sequence[str], t
 
     store = open_index(file)
     source = embedder_of(store.about, file, run)
+    embed: EmbedItems | None = None
+    embed_text: EmbedText | None = None
+    if source is not None:
+        embedding = partial(embedded_as, store.about, embedder(source))
+        if embeds_images(source):
+            embed = embedding
+        if embeds_texts(source):
+            embed_text = partial(embedded_text, embedding)
     collection = Collection(
         file,
         partial(open_index, file),
         read_pictures=partial(pictures_in, file),
-        embed=None if source is None else partial(embedded_as, store.about, embedder(source)),
+        embed=embed,
+        embed_text=embed_text,
     )
     return make_app(collection, WrongLabels(wrong), hosts=hosts, token=token)
 
@@ -106,6 +120,33 @@ def pictures_in(file: Path, names: Sequence[str], about: Mapping[str, str]) -> A
 def embedded_as(about: Mapping[str, str], embed: Any, items: Any) -> Any:
     """Embed items with as many dimensions as an index keeps."""
     return first_dims(embed(items), about)
+
+
+def embedded_text(embed: EmbedItems, text: str) -> AnyArray:
+    """Embed one text, (1, d)."""
+    return embed(text_query(text))
+
+
+def embeds_images(source: Path) -> bool:
+    """Return whether a run or a learner may take images; a saved learner does not say what its rows were."""
+    from .embedding import is_run
+
+    if not is_run(source):
+        return True
+    from ..train.scoring import takes_images
+
+    return takes_images(source)
+
+
+def embeds_texts(source: Path) -> bool:
+    """Return whether a run has a network for texts."""
+    from .embedding import is_run
+
+    if not is_run(source):
+        return False
+    from ..train.scoring import takes_texts
+
+    return takes_texts(source)
 
 
 def embedder(source: Path) -> Any:

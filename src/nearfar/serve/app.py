@@ -172,10 +172,10 @@ class Api:
     async def search_text(self, request: Request) -> Response:
         how = SearchQuery.of(request)
         text = (await self._json(request)).get("text")
-        if not isinstance(text, str) or not text.strip():
-            raise HTTPException(400, 'expected {"text": "..."}')
         if self.collection.embed_text is None:
-            raise HTTPException(501, "the model of this index takes no text")
+            raise HTTPException(501, "the model of this index takes no text; search by an image or an item")
+        if not isinstance(text, str) or not text.strip():
+            raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
         return await self._found(lambda: self.collection.embedded_text(text), how)
 
     async def neighbors(self, request: Request) -> Response:

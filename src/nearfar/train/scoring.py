@@ -168,6 +168,11 @@ def takes_texts(run: str | Path) -> bool:
     return "tokenizer" in read_about(RunFolder(run).checkpoint("best"))
 
 
+def takes_images(run: str | Path) -> bool:
+    """Return whether the network of a run embeds images."""
+    return len(shape_of(read_about(RunFolder(run).checkpoint("best")))) == 3
+
+
 def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:
     expected = "images" if len(shape) == 3 else f"rows of {shape[0]} columns"
     if (dataset.kind == "image") != (len(shape) == 3):

@@ -100,11 +100,19 @@ async function search(question) {
 
 function byImage(file) {
   if (!file) return;
-  if (at("preview").src) URL.revokeObjectURL(at("preview").src);
+  forgetImage();
+  at("text").value = "";
   at("preview").src = URL.createObjectURL(file);
   at("preview").hidden = false;
   at("drop-text").textContent = "Drop, paste or choose another photo";
   search((query) => ask(`/api/search?${query}`, { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" } }));
+}
+
+function forgetImage() {
+  if (!at("preview").src) return;
+  URL.revokeObjectURL(at("preview").src);
+  at("preview").removeAttribute("src");
+  at("preview").hidden = true;
 }
 
 function json(body) {
@@ -197,7 +205,9 @@ function listen() {
   });
   at("ask-text").addEventListener("submit", (event) => {
     event.preventDefault();
-    const text = at("text").value;
+    const text = at("text").value.trim();
+    if (!text) return say("Type some words to search for.", true);
+    forgetImage();
     search((query) => ask(`/api/search-text?${query}`, json({ text })));
   });
   at("settings").addEventListener("submit", (event) => {
