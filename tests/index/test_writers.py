@@ -1,6 +1,7 @@
 """Commands that change one index at a time lose nothing; one that is killed leaves the old index or the new one."""
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -98,6 +99,19 @@ def test_a_change_in_python_waits_and_is_waited_for(tables):
     with pytest.raises(FileNotFoundError), Index.updating(tables / "none.index"):
         pass
     assert sorted(path.name for path in tables.iterdir()) == ["a.npz", "b.npz", "c.npz", "x.index"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed as POSIX does it")
+def test_a_folder_of_lancedb_keeps_what_was_reported_before_a_kill():
+    """One kill, since every process imports LanceDB anew; `python bench/kill_writers.py items.lance` does fifty."""
+    pytest.importorskip("lancedb")
+    script = Path(__file__).parents[2] / "bench" / "kill_writers.py"
+    done = subprocess.run([sys.executable, script, "items.lance", "--kills", "1"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kills, changes, lost = map(int, re.findall(r"\d+", done.stdout))
+    assert (kills, lost) == (1, 0)
+    assert changes >= 1
 
 
 KILLED = """
