@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -10,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nearfar import LFDA
+from nearfar.catalog import BY_NAME
 
 COLORS = ("#2f6bc0", "#ab5a10", "#287a4f", "#a045a0", "#bf3a4f", "#6c7020")
 GRAY = "#6b6b6b"
@@ -251,6 +254,46 @@ def which_learner() -> Figure:
     return which(WHICH_LEARNER, OTHER_LEARNER)
 
 
+class Gain(NamedTuple):
+    """What a learner gains on the plain distance over the tables of `which.md`, in points of accuracy."""
+
+    learner: str
+    family: str
+    mean: float
+    worst: float
+    best: float
+
+
+def best_of_families(page: str, many: int = 10) -> list[Gain]:
+    """Read the table of the page `which.md`: the learner of the largest mean of each family, the largest first."""
+    found: dict[str, Gain] = {}
+    for name, *numbers in re.findall(r"^\| `(\w+)`[^|]*\| ([-+.\d]+) \| ([-+.\d]+) \| ([-+.\d]+) \|", page, re.M):
+        family = BY_NAME[name].at.split("/")[1]
+        gain = Gain(name, family, *map(float, numbers))
+        if family not in found or gain.mean > found[family].mean:
+            found[family] = gain
+    return sorted(found.values(), key=lambda gain: -gain.mean)[:many]
+
+
+def gains_of_families() -> Figure:
+    """The best learner of each family: its mean gain on the plain distance, from its worst to its best table."""
+    gains = best_of_families((Path(__file__).parent / "which.md").read_text())
+    figure = Figure(figsize=(7.2, 0.36 * len(gains) + 0.9), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0, color=GRAY, linewidth=1)
+    for row, gain in enumerate(gains):
+        axes.plot((gain.worst, gain.best), (-row, -row), color=COLORS[0], linewidth=1.6, alpha=0.5)
+        axes.scatter(gain.mean, -row, s=42, color=COLORS[0], linewidths=0, zorder=2)
+        axes.text(gain.best + 0.4, -row, f"{gain.mean:+.1f}", va="center", fontsize=9)
+    axes.set_yticks([-row for row in range(len(gains))])
+    axes.set_yticklabels([f"{gain.learner} ({gain.family})" for gain in gains])
+    axes.tick_params(colors=GRAY, length=0)
+    axes.set_xlabel("points of 3-NN accuracy over the plain distance: worst table, mean, best table")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.patch.set_alpha(0.0)
+    return figure
+
+
 def two_processes(call: str, shards: bool = False) -> Figure:
     """Two processes that train one network: each embeds its part of a batch, and both see all embeddings."""
     figure = Figure(figsize=(4.0, 2.8), layout="constrained")
@@ -303,6 +346,7 @@ def sharded_by_fsdp2() -> Figure:
 FIGURES = {
     "which_loss": which_loss,
     "which_learner": which_learner,
+    "gains_of_families": gains_of_families,
     "products": products,
     "steps": steps,
     "before_and_after": before_and_after,

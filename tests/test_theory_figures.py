@@ -54,3 +54,24 @@ def test_refinement_never_falls(theory) -> None:
 def test_pictures_are_drawn(theory, tmp_path) -> None:
     theory.write(tmp_path)
     assert sorted(path.stem for path in tmp_path.iterdir()) == sorted(theory.FIGURES)
+
+
+def test_the_picture_of_families_shows_the_best_of_each_in_the_table(theory) -> None:
+    import figures
+
+    from nearfar.catalog import BY_NAME
+
+    page = (DOCS / "which.md").read_text()
+    shown = figures.best_of_families(page)
+    assert len(shown) == len({gain.family for gain in shown}) == 10
+    means = [gain.mean for gain in shown]
+    assert means == sorted(means, reverse=True)
+    for line in page.splitlines():
+        if line.startswith("| `"):
+            name = line.split("`")[1]
+            mean = float(line.split("|")[2])
+            same = [gain for gain in shown if gain.family == BY_NAME[name].at.split("/")[1]]
+            assert not same or mean <= same[0].mean, name
+    drawn = figures.gains_of_families()
+    labels = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
+    assert labels == [f"{gain.learner} ({gain.family})" for gain in shown]

@@ -87,6 +87,12 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
     -----
     Soleymani Baghshah & Bagheri Shouraki, Neurocomputing 73, 2010. Weights of dissimilar pairs are not used. The
     extension and all defaults are ours; the semidefinite program is solved exactly.
+
+    The method is for clustering the rows that it was given, with few pairs. It has no margin within a neighborhood:
+    q smooth functions of a graph tell parts of the data apart, not the classes that overlap in one part, and new rows
+    are placed by regression alone. On eleven tables 3 nearest neighbors lost 5 points on the plain distance in the
+    mean. In folds inside training rows of four tables no `n_neighbors`, `lam` or `ridge` helped on all; ``q=90`` gained
+    0.4 to 3.7 points on each and took two to eight times as long.
     """
 
     def __init__(
