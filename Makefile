@@ -30,8 +30,8 @@ demo: venv ## train on glyph images, score on glyph classes never seen, write th
 test: venv ## run every test
 	$(PYTEST)
 
-test-haswell: venv ## run the numerical tests with the kernels of processors without AVX-512
-	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q -m 'not slow' $(NUMERICAL)
+test-haswell: venv ## run the numerical tests, slow ones too, with the kernels of processors without AVX-512
+	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q $(NUMERICAL)
 
 test-matrix: venv ## run tests with the kernels of other processors, and the oldest and newest dependencies (an hour)
 	$(BIN)/nox

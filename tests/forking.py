@@ -104,6 +104,7 @@ IMPORTED = (
     "sklearn.pipeline",
     "sklearn.preprocessing",
     "torch",
+    "torch._dynamo",  # the first optimizer of a process imports it
     "torch.nn.parallel",
     "accelerate",
     "safetensors.torch",

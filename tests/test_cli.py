@@ -299,6 +299,7 @@ def test_sides_of_images_have_a_limit(capsys, monkeypatch, tmp_path):
     assert (code, err) == (2, "nearfar: config: image_size: Expected `int` <= 8192, got 100000\n")
 
 
+@pytest.mark.slow
 def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     from PIL import Image
     from sklearn.datasets import load_digits
@@ -1145,6 +1146,7 @@ def test_a_signal_stops_also_what_turns_it_into_an_error(capsys, monkeypatch, nu
             signal.signal(each, handler)
 
 
+@pytest.mark.slow
 def test_what_the_encoding_of_the_output_lacks_is_escaped():
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run([sys.executable, "-m", "nearfar", "list"], capture_output=True, env=environment)

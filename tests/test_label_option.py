@@ -65,6 +65,7 @@ def test_few_classes_are_halved_by_the_named_column(tables, command, tmp_path):
     assert "12 rows of 2 classes, too few to hold any out" in out
 
 
+@pytest.mark.slow
 def test_rows_are_embedded_indexed_and_found_by_the_named_column(tables, command, tmp_path):
     file, option = tmp_path / "rca.safetensors", ["--label", "species"]
     command("fit", tables[0], "RCA()", "-o", file, *option)
@@ -115,6 +116,7 @@ def test_a_run_keeps_the_name_of_the_column(tables, command, capsys, monkeypatch
     assert "resumed with other settings (run's / given): label: 'species' / 'label'" in err
 
 
+@pytest.mark.slow
 def test_objectives_are_compared_on_the_named_column(tables, command, tmp_path):
     words = ["--objective", "TripletLoss()", "--seeds", "1", "--set", "steps=2", "--out", tmp_path / "runs"]
     assert "test 24 rows of 4 classes" in command("compare", tables[0], *words, "--label", "species")

@@ -556,6 +556,7 @@ def test_a_warm_start_takes_no_more_steps_to_the_same_value(method: Method) -> N
         assert_allclose(learner.objective_, value, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 @every_learner
 @pytest.mark.filterwarnings("ignore")
 def test_a_warm_start_of_another_number_of_components_is_none(method: Method) -> None:
@@ -648,6 +649,7 @@ def test_the_kept_components_are_some_in_which_rows_differ(method: Method) -> No
     assert np.ptp(Z) > 1e-6 * np.ptp(fit(make(method, n_components=1), X, y).transform(X))
 
 
+@pytest.mark.slow
 @every_learner
 def test_works_inside_pipelines_and_searches(method: Method) -> None:
     law("pipeline", method)

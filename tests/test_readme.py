@@ -61,6 +61,7 @@ def test_readme_has_the_two_commands():
     assert "make test" in (ROOT / ".ci" / "run").read_text()
 
 
+@pytest.mark.slow
 def test_every_command_in_the_readme_exists():
     shown = subprocess.run([sys.executable, "-m", "nearfar", "--help"], capture_output=True, text=True).stdout
     for command in set(re.findall(r"^    nearfar (\w+)", (ROOT / "README.md").read_text(), re.M)):

@@ -23,6 +23,7 @@ def learned(name: str, settings: MappingProxyType[str, Any]) -> Any:
     return fit(getattr(nearfar, name)(**settings), 0.3 * X if name == "MLKR" else X, target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "rtol"),
     [

@@ -24,6 +24,7 @@ def glyphs():
     return open_task("glyphs")
 
 
+@pytest.mark.slow
 def test_hundreds_of_classes_of_twenty(glyphs):
     parts = (glyphs.train, glyphs.validation, glyphs.test)
     assert sum(len(part.classes) for part in parts) > 200
@@ -35,6 +36,7 @@ def test_hundreds_of_classes_of_twenty(glyphs):
     assert "half of the characters unseen in training" in glyphs.protocol
 
 
+@pytest.mark.slow
 def test_raw_pixels_do_poorly_but_above_chance(glyphs):
     x = glyphs.test.array.reshape(len(glyphs.test), -1).astype(np.float32)
     x /= np.linalg.norm(x, axis=1, keepdims=True)

@@ -41,6 +41,7 @@ def cosines(A, B):
     return np.linalg.svd(np.linalg.qr(A)[0].T @ np.linalg.qr(B)[0])[1]
 
 
+@pytest.mark.slow
 @parametrize_with_checks([kind(max_iter=3, random_state=0) for kind in KINDS])
 def test_scikit_learn_accepts_them(estimator, check):
     check(estimator)

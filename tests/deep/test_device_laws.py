@@ -40,6 +40,7 @@ def on_meta(term, x, y, pooled):
     assert x.grad.shape == x.shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [None, 5])
 @pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
 def test_no_term_waits_for_a_device(method, block):

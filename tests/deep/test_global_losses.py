@@ -74,6 +74,7 @@ LOSSES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize(("loss", "loops", "settings", "loop_settings"), SETTINGS)
 def test_settings_reach_the_formula(loss, loops, settings, loop_settings):

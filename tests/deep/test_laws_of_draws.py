@@ -92,6 +92,7 @@ def test_rest_of_a_class_ratio_batch_is_from_all_classes_alike(sizes, size):
     assert_law(drawn, of_ratio(sizes, size))
 
 
+@pytest.mark.slow
 def test_small_classes_come_in_class_ratio_batches_as_often_as_they_should():
     plans = epochs(ClassRatioSampler(np.repeat([0, 1], [2, 50]), 8, 0.25))
     both = np.mean([np.isin([0, 1], plan[0]).all() for plan in plans])

@@ -35,6 +35,7 @@ def test_triplet(reduction, soft):
     same(loss, triplet.reference, margin=0.3, soft=soft, reduction=reduction, normalize=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("few", [0, 12])
 @pytest.mark.parametrize("triplets", ["semihard", "hard"])
@@ -119,6 +120,7 @@ def test_soft_mined_triplets_count_alike_in_every_precision():
     torch.testing.assert_close(loss(x.float(), Y).double(), loss(x, Y), rtol=1e-4, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ways")
 @pytest.mark.parametrize("distance", ["sq_euclidean", "euclidean", "cosine", "dot"])
 @pytest.mark.parametrize("soft", [False, True])

@@ -600,6 +600,7 @@ def test_rows_name_the_rows_of_all_kinds_of_constraints():
     assert_array_equal(a, Chunks().fit(X, pairs=pairs, pair_labels=[1, 1, -1]).given_)
 
 
+@pytest.mark.slow
 def test_links_and_distances_serve_the_folds_of_a_search_too():
     chunklets, links = np.arange(60) // 2, [[k, k + 1] for k in range(29)]
     told = {"chunklets": chunklets, "negative_links": links, "rows": np.arange(60)}

@@ -51,6 +51,7 @@ def score(x, y, distance="cosine", **more):
     return evaluate(x, y, distance=distance, clustering=False, **more)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     st.integers(1, 40),

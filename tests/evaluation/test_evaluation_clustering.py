@@ -43,6 +43,7 @@ def blobs(classes=6, each=20, d=4, spread=0.2, seed=0):
     return 3 * rng.standard_normal((classes, d))[y] + spread * rng.standard_normal((len(y), d)), y
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(partitions)
 def test_information_scores_equal_scikit_learn(pair):
@@ -55,6 +56,7 @@ def test_information_scores_equal_scikit_learn(pair):
     assert nmi(a, b) <= nmi(a, b, "geometric") + 1e-12
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(partitions)
 def test_pair_f1_equals_the_pairs(pair):

@@ -90,6 +90,7 @@ def test_pairs_of_one_class_in_one_group_do_not_count(gallery, most, monkeypatch
     assert alone.n_similar > found.n_similar
 
 
+@pytest.mark.slow
 def test_blocks_do_not_matter_and_a_draw_is_close(monkeypatch):
     whole = verify(X, LABELS)
     monkeypatch.setattr(verification, "VERIFICATION_BLOCK_CELLS", 700)

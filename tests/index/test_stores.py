@@ -55,6 +55,7 @@ def named(hits):
     return [[str(hits.records.names[at]) for at in row if at >= 0] for row in hits.positions]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", ["cosine", "euclidean", "sqeuclidean"])
 def test_a_store_finds_what_an_index_finds(uri, distance):
     plain = records(NAMES, COLUMNS, LABELS)

@@ -110,6 +110,7 @@ def test_chunklets_apart():
         scatter.chunklets_apart(X, LABELS, np.zeros((3, 3), dtype=bool))
 
 
+@pytest.mark.slow
 def test_links_of_many_chunklets_are_not_listed():
     rng = np.random.default_rng(0)
     rows, chunklets = rng.normal(size=(6000, 3)), np.arange(6000) // 2

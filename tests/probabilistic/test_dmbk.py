@@ -104,6 +104,7 @@ def test_two_classes_have_something_to_separate():
     assert gap > np.std(Z[y == 0]) + np.std(Z[y == 1])
 
 
+@pytest.mark.slow
 def test_a_small_class_is_not_sacrificed():
     rng = np.random.default_rng(0)
     n = (300, 300, 12)
@@ -128,6 +129,7 @@ def test_whitening_keeps_the_space_and_the_constraint():
     assert_allclose(D.T @ D / len(D), np.eye(2) / 2, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_ledoit_wolf_keeps_few_rows_usable():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(12, 20)), np.arange(12) % 3

@@ -256,6 +256,7 @@ def test_the_pairs_of_the_multipliers_are_kept():
     assert_allclose(again.dual_, learner.dual_, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_projections_agree_with_newton_through_the_learner():
     X, y = data(30)
     a = ITML(0.3, random_state=0).fit(X, y).get_mahalanobis_matrix()

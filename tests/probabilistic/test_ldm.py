@@ -157,6 +157,7 @@ def test_bad_settings(settings, word):
         LDM(**settings).fit(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"solver": "mm"}, {"n_init": 3, "random_state": 0}])
 def test_warm_start_goes_on(settings):
     X, y = data()

@@ -291,6 +291,7 @@ def test_few_neighbors_of_either_kind_are_told():
         assert [kind for kind in ("its class", "other classes") if any(kind in text for text in texts)] == list(kinds)
 
 
+@pytest.mark.slow
 def test_memory_stays_in_blocks():
     X, y = data(4000, 16, 10)
     tracemalloc.start()

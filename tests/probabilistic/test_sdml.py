@@ -92,6 +92,7 @@ def test_where_there_is_no_minimum_a_direction_proves_it(ratio, lam):
     assert np.vdot(S, D) + lam * (np.abs(D).sum() - np.trace(D)) <= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "d", "lam"), [(60, 10, 0.1), (60, 30, 0.3), (15, 30, 0.3), (100, 40, 0.02)])
 def test_agrees_with_the_graphical_lasso_of_scikit_learn(n, d, lam):
     rng = np.random.default_rng(d)

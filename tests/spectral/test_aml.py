@@ -125,6 +125,7 @@ def test_cut_short_and_warm():
         nearfar.AML(10.0, solver="alternate", max_iter=2).fit(X, Y)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_a_single_feature_is_learned_in_silence():
     for column in range(4):

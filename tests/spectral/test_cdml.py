@@ -157,6 +157,7 @@ def test_vanishing_higher_coefficients_lower_the_degree():
     assert (curves.embed(np.zeros((2, 4, 3)), R) == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("c", [1, 2, 3, 4])
 def test_gradient_is_that_of_finite_differences(c):
     C = 0.8 * bent(c=c)

@@ -61,6 +61,7 @@ def test_settled_rivals_are_those_of_the_metric():
     assert_allclose(loops.objective(learner.get_mahalanobis_matrix(), X, y, others, k=2, gamma=0.2), learner.objective_)
 
 
+@pytest.mark.slow
 def test_rivals_that_change_forever_do_not_keep_a_good_metric_from_being_one():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 200)
@@ -78,6 +79,7 @@ def test_rivals_that_change_forever_do_not_keep_a_good_metric_from_being_one():
         assert loops.objective(N, X, y, loops.nearest(X, y, N, 3, False)) >= f - learner.duality_gap_
 
 
+@pytest.mark.slow
 def test_without_regularization_no_certificate_but_no_worse_than_the_start():
     X, y = two_classes()
     learner = fit(IML(gamma=0.0, rivals="fixed", max_iter=2000, tol=1e-8), X, y)

@@ -425,6 +425,7 @@ def test_laplacian_is_the_optimum_over_kernel_matrices():
     assert learner.duality_gap_ <= 1e-7 * learner.objective_
 
 
+@pytest.mark.slow
 def test_laplacian_scales_with_c_and_falls_with_q():
     one = fit(graph(), X, Y)
     five = fit(graph(c=5.0), X, Y)
@@ -436,6 +437,7 @@ def test_laplacian_scales_with_c_and_falls_with_q():
         assert_allclose(loops.least(learner.embedding_, Y), learner.c, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_laplacian_embeds_every_row_in_its_place():
     learner = fit(graph(q=59, ridge=1e-9), X, Y)
     same(learner.transform(X), learner.embedding_, 1e-3)
@@ -454,6 +456,7 @@ def test_laplacian_of_a_graph_in_pieces_is_finite():
     assert np.abs(learner.transform(A)).max() < 1e3
 
 
+@pytest.mark.slow
 def test_laplacian_errors():
     with pytest.raises(ValueError, match=r"^LaplacianRegularizedKernel: n_components must be at most \d+, the rank"):
         graph(n_components=25).fit(X, Y)

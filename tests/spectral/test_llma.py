@@ -47,6 +47,7 @@ def test_every_step_lowers_the_objective_until_it_is_flat(n_neighbors):
     assert np.abs(shift.gradient(found.x)).max() < 1e-4 * np.abs(shift.gradient(B)).max()
 
 
+@pytest.mark.slow
 def test_defaults_find_what_many_plain_steps_find():
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 120)

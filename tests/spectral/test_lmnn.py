@@ -437,6 +437,7 @@ def test_damping_stays_within_numbers():
     assert damping.share <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "tol"), [(2, 1e-4), (9, 1e-4), (21, 1e-3)])
 def test_pushes_alone_are_solved(seed, tol):
     X, y = data(40 + 20 * (seed % 3), 3 + seed % 3, 3, seed)
@@ -498,6 +499,7 @@ def test_rows_of_the_factor_that_no_longer_count_are_dropped():
     assert active_set.without_small(np.zeros((2, 3))).shape == (1, 3)
 
 
+@pytest.mark.slow
 def test_second_pass_looks_neighbors_up_again():
     X, y = toy(150)
     once, twice = fit(LMNN(), X, y), fit(LMNN(outer_passes=2), X, y)
@@ -682,6 +684,7 @@ def test_random_labels_do_not_break_the_search():
     assert learner.objective_ <= loops.objective(np.eye(3), X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_few_directions_of_overlapping_classes_take_few_steps(seed):
     rng = np.random.default_rng(seed)

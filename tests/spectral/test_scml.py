@@ -79,6 +79,7 @@ def test_what_stops_early_says_how_far_it_is():
     assert found.objective - found.duality_gap <= loops.program(X, B, T, 1e-3) <= found.objective
 
 
+@pytest.mark.slow
 def test_a_gap_that_rounding_hides_ends_the_search():
     gaps = []
     for seed in range(4):
@@ -159,6 +160,7 @@ def test_few_components_are_those_along_which_rows_differ_most():
     assert_allclose(np.abs(found), np.abs(expected), rtol=1e-6, atol=1e-9 * np.abs(Z).max())
 
 
+@pytest.mark.slow
 def test_no_table_of_triplets_and_directions_is_held():
     X, y = data(800, 20, 4)
     model = SCML(max_iter=30)

@@ -455,6 +455,7 @@ def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
     def train_there_too(config: object, start: object, **how: object) -> None:
         with pytest.raises(TrainError, match="another process is training there"):

@@ -28,6 +28,7 @@ from nearfar.train.listed_pairs import KnownPairBatches, KnownPairs
 QUICK = {"embedding_dim": 8, "epochs": 2, "random_state": 0, "settings": {"device": "cpu"}}
 
 
+@pytest.mark.slow
 @parametrize_with_checks([DeepMetric(**QUICK)])
 def test_it_is_an_estimator(estimator, check):
     check(estimator)
@@ -45,6 +46,7 @@ def fitted(digits):
     return DeepMetric("MultiSimilarityLoss()", **{**QUICK, "epochs": 8}).fit(X, y)
 
 
+@pytest.mark.slow
 def test_classes_are_nearer_to_themselves_than_in_the_items(digits, fitted):
     from nearfar.evaluation import evaluate
 

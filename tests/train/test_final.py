@@ -43,6 +43,7 @@ def test_a_final_model_learns_from_all_classes_for_as_long_as_the_best_checkpoin
     train(None, final.folder, resume=True, progress=False)  # there is nothing left to do
 
 
+@pytest.mark.slow
 def test_its_length_is_that_of_the_run_where_nothing_chose_a_checkpoint(evaluated, tmp_path):
     rows = str(tmp_path / "rows.npz")
     for name, how in (("none", {"validation": 0.0}), ("cosine", {"schedule": "cosine"}), ("steps", {"steps": 5})):
