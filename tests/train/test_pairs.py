@@ -20,13 +20,14 @@ from torch.nn.functional import cross_entropy, normalize
 from nearfar import AMSoftmaxLoss, NTXentLoss, TripletLoss
 from nearfar.cli import main
 from nearfar.data import DataError, Dataset, open_items, open_task
+from nearfar.data.dataset import images_once
 from nearfar.data.readers.texts import text_items
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.identity import Identity
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, load_embedder, train
 from nearfar.train.checkpoint import load_tensors
-from nearfar.train.pairs import PairFeatures, check_objective, images_once, value_both_ways
+from nearfar.train.pairs import PairFeatures, check_objective, value_both_ways
 from nearfar.train.run import RunFolder
 from nearfar.train.setup import as_sum
 
@@ -267,6 +268,9 @@ def test_photos_are_found_by_words(run, table, tmp_path, capsys, monkeypatch):
     code, told = command(monkeypatch, capsys, "search", file, "bright blue", "-k", 1)
     assert code == 0
     assert everything.names[nearest] in told
+    code, told = command(monkeypatch, capsys, "card", run)
+    assert code == 0
+    assert "| score | text to image | image to text | chance |" in (run / "README.md").read_text()
     (tmp_path / "words.csv").write_text("text\ndark red\nbright blue\n")
     assert command(monkeypatch, capsys, "embed", run, tmp_path / "words.csv", "-o", tmp_path / "words.npz")[0] == 0
     with np.load(tmp_path / "words.npz") as embedded:

@@ -426,6 +426,14 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int
     return held
 
 
+def images_once(pairs: Dataset) -> Dataset:
+    """Return the set with every image once: of several texts of one image, each has a pair."""
+    _, first = np.unique(np.array(pairs.names, dtype=np.str_), return_index=True)
+    if len(first) == len(pairs):
+        return pairs
+    return pairs.subset(np.sort(first))
+
+
 def some(names: Sequence[str], most: int = 5) -> str:
     """List the first few of many names."""
     shown = ", ".join(in_brief(name, PATH) for name in names[:most])

@@ -23,16 +23,22 @@ class ScoresFile(msgspec.Struct, kw_only=True):
     ----------
     protocol, split : dataset, classes, items and what chose the checkpoint; the same without the latter
     scores, raw : of the embeddings, and of the items themselves
+    images_to_texts : of images that search texts, where items are pairs; `scores` are then the other way, without `raw`
     remarks : sentences on what stands out
     checkpoint : which one was scored, at which epoch and step, and what it scored on validation classes
     """
 
     protocol: str
     scores: dict[str, Score]
-    raw: dict[str, Score]
+    raw: dict[str, Score] | None = None
+    images_to_texts: dict[str, Score] | None = None
     split: str = ""
     remarks: list[Any] | None = None  # for readers: what is damaged here costs remarks only
     checkpoint: dict[str, float | str | None] = {}
+
+    def __post_init__(self) -> None:
+        if self.raw is None and self.images_to_texts is None:
+            raise ValueError("Object missing required field `raw`")
 
 
 def read_scores(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -164,13 +164,16 @@ def _scores(folder: Path) -> list[str]:
         raise ReportError(str(error)) from error
     counts = {name: int(value) for name, value in content["scores"].items() if name.startswith("n_")}
     scores = Scores.from_dict(content["scores"] | counts)
-    raw = {}
-    if "raw" in content:  # pairs of images and texts have none
-        raw = {name: value for name, value, _ in Scores.from_dict(content["raw"]).rows()}
     lines = ["## Scores", "", content["protocol"], ""]
-    lines += ["| score | value | baseline (raw inputs) | chance |", "| --- | ---: | ---: | ---: |"]
+    if content["images_to_texts"] is not None:  # pairs have no raw inputs that could be compared
+        others = Scores.from_dict(content["images_to_texts"])
+        lines += ["| score | text to image | image to text | chance |", "| --- | ---: | ---: | ---: |"]
+    else:
+        others = Scores.from_dict(content["raw"])
+        lines += ["| score | value | baseline (raw inputs) | chance |", "| --- | ---: | ---: | ---: |"]
+    beside = {name: value for name, value, _ in others.rows()}
     for score, value, chance in scores.rows():
-        cells = [_number(value), _number(raw.get(score)), _number(chance)]
+        cells = [_number(value), _number(beside.get(score)), _number(chance)]
         lines += [f"| {score} | {' | '.join(cells)} |"]
     lines += ["", f"{scores.protocol_line()}.", ""]
     remarks = content.get("remarks") or []

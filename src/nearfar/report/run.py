@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
-from ..data.dataset import some
+from ..data.dataset import images_once, some
 from ..data.open import located
 from ..data.readers.in_memory import GIVEN
 from ..data.readers.numpy_files import read_arrays
+from ..evaluation import Scores
 from ..io.scores_file import read_scores
 from ..io.untrusted import parse_json, read_json
 from ..quoting import PATH, in_brief, quoted
@@ -138,7 +139,7 @@ def read_run(
         settings=config,
         environment=environment,
         command=_text(folder / "command.txt"),
-        remarks=[str(remark) for remark in evaluated.get("remarks") or ()],
+        remarks=[*_told_of_images(evaluated), *(str(remark) for remark in evaluated.get("remarks") or ())],
         notes=[*notes, *([missing] if missing else [])],
         ladder=read_object(folder / "ladder.json", needed=False),
         theory=read_object(folder / "theory.json", needed=False),
@@ -152,6 +153,15 @@ def _baseline(config: Mapping[str, Any], test: Dataset | None) -> str:
     if test is not None and test.kind == "row":
         return "raw rows"
     return "raw pixels"
+
+
+def _told_of_images(evaluated: Mapping[str, Any]) -> list[str]:
+    """Say how well images find their texts, where the scores are those of texts that search images."""
+    if evaluated.get("images_to_texts") is None:
+        return []
+    scores = Scores.from_dict(evaluated["images_to_texts"])
+    recalls = ", ".join(f"Recall@{k} {recall:.4f}" for k, recall in scores.recall_at.items())
+    return [f"The queries are texts that search images. Images that search the texts have {recalls}."]
 
 
 def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,10 +193,13 @@ def _open_test(
     test = config.get("test")
     start = Path(folder) if isinstance(folder, str) else None
     given = {name: config[name] for name in names if name in config}
+    pairs = config.get("text_trunk") is not None
     try:
-        task = open_task(located(config["data"], start), test=test and located(test, start), **given)
+        task = open_task(located(config["data"], start), test=test and located(test, start), pairs=pairs, **given)
     except (DataError, OSError, KeyError) as error:
         return None, None, (f"The test items could not be opened again, so that they have no pictures: {error}",)
+    if pairs:  # the queries are texts
+        return None, images_once(task.test), task.notes
     return task.test, task.gallery, task.notes
 
 

@@ -166,7 +166,7 @@ def _collected(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Com
     for trial, content in zip(done, contents, strict=True):
         scores[trial.name].append(content["scores"])
         validation[trial.name].append(content.get("checkpoint", {}).get("validation"))
-    return Compared(_split(contents[0]), scores, validation, contents[0].get("raw"))
+    return Compared(_split(contents[0]), scores, validation, contents[0]["raw"])
 
 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
@@ -199,6 +199,7 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
         return base
     size = None if ":" in base.trunk else base.resize or base.image_size
     how: dict[str, Any] = {"label": base.label, "skip_bad": base.skip_bad, "partial": base.partial}
+    how["pairs"] = base.text_trunk is not None
     source = open_source(base.data, image_size=size, **how)
     if source.roles is not None:
         return base
@@ -298,7 +299,7 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         evaluate_run(run)
     content = read_scores(done)
     try:
-        Scores.from_dict(content.get("raw", content["scores"]))
+        Scores.from_dict(content["raw"] or content["images_to_texts"])
     except ValueError as error:
         raise ValueError(f"{done}: {damaged(error)}") from error
     return content

@@ -12,11 +12,12 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from ..data import Dataset
+from ..data.dataset import images_once
 from ..deep import distributed
 from ..deep.proxies.class_proxies import NeighborProxyLoss
 from .config import TrainError
 from .features import Floats, encode, resizing_of
-from .pairs import images_once, scores_both_ways, text_set
+from .pairs import scores_both_ways, text_set
 from .setup import Parts
 
 

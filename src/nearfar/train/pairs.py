@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -183,14 +182,6 @@ def text_set(pairs: Dataset, tokens: Tokens, length: int) -> Dataset:
     """Return the texts of pairs as a set of its own, rows of token numbers named by their first words."""
     texts = tokenized(replace(pairs, kind="text", stored=None), tokens, length)
     return replace(texts, names=tuple(first_words(pairs.texts_given)))
-
-
-def images_once(pairs: Dataset) -> Dataset:
-    """Return the set with every image once: of several texts of one image, each has a pair."""
-    _, first = np.unique(np.array(pairs.names, dtype=np.str_), return_index=True)
-    if len(first) == len(pairs):
-        return pairs
-    return pairs.subset(np.sort(first))
 
 
 def embed_texts(embedder: Embedder, texts: Dataset, *, batch_size: int = 256) -> Floats:

@@ -15,6 +15,7 @@ import torch
 from ..data import Dataset, Task, open_items
 from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
+from ..data.dataset import images_once
 from ..data.decode import read_square
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.standardize import Standardize
@@ -26,7 +27,7 @@ from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import build_embedder, folder_and_config
 from .metric import passed, told
-from .pairs import embed_texts, images_once, scores_both_ways, text_set
+from .pairs import embed_texts, scores_both_ways, text_set
 from .remarks import course, random_trunk, remarks
 from .run import Run, RunFolder, write_json
 from .task import class_mark, open_data, sizes_in, tokenized
