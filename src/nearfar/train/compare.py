@@ -299,7 +299,7 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         evaluate_run(run)
     content = read_scores(done)
     try:
-        Scores.from_dict(content["raw"] or content["images_to_texts"])
+        Scores.from_dict(content["images_to_texts"] if content["raw"] is None else content["raw"])
     except ValueError as error:
         raise ValueError(f"{done}: {damaged(error)}") from error
     return content
