@@ -288,7 +288,7 @@ def gains_of_families() -> Figure:
     axes.set_yticks([-row for row in range(len(gains))])
     axes.set_yticklabels([f"{gain.learner} ({gain.family})" for gain in gains])
     axes.tick_params(colors=GRAY, length=0)
-    axes.set_xlabel("points of 3-NN accuracy over the plain distance: worst table, mean, best table")
+    axes.set_xlabel("points of 3-NN accuracy over the plain distance")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.patch.set_alpha(0.0)
     return figure

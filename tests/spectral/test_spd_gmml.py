@@ -161,3 +161,17 @@ def test_singular_matrices_are_raised_with_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nearfar.SPDGMML().fit(X, Y)
+
+
+def test_vec_is_gmml_on_the_entries_of_logarithms():
+    i, j = np.triu_indices(3)
+    entries = np.array(loops.logarithms(X))[:, i, j] * np.where(i == j, 1.0, 2**0.5)
+    M = nearfar.GMML().fit(entries, Y).get_mahalanobis_matrix()
+    found = nearfar.SPDGMML(embedding="vec").fit(X, Y).get_mahalanobis_matrix()
+    assert_allclose(found, M, rtol=1e-7, atol=1e-9 * np.abs(M).max())
+
+
+def test_one_layer_of_layers_is_gmml():
+    rows = X.reshape(len(X), -1)[:, :3]
+    layered = nearfar.LayeredGMML(n_layers=1).fit(rows, Y)
+    assert_allclose(distances(layered, rows), distances(nearfar.GMML().fit(rows, Y), rows), rtol=1e-7, atol=1e-12)

@@ -85,6 +85,9 @@ class GrassmannGMML(FromPairs, MetricLearner):
     Zhu, Cheng, Hu, Wang & Zhang, "Towards generalized and efficient metric learning on Riemannian manifold", IJCAI
     2018. T_i does not depend on the basis, so no QR factorization is needed. The objective need not fall from round to
     round; where it rises, classification by neighbors got worse too in our trials, hence `keep`.
+
+    There is no `partial_fit`: T_i depends on M, so that every round needs all bases again, and sums over them would
+    serve one round only.
     """
 
     _holds = ("n_features_in_", "components_", "rule_")

@@ -62,6 +62,10 @@ class SPDGMML(FromPairs, Mahalanobis):
     2018. Log-Euclidean: distances do not change under X -> Q X Q' with orthogonal Q (M turns with it), nor under the
     inverse, but do under other congruences. Scatters are means and `reg` is relative, where the paper has sums.
 
+    There is no `sample_weight`, no `partial_fit` and no sparse X: sums over matrices would have to keep the scatter of
+    each column in each class. ``embedding="vec"`` is `GMML` on the entries of the logarithms (each off-diagonal one
+    once, times the root of 2), and `GMML` takes weights and parts.
+
     Examples
     --------
     >>> X = np.array([np.diag(v) for v in ([1.0, 1], [1, 9], [5, 1], [5, 9])])

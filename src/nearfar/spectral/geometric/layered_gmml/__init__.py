@@ -86,6 +86,9 @@ class LayeredGMML(FromPairs, MetricLearner):
     -----
     Hajiabadi, Godaz, Ghasemi & Monsefi, "Layered geometric learning", ICAISC 2019. Centering and `normalize` are ours,
     and that the last layer has no activation.
+
+    There is no `partial_fit`: the scatters of a layer are of what the layers before it make of the rows, so that all
+    rows are needed once for each layer. One layer is `GMML`, which learns from parts, weights and sparse rows.
     """
 
     _holds = ("n_features_in_", "layers_", "means_", "scales_")
