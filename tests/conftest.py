@@ -72,22 +72,28 @@ OPERATORS = (
 )
 
 
-@pytest.fixture(scope="session")
-def torchvision():
-    """torchvision, also where it was built for another torch: its operators are then declared, and none is called."""
-    pytest.importorskip("torch")
-    pytest.importorskip("PIL")
+def load_torchvision():
+    """Import torchvision, also where it was built for another torch: its operators are declared, and none is called."""
     from torch import library
 
     try:
         import torchvision
-    except ImportError:
-        pytest.skip("torchvision is not installed")
     except RuntimeError:
         for name in OPERATORS:
             library.define(f"torchvision::{name}", "(Tensor input) -> Tensor")
         import torchvision
     return torchvision
+
+
+@pytest.fixture(scope="session")
+def torchvision():
+    """torchvision, where it is installed."""
+    pytest.importorskip("torch")
+    pytest.importorskip("PIL")
+    try:
+        return load_torchvision()
+    except ImportError:
+        pytest.skip("torchvision is not installed")
 
 
 @pytest.fixture(scope="session")

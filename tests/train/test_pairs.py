@@ -31,22 +31,14 @@ from nearfar.train.pairs import PairFeatures, check_objective, value_both_ways
 from nearfar.train.run import RunFolder
 from nearfar.train.setup import as_sum
 
+from ..conftest import load_torchvision
+
 tokenizers = pytest.importorskip("tokenizers")
 
 COLORS = {"red": (220, 20, 20), "green": (20, 220, 20), "blue": (20, 20, 220), "gray": (120, 120, 120)}
 WORDS = ["[PAD]", "[UNK]", "dark", "bright", *COLORS, "[EOS]", "[BOS]"]
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 TEXT = SMALL | {"vocab_size": 10, "max_position_embeddings": 6, "pad_token_id": 0}
-
-
-@pytest.fixture(scope="module")
-def transformers():
-    module = pytest.importorskip("transformers")
-    try:
-        _ = module.BertModel
-    except (ImportError, RuntimeError) as error:  # a torchvision of another torch
-        pytest.skip(f"transformers has no models here: {error}")
-    return module
 
 
 def write_tokenizer(folder):
@@ -377,6 +369,7 @@ def work(rank: int, world: int, port: int, table: str, bert: str, folder: str) -
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     torch.set_num_threads(1)
+    load_torchvision()
     train(settings(table, bert), Path(folder) / "plain", progress=False)
     train(settings(table, bert, chunk=4), Path(folder) / "chunks", progress=False)
 

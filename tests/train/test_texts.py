@@ -27,16 +27,6 @@ SMALL = {"vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attent
 
 
 @pytest.fixture(scope="module")
-def transformers():
-    module = pytest.importorskip("transformers")
-    try:
-        _ = module.BertModel
-    except (ImportError, RuntimeError) as error:  # a torchvision of another torch
-        pytest.skip(f"transformers has no models here: {error}")
-    return module
-
-
-@pytest.fixture(scope="module")
 def bert(transformers, tmp_path_factory):
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
