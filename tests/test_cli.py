@@ -48,7 +48,8 @@ COMMANDS = (
     "card",
     "doctor",
 )
-SMALL = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
+SMALL = ["--trunk", "conv4(width=8)", "--set", "image_size=28", "--sampler", "random", "--batch-size", "32"]
+SMALL += ["--set", "steps=3", "--quiet"]
 
 
 @pytest.fixture(scope="module")

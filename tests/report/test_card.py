@@ -19,7 +19,8 @@ from .. import forking
 def run(tmp_path_factory):
     """A run of three steps, evaluated."""
     folder = tmp_path_factory.mktemp("cards") / "digits"
-    small = ["--set", "image_size=28", "--sampler", "random", "--batch-size", "32", "--set", "steps=3", "--quiet"]
+    small = ["--trunk", "conv4(width=8)", "--set", "image_size=28", "--sampler", "random", "--batch-size", "32"]
+    small += ["--set", "steps=3", "--quiet"]
     forking.run("-m", "nearfar", "train", "digits", "--out", folder, *small).check_returncode()
     return folder
 

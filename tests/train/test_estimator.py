@@ -327,7 +327,8 @@ def test_pairs_know_their_items_by_the_numbers_of_rows(digits, told):
 def test_images_learn_from_pairs_and_are_saved_with_the_threshold(told, tmp_path):
     X = (load_digits().images[:400] * 15).astype(np.uint8).repeat(4, 1).repeat(4, 2)
     pairs, labels = told
-    metric = DeepMetric("TripletLoss()", **QUICK).fit(X, pairs=pairs, pair_labels=labels)
+    settings = {**QUICK, "trunk": "conv4(width=8)"}
+    metric = DeepMetric("TripletLoss()", **settings).fit(X, pairs=pairs, pair_labels=labels)
     metric.save(tmp_path / "pairs")
     again = DeepMetric.load(tmp_path / "pairs")
     np.testing.assert_array_equal(again.predict(pairs, X), metric.predict(pairs, X))

@@ -108,7 +108,7 @@ def test_few_batches_in_the_log_say_nothing_of_a_loss():
 
 @pytest.mark.slow
 def test_remarks_are_kept_and_shown(tmp_path):
-    config = TrainConfig.of(data="digits", objective="TripletLoss()", embedding_dim=1, epochs=1)
+    config = TrainConfig.of(data="digits", objective="TripletLoss()", trunk="conv4(width=4)", embedding_dim=1, epochs=1)
     run = train(config, tmp_path / "run")
     result = evaluate_run(run)
     assert any("better neighbors than the embeddings" in said for said in result.remarks)
