@@ -526,7 +526,7 @@ def test_other_ks_can_be_scored(digits, capsys, monkeypatch):
     assert list(scored["scores"]["recall_at"]) == list(scored["raw"]["recall_at"]) == ["1", "5", "30"]
     assert scored["config"] == own["config"]
     code, _, err = run(capsys, monkeypatch, "evaluate", digits, "--ks", "5", "--protocol", "verification")
-    assert (code, err) == (2, "nearfar: --ks: only with --protocol retrieval\n")
+    assert (code, err) == (2, "nearfar: --ks: only with --protocol retrieval or subsets\n")
     run(capsys, monkeypatch, "evaluate", digits)
     assert json.loads((digits / "scores.json").read_text()) == own
 
