@@ -119,6 +119,33 @@ def test_what_is_learned_from_standardized_columns_takes_them_as_they_are(rows, 
     np.testing.assert_allclose(d, e, rtol=1e-4)
 
 
+@pytest.mark.parametrize("options", [[], ["--standardize"]])
+def test_a_report_weighs_the_features_of_a_table(options, capsys, monkeypatch, tmp_path):
+    """Of columns in units far apart; only `right` tells the classes, and a fit on half of the rows says so, too."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 30)
+    right = 3.0 * labels + rng.normal(size=180)
+    columns = {"noise": 1000.0 * rng.normal(size=180), "right": right, "other": rng.normal(size=180)}
+    lines = [",".join([*columns, "label"])]
+    lines += [f"{a},{b},{c},c{y}" for *row, y in zip(*columns.values(), labels, strict=True) for a, b, c in [row]]
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    learner = tmp_path / "rca.safetensors"
+    code, _, err = run(capsys, monkeypatch, "fit", tmp_path / "table.csv", "RCA()", "-o", learner, *options)
+    assert code == 0, err
+    drawn = []
+    monkeypatch.setattr("nearfar.report.build_report", lambda content, path: drawn.append(content) or path)
+    code, _, err = run(
+        capsys, monkeypatch, "report", learner, tmp_path / "table.csv", "--all", "-o", tmp_path / "r.html"
+    )
+    assert code == 0, err
+    features = drawn[0].features
+    assert list(features.names) == ["noise", "right", "other"]
+    assert features.fits == 20
+    assert features.weights.sum() == pytest.approx(1)
+    assert features.weights[1] > 0.8
+    assert features.low[1] > 0.7
+
+
 @pytest.mark.parametrize("searched", [False, True])
 def test_what_standardizing_alone_is_worth_is_told_beside_the_learner(searched, capsys, monkeypatch, tmp_path):
     rng = np.random.default_rng(1)

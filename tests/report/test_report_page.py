@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nearfar.report import Items, ReportContent, build_report
-from nearfar.report.content import Curve
+from nearfar.report.content import Curve, FeatureWeights
 from nearfar.report.page import MAX_PAGE_BYTES
 from nearfar.report.plots import Plotter
 from nearfar.report.standings import describe, flat_scores, standings
@@ -163,6 +163,63 @@ def test_collapsed_embeddings(tmp_path: Path) -> None:
     items = Items(np.ones((12, 3)), np.arange(12) % 3, ["a", "b", "c"])
     page = read_page(build(ReportContent("Collapsed", "", {}, queries=items, distance="euclidean"), tmp_path))
     assert page.sections == ["scores", "neighbors", "confused", "distances", "spectrum"]
+
+
+def test_collapsed_embeddings_are_said_to_be_that(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for distance, spread, told in (("cosine", 1e-3, True), ("cosine", 1.0, False), ("euclidean", 1e-9, True)):
+        rows = np.array([3.0, 4.0, 1.0]) + spread * rng.normal(size=(12, 3))
+        content = ReportContent(
+            "Same", "", {}, queries=Items(rows, np.arange(12) % 3, ["a", "b", "c"]), distance=distance
+        )
+        page = read_page(build(content, tmp_path))
+        assert ("The embeddings have collapsed" in page.text) == told
+    said = replace(content, remarks=["The embeddings have collapsed: their mean cosine distance is 0."])
+    assert read_page(build(said, tmp_path)).text.count("have collapsed") == 1
+
+
+def test_a_curve_of_one_point_is_a_sentence(tmp_path: Path) -> None:
+    once = np.ones(1)
+    content = ReportContent(
+        "Short",
+        "",
+        {"map_at_r": 0.5},
+        losses=[Curve("TripletLoss", once, 0.25 * once), Curve("JRS", np.arange(2.0), np.arange(2.0))],
+        recalls={1: [Curve("seen", once, 0.5 * once), Curve("unseen", once, 0.375 * once)]},
+    )
+    page = read_page(build(content, tmp_path))
+    assert "Recall@1 was measured once, after epoch 1: 0.500 on seen classes, 0.375 on unseen classes." in page.text
+    assert "TripletLoss: 0.25" in page.text
+    charts = [attrs["aria-label"] for attrs in page.all("svg") if attrs.get("class") == "chart"]
+    assert charts == ["JRS over training, from 0 to 1"]
+
+
+def test_changed_settings_are_marked(tmp_path: Path) -> None:
+    content = ReportContent(
+        "Run",
+        "",
+        {"map_at_r": 0.5},
+        settings={"data": "x", "lr": 0.1, "epochs": 20, "objective": NASTY[0]},
+        defaults={"lr": 0.001, "epochs": 20, "objective": "TripletLoss()"},
+    )
+    path = build(content, tmp_path)
+    page = path.read_text()
+    changed = re.findall(r'<tr class="changed"><th scope="row">(\w+)</th>.*?<small>default: (.*?)</small>', page)
+    assert changed == [("lr", "0.001"), ("objective", "TripletLoss()")]
+    assert "Settings in bold differ from their defaults." in page
+    assert "Settings in bold" not in build(replace(content, defaults={}), tmp_path).read_text()
+
+
+def test_weights_of_features_stand_with_their_intervals(tmp_path: Path) -> None:
+    weights = np.array([0.1, 0.7, 0.2])
+    features = FeatureWeights(["a", NASTY[0], "c"], weights, weights - 0.05, weights + 0.05, fits=20)
+    page = read_page(build(ReportContent("Table", "", {"map_at_r": 0.5}, features=features), tmp_path))
+    assert page.sections == ["scores", "features"]
+    assert page.text.index(NASTY[0]) < page.text.index("20.0%") < page.text.index("5.0–15.0%")
+    assert "in 20 fits of the learner on random halves" in " ".join(page.text.split())
+    alone = replace(features, low=None, high=None, fits=0)
+    page = read_page(build(ReportContent("Table", "", {"map_at_r": 0.5}, features=alone), tmp_path))
+    assert "there is no interval" in " ".join(page.text.split())
 
 
 @pytest.mark.slow

@@ -189,6 +189,7 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
     scaler = StandardScaler().fit(X)
     learner.fit(scaler.transform(X), labels)
     learner.components_ = learner.components_ / scaler.scale_
+    learner.column_scale_ = scaler.scale_  # for who fits it again, as the report does
     if hasattr(learner, "mean_"):  # L ((x - m) / s - mean) = L / s (x - (m + s mean))
         learner.mean_ = scaler.mean_ + scaler.scale_ * learner.mean_
     if hasattr(learner, "view_components_"):  # the blocks of the components

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..progress import stage
 from ..trust import trusting
 from .options import DATA, RUN, Label, SkipBad, Trust, check_out
 
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
 
     from ..data import Dataset
     from ..report import Items, Other
-    from ..report.content import Reader
+    from ..report.content import FeatureWeights, Reader
     from .embedding import Chosen, Embedded
 
 TRIED_NAMES = 100  # names that may be without an image before none is looked for
+REFITS = 20  # on halves of the rows, for the intervals of the weights of features
+MOST_REFITTED = 1000  # rows
+MOST_WEIGHED = 200  # features
 
 
 def report(
@@ -78,7 +83,7 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
 
     whole_run = is_run(source) and chosen.data is None
     if whole_run and (against is None or is_run(against)):
-        return report_run(source, out, attention=attention_of(source), against=against)
+        return report_run(source, out, attention=attention_of(source), against=against, defaults=default_settings())
     scored = scored_on(source, chosen)
     dataset = scored.embedded.dataset
     queries, gallery = report_items(scored.embedded, of=source)
@@ -93,8 +98,58 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
         distance=scored.scores.distance,
         remarks=[*filter(None, [scored.scores.why_unscored()]), *training_scores(dataset)],
         other=None if against is None else other_on(against, chosen),
+        features=feature_weights(source, dataset),
     )
     return build_report(content, out or beside(source, dataset, chosen, against))
+
+
+def default_settings() -> dict[str, Any]:
+    """Return the settings of a training where nothing is given but its data."""
+    from ..train import TrainConfig
+
+    defaults = TrainConfig.of(data="digits").to_dict()
+    del defaults["data"]
+    return defaults
+
+
+def feature_weights(source: Path, dataset: Dataset) -> FeatureWeights | None:
+    """Weigh the features of a table in a saved linear metric; None for anything else."""
+    import numpy as np
+
+    from ..estimators.explanation import anatomy, explain
+    from ..report.content import FeatureWeights
+    from .embedding import is_embeddings, is_run
+    from .fitting import is_linear
+    from .saved_learners import items_of, known_columns, load_learner
+
+    if dataset.kind != "row" or is_run(source) or is_embeddings(source):
+        return None
+    learner = load_learner(source)
+    if not is_linear(learner) or not hasattr(learner, "get_mahalanobis_matrix"):
+        return None
+    dataset = known_columns(learner, dataset)
+    rows = np.asarray(items_of(dataset), dtype=np.float64)
+    n, d = rows.shape
+    if d > MOST_WEIGHED:
+        return None
+    if n > MOST_REFITTED:
+        drawn = np.sort(np.random.default_rng(0).choice(n, MOST_REFITTED, replace=False))
+        rows = rows[drawn]
+        labels = dataset.labels[drawn]
+    else:
+        labels = dataset.labels
+    names = [*dataset.columns] or [f"x{k}" for k in range(d)]
+    # a learner of standardized columns, whose components take them as they are, is fitted again as it was fitted
+    scale = np.asarray(getattr(learner, "column_scale_", np.ones(d)))
+    learner.components_ = learner.components_ * scale
+    weights, _, _ = anatomy(learner.get_mahalanobis_matrix(), (rows / scale).std(axis=0), 1)
+    try:
+        with stage("weighing features"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the fit were said when it was made
+            found = explain(learner, rows / scale, labels, prefit=True, n_directions=1, n_fits=REFITS)
+    except (ValueError, ArithmeticError):  # too few rows or classes for halves
+        return FeatureWeights(names, weights)
+    return FeatureWeights(names, found.weights, found.low, found.high, REFITS)
 
 
 def training_scores(dataset: Dataset) -> list[str]:

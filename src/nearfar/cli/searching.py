@@ -273,6 +273,8 @@ def near_enough(found: Hits, within: float) -> tuple[Hits, int]:
 
 def nearest_in(file: Path, k: int) -> str:
     """Return lines on the k nearest pairs of an index."""
+    from ..evaluation.collapse import collapse
+
     index = open_index(file).in_memory()
     labels = classes_of(index)
     lines = [
@@ -280,7 +282,8 @@ def nearest_in(file: Path, k: int) -> str:
         for i, j, d in zip(*index.closest(k), strict=True)
     ]
     found = f"the {len(lines)} nearest pairs; * marks two classes; --within DISTANCE groups what is as near"
-    return "\n".join([*lines, found])
+    told = collapse(index.embeddings, index.distance)
+    return "\n".join([*lines, found, *([told] if told else [])])
 
 
 def duplicates_in(file: Path, within: float, out: Path | None) -> str:
@@ -290,6 +293,8 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     if out is not None:
         check_page_or_table(out)
     index = open_index(file).in_memory()
+    from ..evaluation.collapse import collapse
+
     labels = classes_of(index)
     (numbers, distances) = index.duplicates(within)
     order = np.flatnonzero(numbers >= 0)
@@ -300,11 +305,11 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     count = f"{len(groups):,} group{'' if len(groups) == 1 else 's'}"
     found = f"{count} of {len(rows):,} items within {within:g}; {mixed:,} with several classes"
     largest = max((len(part) for _, part in groups), default=0)
-    if largest > len(index) / 2 and mixed:
-        found += (
-            f". {largest:,} of {len(index):,} items are one group: the distance is too large, or the embeddings have "
-            "collapsed to a point"
-        )
+    told = collapse(index.embeddings, index.distance)
+    if told:
+        found += f". {told}"
+    elif largest > len(index) / 2 and mixed:
+        found += f". {largest:,} of {len(index):,} items are one group: the distance is too large"
     if out is None:
         wide = max((len(row[2]) for row in rows), default=0)
         lines = [line for number, part in groups for line in group_lines(number, part, wide)]

@@ -54,6 +54,7 @@ def explain(
     X: AnyArray,
     y: AnyArray,
     *,
+    prefit: bool = False,
     n_directions: int = 3,
     n_fits: int = 30,
     level: float = 0.9,
@@ -68,6 +69,8 @@ def explain(
     X : array-like of shape (n, d)
     y : array-like of shape (n,)
         Class labels.
+    prefit : bool
+        Explain the learner as it was fitted; only the intervals come from clones, which are fitted on halves of X.
     n_directions : int
         How many directions are shown; at most d.
     n_fits : int
@@ -103,7 +106,7 @@ def explain(
         rows = np.asarray(X, dtype=np.float64)
         labels = constraints.encode(np.asarray(constraints.numbered(y)))[1]
         names = [str(name) for name in getattr(X, "columns", [f"x{k}" for k in range(rows.shape[1])])]
-        fitted = clone(learner).fit(rows, y)
+        fitted = learner if prefit else clone(learner).fit(rows, y)
         if not hasattr(fitted, "get_mahalanobis_matrix"):
             raise ValueError("learner must be linear, with get_mahalanobis_matrix; a kernel has no weights of features")
         k = min(n_directions, rows.shape[1])

@@ -116,6 +116,32 @@ class Other:
 
 
 @dataclass(frozen=True, eq=False)
+class FeatureWeights:
+    """What each feature weighs in a linear metric.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The features.
+    weights : ndarray, shape (d,)
+        Their shares of the mean squared distance.
+    low, high : ndarray, shape (d,), optional
+        Ends of the intervals.
+    fits : int
+        On how many random halves of the rows the learner was fitted again for the intervals.
+    level : float
+        The share of these fits inside the intervals.
+    """
+
+    names: Sequence[str]
+    weights: NDArray[np.float64]
+    low: NDArray[np.float64] | None = None
+    high: NDArray[np.float64] | None = None
+    fits: int = 0
+    level: float = 0.9
+
+
+@dataclass(frozen=True, eq=False)
 class ReportContent:
     """Everything that a report can show; only the first three fields are needed.
 
@@ -161,6 +187,10 @@ class ReportContent:
         What stands out in the training.
     notes : sequence of str
         Remarks on the data.
+    defaults : mapping
+        Settings where nothing else is given: those that differ from them are marked.
+    features : FeatureWeights, optional
+        What the features of a table weigh in a learned distance.
     ladder : mapping
         What `to_dict` of the ladder gave: the steps from raw pixels to this training, on classes held out.
     theory : mapping
@@ -191,6 +221,8 @@ class ReportContent:
     command: str = ""
     remarks: Sequence[str] = ()
     notes: Sequence[str] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    features: FeatureWeights | None = None
     ladder: Mapping[str, Any] = field(default_factory=dict)
     theory: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0

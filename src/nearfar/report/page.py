@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..evaluation.collapse import collapse
 from ..io.atomic_files import atomic_write
 from . import sections
 from .analysis import Analysis, analyze
@@ -84,6 +85,7 @@ def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list
         sections.flat_map(content, analysis.map, pens),
         sections.distances(content, analysis, pens),
         sections.directions(analysis, pens),
+        sections.features(content),
         sections.ladder(content),
         sections.theory(content),
         sections.training(content, pens),
@@ -126,6 +128,10 @@ def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]
                 f"One threshold, {threshold:.3g}, misjudges {rate:.1%} of same-class and of different-class pairs.",
             )
         )
+    if content.queries is not None and not any("collapsed" in remark for remark in content.remarks):
+        told = collapse(content.queries.embeddings, content.distance)
+        if told:
+            said.append(("spectrum", told))
     if analysis.spectrum:
         used = analysis.spectrum.effective_dimension
         d = len(analysis.spectrum.eigenvalues)

@@ -40,6 +40,7 @@ def report_run(
     title: str = "",
     attention: Attention | None = None,
     against: str | Path | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the report of a run.
 
@@ -58,6 +59,8 @@ def report_run(
         Square image (S, S, C) uint8 -> last convolutional map (C', H, W).
     against : str or Path, optional
         The folder of another run, evaluated on the same test items: which queries only one of the two finds.
+    defaults : mapping, optional
+        Settings of a training where nothing else is given; those of the run that differ from them are marked.
 
     Returns
     -------
@@ -73,6 +76,8 @@ def report_run(
     """
     folder = Path(run)
     content = _whole(folder, test=test, gallery=gallery, title=title, attention=attention)
+    if defaults is not None:
+        content = replace(content, defaults=defaults)
     name = "report.html"
     if against is not None:
         content = replace(content, other=other_run(against))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,11 @@ from .content import Curve, ReportContent
 from .pictures import GRAY, Picture, Thumbnails, image_picture, map_canvas
 from .plots import PALETTE, Html, Plotter
 from .retrieval import Confusion, QueryNeighbors, class_recall
-from .standings import facts, standings
+from .standings import Standing, facts, standings
 
 SHOWN_NEIGHBORS = 8  # shown per query
 CROSSINGS = 4  # shown per confused pair
+SHOWN_FEATURES = 20
 DISTANCES = {
     "cosine": "cosine distance, 0 (same direction) to 2 (opposite)",
     "euclidean": "Euclidean distance, from 0",
@@ -221,6 +222,24 @@ def directions(analysis: Analysis, pens: Pens) -> Section | None:
     return Section("spectrum", "Directions in use", values)
 
 
+def features(content: ReportContent) -> Section | None:
+    """What the features of a table weigh in the learned distance, heaviest first."""
+    found = content.features
+    if found is None:
+        return None
+    order = np.argsort(-found.weights, kind="stable")[:SHOWN_FEATURES]
+    rows = []
+    for at in order:
+        if found.low is None or found.high is None:
+            interval = None
+        else:
+            interval = (float(found.low[at]), float(found.high[at]))
+        weight = float(found.weights[at])
+        rows.append(Standing(found.names[at], found.names[at], "", weight, None, None, interval))
+    values = {"rows": rows, "all": len(found.names), "fits": found.fits, "level": found.level}
+    return Section("features", "Weights of the features", values)
+
+
 def ladder(content: ReportContent) -> Section | None:
     """What the steps from raw pixels to a trained network are worth, on classes held out of the training classes."""
     found = content.ladder
@@ -265,9 +284,31 @@ def training(content: ReportContent, pens: Pens) -> Section | None:
         return None
     curves = {"MAP@R": content.map_at_r} if content.map_at_r else {}
     curves |= {f"Recall@{k}": content.recalls[k] for k in sorted(content.recalls)}
-    scores = [(name, _score_chart(name, splits, content, pens)) for name, splits in curves.items()]
-    losses = [(curve.name, *_ends(curve), _loss_chart(curve, content, pens)) for curve in content.losses]
-    return Section("training", "Training", {"scores": scores, "losses": losses, "best": content.best_epoch})
+    drawn = {name: splits for name, splits in curves.items() if _is_line(splits)}
+    scores = [(name, _score_chart(name, splits, content, pens)) for name, splits in drawn.items()]
+    losses = [
+        (curve.name, *_ends(curve), _loss_chart(curve, content, pens)) for curve in content.losses if _is_line([curve])
+    ]
+    values = {
+        "scores": scores,
+        "losses": losses,
+        "single": [_single(name, splits) for name, splits in curves.items() if name not in drawn],
+        "single_losses": [(curve.name, curve.values[0]) for curve in content.losses if len(curve.values) == 1],
+        "best": content.best_epoch,
+    }
+    return Section("training", "Training", values)
+
+
+def _is_line(curves: Sequence[Curve]) -> bool:
+    """Whether there is something to draw: a single point is said in words."""
+    return any(len(curve.values) > 1 for curve in curves)
+
+
+def _single(name: str, curves: Sequence[Curve]) -> str:
+    """Say what the only evaluation of a training measured."""
+    measured = [curve for curve in curves if len(curve.values)]
+    told = ", ".join(f"{curve.values[0]:.3f} on {curve.name} classes" for curve in measured)
+    return f"{name} was measured once, after epoch {measured[0].epochs[0]:g}: {told}."
 
 
 def _score_chart(name: str, curves: Any, content: ReportContent, pens: Pens) -> Html:
@@ -320,13 +361,24 @@ def setup(content: ReportContent) -> Section | None:
     """What was run, and where."""
     values = {
         "command": content.command,
-        "settings": _flat(content.settings),
+        "settings": _settings(content),
+        "marks": bool(content.defaults),
         "environment": _flat(content.environment),
         "notes": list(content.notes),
     }
-    if any(values.values()):
+    if any(value for name, value in values.items() if name != "marks"):
         return Section("setup", "Settings and environment", values)
     return None
+
+
+def _settings(content: ReportContent) -> list[tuple[str, str, str | None]]:
+    """Return names, values, and of those that differ from their default this default, else None."""
+    usual = dict(_flat(content.defaults))
+    rows = []
+    for name, value in _flat(content.settings):
+        default = usual.get(name)
+        rows.append((name, value, None if default == value else default))
+    return rows
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..numerics.distances import unit_rows
+from ..evaluation.collapse import COLLAPSED_DIRECTIONS, relative_spread
 from .config import TrainConfig
 from .features import Floats
 
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
-COLLAPSED = 1e-3  # mean cosine distance below which embeddings are one point
 IDLE = 0.02  # share of active anchors at which nearly nothing is learned
 MOVED = 0.02  # change of a score that counts
 MIN_COURSE_POINTS = 4  # evaluations, or batches in the log, that show a course
@@ -64,9 +63,8 @@ def random_trunk(config: TrainConfig, weights: str, parameters: int) -> str:
 
 def collapsed(embeddings: Floats, config: TrainConfig) -> str:
     """Embeddings that are one direction, which no hinge loss leaves again."""
-    mean = unit_rows(embeddings).mean(axis=0)
-    apart = 1.0 - float(mean @ mean)
-    if apart > COLLAPSED:
+    apart = relative_spread(embeddings, "cosine")
+    if apart > COLLAPSED_DIRECTIONS:
         return ""
     return (
         f"The embeddings have collapsed: their mean cosine distance is {apart:.1g}. A learning rate below "

@@ -1,0 +1,40 @@
+"""Whether embeddings have collapsed: all items lie at one point, so that no distance says anything."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..numerics.distances import unit_rows
+from ..numerics.types import AnyArray
+
+COLLAPSED_DIRECTIONS = 1e-3  # spread of unit vectors
+COLLAPSED_POINTS = 1e-10  # of rows as they are, which may lie far from the origin
+
+
+def relative_spread(rows: AnyArray, distance: str) -> float:
+    """Return the variance of the rows over their mean squared norm: 0 at one point, up to 1 around the origin.
+
+    For cosine distances the rows count by their directions, and it is their mean cosine distance.
+
+    Examples
+    --------
+    >>> relative_spread(np.array([[1.0, 0.0], [-2.0, 0.0]]), "cosine")
+    1.0
+    """
+    x = np.asarray(rows, dtype=np.float64)
+    if distance == "cosine":
+        mean = unit_rows(x).mean(axis=0)
+        return 1.0 - float(mean @ mean)
+    total = float(np.mean(np.sum(x * x, axis=1)))
+    if total == 0:
+        return 0.0
+    variance = float(np.sum(np.mean((x - x.mean(axis=0)) ** 2, axis=0)))
+    return variance / total
+
+
+def collapse(rows: AnyArray, distance: str) -> str:
+    """Say in one sentence that embeddings have collapsed; "" where they have not, or are fewer than two."""
+    least = COLLAPSED_DIRECTIONS if distance == "cosine" else COLLAPSED_POINTS
+    if len(rows) < 2 or relative_spread(rows, distance) > least:
+        return ""
+    return "The embeddings have collapsed: all items lie at nearly one point, and near ones are not duplicates."
