@@ -206,7 +206,7 @@ def test_changed_settings_are_marked(tmp_path: Path) -> None:
     page = path.read_text()
     changed = re.findall(r'<tr class="changed"><th scope="row">(\w+)</th>.*?<small>default: (.*?)</small>', page)
     assert changed == [("lr", "0.001"), ("objective", "TripletLoss()")]
-    assert "Settings in bold differ from their defaults." in page
+    assert "Settings in bold differ from their defaults; a default of auto" in page
     assert "Settings in bold" not in build(replace(content, defaults={}), tmp_path).read_text()
 
 
