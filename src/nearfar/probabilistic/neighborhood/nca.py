@@ -66,6 +66,8 @@ class NCA(FromLabels, Mahalanobis):
     tol : float
         Stop where eight iterations together add less per row, relatively above 1: a search slows before it wins a row,
         and one iteration says little. With `batch_size` it is the mean of three epochs.
+        The default was chosen by 3-NN accuracy in folds inside the training rows of eleven tables, where 1e-5 gained
+        nothing for a fifth more time.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
@@ -100,7 +102,7 @@ class NCA(FromLabels, Mahalanobis):
         batch_size: int | None = None,
         dtype: str = "float64",
         max_iter: int = 100,
-        tol: float = 1e-5,
+        tol: float = 1e-4,
         warm_start: bool = False,
         verbose: bool = False,
         random_state: Any = None,
