@@ -338,6 +338,11 @@ def trainer_of_transformers() -> Figure:
     return two_processes("Trainer(model, arguments)")
 
 
+def trainer_of_sentence_transformers() -> Figure:
+    """The picture of this example."""
+    return two_processes("SentenceTransformerTrainer(model)")
+
+
 def sharded_by_fsdp2() -> Figure:
     """The picture of this example."""
     return two_processes("fully_shard(step)", shards=True)
@@ -357,6 +362,7 @@ FIGURES = {
     "loop_of_accelerate": loop_of_accelerate,
     "module_of_lightning": module_of_lightning,
     "trainer_of_transformers": trainer_of_transformers,
+    "trainer_of_sentence_transformers": trainer_of_sentence_transformers,
     "sharded_by_fsdp2": sharded_by_fsdp2,
 }
 

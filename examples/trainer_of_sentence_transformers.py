@@ -1,5 +1,5 @@
-"""An objective as the loss of the trainer of sentence-transformers, on one process or several.
-============================================================================================
+"""Use an objective with the trainer of sentence-transformers
+==========================================================
 
     python examples/trainer_of_sentence_transformers.py
     torchrun --nproc_per_node 2 examples/trainer_of_sentence_transformers.py
@@ -7,11 +7,13 @@
 The loss holds the model, as those of sentence-transformers do, and calls an objective of nearfar. Sentences of one
 subject share its words, and the model, means of token embeddings, begins without weights. The batches are those of a
 sampler of nearfar, which knows the processes: the trainer takes the loader as it is. Both commands train the same
-weights. It takes about 20 seconds on one core, and needs sentence-transformers, datasets and accelerate.
+weights. The script takes about 20 seconds on one core, and needs sentence-transformers, datasets and accelerate.
 
 With several processes, the trainer averages the gradients of the model only. Class proxies would each get the gradient
 of one process, so train objectives with proxies in a single one.
 """
+
+# sphinx_gallery_thumbnail_path = "pictures/trainer_of_sentence_transformers.svg"
 
 import os
 import tempfile
