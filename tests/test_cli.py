@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -956,9 +957,11 @@ def test_bad_input_is_one_line_and_leaves_nothing(words, message, capsys, monkey
 @pytest.mark.slow
 def test_a_missing_package_names_its_extra(capsys, monkeypatch, tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.eye(8), y=np.arange(8) % 2)
+    import_module("nearfar.report")  # so that what is removed here is put back: later tests know this module
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    monkeypatch.delitem(sys.modules, "nearfar.report.page", raising=False)
-    monkeypatch.delitem(sys.modules, "nearfar.report", raising=False)
+    monkeypatch.delitem(sys.modules, "nearfar.report.page")
+    monkeypatch.delitem(sys.modules, "nearfar.report")
+    monkeypatch.delattr(nearfar, "report")
     code, _, err = run(capsys, monkeypatch, "report", tmp_path / "rows.npz")
     assert (code, err) == (2, "nearfar: jinja2 is not installed: pip install 'nearfar[report]'\n")
 
