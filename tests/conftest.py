@@ -1,6 +1,7 @@
 """What the tests of several folders share."""
 
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -85,6 +86,12 @@ def load_torchvision():
     return torchvision
 
 
+def prepare_transformers():
+    """Let transformers be imported: it needs no torchvision, but imports one that is there."""
+    with suppress(ImportError):
+        load_torchvision()
+
+
 @pytest.fixture(scope="session")
 def torchvision():
     """torchvision, where it is installed."""
@@ -103,6 +110,8 @@ def timm(torchvision):
 
 
 @pytest.fixture(scope="session")
-def transformers(torchvision):
+def transformers():
     """The library of models, where it can be imported."""
+    pytest.importorskip("torch")
+    prepare_transformers()
     return pytest.importorskip("transformers", exc_type=ImportError)

@@ -31,7 +31,7 @@ from nearfar.train.pairs import PairFeatures, check_objective, value_both_ways
 from nearfar.train.run import RunFolder
 from nearfar.train.setup import as_sum
 
-from ..conftest import load_torchvision
+from ..conftest import prepare_transformers
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -369,7 +369,7 @@ def work(rank: int, world: int, port: int, table: str, bert: str, folder: str) -
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     torch.set_num_threads(1)
-    load_torchvision()
+    prepare_transformers()
     train(settings(table, bert), Path(folder) / "plain", progress=False)
     train(settings(table, bert, chunk=4), Path(folder) / "chunks", progress=False)
 
