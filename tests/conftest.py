@@ -18,7 +18,8 @@ def cache(tmp_path_factory):
 def rough_maps():
     """Maps of reports take as few steps as scikit-learn allows, which is half of the time of a report."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearfar.report.tsne.MAP_STEPS", 250)
+        with suppress(ImportError):  # packages of the report need not be there
+            patch.setattr("nearfar.report.tsne.MAP_STEPS", 250)
         yield
 
 
