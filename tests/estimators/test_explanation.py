@@ -48,6 +48,7 @@ def test_features_that_tell_are_surely_heavier():
 
 
 def test_names_and_table():
+    pytest.importorskip("pandas")
     frame, y = load_iris(return_X_y=True, as_frame=True)
     found = explain(RCA(), frame, y, n_fits=3)
     assert found.names == list(frame.columns)

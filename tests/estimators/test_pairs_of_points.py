@@ -174,6 +174,7 @@ def test_folds_of_pairs_serve_cross_validation():
 
 
 def test_columns_of_the_result_name_the_features_that_weigh_most():
+    pytest.importorskip("pandas")
     frame, y = load_iris(return_X_y=True, as_frame=True)
     learner = RCA(2).fit(frame, y)
     names = learner.get_feature_names_out()

@@ -318,6 +318,7 @@ def test_random_embeddings_score_at_chance():
 
 
 def test_scores_that_were_null_are_nan_and_the_optional_stay_none():
+    pytest.importorskip("msgspec")
     lone = score(np.eye(3), [0, 1, 2])
     assert "without a relevant item left out" in lone.protocol_line()
     assert "without a relevant item counted as misses" in score(np.eye(3), [0, 1, 2], lone="miss").protocol_line()
@@ -330,6 +331,7 @@ def test_scores_that_were_null_are_nan_and_the_optional_stay_none():
 
 
 def test_scores_travel_as_plain_data():
+    pytest.importorskip("msgspec")
     x, y = samples()
     scores = evaluate(x, y, engine="scikit-learn")
     assert Scores.from_dict(json.loads(json.dumps(scores.to_dict()))) == scores
@@ -409,6 +411,7 @@ def test_torch_is_not_imported():
 
 
 def test_where_no_query_can_find_its_class_the_scores_say_why():
+    pytest.importorskip("msgspec")
     rows = np.random.default_rng(0).normal(size=(6, 3))
     alone = evaluate(rows, np.arange(6))
     told = "There is no score of retrieval: none of the 6 queries has another item of its class to find"

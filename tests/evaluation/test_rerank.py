@@ -230,6 +230,7 @@ def test_scores_after_reranking_equal_loops(text, leave_one_out, grouped, monkey
 
 
 def test_the_protocol_says_that_items_were_looked_at_together():
+    pytest.importorskip("msgspec")
     gallery = two_sets()[1]
     plain = evaluate(gallery, np.arange(30) % 6, clustering=False)
     reranked = evaluate(gallery, np.arange(30) % 6, clustering=False, rerank="csls( k=3)")

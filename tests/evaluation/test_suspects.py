@@ -162,6 +162,8 @@ def test_bad_input_is_told(call, told):
 
 
 def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("msgspec")
     rows, labels, given = classes_of_rows(wrong=4)
     names = np.array([f"=item {i}" for i in range(120)])
     classes = np.array(["ash", "birch", "cedar", "elm", "fir", "oak"])
@@ -204,6 +206,8 @@ def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
 
 
 def test_a_corrected_table_of_images_trains(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("PIL")
     from PIL import Image
 
     rng = np.random.default_rng(0)
