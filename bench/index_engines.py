@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def measured(settings: argparse.Namespace) -> dict[str, float | None]:
     items = None  # the engine has its own copy now, or its file
     found["open"] = seconds(engine.open)
     found["cold"] = 1000 * seconds(lambda: engine.search(queries[:1]))
-    times = [1000 * seconds(lambda q=query: engine.search(q[None])) for query in queries]
+    times = [1000 * seconds(partial(engine.search, query[None])) for query in queries]
     found["p50"] = float(np.percentile(times, 50))
     found["p99"] = float(np.percentile(times, 99))
     begun = time.perf_counter()
@@ -188,6 +189,8 @@ class Nearfar:
 class Faiss:
     """An index of faiss in a file of its own."""
 
+    index: Any
+
     def __init__(self, path: Path, kind: str) -> None:
         self.path = path
         self.kind = kind
@@ -197,6 +200,7 @@ class Faiss:
 
         faiss.omp_set_num_threads(1)
         n, d = items.shape
+        index: Any
         if self.kind == "HNSW":
             index = faiss.IndexHNSWFlat(d, LINKS, faiss.METRIC_INNER_PRODUCT)
             index.hnsw.efConstruction = CANDIDATES
