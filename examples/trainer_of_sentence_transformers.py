@@ -92,15 +92,16 @@ def main():
     before = recall(model, texts, subjects)
     data = Dataset.from_dict({"sentence": texts, "label": subjects})
     with tempfile.TemporaryDirectory() as folder:
-        how = {
-            "use_cpu": True,
-            "ddp_backend": backend,
-            "report_to": "none",
-            "save_strategy": "no",
-            "disable_tqdm": True,
-        }
         arguments = SentenceTransformerTrainingArguments(
-            folder, max_steps=60, logging_steps=1, learning_rate=0.1, **how
+            folder,
+            max_steps=60,
+            logging_steps=1,
+            learning_rate=0.1,
+            use_cpu=True,
+            ddp_backend=backend,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
         )
         loss = ObjectiveLoss(model, MultiSimilarityLoss())
         trainer = ClassTrainer(model, arguments, train_dataset=data, loss=loss)

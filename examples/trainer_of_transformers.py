@@ -66,14 +66,17 @@ def main():
     set_seed(0)
     backend = "gloo" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else None
     with tempfile.TemporaryDirectory() as folder:
-        how = {
-            "use_cpu": True,
-            "ddp_backend": backend,
-            "report_to": "none",
-            "save_strategy": "no",
-            "disable_tqdm": True,
-        }
-        arguments = TrainingArguments(folder, max_steps=60, logging_steps=1, learning_rate=3e-3, **how)
+        arguments = TrainingArguments(
+            folder,
+            max_steps=60,
+            logging_steps=1,
+            learning_rate=3e-3,
+            use_cpu=True,
+            ddp_backend=backend,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+        )
         trainer = ClassTrainer(Model(), arguments, train_dataset=Digits())
         trainer.remove_callback(PrinterCallback)  # which prints a line for every step
         trainer.train()

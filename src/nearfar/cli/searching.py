@@ -290,11 +290,11 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     """Return lines on the groups of an index, or write them to a file."""
     import numpy as np
 
+    from ..evaluation.collapse import collapse
+
     if out is not None:
         check_page_or_table(out)
     index = open_index(file).in_memory()
-    from ..evaluation.collapse import collapse
-
     labels = classes_of(index)
     (numbers, distances) = index.duplicates(within)
     order = np.flatnonzero(numbers >= 0)

@@ -60,7 +60,7 @@ def traced() -> bool:
 def host_array(x: Tensor) -> NDArray[Any]:
     """Return the values of a tensor on the host, even if a transform has wrapped it."""
     if in_transform():
-        # one by one, since `tolist` of a wrapped tensor fails before torch 2.7
+        # one by one, since `tolist` of a wrapped tensor fails with torch 2.6
         values = [value.item() for value in x.flatten()]
         return np.array(values).reshape(x.shape)
     return x.cpu().numpy()

@@ -67,7 +67,7 @@ class NCA(FromLabels, Mahalanobis):
         Stop where eight iterations together add less per row, relatively above 1: a search slows before it wins a row,
         and one iteration says little. With `batch_size` it is the mean of three epochs.
         The default was chosen by 3-NN accuracy in folds inside the training rows of eleven tables, where 1e-5 gained
-        nothing for a fifth more time.
+        nothing for a sixth more time; it was not chosen for steps on batches.
     warm_start, verbose : bool
     random_state : int, RandomState, Generator or None
 
