@@ -45,6 +45,30 @@ def test_one_start_is_as_good_as_the_best_of_three_starts_of_scikit_learn(table)
     assert np.mean(ours) <= 1.005 * np.mean(theirs)
 
 
+def test_no_distances_are_computed_for_steps_that_are_not_taken():
+    def unused(rows, centers):
+        raise AssertionError("with few rows per cluster there are no Lloyd's steps")
+
+    rows = rows_of(600, 8, 120, 1.0)
+    found = kmeans.kmeans(rows, 120, np.random.default_rng(0), nearest=unused)
+    assert found.inertia == found_in(rows, 120).inertia
+
+
+@pytest.mark.parametrize("found_by_exchange", [True, False])
+def test_candidates_are_looked_up_again_only_where_rows_gained(found_by_exchange, monkeypatch):
+    looked_up = []
+    search = kmeans.nearest_centers
+    monkeypatch.setattr(kmeans, "nearest_centers", lambda *given: looked_up.append(1) or search(*given))
+    rows = rows_of(600, 8, 120, 1.0)
+    square = np.einsum("nd,nd->n", rows, rows)
+    centers = rows[:120]
+    if not found_by_exchange:
+        centers = kmeans.exchanged(rows, square, centers).centers
+        looked_up.clear()
+    kmeans.exchanged(rows, square, centers)
+    assert (len(looked_up) > 1) == found_by_exchange
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_the_centers_are_the_means_of_the_clusters(table):
     rows = rows_of(*table)

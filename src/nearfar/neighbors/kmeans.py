@@ -231,7 +231,7 @@ def breathed(rows: Rows, square: Rows, centers: Rows, iterations: int, nearest: 
         What finds the nearest centers in Lloyd's steps.
     """
     k = len(centers)
-    centers = lloyd(rows, centers, iterations, nearest).centers
+    centers = settled(rows, centers, iterations, nearest)
     if not 2 <= k < len(rows):
         return centers
     count = max(int(BREATHING_SHARE * k), min(FEWEST_BREATHING, k // 2))
@@ -255,8 +255,15 @@ def breathed(rows: Rows, square: Rows, centers: Rows, iterations: int, nearest: 
         moved = kept.moved(count, toward)
         if moved is None:
             break
-        now = _Breath(rows, square, lloyd(rows, moved, iterations, nearest).centers)
+        now = _Breath(rows, square, settled(rows, moved, iterations, nearest))
     return kept.centers
+
+
+def settled(rows: Rows, centers: Rows, iterations: int, nearest: Nearest) -> Rows:
+    """Return the centers (k, d) after Lloyd's steps; where none are asked for, no distances are computed."""
+    if iterations == 0:
+        return centers
+    return lloyd(rows, centers, iterations, nearest).centers
 
 
 class _Breath:
@@ -352,6 +359,7 @@ def exchanged(rows: Rows, square: Rows, centers: Rows) -> Clustering:
     before = np.inf
     for _ in range(EXCHANGES):
         squares, candidates = nearest_centers(rows, centers, count, square)
+        before = min(before, float(squares[:, 0].sum(dtype=np.float64)))
         centers = means(rows, candidates[:, 0], centers, squares[:, 0])
         exchange = Exchange(rows, centers, candidates)
         inertia = exchange.run()
