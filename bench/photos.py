@@ -6,7 +6,7 @@ Both sides train the same model of timm with random weights, the same loss (SupC
 normalization), AdamW, crops and mirrors, in float32, with as many loader processes; then they embed all photographs.
 They run in turn, `--rounds` times each, and the fastest round counts: what else the machine does can only slow one
 down. The first steps of a round are left out, for they also start the loader's processes. Without `--data`,
-photographs are drawn: 20 classes of 32 at 320 x 240 pixels, as JPEG.
+photographs are drawn: 40 classes of 16 at 320 x 240 pixels, as JPEG.
 
 Needs timm, and a torchvision that goes with the torch that is installed. A ratio above 1 says that nearfar is faster.
 """
@@ -64,7 +64,7 @@ def main() -> None:
         print(f"| {job} | {ours:.1f} | {plain:.1f} | {ours / plain:.2f} |")
 
 
-def drawn_photos(folder: Path, classes: int = 20, each: int = 32) -> Path:
+def drawn_photos(folder: Path, classes: int = 40, each: int = 16) -> Path:
     """Draw colored patterns with noise, one of each class for every file."""
     from PIL import Image
 
