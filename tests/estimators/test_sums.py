@@ -20,11 +20,13 @@ from sklearn.utils.validation import has_fit_parameter
 import nearfar
 from nearfar.catalog import Method
 from nearfar.estimators import sums
+from nearfar.estimators.row_weights import WeightedPairs
 from nearfar.estimators.sums import FromSums
 from nearfar.numerics.class_sums import added, class_sums
 from tests.learners import LEARNERS, data, distances, fit, make
 
 SUMMED = [method for method in LEARNERS if issubclass(getattr(nearfar, method.name), FromSums)]
+WEIGHTED = [method for method in LEARNERS if issubclass(getattr(nearfar, method.name), WeightedPairs)]
 OTHERS = [method for method in LEARNERS if method not in SUMMED]
 # settings under which other sums are needed
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -51,6 +53,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "DCA": [{"solver": "hoi"}],
     "InformationGeometryMetric": [{"center": False}, {"n_components": 2, "ridge": 0.1}],
     "FISHMML": [{"view_sizes": [2, 2]}],
+    "SPDGMML": [{"weighting": "class", "t": 0.3, "n_components": 2}],
 }
 CASES = [(method, settings) for method in SUMMED for settings in ({}, *SETTINGS.get(method.name, []))]
 every_case = pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def some_rows() -> tuple[np.ndarray, np.ndarray]:
 
 def test_the_closed_forms_are_among_them() -> None:
     closed = {"CovarianceMetric", "FisherMetric", "RCA", "DiscriminantWhitening", "DCA", "HighDimensionalDCA", "GMML"}
-    closed |= {"SideInformationMetric", "LowRankGMML", "InformationGeometryMetric", "FISHMML"}
+    closed |= {"SideInformationMetric", "LowRankGMML", "InformationGeometryMetric", "FISHMML", "SPDGMML"}
     assert {method.name for method in SUMMED} == closed
 
 
@@ -103,6 +106,88 @@ def test_an_integer_weight_is_the_row_repeated_and_zero_the_row_left_out(method:
     equal(fit(make(method, **settings), X, y, sample_weight=np.ones(len(X))), fit(make(method, **settings), X, y), X)
     if whole.objective_ is not None and np.isfinite(whole.objective_):
         assert found.objective_ == pytest.approx(whole.objective_, rel=1e-6, abs=1e-9)
+
+
+WEIGHTED_SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "GrassmannGMML": [{}, {"weighting": "class"}, {"n_rounds": 1, "t": 0.3}],
+    "LayeredGMML": [{}, {"weighting": "class"}, {"n_layers": 3, "activation": "relu"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [(method, settings) for method in WEIGHTED for settings in WEIGHTED_SETTINGS[method.name]],
+    ids=lambda value: value.name if isinstance(value, Method) else None,
+)
+def test_weights_of_learners_that_need_all_rows_at_once(method: Method, settings: Any) -> None:
+    X, y = some_rows()
+    weight = np.random.default_rng(0).integers(0, 4, size=len(X))
+    weight[9] = 1
+    whole = fit(make(method, **settings), np.repeat(X, weight, axis=0), np.repeat(y, weight), unlabeled="?")
+    found = fit(make(method, **settings), X, y, sample_weight=weight, unlabeled="?")
+    equal(found, whole, X, rtol=1e-6)
+    equal(fit(make(method, **settings), X, y, sample_weight=np.ones(len(X))), fit(make(method, **settings), X, y), X)
+    shuffled = np.random.default_rng(1).permutation(len(X))
+    again = fit(make(method, **settings), X[shuffled], y[shuffled], sample_weight=weight[shuffled], unlabeled="?")
+    equal(again, found, X, rtol=1e-6)
+    half = fit(make(method, **settings), X, y, sample_weight=weight / 2, unlabeled="?")
+    assert np.isfinite(distances(half, X)).all()
+    assert not np.allclose(distances(half, X), distances(fit(make(method, **settings), X, y, unlabeled="?"), X))
+
+
+@pytest.mark.parametrize("method", WEIGHTED, ids=lambda method: method.name)
+def test_weights_go_with_labels_and_all_their_pairs(method: Method) -> None:
+    X, y = data(40)
+    ones = np.ones(40)
+    for call, words in (
+        (lambda: make(method).fit(X, pairs=[[0, 1]], sample_weight=ones), "goes with labels y, not with pairs="),
+        (lambda: make(method, n_pairs=20).fit(X, y, sample_weight=ones), "n_pairs='all'; got n_pairs=20"),
+        (lambda: make(method).fit(X, y, sample_weight=ones[:39]), r"shape \(40,\); got shape \(39,\)"),
+        (lambda: make(method).fit(X, y, sample_weight=0 * ones), "zero for every row"),
+        (lambda: make(method).fit(X, y, sample_weight=0.01 * ones), "sum of its weights"),
+    ):
+        with pytest.raises(ValueError, match=f"{method.name}: .*{words}"):
+            call()
+
+
+def spd_matrices(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    y = np.arange(n) % 3
+    A = rng.normal(size=(n, d, 2 * d)) * (1 + y[:, None, None])
+    return A @ A.transpose(0, 2, 1), y
+
+
+@pytest.mark.parametrize("settings", [{}, {"weighting": "class"}, {"embedding": "vec"}])
+def test_parts_and_weights_of_positive_definite_matrices(settings: Any) -> None:
+    X, y = spd_matrices(30, 3)
+    whole = nearfar.SPDGMML(**settings).fit(X, y)
+    rng = np.random.default_rng(1)
+    learner = nearfar.SPDGMML(**settings)
+    for part in np.split(rng.permutation(30), [1, 3, 20]):
+        learner.partial_fit(X[part], y[part])
+    Z = whole.transform(X)
+    assert_allclose(learner.transform(X), Z, atol=1e-9 * np.abs(Z).max())
+    assert learner.columns_ == whole.columns_
+    weight = rng.integers(0, 4, size=30)
+    repeated = nearfar.SPDGMML(**settings).fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    Z = repeated.transform(X)
+    found = nearfar.SPDGMML(**settings).fit(X, y, sample_weight=weight)
+    assert_allclose(found.transform(X), Z, atol=1e-9 * np.abs(Z).max())
+    if learner.columns_ == 3:
+        with pytest.raises(ValueError, match="what the first part held, matrices or rows"):
+            learner.partial_fit(np.ones((2, 9)), y[:2])
+
+
+def test_weights_of_subspaces() -> None:
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(24, 5, 2))
+    X[:, 0, 0] += 3 * (np.arange(24) % 2)
+    X = np.linalg.qr(X)[0]
+    y = np.arange(24) % 2
+    weight = rng.integers(0, 4, size=24)
+    whole = nearfar.GrassmannGMML().fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
+    found = nearfar.GrassmannGMML().fit(X, y, sample_weight=weight)
+    assert_allclose(found.components_, whole.components_, rtol=1e-7, atol=1e-9)
 
 
 @every_case
@@ -157,7 +242,7 @@ def test_rows_far_from_zero_keep_their_digits(method: Method) -> None:
 def test_weights_are_taken_only_where_they_are_obeyed() -> None:
     for method in LEARNERS:
         kind = getattr(nearfar, method.name)
-        assert has_fit_parameter(kind, "sample_weight") == (method in SUMMED), method.name
+        assert has_fit_parameter(kind, "sample_weight") == (method in SUMMED + WEIGHTED), method.name
         assert hasattr(kind, "partial_fit") >= (method in SUMMED)
 
 

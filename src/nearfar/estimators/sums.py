@@ -7,6 +7,8 @@ from these sums as well as from rows::
     def _solve_sums(self, sums, rows, work):       # classes 0..c-1; all rows, also those without a label, as one class
         return self._from_scatters(class_sums.pair_scatters(sums, self.weighting))
 
+Where points are matrices, `sums` are of each column of each class, and ``work.extra`` says how many columns there are.
+
 Plain dense arrays without weights go the way of every learner, through `_solve`. Settings under which the sums are not
 enough are named by `_needs_rows`.
 """
@@ -25,10 +27,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from .. import settings
 from ..fit_warnings import warn
 from ..io.training_marks import TrainingMarks
-from ..numerics import class_sums
+from ..numerics import class_sums, constraints
 from ..numerics.class_sums import ClassMoments
 from ..numerics.optimize import Solution
-from ..numerics.types import AnyArray, Array
+from ..numerics.types import AnyArray, Array, Ints
 from . import dask_collections
 from .base import FromChunklets, FromLabels, FromPairs
 from .errors import error_context, with_signature_hint
@@ -50,11 +52,14 @@ class RowSums:
     classes : tuple
         The user's names of the classes of `sums`.
     sums : ClassMoments
+        Where points are matrices, of each column of each class: column k of class c stands at c q + k.
     others : ClassMoments
         The rows without a label, as one class.
     marks : TrainingMarks
     dtype : dtype
         Of the rows.
+    columns : int
+        q; 1 where points are rows.
     """
 
     classes: tuple[Any, ...]
@@ -62,6 +67,7 @@ class RowSums:
     others: ClassMoments
     marks: TrainingMarks
     dtype: Any
+    columns: int = 1
 
     @property
     def rows(self) -> ClassMoments:
@@ -74,6 +80,8 @@ class RowSums:
 
     def joined(self, other: RowSums) -> RowSums:
         """Return the sums over the rows of both."""
+        if self.columns != other.columns:
+            raise ValueError("X must hold what the first part held, matrices or rows of one size")
         if self.sums.per_class != other.sums.per_class:
             raise ValueError(
                 "settings changed, and the sums kept so far no longer fit them; start again with a new fit"
@@ -82,15 +90,26 @@ class RowSums:
         new = [name for name in other.classes if name not in places]
         classes = (*self.classes, *new)
         places |= {name: len(self.classes) + k for k, name in enumerate(new)}
-        here = class_sums.placed(self.sums, np.arange(len(self.classes)), len(classes))
-        there = class_sums.placed(other.sums, np.array([places[name] for name in other.classes], int), len(classes))
+        here = self._placed(np.arange(len(self.classes)), len(classes))
+        there = other._placed(np.array([places[name] for name in other.classes], int), len(classes))
         return RowSums(
             classes,
             class_sums.added(here, there),
             class_sums.added(self.others, other.others),
             self.marks.joined(other.marks),
             np.result_type(self.dtype, other.dtype),
+            self.columns,
         )
+
+    def _placed(self, places: Ints, classes: int) -> ClassMoments:
+        """Return the sums with class k at places[k] of so many classes."""
+        q = self.columns
+        return class_sums.placed(self.sums, (places[:, None] * q + np.arange(q)).ravel(), classes * q)
+
+    @property
+    def count(self) -> Array:
+        """The number of rows of each class, or the sum of their weights (c,)."""
+        return self.sums.count[:: self.columns]
 
 
 class FromSums(MetricLearner):
@@ -216,16 +235,21 @@ class FromSums(MetricLearner):
             weight = weight[keep]
         others = np.where(codes < 0, 0, -1)
         points = self._points(X)
+        marks = self._marks_of(X, y)
+        if points.ndim == 3:
+            sums = class_sums.column_sums(points, codes, weight, classes=len(names))
+            unknown = class_sums.column_sums(points, others, weight, classes=1)
+            return RowSums(names, sums, unknown, marks, X.dtype, points.shape[2])
         return RowSums(
             names,
             class_sums.class_sums(points, codes, weight, classes=len(names), per_class=self._per_class),
             class_sums.class_sums(points, others, weight, classes=1, per_class=False),
-            self._marks_of(X, y),
+            marks,
             X.dtype,
         )
 
     def _points(self, X: Any) -> Any:
-        """Return what the sums are taken over: the rows, or a function of each."""
+        """Return what the sums are taken over: the rows, or a row or a matrix (d, q) made of each."""
         return X
 
     def _lacking(self, found: RowSums) -> str:
@@ -235,7 +259,7 @@ class FromSums(MetricLearner):
         if not self._labels_read:
             return "" if found.rows.n > 1 else "one row (a row counts as its weight) shows no spread; give more"
         try:
-            class_sums.require_classes(found.sums.known)
+            constraints.require_weighted_classes(found.count[found.count > 0])
         except ValueError as error:
             return str(error)
         return ""
@@ -256,7 +280,8 @@ class FromSums(MetricLearner):
         if last is not None and basis is not None:
             last = last @ basis.T
         spread = np.sqrt(np.maximum(np.diag(rows.total), 0.0) / rows.n)
-        work = Workspace(np.stack([-spread, spread]), basis=basis, last=last)  # two rows as far apart as all are
+        two = np.stack([-spread, spread])  # rows as far apart as all are
+        work = Workspace(two, basis=basis, last=last, extra=found.columns)
         self._check_search(work, features=d)
         self._store(self._solve_sums(sums, rows, work), work, dtype=found.dtype)
         self._training_marks = found.marks

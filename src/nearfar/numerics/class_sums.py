@@ -150,6 +150,21 @@ def class_sums(
     return of_dense(X, codes, weight, classes, per_class)
 
 
+def column_sums(T: Array, codes: Ints, weight: Array | None = None, *, classes: int) -> ClassMoments:
+    """Return the sums over matrices T (n, d, q): column k of class c is class c q + k of the result.
+
+    Parameters
+    ----------
+    codes, weight
+        As for `class_sums`, of the matrices.
+    """
+    n, d, q = T.shape
+    rows = T.transpose(0, 2, 1).reshape(n * q, d)
+    columns = np.where(codes[:, None] < 0, -1, codes[:, None] * q + np.arange(q)).ravel()
+    weight = None if weight is None else np.repeat(weight, q)
+    return class_sums(rows, columns, weight, classes=classes * q)
+
+
 def no_rows(classes: int, d: int, per_class: bool) -> ClassMoments:
     """Return the sums over no row of so many classes."""
     count = np.zeros(classes)
@@ -298,7 +313,7 @@ def placed(sums: ClassMoments, places: Ints, classes: int) -> ClassMoments:
 
 
 def pair_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
-    """Return the scatters of all pairs that the classes imply, as `scatter.label_scatters` does from the rows.
+    """Return the scatters of all pairs that the classes imply, as `scatter.pair_scatters` does from the rows.
 
     Parameters
     ----------
@@ -306,6 +321,11 @@ def pair_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
         With the scatter of each class.
     weighting : "pairs" or "class"
     """
+    return scatter.not_all_equal(label_scatters(sums, weighting))
+
+
+def label_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
+    """`pair_scatters` without a warning where all similar pairs coincide."""
     n = sums.count
     c = len(n)
     several = n > 1
@@ -314,22 +334,8 @@ def pair_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
         D = sums.n * sums.total - S
         n_similar = float((n * (n - 1))[several].sum() / 2)
         n_all = sums.n * (sums.n - 1) / 2
-        return scatter.not_all_equal(PairScatters(S, D, n_similar, n_all - n_similar))
+        return PairScatters(S, D, n_similar, n_all - n_similar)
     S = sums.weighted(2 * several / np.where(several, n - 1, 1.0))
     M = sums.mean - sums.mean.mean(axis=0)
     D = sums.weighted((c - 1) / n) + c * M.T @ M
-    return scatter.not_all_equal(PairScatters(S, D, float(several.sum()), c * (c - 1) / 2))
-
-
-def require_classes(sums: ClassMoments, similar: bool = True) -> None:
-    """Raise unless there are at least two classes and, with `similar`, one with more than one row.
-
-    Raises
-    ------
-    ValueError
-    """
-    if len(sums.count) < 2:
-        raise ValueError(f"y must hold at least 2 classes; got {len(sums.count)}")
-    if similar and not (sums.count > 1).any():
-        told = "y holds only classes of one sample, so there is no similar pair"
-        raise ValueError(f"{told} (a class counts as the sum of its weights)")
+    return PairScatters(S, D, float(several.sum()), c * (c - 1) / 2)

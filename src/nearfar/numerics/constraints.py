@@ -41,10 +41,20 @@ class Pairs(NamedTuple):
 
 
 class LabelPairs(NamedTuple):
-    """Every pair that the labels imply, never written out (see `scatter.pair_scatters`)."""
+    """Every pair that the labels imply, never written out (see `scatter.pair_scatters`).
+
+    Attributes
+    ----------
+    labels : ndarray of shape (n,)
+        Codes 0, 1, ...; -1 rows are in no pair.
+    weighting : "pairs" or "class"
+    row_weight : ndarray of shape (n,) or None
+        How often each row counts, above 0; None: once.
+    """
 
     labels: Ints
     weighting: str = "pairs"
+    row_weight: Array | None = None
 
 
 def generator(seed: Seed) -> np.random.Generator:
@@ -151,6 +161,28 @@ def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, s
     if len(small) > 1:
         told = f"{len(small)} classes have no more rows than that; the smallest, {name!s}, has {n[smallest]}"
     warn(f"{setting}={k}: {told}; a row has at most the other rows of its class as neighbors")
+
+
+def class_counts(labels: Ints, row_weight: Array | None = None) -> Ints | Array:
+    """Return how many rows each class 0..c-1 has, or the sum of their weights; unknown rows are in none."""
+    if row_weight is None:
+        return class_sizes(labels)
+    known = labels >= 0
+    return np.asarray(np.bincount(labels[known], row_weight[known]), dtype=np.float64)
+
+
+def require_weighted_classes(count: AnyArray) -> None:
+    """Raise unless there are at least two classes, and one with a weight above 1.
+
+    Raises
+    ------
+    ValueError
+    """
+    if len(count) < 2:
+        raise ValueError(f"y must hold at least 2 classes; got {len(count)}")
+    if not (count > 1).any():
+        told = "y holds only classes of one sample, so there is no similar pair"
+        raise ValueError(f"{told} (a class counts as the sum of its weights)")
 
 
 def require_classes(labels: Ints, similar: bool = True) -> None:

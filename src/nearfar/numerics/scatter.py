@@ -9,7 +9,15 @@ from scipy.sparse import coo_array, csr_array
 
 from ..fit_warnings import warn
 from . import checks, psd
-from .constraints import LabelPairs, Pairs, class_sizes, require_both, require_classes
+from .constraints import (
+    LabelPairs,
+    Pairs,
+    class_counts,
+    class_sizes,
+    require_both,
+    require_classes,
+    require_weighted_classes,
+)
 from .pair_differences import differences
 from .types import Array, Bools, Ints
 
@@ -71,9 +79,13 @@ def not_all_equal(found: PairScatters) -> PairScatters:
 
 def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
     """Scatters of all the pairs that labels imply."""
-    require_classes(pairs.labels)
     checks.one_of(tuple(SCATTERS), weighting=pairs.weighting)
-    return SCATTERS[pairs.weighting](*known(X, pairs.labels))
+    if pairs.row_weight is None:
+        require_classes(pairs.labels)
+        return SCATTERS[pairs.weighting](*known(X, pairs.labels))
+    require_weighted_classes(class_counts(pairs.labels, pairs.row_weight))
+    there = pairs.labels >= 0
+    return SCATTERS[pairs.weighting](X[there], pairs.labels[there], pairs.row_weight[there])
 
 
 def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
@@ -89,23 +101,25 @@ def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
     )
 
 
-def all_pairs(X: Array, labels: Ints) -> PairScatters:
+def all_pairs(X: Array, labels: Ints, row_weight: Array | None = None) -> PairScatters:
     """Return the scatters of all pairs with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t less that."""
-    n = class_sizes(labels)
-    similar = deviations(X, labels, class_means(X, labels), n.astype(float))
-    n_similar = float((n * (n - 1.0)).sum() / 2)
-    return PairScatters(similar, len(X) * total(X) - similar, n_similar, len(X) * (len(X) - 1) / 2 - n_similar)
+    n = class_counts(labels, row_weight).astype(float)
+    whole = float(n.sum())
+    similar = deviations(X, labels, class_means(X, labels, row_weight), n, row_weight)
+    n_similar = float((n * (n - 1.0))[n > 1].sum() / 2)
+    n_all = whole * (whole - 1) / 2
+    return PairScatters(similar, whole * total(X, row_weight) - similar, n_similar, n_all - n_similar)
 
 
-def class_balanced_pairs(X: Array, labels: Ints) -> PairScatters:
+def class_balanced_pairs(X: Array, labels: Ints, row_weight: Array | None = None) -> PairScatters:
     """Return the scatters of all pairs, weighted so that the pairs of each class, and of each two classes, sum to 1."""
-    n = class_sizes(labels).astype(float)
-    means = class_means(X, labels)
+    n = class_counts(labels, row_weight).astype(float)
+    means = class_means(X, labels, row_weight)
     several = n > 1
-    similar = deviations(X, labels, means, 2 * several / np.maximum(n - 1, 1))
+    similar = deviations(X, labels, means, 2 * several / np.where(several, n - 1, 1.0), row_weight)
     others = len(n) - 1
     m = means - means.mean(axis=0)
-    dissimilar = deviations(X, labels, means, others / n) + len(n) * m.T @ m
+    dissimilar = deviations(X, labels, means, others / n, row_weight) + len(n) * m.T @ m
     return PairScatters(similar, dissimilar, float(several.sum()), len(n) * others / 2)
 
 
@@ -140,10 +154,11 @@ def laplacian_times(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> 
     return np.asarray(W.sum(axis=1)).reshape(-1, 1) * X - W @ X
 
 
-def class_means(X: Array, labels: Ints) -> Array:
+def class_means(X: Array, labels: Ints, row_weight: Array | None = None) -> Array:
     """Return the mean of each class 0..c-1, shape (c, d); every row must have a class."""
-    n = class_sizes(labels)
-    members = csr_array((np.ones(len(X)), (labels, np.arange(len(X)))), shape=(len(n), len(X)))
+    n = class_counts(labels, row_weight)
+    weight = np.ones(len(X)) if row_weight is None else row_weight
+    members = csr_array((weight, (labels, np.arange(len(X)))), shape=(len(n), len(X)))
     return np.asarray(members @ X) / n[:, None]
 
 
@@ -153,14 +168,19 @@ def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
     return (X, labels) if keep.all() else (X[keep], labels[keep])
 
 
-def deviations(X: Array, labels: Ints, means: Array, weight: Array | None = None) -> Array:
-    """sum_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', in blocks of rows."""
+def deviations(
+    X: Array, labels: Ints, means: Array, weight: Array | None = None, row_weight: Array | None = None
+) -> Array:
+    """sum_i row_weight_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', in blocks of rows."""
     S = np.zeros((X.shape[1],) * 2)
     step = max(1, DEVIATION_BLOCK_VALUES // max(X.shape[1], 1))
     for a in range(0, len(X), step):
         c = labels[a : a + step]
         C = X[a : a + step] - means[c]
-        S += C.T @ (C if weight is None else C * weight[c, None])
+        weighted = C if weight is None else C * weight[c, None]
+        if row_weight is not None:
+            weighted = weighted * row_weight[a : a + step, None]
+        S += C.T @ weighted
     return (S + S.T) / 2
 
 
@@ -177,9 +197,10 @@ def between(X: Array, labels: Ints) -> Array:
     return (M * class_sizes(labels)[:, None]).T @ M
 
 
-def total(X: Array) -> Array:
+def total(X: Array, row_weight: Array | None = None) -> Array:
     """sum over rows of (x - mu)(x - mu)'."""
-    return deviations(X, np.zeros(len(X), dtype=np.intp), X.mean(axis=0, keepdims=True))
+    mean = np.average(X, axis=0, weights=row_weight)
+    return deviations(X, np.zeros(len(X), dtype=np.intp), mean[None], row_weight=row_weight)
 
 
 def unit(X: Array) -> float:

@@ -10,8 +10,8 @@ from scipy.linalg import eigvalsh, inv
 
 from ..fit_warnings import warn
 from ..numerics import checks, psd, scatter
-from ..numerics.constraints import LabelPairs, Pairs, class_sizes, require_classes
-from ..numerics.types import AnyArray, Array, Ints
+from ..numerics.constraints import LabelPairs, Pairs, class_counts, require_classes, require_weighted_classes
+from ..numerics.types import AnyArray, Array
 
 SCATTER_CANCELLATION = 1e-6  # share of sums of squares: smaller differences of them have few digits left
 
@@ -64,7 +64,17 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
     UserWarning
         All similar pairs coincide.
     """
-    found = [column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])]
+    return mean_of_columns([column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])])
+
+
+def mean_of_columns(found: list[scatter.PairScatters]) -> tuple[Array, Array]:
+    """Return the scatters of the columns added up, divided by the numbers of pairs.
+
+    Warns
+    -----
+    UserWarning
+        All similar pairs coincide.
+    """
     S = np.sum([one.similar for one in found], axis=0)
     D = np.sum([one.dissimilar for one in found], axis=0)
     if np.trace(S) <= scatter.EQUAL_ROWS_ROUNDING * np.trace(D):
@@ -84,32 +94,48 @@ def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Arra
     """`stack_scatters` of T_i = V_i V_i' for V (n, d, q): no T is formed where class sums leave digits enough."""
     narrow = V.shape[2] < V.shape[1]
     if narrow and isinstance(pairs, LabelPairs) and pairs.weighting in tuple(scatter.SCATTERS):
-        require_classes(pairs.labels)
-        S, D, size = class_scatters(*scatter.known(V, pairs.labels), pairs.weighting)
+        if pairs.row_weight is None:
+            require_classes(pairs.labels)
+        else:
+            require_weighted_classes(class_counts(pairs.labels, pairs.row_weight))
+        S, D, size = class_scatters(V, pairs)
         if np.trace(S) > SCATTER_CANCELLATION * size:
             return S, D
     return stack_scatters(V @ V.transpose(0, 2, 1), pairs)
 
 
-def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
+def class_scatters(V: Array, pairs: LabelPairs) -> tuple[Array, Array, float]:
     """Return the mean scatters of all pairs that labels imply, and the sum of squares behind the first one's trace.
 
     With Q_c the sum of T_i^2 over a class and P_c the mean of its T_i, the class scatters by Q_c - n_c P_c^2.
     """
-    n = class_sizes(labels).astype(float)
+    labels = pairs.labels
+    n = class_counts(labels, pairs.row_weight).astype(float)
     d = V.shape[1]
     c = len(n)
     whole = n.sum()
-    pairs = weighting == "pairs"
-    near = n if pairs else 2 * (n > 1) / np.maximum(n - 1, 1)
-    far, share = (whole - n, n) if pairs else ((c - 1) / n, np.ones(c))
+    several = n > 1
+    if pairs.weighting == "pairs":
+        near = n
+        far = whole - n
+        share = n
+        n_similar = float((n * (n - 1))[several].sum() / 2)
+        n_dissimilar = whole * (whole - 1) / 2 - n_similar
+    else:
+        near = 2 * several / np.where(several, n - 1, 1.0)
+        far = (c - 1) / n
+        share = np.ones(c)
+        n_similar = float(several.sum())
+        n_dissimilar = c * (c - 1) / 2
     S, D, between, mean = np.zeros((4, d, d))
     size = 0.0
     for k in range(c):
-        U = V[labels == k]
+        own = labels == k
+        U = V[own]
         rows = U.transpose(0, 2, 1).reshape(-1, d)
-        Q = (U @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows
-        P = rows.T @ rows / n[k]
+        weighted = U if pairs.row_weight is None else U * pairs.row_weight[own, None, None]
+        Q = (weighted @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows
+        P = weighted.transpose(0, 2, 1).reshape(-1, d).T @ rows / n[k]
         within = Q - n[k] * P @ P
         S += near[k] * within
         D += far[k] * within
@@ -117,11 +143,6 @@ def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array
         mean += share[k] * P
         size += near[k] * float(np.trace(Q))
     D += share.sum() * between - mean @ mean
-    n_similar = float((n * (n - 1)).sum() / 2 if pairs else (n > 1).sum())
-    if pairs:
-        n_dissimilar = whole * (whole - 1) / 2 - n_similar
-    else:
-        n_dissimilar = c * (c - 1) / 2
     n_similar = max(n_similar, 1.0)  # 0 where every class has one row
     return psd.symmetrize(S) / n_similar, psd.symmetrize(D) / n_dissimilar, size / n_similar
 

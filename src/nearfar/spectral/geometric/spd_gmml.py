@@ -12,11 +12,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import FromPairs, Mahalanobis, MetricLearner, Workspace, error_context
-from ...numerics import checks, manifolds, psd
+from ...estimators.base import MetricLearner, Workspace, error_context
+from ...estimators.sums import PairSums
+from ...numerics import checks, class_sums, manifolds, psd
+from ...numerics.class_sums import ClassMoments
 from ...numerics.constraints import LabelPairs, Pairs
+from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
 from .. import geodesic
 
@@ -28,7 +32,7 @@ def spd_gmml(T: Array, pairs: Pairs | LabelPairs, t: float = 0.5, reg: float | s
     return psd.sharp_factor(*geodesic.regularized(*geodesic.stack_scatters(T, pairs), reg), t)
 
 
-class SPDGMML(FromPairs, Mahalanobis):
+class SPDGMML(PairSums):
     """Learn a metric on positive definite matrices, such as covariances of images or signals, in closed form.
 
     `fit` and `transform` take X of shape (n, d, d). Rows (n, d) are taken as logarithms that are vectors already.
@@ -62,9 +66,8 @@ class SPDGMML(FromPairs, Mahalanobis):
     2018. Log-Euclidean: distances do not change under X -> Q X Q' with orthogonal Q (M turns with it), nor under the
     inverse, but do under other congruences. Scatters are means and `reg` is relative, where the paper has sums.
 
-    There is no `sample_weight`, no `partial_fit` and no sparse X: sums over matrices would have to keep the scatter of
-    each column in each class. ``embedding="vec"`` is `GMML` on the entries of the logarithms (each off-diagonal one
-    once, times the root of 2), and `GMML` takes weights and parts.
+    `partial_fit` keeps the scatter of each column in each class: c d^3 numbers for matrices and c classes.
+    ``embedding="vec"`` is `GMML` on the entries of the logarithms (each off-diagonal one once, times the root of 2).
 
     Examples
     --------
@@ -106,14 +109,19 @@ class SPDGMML(FromPairs, Mahalanobis):
         return super()._order(X.reshape(len(X), -1))
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
-        checks.one_of(EMBEDDINGS, embedding=self.embedding)
         T = self._logarithms(X)
         return Workspace(T, order, attributes={"columns_": T.shape[2]})
 
+    def _points(self, X: Any) -> Any:
+        return X if X.ndim == 2 else self._logarithms(X)
+
     def _logarithms(self, X: AnyArray) -> Array:
         """(n, d, d); (n, d (d + 1) / 2, 1) with "vec"; (n, d, 1) of rows."""
+        checks.one_of(EMBEDDINGS, embedding=self.embedding)
+        if issparse(X):
+            X = X.toarray()
         if X.ndim == 2:
-            return X[:, :, None].astype(np.float64)
+            return np.asarray(X[:, :, None], dtype=np.float64)
         T = manifolds.spd_log(X.astype(np.float64))
         if self.embedding == "matrix":
             return T
@@ -122,6 +130,13 @@ class SPDGMML(FromPairs, Mahalanobis):
     def _solve(self, T: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Array:
         checks.between(0, 1, t=self.t)
         return psd.compress(spd_gmml(T, pairs, self.t, self.reg), self.n_components)
+
+    def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
+        checks.between(0, 1, t=self.t)
+        q = work.extra
+        columns = [class_sums.label_scatters(sums.chosen(slice(k, None, q)), self.weighting) for k in range(q)]
+        L = psd.sharp_factor(*geodesic.regularized(*geodesic.mean_of_columns(columns), self.reg), self.t)
+        return Solution(psd.compress(L, self.n_components), attributes={"columns": q})
 
     def transform(self, X: AnyArray) -> AnyArray:
         """The entries of L T_i: Euclidean distances between the rows of the result are the learned ones.

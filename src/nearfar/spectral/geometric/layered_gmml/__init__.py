@@ -16,7 +16,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ....deprecation import renamed_settings
-from ....estimators.base import FromPairs, MetricLearner, Workspace, error_context
+from ....estimators.base import Workspace, error_context
+from ....estimators.row_weights import WeightedPairs
 from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
@@ -37,21 +38,23 @@ def layered_gmml(
 ) -> list[Layer]:
     """Layers of so many outputs each (None: as many as inputs), `activation` between them; see `LayeredGMML`."""
     layers: list[Layer] = []
+    row_weight = pairs.row_weight if isinstance(pairs, LabelPairs) else None
     for k, p in enumerate(dims):
         Z = ACTIVATIONS[activation](layers[-1](X)) if k else X
         if p is not None and p > Z.shape[1]:
             raise ValueError(f"layer {k + 1} has {Z.shape[1]} inputs, too few for {p} outputs")
-        mean = Z.mean(axis=0)
+        mean = np.average(Z, axis=0, weights=row_weight)
         L = psd.sharp_factor(*geodesic.regularized(*scatter.pair_scatters(Z - mean, pairs).mean(), reg), t)
         layer = Layer(psd.compress(L, p), mean, 1.0)
         if normalize and k < len(dims) - 1:
-            layer = layer._replace(scale=float(np.sqrt(np.mean(layer(Z) ** 2))) or 1.0)
+            square = np.average(np.mean(layer(Z) ** 2, axis=1), weights=row_weight)
+            layer = layer._replace(scale=float(np.sqrt(square)) or 1.0)
         layers.append(layer)
         X = Z
     return layers
 
 
-class LayeredGMML(FromPairs, MetricLearner):
+class LayeredGMML(WeightedPairs):
     """Geometric mean metrics one behind the other, with a nonlinearity between them.
 
     Parameters
@@ -88,7 +91,7 @@ class LayeredGMML(FromPairs, MetricLearner):
     and that the last layer has no activation.
 
     There is no `partial_fit`: the scatters of a layer are of what the layers before it make of the rows, so that all
-    rows are needed once for each layer. One layer is `GMML`, which learns from parts, weights and sparse rows.
+    rows are needed once for each layer. One layer is `GMML`, which learns from parts and sparse rows too.
     """
 
     _holds = ("n_features_in_", "layers_", "means_", "scales_")
