@@ -115,7 +115,7 @@ class SPDGMML(PairSums):
     def _points(self, X: Any) -> Any:
         return X if X.ndim == 2 else self._logarithms(X)
 
-    def _logarithms(self, X: AnyArray) -> Array:
+    def _logarithms(self, X: Any) -> Array:
         """(n, d, d); (n, d (d + 1) / 2, 1) with "vec"; (n, d, 1) of rows."""
         checks.one_of(EMBEDDINGS, embedding=self.embedding)
         if issparse(X):
@@ -134,7 +134,9 @@ class SPDGMML(PairSums):
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         checks.between(0, 1, t=self.t)
         q = work.extra
-        columns = [class_sums.label_scatters(sums.chosen(slice(k, None, q)), self.weighting) for k in range(q)]
+        columns = [
+            class_sums.label_scatters(sums.chosen(np.arange(k, len(sums.count), q)), self.weighting) for k in range(q)
+        ]
         L = psd.sharp_factor(*geodesic.regularized(*geodesic.mean_of_columns(columns), self.reg), self.t)
         return Solution(psd.compress(L, self.n_components), attributes={"columns": q})
 
