@@ -14,18 +14,21 @@ from ..proxies.class_proxies import ClassProxyLoss
 
 
 class CosFaceLoss(ClassProxyLoss):
-    """``AMSoftmaxLoss`` with the settings of face recognition.
+    """``AMSoftmaxLoss`` with the scale and margin used for face recognition.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     scale : float
-        s.
+        Scale s that multiplies the cosines, positive.
     margin : float
-        m, subtracted from the own class's cosine.
+        Margin m that is subtracted from the cosine to the proxy of the sample's own class.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
     """
 
     def __init__(

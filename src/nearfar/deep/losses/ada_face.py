@@ -31,32 +31,37 @@ def ada_face(own: Tensor, others: Tensor, quality: Tensor, scale: float, margin:
 
 
 class AdaFaceLoss(ClassProxyLoss):
-    """Cross-entropy of cosines to one proxy per class, with a margin that suits the quality of the image.
+    """Softmax over the cosines to one proxy per class, with a margin that adapts to the quality of the image.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     scale : float
-        s.
+        Scale s that multiplies the cosines, positive.
     margin : float
-        m, which enters through the angle and through the cosine.
+        Margin m, from 0 to pi / 2, which acts both on the angle (in radians) and on the cosine.
     concentration : float
-        h: with 1/3, the lengths within three standard deviations are told apart.
+        Concentration h of the quality, positive. With 1/3, lengths within three standard deviations of the mean are
+        distinguished.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If the margin is outside 0 to pi / 2, or the concentration not positive.
+        If the margin is outside 0 to pi / 2, or the concentration is not positive.
 
     Notes
     -----
-    Do not normalize the embeddings first: where all lengths are one, q is 0 and the margin is that of CosFace. Mean and
-    deviation are those of the batch's samples of known class, over all processes; the paper's running mean gives the
-    batch a weight of 0.99. As in the published code, 0.001 is added to the deviation and q has no gradient; here
-    lengths are not cut off at 100.
+    Do not normalize the embeddings first: if all lengths are one, q is 0 and the margin is that of CosFace.
+
+    The mean and the standard deviation of the lengths are computed over the samples of known class in the batch, across
+    all processes; the paper's running mean gives the batch a weight of 0.99. As in the published code, 0.001 is added
+    to the standard deviation and q has no gradient. Unlike there, lengths are not clipped at 100.
     """
 
     def __init__(

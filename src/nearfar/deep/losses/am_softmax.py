@@ -19,24 +19,28 @@ def am_softmax(own: Tensor, others: Tensor, scale: float, margin: float) -> Tens
 
 
 class AMSoftmaxLoss(ClassProxyLoss):
-    """Cross-entropy of cosines to one proxy per class, with a margin on the own class.
+    """Softmax over the cosines to one proxy per class, with a margin for the sample's own class.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     scale : float
-        s, which sharpens the softmax: cosines lie in [-1, 1] only.
+        Scale s that multiplies the cosines, positive. It sharpens the softmax, since cosines are limited to [-1, 1].
     margin : float
-        m, subtracted from the own class's cosine; 0 is the normalized softmax. The diversification paper takes 0.1 on
-        CUB-200-2011 and Stanford Online Products, 0.05 on Cars-196.
+        Margin m that is subtracted from the cosine to the proxy of the sample's own class; 0 gives the normalized
+        softmax. The diversification paper uses 0.1 for CUB-200-2011 and Stanford Online Products, and 0.05 for
+        Cars-196.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The proxies start uniform in +-1/sqrt(num_classes), as in the published code of Chu et al. (2020); only their
-    directions matter. With one class the loss is 0.
+    The proxies are initialized uniformly in +-1/sqrt(num_classes), as in the published code of Chu et al. (2020); only
+    their directions matter. With one class, the loss is 0.
     """
 
     def __init__(

@@ -21,18 +21,21 @@ def arc_face(own: Tensor, others: Tensor, scale: float, margin: float) -> Tensor
 
 
 class ArcFaceLoss(ClassProxyLoss):
-    """Cross-entropy of cosines to one proxy per class, with a margin on the angle to the own class.
+    """Softmax over the cosines to one proxy per class, with an angular margin for the sample's own class.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     scale : float
-        s.
+        Scale s that multiplies the cosines, positive.
     margin : float
-        m in radians, from 0 to pi; the paper's 0.5 is 28.6 degrees.
+        Angular margin m in radians, from 0 to pi. The paper's 0.5 is 28.6 degrees.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------

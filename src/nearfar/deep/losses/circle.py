@@ -40,14 +40,16 @@ class CircleLoss(RowLoss):
     Parameters
     ----------
     margin : float
-        m: positives aim at the cosine 1 + m, negatives at -m, and the boundary between them is the circle
-        s_in^2 + (1 - s_ip)^2 = 2 m^2. The paper takes 0.4 for fine-grained retrieval, 0.25 for faces and persons.
+        Relaxation m. Positives aim at a cosine of 1 + m and negatives at -m; the boundary between them is the circle
+        s_in^2 + (1 - s_ip)^2 = 2 m^2. The paper uses 0.4 for fine-grained retrieval, and 0.25 for faces and persons.
     scale : float
-        g: 80 for fine-grained retrieval, 256 for faces, 128 for persons.
+        Scale g, positive. The paper uses 80 for fine-grained retrieval, 256 for faces, and 128 for persons.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
     """
 
     @renamed_settings(mine="miner")

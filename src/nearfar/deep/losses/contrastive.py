@@ -60,29 +60,47 @@ class ContrastiveLoss(RowLoss):
     Parameters
     ----------
     margin : float, optional
-        m; None takes the source's: 1 ("hadsell" and "plain"), 0.25 ("survey"), 0.5 ("xbm").
+        Margin m: dissimilar samples that are farther apart than m (in the "xbm" form, whose cosine is below m) do not
+        contribute. By default, the value of the source of `form`: 1 for "hadsell" and "plain", 0.25 for "survey", 0.5
+        for "xbm".
     form : str
-        "hadsell" (the paper's), "survey" or "xbm"; they use unsquared distances, squared distances and cosines.
-        "plain" takes any distance as it is.
+        Formula of the loss:
+
+        - "hadsell": the paper's, with unsquared Euclidean distances;
+        - "survey": with squared Euclidean distances;
+        - "xbm": with cosines, where the margin is a cosine;
+        - "plain": hinges on any distance.
     pos_margin : float
-        m_p of "plain": similar samples that are nearer have no loss.
+        Margin m_p of the "plain" form: similar samples at a smaller distance have no loss.
     distance : str or callable, optional
-        That of "plain": "euclidean" (which None is), "sq_euclidean", "cosine" or "dot", or a function of
-        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
+        Dissimilarity of the "plain" form: "euclidean" (the default), "sq_euclidean", "cosine" or "dot", or a callable
+        that takes anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape
+        (b, m), such as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings to unit length first; "xbm" always does.
+        Whether to scale the embeddings to unit length first; the "xbm" form always does.
     miner : callable, optional
-        A miner that narrows the pairs.
+        Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     reduction : str
-        Divide by the number of valid pairs ("mean"), average similar and dissimilar pairs separately and add
-        ("balanced"), divide by the number of anchors ("anchor"), or by nothing ("sum"). "active" of "plain" is
-        "balanced" over the pairs with a positive loss.
+        How the losses of the pairs are combined:
+
+        - "mean": divide their sum by the number of valid pairs;
+        - "balanced": average similar and dissimilar pairs separately and add both means;
+        - "anchor": divide their sum by the number of anchors;
+        - "sum": add them up;
+        - "active": like "balanced", over the pairs with a positive loss only; for the "plain" form.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `pos_margin`, `distance` or the reduction "active" is given for a form other than "plain".
 
     Notes
     -----
-    In the "hadsell" form two coincident dissimilar samples have no direction to part in: their gradient is zero.
+    In the "hadsell" form, the gradient is zero for two dissimilar samples that coincide, because no direction separates
+    them.
     """
 
     @renamed_settings(mine="miner")

@@ -20,26 +20,35 @@ def cross_entropy_head(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 class CrossEntropyHead(HeadLoss):
-    """The usual classification loss.
+    """The usual classification loss: softmax cross-entropy on a linear layer.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the head.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     temperature : float
-        T.
+        Temperature T that divides the outputs, positive.
     smoothing : float
-        Share of the uniform distribution in the targets.
+        Label smoothing: weight of the uniform distribution in the targets, in [0, 1).
     normalize : bool
-        Make the outputs cosines, without bias; with T = 1/s this is AM-softmax of scale s and margin 0.
+        Whether the outputs are cosines, without bias. With T = 1/s, this is AM-softmax with scale s and margin 0.
     reduction : str
-        "mean" over samples, or "sum" (the survey's).
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `smoothing` is outside [0, 1).
 
     Notes
     -----
-    Targets other than one class per sample come as ``LabelSets(probabilities)``; rows are scaled to sum 1.
+    To give targets other than one class per sample, pass ``LabelSets(probabilities)`` as labels; each row is scaled to
+    sum to 1.
     """
 
     probabilities = True

@@ -65,31 +65,37 @@ def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple
 
 
 class LiftedLoss(BilateralRowLoss):
-    """Every positive pair against all negatives of both its samples.
+    """Compare each positive pair with all negatives of both of its samples.
 
     Parameters
     ----------
     margin : float
-        m.
+        Margin m.
     hard : bool
-        Only the nearest negative of either side, instead of the smooth maximum over all.
+        Whether to use only the nearest negative of the two samples instead of the smooth maximum over all negatives.
     distance : str or callable
-        "euclidean" (the paper's), "sq_euclidean" (the survey's generic d), "cosine", "dot", or a function of
-        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
+        Dissimilarity of two embeddings: "euclidean" (the paper's), "sq_euclidean" (for the generic d of the survey),
+        "cosine" or "dot", or a callable that takes anchors of shape (b, d) and references of shape (m, d) and returns
+        their dissimilarities of shape (b, m), such as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     reduction : str
-        "mean": half the mean over pairs, the paper's 1/(2|P|). "sum": sum over ordered pairs, the survey's.
+        "mean" is half the mean over the pairs, the paper's factor 1/(2|P|); "sum" is the sum over ordered pairs, as in
+        the survey.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    With a reference set, N(j) of a reference j is taken from the batch. Pairs without a negative on either side
-    contribute zero. The survey prints a comma between the two sums inside the logarithm, where a plus is meant. The
-    published layer divides by rho in the gradient without a guard; here coincident samples have the gradient zero.
+    If a reference set is given, the negatives N(j) of a reference j are taken from the batch. Pairs for which neither
+    sample has a negative contribute zero.
+
+    The survey prints a comma between the two sums inside the logarithm where a plus is meant. The layer of the
+    published code divides by rho in the gradient without a guard; here, the gradient of coincident samples is zero.
     """
 
     @renamed_settings(mine="miner")

@@ -43,32 +43,44 @@ def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class MarginLoss(ContextualRowLoss):
-    """Margin loss with learnable boundaries, over all or the mined pairs.
+    """Margin loss with learnable boundaries over all pairs of the batch, or over those that a miner selects.
 
     Parameters
     ----------
     margin : float
-        alpha.
+        Margin alpha on either side of the boundary.
     boundary : float
-        beta at the start, an unsquared distance.
+        Initial value of the boundary beta, an unsquared distance.
     learn_boundary : bool
-        Make beta the parameter `boundary`; give it an optimizer group of its own (paper: learning rate 0.1).
-    per_class, per_sample : int, optional
-        Number of classes, and of samples of the data set, that have a learned boundary of their own: the parameters
-        `class_offsets` and `sample_offsets`, which begin at 0 and are added to beta. Classes are numbered from 0; a
-        loss with `per_sample` is called with ``ids=``, the numbers of the samples. Unknown ones (-1) have none.
+        Whether beta is trained. It is the parameter `boundary`, which should have an optimizer group of its own (the
+        paper uses a learning rate of 0.1).
+    per_class : int, optional
+        Number of classes, each of which gets a learned offset of its own that is added to beta: the parameter
+        `class_offsets`, initially 0. Labels are then class numbers from 0; a sample of unknown class (-1) has no
+        offset. By default, there are no offsets of classes.
+    per_sample : int, optional
+        Number of samples in the data set, each of which gets a learned offset of its own that is added to beta: the
+        parameter `sample_offsets`, initially 0. The loss is then called with ``ids=``, the numbers of the samples; an
+        unknown sample (-1) has no offset. By default, there are no offsets of samples.
     nu : float
-        Weight of the penalty on the mean boundary of the batch's samples.
+        Weight of the penalty on the mean boundary of the samples in the batch.
     normalize : bool
-        Scale embeddings to unit length first, as the paper does.
+        Whether to scale the embeddings to unit length first, as the paper does.
     miner : callable, optional
-        ``DistanceWeighted()`` is the paper's; None takes all pairs.
+        Miner that selects the pairs that count; the paper uses ``DistanceWeighted()``. By default, all pairs of the
+        batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `per_class` or `per_sample` is below 1.
 
     Notes
     -----
-    A pair has the boundary of its anchor. A mined triplet counts as its two pairs.
+    The boundary of a pair is that of its anchor. A mined triplet counts as its two pairs.
     """
 
     boundary: Tensor

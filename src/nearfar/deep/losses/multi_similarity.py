@@ -57,20 +57,26 @@ class MultiSimilarityLoss(RowLoss):
     Parameters
     ----------
     alpha, beta : float
-        Sharpness over positives and over negatives.
+        Sharpness of the soft maximum over the positives (`alpha`) and over the negatives (`beta`), both positive.
     base : float
-        Cosine that parts similar from dissimilar pairs.
+        Cosine b that separates similar from dissimilar pairs.
     epsilon : float, optional
-        Margin of the paper's pair mining, there 0.1; None takes all pairs.
+        Margin of the paper's pair mining, which uses 0.1. By default, all pairs count.
     miner : callable, optional
-        A miner, applied before the pair mining.
+        Miner that is applied before the pair mining. By default, none is.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` or `beta` is not positive.
 
     Notes
     -----
-    An anchor without positives keeps its negative part, and the other way round. With `epsilon` it has neither part,
-    because mining has nothing to compare with, but it still counts in the mean.
+    Without `epsilon`, an anchor that has only positives or only negatives contributes their part. With `epsilon`, it
+    contributes neither part, because mining compares the two, but it still counts in the mean.
     """
 
     @renamed_settings(mine="miner")

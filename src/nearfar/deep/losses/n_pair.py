@@ -48,26 +48,30 @@ class NPairLoss(RowLoss):
     Parameters
     ----------
     reg : float
-        Weight of the mean squared norm of the embeddings. In the published code, 0.002 weighs half of that mean.
+        Weight of the mean squared norm of the embeddings. The published code applies its 0.002 to half of that mean.
     form : str
-        "npair" (the paper's, on inner products) or "hinge" (the survey's, on squared distances).
+        "npair" is the paper's formula on inner products; "hinge" is the survey's, on squared distances.
     margin : float
-        m of the "hinge" form.
+        Margin m of the "hinge" form.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     reduction : str
-        Average over the pairs of similar samples ("mean"), or add them up ("sum", as equation 13 of Chen et al., 2022,
-        reads). The norm penalty is the same for both.
+        "mean" averages over the pairs of similar samples; "sum" adds them up, as equation 13 of Chen et al. (2022)
+        does. The norm penalty is the same for both.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    Larger embeddings lower the loss once the order is right, hence the norm penalty. Anchors without a positive are
-    left out; an anchor without a negative contributes zero. Both samples of a pair are anchors in turn, which is the
-    symmetric form. With ``ref=`` only the embeddings are anchors: average the losses with the two sets exchanged.
+    Once the order of the samples is right, larger embeddings lower the loss; the norm penalty prevents this growth.
+    Anchors without a positive are left out, and an anchor without a negative contributes zero.
+
+    Both samples of a pair are anchors in turn, which is the symmetric form. With ``ref=``, only the embeddings are
+    anchors; for the symmetric form, average this loss and the one with both sets exchanged.
     """
 
     @renamed_settings(mine="miner")

@@ -29,21 +29,23 @@ def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 class NTXentLoss(RowLoss):
-    """Cross-entropy of each positive pair against the anchor's negatives.
+    """Cross-entropy of each positive pair against the negatives of its anchor, also known as InfoNCE.
 
     Parameters
     ----------
     temperature : float
-        T.
+        Temperature T that divides the cosines, positive. It may be a tensor that requires a gradient.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    With more than one positive per anchor the others are left out of the denominator. One log-sum-exp per anchor
-    serves all its positives, and nothing saturates at low temperatures.
+    If an anchor has several positives, each is compared with the negatives only: the other positives are not in its
+    denominator. One log-sum-exp per anchor serves all of its positives and does not saturate at low temperatures.
     """
 
     learned = ("temperature",)

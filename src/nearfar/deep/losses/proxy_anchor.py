@@ -36,22 +36,25 @@ def merged(parts: Tensor) -> Tensor:
 
 
 class ProxyAnchorLoss(ClassProxyLoss):
-    """Each class's proxy against the samples of the batch.
+    """Compare the proxy of each class, as an anchor, with all samples of the batch.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     margin : float
-        m.
+        Margin m, added to the cosines of negatives and subtracted from those of positives.
     scale : float
-        The paper's alpha.
+        Scale a that multiplies the cosines, positive; alpha in the paper.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The paper trains the proxies with 100 times the network's learning rate.
+    The paper trains the proxies with 100 times the learning rate of the network.
     """
 
     def __init__(

@@ -35,29 +35,38 @@ def assigned(logits: Tensor, proxy: Tensor, y: Tensor, lo: int) -> tuple[Tensor,
 
 
 class ProxyNCALoss(NeighborProxyLoss):
-    """Neighborhood component analysis against one proxy per class.
+    """Neighborhood component analysis with one proxy per class in place of the samples.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     temperature : float
-        T; 1/9 is the published code's scale 3 on both vectors.
+        Temperature T that divides the squared distances, positive. The default of 1/9 corresponds to the scale of 3
+        that the published code applies to both vectors.
     proxies : str
-        "learned" with the network, "class_mean" (running means of the embeddings, which move after each training
-        call), or "kmeans" (centers set by ``refit(embeddings, labels)``). The last two take no gradient. A training run
-        calls ``refit`` for both, with all training items, before each epoch; a loop of your own has to.
+        How the proxies are obtained:
+
+        - "learned": trained with the network;
+        - "class_mean": running means of the embeddings of each class, updated after each training call;
+        - "kmeans": cluster centers that ``refit(embeddings, labels)`` computes.
+
+        The last two receive no gradient. A training run calls ``refit`` for them with all training items before each
+        epoch; in your own training loop, call it yourself.
     assign : str
-        Which proxy stands for a positive. "class": that of its class, the paper's static assignment. "nearest": the
-        nearest to it, of whatever class; the loss is the mean over the other samples of the anchor's class in the
-        batch, and an anchor alone in its class does not count.
+        Proxy that stands for a positive. "class": the proxy of its class, which the paper calls static assignment.
+        "nearest": the nearest proxy of any class. The loss of an anchor is then the mean over the other samples of its
+        class in the batch, and an anchor that is alone in its class does not count.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The own class is not in the denominator, so the loss can be negative and is not bounded below. The proxies' learning
-    rate is usually far larger than the network's. With one class the loss is 0.
+    The sample's own class is not in the denominator, so the loss can be negative and has no lower bound. The learning
+    rate of the proxies is usually far larger than that of the network. With one class, the loss is 0.
     """
 
     def __init__(

@@ -19,24 +19,28 @@ def proxy_nca_plus_plus(own: Tensor, others: Tensor) -> Tensor:
 
 
 class ProxyNCAPlusPlusLoss(NeighborProxyLoss):
-    """Probability of the own class's proxy among all proxies, at a low temperature.
+    """Probability of the proxy of the sample's own class among all proxies, at a low temperature.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     temperature : float
-        T; 1/9 is the published code's scale 3 on both vectors.
+        Temperature T that divides the squared distances, positive. The default of 1/9 corresponds to the scale of 3
+        that the published code applies to both vectors.
     proxies : str
-        "learned", "class_mean" or "kmeans", as in ``ProxyNCALoss``.
+        How the proxies are obtained: "learned", "class_mean" or "kmeans", as in ``ProxyNCALoss``.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The survey's formula keeps the own class out of the denominator, which is ``ProxyNCALoss(temperature=T)``. The
-    published recipe also takes global max pooling, layer normalization, balanced batches, and Adam with epsilon 1 and
-    learning rates of 4e2 for the proxies and 4e-3 for the rest.
+    In the survey's formula, the sample's own class is not in the denominator; this is ``ProxyNCALoss(temperature=T)``.
+    The published recipe also uses global max pooling, layer normalization, balanced batches, and Adam with an epsilon
+    of 1 and learning rates of 4e2 for the proxies and 4e-3 for all other parameters.
     """
 
     def __init__(

@@ -26,31 +26,41 @@ def soft_triple(own: Tensor, others: Tensor, scale: float, margin: float) -> Ten
 
 
 class SoftTripleLoss(ClassProxyLoss):
-    """Softmax over classes with several centers each.
+    """Softmax over classes that have several centers each.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        C and the dimension. `proxies` has the shape (centers * C, embedding_dim): the first center of every class,
-        then the second of every class, and so on.
+    num_classes : int
+        Number of classes C. Labels run from 0 to
+        ``num_classes - 1``; -1 stands for an unknown class. The parameter `proxies` has the shape (centers * C,
+        embedding_dim): the first center of every class, then the second of every class, and so on.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     centers : int
-        K centers per class; the paper starts with 10 and lets the regularizer merge them.
+        Number K of centers per class, at least 1. The paper starts with 10 and lets the regularizer merge them.
     scale : float
-        s, the paper's lambda.
+        Scale s of the similarities, positive; lambda in the paper.
     margin : float
-        m, the paper's delta.
+        Margin m that is subtracted from the similarity to the sample's own class; delta in the paper.
     gamma : float
-        Softness of the choice of a class's center: towards 0 the nearest, towards infinity their mean.
+        Softness of the assignment of a sample to the centers of a class, positive. As it approaches 0, only the nearest
+        center counts; as it grows, all centers count equally.
     tau : float
-        Weight of the distances between a class's centers.
+        Weight of the penalty on the distances between the centers of a class.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `centers` is below 1, or `gamma` is not positive.
 
     Notes
     -----
-    The published code divides the sum over pairs j < k by C K (K - 1), half of their mean, and adds 1e-5 under the
-    root; so do we. The survey's formula is ``gamma=1, tau=0``; an index in it, and the sign of its condition on inner
-    products, are misprinted. With one center it is ``AMSoftmaxLoss``.
+    As in the published code, the sum over pairs j < k is divided by C K (K - 1), which makes it half of their mean, and
+    1e-5 is added under the root. The survey's formula is ``gamma=1, tau=0``; one of its indices, and the sign of its
+    condition on inner products, are misprinted. With one center, the loss is ``AMSoftmaxLoss``.
     """
 
     def __init__(

@@ -25,33 +25,36 @@ def sphere_face(own: Tensor, others: Tensor, length: Tensor, margin: int, ease: 
 
 
 class SphereFaceLoss(ClassProxyLoss):
-    """Cross-entropy of the products with one unit proxy per class, where the angle to the own class counts m times.
+    """Softmax over one unit proxy per class, with the angle to the sample's own class multiplied by m.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     margin : int
-        m, at least 1; 1 is the softmax with unit proxies.
+        Angular multiplier m, at least 1; 1 gives the softmax with unit proxies.
     scale : float
-        Factor on the products; 1 in the paper.
+        Factor on the products, positive; 1 in the paper.
     ease : float
-        Weight of cos theta_iy in a mean with psi(theta_iy), whose weight is 1. The published code eases in with a
-        weight that falls from 1000 to 5 during training; 0 is the paper's formula.
+        Weight of cos theta_iy in its weighted mean with psi(theta_iy), which has weight 1; at least 0. The published
+        code lowers this weight from 1000 to 5 during training; 0 gives the paper's formula.
     unit_proxies : bool
-        Scale the proxies to unit length. False is the large-margin softmax of Liu et al. (2016), where |w_c| |x_i|
-        takes the place of |x_i|.
+        Whether to scale the proxies to unit length. False gives the large-margin softmax of Liu et al. (2016), where
+        |w_c| |x_i| takes the place of |x_i|.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If the margin is below 1, or the ease below 0.
+        If `margin` is below 1, or `ease` below 0.
 
     Notes
     -----
-    The lengths of the embeddings count: with long ones the loss is sharp.
+    The lengths of the embeddings matter: the longer they are, the sharper the softmax.
     """
 
     def __init__(

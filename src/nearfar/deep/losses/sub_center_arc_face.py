@@ -27,21 +27,25 @@ def sub_center_arc_face(own: Tensor, others: Tensor, scale: float, margin: float
 
 
 class SubCenterArcFaceLoss(ClassProxyLoss):
-    """ArcFace with several proxies per class, of which each sample is compared with the nearest.
+    """ArcFace with several proxies per class, where each sample is compared with the nearest one.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        C and the dimension. `proxies` has the shape (sub_centers * C, embedding_dim): the first of every class, then
-        the second of every class, and so on.
+    num_classes : int
+        Number of classes C. Labels run from 0 to
+        ``num_classes - 1``; -1 stands for an unknown class. The parameter `proxies` has the shape (sub_centers * C,
+        embedding_dim): the first proxy of every class, then the second of every class, and so on.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     sub_centers : int
-        K proxies per class.
+        Number K of proxies per class, from 1 to 255.
     scale : float
-        s.
+        Scale s that multiplies the cosines, positive.
     margin : float
-        m in radians, from 0 to pi; the paper's 0.5 is 28.6 degrees.
+        Angular margin m in radians, from 0 to pi. The paper's 0.5 is 28.6 degrees.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
@@ -50,8 +54,9 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
 
     Notes
     -----
-    With one proxy per class it is ``ArcFaceLoss``. The paper trains with noisy labels, drops the `outliers`, and trains
-    again with one proxy per class.
+    With one proxy per class, this is
+    ``ArcFaceLoss``. The paper trains on noisy labels, removes the samples that `outliers` finds, and trains again with
+    one proxy per class.
     """
 
     def __init__(
@@ -88,19 +93,23 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
 
     @torch.no_grad()
     def outliers(self, embeddings: Tensor, labels: Tensor, angle: float = 1.309) -> Tensor:
-        """Return which samples lie far from the proxy to which most of their class belong, (n,) bool.
+        """Return which samples lie far from the dominant proxy of their class, as an (n,) boolean tensor.
+
+        The dominant proxy is the one to which most samples of the class belong.
 
         Parameters
         ----------
         embeddings : (n, d) float tensor
-        labels : (n,) integers; -1 is no outlier
+            Embeddings of the training set.
+        labels : (n,) integers
+            Class of each sample. Samples of unknown class (-1) are no outliers.
         angle : float
-            How far, in radians; the paper's 1.309 is 75 degrees.
+            Smallest angle of an outlier, in radians. The paper's 1.309 is 75 degrees.
 
         Raises
         ------
         ValueError
-            If there is not one label per embedding, or one is no class number.
+            If there is not one label per embedding, or a label is not a class number.
         """
         y = torch.as_tensor(labels, dtype=torch.int64, device=self.proxies.device)
         check_range("SubCenterArcFaceLoss: labels", y, self.num_classes)

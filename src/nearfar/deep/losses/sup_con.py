@@ -34,16 +34,18 @@ class SupConLoss(RowLoss):
     Parameters
     ----------
     temperature : float
-        T.
+        Temperature T that divides the cosines, positive. It may be a tensor that requires a gradient.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The form with the mean outside the logarithm, which the paper recommends. The other positives stay in the
-    denominator, so the loss of an anchor is at least the logarithm of the number of its positives.
+    The mean over the positives is outside the logarithm, the form that the paper recommends. The other positives remain
+    in the denominator, so the loss of an anchor is at least the logarithm of the number of its positives.
     """
 
     learned = ("temperature",)

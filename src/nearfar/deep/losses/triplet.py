@@ -93,37 +93,51 @@ def each_positive(
 
 
 class TripletLoss(BilateralRowLoss):
-    """Triplet loss over all, or the mined, triplets of the batch.
+    """Triplet loss over all triplets of the batch, or over those that a miner selects.
 
     Parameters
     ----------
     margin : float, optional
-        m, in the unit of the distance. None is 0.2, which is the paper's on squared distances of unit vectors, and for
-        `soft` 0.
+        Margin m, in the unit of the distance. By default, 0.2, the paper's value for squared distances of unit vectors,
+        or 0 if `soft` is True.
     soft : bool
-        log(1 + exp(d_ap - d_an + m)) instead of the hinge (Hermans, Beyer & Leibe, 2017, without m).
+        Whether to replace the hinge by the softplus log(1 + exp(d_ap - d_an + m)), as Hermans, Beyer & Leibe (2017) do
+        without m.
     swap : bool
-        Measure the negative from the nearer of anchor and positive: min(d_an, d_pn) instead of d_an. With a
-        reference set, both the positive and the negative come from it.
+        Whether to measure the negative from the nearer of anchor and positive, which replaces d_an by min(d_an, d_pn).
+        If a reference set is given, both the positive and the negative come from it.
     distance : str or callable
-        "sq_euclidean" (the paper's), "euclidean", "cosine", "dot", or a function of
-        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
+        Dissimilarity of two embeddings: "sq_euclidean" (the paper's), "euclidean", "cosine" or "dot", or a callable
+        that takes anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape
+        (b, m), such as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings to unit length first, as the paper does.
+        Whether to scale the embeddings to unit length first, as the paper does.
     triplets : str
-        Which of them count: "all"; "hard", whose negative is no farther than the positive; or "semihard", whose
-        negative is farther, but within the margin: 0.2 where none is given.
+        Triplets that contribute to the loss:
+
+        - "all": every triplet;
+        - "hard": triplets whose negative is no farther than the positive;
+        - "semihard": triplets whose negative is farther than the positive, but by less than the margin (0.2 if none is
+          given).
     miner : callable, optional
-        A miner such as ``BatchHard()`` or ``BatchSemiHard()``; None takes all triplets.
+        Miner that selects the triplets that count, such as ``BatchHard()``. By default, all triplets of the batch
+        count.
     reduction : str
-        Divide by the number of triplets with a positive loss ("active"), of all chosen triplets ("valid"), or by
-        nothing ("sum").
+        What the sum of the losses is divided by: the number of triplets with a positive loss ("active"), the number of
+        all selected triplets ("valid"), or nothing ("sum").
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `triplets` is "hard" or "semihard" and the margin is not positive.
 
     Notes
     -----
-    Equal embeddings give the loss m with zero gradient on squared distances: a collapsed batch stays collapsed.
+    If all embeddings are equal, the loss is m, and its gradient with squared distances is zero: a batch that has
+    collapsed to one point does not recover.
     """
 
     @renamed_settings(mine="miner")
