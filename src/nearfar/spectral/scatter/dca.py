@@ -33,32 +33,39 @@ class DCA(ChunkletSums):
     Parameters
     ----------
     n_components : int, optional
-        Default and most: the rank of the between scatter (less than the number of chunklets), below d.
+        Number of dimensions of the learned space, at most the rank of the between-chunklet scatter (which is less than
+        the number of chunklets) and below d. By default, the largest possible number.
     solver : "gevd" or "hoi"
-        The optimum by a generalized eigenproblem, or the paper's two eigendecompositions, which stay in the range of
-        the between scatter.
+        "gevd" finds the optimum as a generalized eigenproblem. "hoi" uses the two eigendecompositions of the paper,
+        which stay in the range of the between-chunklet scatter.
     on_singular : "shrink" or "raise"
-        What to do with a singular within-chunklet covariance.
+        How to treat a singular within-chunklet covariance: add a small value to its diagonal and warn, or raise a
+        ValueError.
     tol : float
-        Eigenvalues of the between scatter below `tol` times the largest count as 0.
+        Eigenvalues of the between-chunklet scatter below `tol` times the largest are treated as 0.
     n_chunklets : int, optional
-        Draw this many chunklets from labels. Default: one per class.
+        Number of chunklets to draw from labels. By default, every class is one chunklet.
     chunklet_size : int
-        Rows of each drawn chunklet.
+        Number of rows in each drawn chunklet, at least 2.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the chunklets.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     eigenvalues_ : ndarray of shape (k,)
-        Diagonal of A' C_b A, falling.
+        Diagonal of A' C_b A, in decreasing order.
 
     Notes
     -----
-    Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006. Their
-    procedure is ``solver="hoi"``; "gevd" reaches the larger ratio of determinants. A survey sums over all pairs of
-    chunklets, divides by n, and writes the ratio with traces, which generalized eigenvectors do not maximize.
-    With more features than rows both work in the span of the rows' differences.
+    Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006.
+
+    The procedure of the paper is ``solver="hoi"``; "gevd" reaches a larger ratio of determinants. The survey of
+    Ghojogh et al. (2022) sums over all pairs of chunklets, divides by n, and writes the ratio with traces, which
+    generalized eigenvectors do not maximize.
+
+    If there are more features than rows, both solvers work in the span of the differences between rows.
     """
 
     _links = True

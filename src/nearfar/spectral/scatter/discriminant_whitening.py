@@ -29,48 +29,53 @@ RULES = ("auto", "cv")
 
 
 class DiscriminantWhitening(LabelSums):
-    """Improve the embeddings of a pretrained network, also for new classes, with a closed form that takes a second.
+    """Improve the embeddings of a pretrained network, also for new classes, by a closed form that takes a second.
 
-    Directions in which rows of one class differ are shrunk (whitening within classes), and those in which classes
-    differ are emphasized; all others are kept, because new classes differ in them. Embeddings are then compared by
-    cosine, which is why `transform` subtracts the mean of the training rows.
+    Directions along which rows of the same class differ are shrunk (within-class whitening), and those along which
+    classes differ are emphasized. All other directions are kept, because new classes differ along them. The embeddings
+    are meant to be compared by cosine similarity, which is why `transform` subtracts the mean of the training rows.
 
     Parameters
     ----------
     n_components : int, optional
-        Keep this many directions, those in which the training rows then differ most. Default: all.
+        Number of dimensions of the learned space: the directions along which the whitened training rows vary most. By
+        default, all directions are kept.
     shrinkage : float
-        Share a of the scaled identity in the covariance within classes, above 0 and up to 1.
+        Share a of the scaled identity in the within-class covariance, in (0, 1].
     emphasis : float or "auto" or "cv"
-        Weight g of the span of the class means; 1 whitens alone. "auto" is 1 + c / 10 for c classes, at most 12; "cv"
-        takes the best of seven in MAP@R, averaged over three folds of classes that are left out.
+        Weight g of the span of the class means, above 0. With 1, rows are only whitened. "auto" is 1 + c / 10 for c
+        classes, at most 12. "cv" selects the best of seven candidates by MAP@R, averaged over three folds of held-out
+        classes.
     normalize : bool
-        Bring rows to unit length first, in `fit` and in `transform`. The metric is then that of the rows of unit
-        length: `components_` and `get_mahalanobis_matrix` are for those.
+        Scale rows to unit length first, in `fit` and in `transform`. The learned metric then applies to rows of unit
+        length, and so do `components_` and `get_mahalanobis_matrix`.
     random_state : int, RandomState, Generator or None
-        Draws the folds of "cv".
+        Seed of the random number generator that draws the folds of ``emphasis="cv"``.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     mean_ : ndarray of shape (d,)
-        Of the training rows, of unit length where `normalize` is set.
+        Mean of the training rows, after they are scaled to unit length if `normalize` is set.
     ratios_ : ndarray
-        Variance between classes over that within, in the directions that are emphasized, falling.
+        Ratio of between-class to within-class variance along each emphasized direction, in decreasing order.
     emphasis_ : float
-        g.
+        Weight g that was used.
 
     Notes
     -----
-    Hatch, Kajarekar & Stolcke, "Within-class covariance normalization for SVM-based speaker recognition", 2006. They
-    take W alone, from the uncentered rows of many sessions of a speaker. What differs here: rows are centered, C is
-    shrunk by a fixed share (a Ledoit-Wolf share is far too small for the cosine of new classes), and the span of the
-    class means weighs more, where linear discriminant analysis would keep nothing else. With more columns than rows
-    the covariance is factorized in the span of the rows.
+    Hatch, Kajarekar & Stolcke, "Within-class covariance normalization for SVM-based speaker recognition", 2006. The
+    paper uses W alone, computed from uncentered rows of many sessions of each speaker. This implementation differs in
+    three ways: rows are centered; C is shrunk by a fixed share, because the Ledoit-Wolf estimate is far too small for
+    the cosine similarity of new classes; and the span of the class means is given more weight, whereas linear
+    discriminant analysis would discard everything outside it. If there are more columns than rows, the covariance is
+    factorized in the span of the rows.
 
-    The defaults were chosen on photos of 81 grocery products, by the features of two networks trained on ImageNet and
-    seven splits of the classes. MAP@R on 40 unseen classes: 0.265 of the features, 0.316 whitened alone, 0.366 with
-    the emphasis; `normalize` added 0.001 to 0.003. Shares from 0.3 to 0.9 are within 0.005 of each other.
+    The defaults were chosen on photos of 81 grocery products, with features of two networks trained on ImageNet and
+    seven splits of the classes. On 40 unseen classes, MAP@R was 0.265 for the features themselves, 0.316 after
+    whitening alone, and 0.366 with the emphasis; `normalize` added 0.001 to 0.003. Values of `shrinkage` from 0.3 to
+    0.9 were within 0.005 of each other.
 
     Examples
     --------
@@ -138,15 +143,17 @@ class DiscriminantWhitening(LabelSums):
         return Solution(L, attributes={"mean": found.mean, "ratios": found.ratios, "emphasis": found.emphasis})
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """``(X - mean_) @ components_.T``, of rows of unit length where `normalize` is set.
+        """Return ``(X - mean_) @ components_.T``, with the rows of X scaled to unit length first if `normalize` is set.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows to transform.
 
         Returns
         -------
         ndarray of shape (n, k)
+            Transformed rows.
         """
         check_is_fitted(self)
         with error_context(self):
@@ -157,13 +164,13 @@ class DiscriminantWhitening(LabelSums):
             return (rows - mean) @ self.components_.T
 
     def get_metric(self) -> Callable[..., float]:
-        """The learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
+        """Return the learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
         check_is_fitted(self)
         return PointDistance(self) if self.normalize else super().get_metric()
 
 
 def unit_length(X: Any) -> Any:
-    """Return rows of length 1, dense or sparse; rows of zeros stay."""
+    """Return the rows scaled to unit length, dense or sparse; rows of zeros are left unchanged."""
     if not issparse(X):
         return unit_rows(X)
     length = np.sqrt(np.asarray(X.multiply(X).sum(axis=1), dtype=np.float64).ravel())

@@ -25,9 +25,9 @@ from ...numerics.types import Array
 def fisher(
     S: Array, D: Array, n_components: int | None = None, on_singular: str = "shrink", d: int | None = None
 ) -> Solution:
-    """The "scatter" approach: L (p, r) as `x`, with L S L' = I, for scatters (r, r) in the span of rows of d features.
+    """Return L (p, r) of the "scatter" approach as `x`, with L S L' = I, for scatters (r, r) in the span of rows.
 
-    Where S is singular, its diagonal grows by a share of tr(S) / d.
+    If S is singular, a share of tr(S) / d is added to its diagonal.
     """
     d = d or len(S)
     if n_components == d > 1:
@@ -43,7 +43,7 @@ def fisher(
 
 
 def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str = "trace") -> Solution:
-    """The "trace" approach: L (p, d) as `x`, orthogonal rows of the smallest eigenvalues."""
+    """Return L (p, d) of the "trace" approach as `x`: orthogonal rows, the eigenvectors of the smallest eigenvalues."""
     w, V = psd.spectrum(D - S)
     p = n_components or 1
     if w[0] <= 0:
@@ -58,30 +58,35 @@ class FisherMetric(PairSums):
     Parameters
     ----------
     approach : "scatter" or "trace"
-        The paper's second, Fisher-like approach, or its first.
+        "scatter" is the second, Fisher-like approach of the paper; "trace" is the first.
     n_components : int, optional
-        Default: with "scatter" every direction that lowers the objective, at most d - 1; with "trace" 1, the optimum
-        (more add further orthogonal directions, which the paper's problem would not).
+        Number of dimensions of the learned space. By default, "scatter" keeps every direction that lowers the
+        objective, at most d - 1, and "trace" keeps 1, which is the optimum. With "trace", larger values add further
+        orthogonal directions, which the problem of the paper would not.
     scale : "trace" or "unit"
-        With "trace": M of trace 1, or orthonormal rows.
+        With ``approach="trace"``, scale M to a trace of 1, or the rows of `components_` to unit length.
     on_singular : "shrink", "pinv" or "raise"
-        With "scatter", for a singular similar scatter: add a little to its diagonal and warn, work in its range, or a
-        ValueError.
+        How "scatter" treats a singular similar scatter: add a small value to its diagonal and warn, work in its range,
+        or raise a ValueError.
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     weighting : "pairs" or "class"
-        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     eigenvalues_ : ndarray of shape (k,)
-        Of D u = mu S u, falling; with "trace" of S - D, rising.
+        With "scatter", the generalized eigenvalues mu of D u = mu S u, in decreasing order. With "trace", the
+        eigenvalues of S - D, in increasing order.
 
     Notes
     -----
-    Alipanahi, Biggs & Ghodsi, AAAI 2008.
+    Alipanahi, Biggs & Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008.
     """
 
     _span = True

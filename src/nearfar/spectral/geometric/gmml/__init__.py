@@ -45,36 +45,45 @@ class GMML(PairSums):
     Parameters
     ----------
     t : float or "auto"
-        0 gives the inverse of the similar scatter, 1 the dissimilar scatter. "auto", from labels only: the best of
-        0.1, 0.3, ..., 0.9, then in steps of 0.02, by 3-NN accuracy over five folds (the paper's way of tuning).
+        Point on the geodesic: 0 gives the inverse of the similar scatter, and 1 gives the dissimilar scatter. "auto"
+        selects the best of 0.1, 0.3, ..., 0.9, and then of a grid with steps of 0.02, by the accuracy of 3-NN over
+        five folds, as the paper does. It requires labels.
     reg : float or "auto"
-        Weight of the prior, in units of the mean eigenvalue of the similar scatter. "auto": 1e-6, and only where that
+        Weight of the prior, in units of the mean eigenvalue of the similar scatter. "auto" uses 1e-6, and only if that
         scatter is singular to 9 digits.
     prior : array-like of shape (d, d), optional
-        Positive definite. Default: the identity.
+        Prior metric M0, a positive definite matrix. By default, the identity.
     extrapolate : bool
-        Let t leave [0, 1].
+        Allow t outside [0, 1].
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue.
+        Number of dimensions of the learned space: the directions with the largest eigenvalues of M are kept. By
+        default, all directions are kept.
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     weighting : "pairs" or "class"
-        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     t_ : float
+        Point on the geodesic that was used.
 
     Notes
     -----
-    Zadeh, Hosseini & Sra, "Geometric mean metric learning", ICML 2016. The scatters are means, which only scales M and
-    makes `reg` comparable between data sets; the paper draws 40 c (c - 1) pairs where the default here uses all. A
-    survey prints + M^-1 M0 M^-1 in the gradient, where minus belongs, and calls the problem with distances on the
-    manifold, whose objective is another one with the same minimum at t = 1/2, a restatement.
-    With more features than rows (and no prior) the metric is learned in the span of the rows' differences and is 0
-    outside of it, where M would be a multiple of the identity.
+    Zadeh, Hosseini & Sra, "Geometric mean metric learning", ICML 2016.
+
+    The scatters are means instead of sums, which only scales M and makes `reg` comparable between data sets. The paper
+    draws 40 c (c - 1) pairs, whereas the default here uses all pairs. The survey of Ghojogh et al. (2022) prints +
+    M^-1 M0 M^-1 in the gradient, where the sign should be minus. It also presents the problem with distances on the
+    manifold as a restatement, although that objective differs and only shares its minimum at t = 1/2.
+
+    If there are more features than rows (and no prior), the metric is learned in the span of the differences between
+    rows and is 0 outside it, where M would be a multiple of the identity.
 
     Examples
     --------

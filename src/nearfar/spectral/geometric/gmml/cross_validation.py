@@ -24,14 +24,16 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     labels : ndarray of shape (n,)
-        Codes; rows with -1 are left out.
+        Class codes. Rows with code -1 are left out.
     scatters : callable
-        (rows, their labels) -> (S, D), regularized.
+        Function that takes rows and their labels and returns the regularized scatters (S, D).
 
     Notes
     -----
-    Zadeh et al. (2016) tune t so. Folds are stratified and need no seed; of equally good t the nearest to 1/2 is taken.
+    Zadeh et al. (2016) tune t in the same way. The folds are stratified and need no seed. Among equally good values of
+    t, the one nearest to 1/2 is selected.
     """
     X = X[labels >= 0]
     labels = labels[labels >= 0]
@@ -50,7 +52,10 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
 
 
 def folds(labels: Ints) -> Ints:
-    """Return a fold 0..4 for each row, dealt in turn within a class; each class goes on where the last one stopped."""
+    """Return a fold 0..4 for each row, dealt in turn within each class.
+
+    Each class continues where the previous one stopped.
+    """
     fold = np.empty(len(labels), dtype=np.intp)
     fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % CV_FOLDS
     return fold
@@ -70,7 +75,7 @@ def best(ts: Iterable[float], parts: list[tuple[Spectrum, LabeledRows, LabeledRo
 
 
 def hits(t: float, spectrum: Spectrum, fit: LabeledRows, rest: LabeledRows) -> int:
-    """Return how many left-out rows are classified correctly by their three nearest rows."""
+    """Return the number of held-out rows that are classified correctly by their three nearest rows."""
     L = psd.sharp_from_spectrum(*spectrum, t)
     near = nearest(rest[0] @ L.T, fit[0] @ L.T, min(3, len(fit[0])))[1]
     votes = fit[1][near]

@@ -46,53 +46,73 @@ def of_all_rows(found: Solution, share: float) -> Solution:
 class LMNN(FromTriplets, Mahalanobis):
     """Pull the target neighbors of each row near, and push rows of other classes away by a margin.
 
-    Scale features first: target neighbors are looked up among the rows as they are.
+    Scale the features first: target neighbors are searched for among the rows as they are given.
 
     Parameters
     ----------
     n_neighbors : int
-        Target neighbors k of each row. Rows of a class of no more than k rows have one less than there are, which is
-        warned of; a row alone in its class pulls nothing and still pushes others away.
+        Number k of target neighbors of each row: its nearest rows of the same class. In a class of k rows or fewer,
+        each row has all other rows of the class as targets, and a warning says so. A row that is alone in its class
+        has no targets but still pushes rows of other classes away.
     regularization : float
-        Weight r of the pull, in [0, 1); mu of the paper is 1 - r.
+        Weight r of the pull term, in [0, 1). The weight of the push term is 1 - r, which the paper calls mu.
     n_components : int, optional
-        Rows of L: the problem is then not convex ("lbfgs"), or the whole metric is cut ("pgd", "sdp").
+        Number of dimensions of the learned space. With ``solver="lbfgs"``, L itself has this many rows, and the
+        problem is no longer convex. With "pgd" and "sdp", the full metric is learned and then truncated to its largest
+        eigenvalues. By default, the space has as many dimensions as there are features.
     init : str or array-like of shape (k, d)
-        "auto", "identity", "pca", "lda", "random" (`numerics.initialization`), or components, which then
-        say who is a target.
+        Initial components: "auto", "identity", "pca", "lda" or "random" (see `numerics.initialization`), or an array.
+        An array also defines the metric under which the target neighbors are searched for.
     loss : "hinge" or "squared_hinge"
+        Loss of each impostor that violates the margin.
     solver : "lbfgs", "pgd" or "sdp"
-        Search over L; projected gradient over M; interior points over M of a small problem (``nearfar[solvers]``).
+        "lbfgs" optimizes L by L-BFGS. "pgd" optimizes M = L' L by projected gradient descent. "sdp" solves the
+        semidefinite program by an interior-point method, which suits small problems only (up to 60 features and 20,000
+        triplets) and needs ``nearfar[solvers]``.
     mining : str, optional
-        Learn from listed triplets only: "batch_hard", "batch_semi_hard", "extreme_hpen", "extreme_epen", "extreme_ephn"
-        or "negative_sampling" (`mining`). None or "batch_all": every impostor, as LMNN itself.
+        Learn only from mined triplets: "batch_hard", "batch_semi_hard", "extreme_hpen", "extreme_epen", "extreme_ephn"
+        or "negative_sampling" (see `mining`). By default (None, or equivalently "batch_all"), every impostor is used,
+        as in the paper.
     pull : "targets" or "triplets"
-        With listed triplets: each pulled pair weighs 1, or as much as it has triplets.
+        Weight of each pulled pair when learning from mined or given triplets: 1, or the number of triplets that
+        contain the pair.
     stratified : bool or dict
-        Learn round by round on samples of spheres, and multiply the maps; settings: `stratified.Strata`.
+        Learn in rounds on class-stratified samples of random spheres, and multiply the maps. A dict holds the settings
+        of `stratified.Strata`.
     outer_passes : int
-        How often target neighbors are looked up and the problem is solved; the later times under the last metric.
+        Number of times that target neighbors are searched for and the problem is solved. From the second pass on, they
+        are searched for under the metric of the previous pass.
     max_iter : int
+        Maximum number of iterations of the solver in each pass. For "sdp", the maximum number of programs that are
+        solved, each with more triplets than the last.
     tol : float
-        On the duality gap relative to the objective; without convexity on a round's progress.
-    warm_start, verbose : bool
+        Stop when the duality gap falls below ``tol * max(1, objective)``. If the problem is not convex, stop after a
+        round of iterations that changes the objective by less than ``tol / 10`` relative to its value.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
-        Of `mining`, `stratified`, a random `init`, and the anchors of more than 25,000 rows.
+        Seed of the random number generator that draws the triplets of `mining`, the samples of `stratified`, the
+        components of ``init="random"``, and the anchors if there are more than 25,000 rows.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     objective_ : float
-        Over all impostors, before a metric is cut to `n_components`. None for `stratified`.
+        Objective over all impostors, before the metric is truncated to `n_components`. None with `stratified`.
     duality_gap_ : float
-        No metric of any rank has a smaller objective by more than this.
+        Upper bound on the difference between `objective_` and the smallest objective of any metric, of any rank.
 
     Notes
     -----
-    Of more than 25,000 rows so many are drawn as anchors, whose targets and impostors are found exactly among all rows:
-    the objective is then the mean over the anchors times the number of rows, and time grows no faster than rows.
+    Weinberger, Blitzer & Saul, "Distance metric learning for large margin nearest neighbor classification", NIPS 2006;
+    Weinberger & Saul, JMLR 10, 2009. Mining and stratified sampling follow Poorheravi et al., 2020.
 
-    Weinberger, Blitzer & Saul, NIPS 2006; Weinberger & Saul, JMLR 10, 2009; mining and strata: Poorheravi et al., 2020.
+    With more than 25,000 rows, 25,000 of them are drawn as anchors. The targets and impostors of each anchor are still
+    found exactly, among all rows. The objective is then the mean over the anchors times the number of rows, and the
+    computation time grows linearly with the number of rows.
     """
 
     def __init__(

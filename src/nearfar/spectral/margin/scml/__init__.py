@@ -35,46 +35,63 @@ def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) 
 class SCML(FromTriplets, Mahalanobis):
     """Combine a few of many directions into a metric in which positives are nearer than negatives by a margin.
 
-    Scale features first: neighbors are looked up among the rows as they are.
+    Scale the features first: neighbors are searched for among the rows as they are given.
 
     Parameters
     ----------
     n_components : int, optional
-        Keep this many directions: those along which rows differ most in the metric. Default: all that it has.
+        Number of dimensions of the learned space: the directions along which the transformed rows vary most. By
+        default, all directions are kept.
     beta : float
-        Weight of the penalty; larger is sparser.
-    n_neighbors, n_impostors : int
-        From labels: every row with each of its nearest of its class, and each of its nearest of other classes.
+        Weight of the sparsity penalty, above 0. Larger values use fewer directions.
+    n_neighbors : int
+        Number of positives of each row: its nearest rows of the same class. Used only with labels.
+    n_impostors : int
+        Number of negatives of each row: its nearest rows of other classes. Used only with labels.
     basis : str or array-like of shape (K, d)
-        "discriminants": of regions of 10 and 20 nearest rows of each class (20 and 50 above 50 dimensions), which
-        takes labels; "triplets": in which negatives lie further apart than positives, of groups of d triplets drawn
-        with `random_state`; "auto": whichever is told; or the directions themselves, of any length.
+        Directions to choose from. "discriminants" computes the discriminant directions of local regions, which hold
+        the 10 and 20 nearest rows of each class (20 and 50 above 50 dimensions); it requires labels. "triplets"
+        computes directions along which negatives are farther apart than positives, from groups of d triplets that are
+        drawn at random. "auto" uses "discriminants" with labels and "triplets" otherwise. An array holds the
+        directions themselves, of any length.
     n_basis : int, optional
-        How many directions to make, at most; default: 20 for each dimension of the rows' span.
+        Maximum number of directions to compute. By default, 20 for each dimension of the span of the rows.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the duality gap relative to the objective.
+        Stop when the duality gap falls below `tol` times the objective.
     warm_start : bool
-        Start from the last weights, if all their directions are among those of this fit: other rows make others.
+        Start from the weights of the previous fit if all its directions are among those of this fit. Different rows
+        give different directions.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the groups of triplets of ``basis="triplets"``.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     weights_ : ndarray of shape (m,)
-        w above 0, falling.
+        Positive weights w, in decreasing order.
     basis_ : ndarray of shape (m, d)
-        Their directions: M = basis_' diag(weights_) basis_, before `n_components` cuts it.
-    objective_, duality_gap_ : float
-        No weights of these directions have a smaller objective by more than this.
+        Directions of these weights: M = basis_' diag(weights_) basis_, before it is truncated to `n_components`.
+    objective_ : float
+        Value of the objective.
+    duality_gap_ : float
+        Upper bound on the difference between `objective_` and its minimum over all weights of the same directions.
 
     Notes
     -----
-    Shi, Bellet & Sha, AAAI 2014. Solved as the convex problem it is, with a certificate; the paper takes stochastic
-    steps. s^2, so that units do not matter, the ridge of the discriminants and the regions' centers, which need no
-    random numbers, are ours. Directions of unit length cost the trace of M, whichever are used: where they are more
-    than the d (d + 1) / 2 numbers of M, several weights are as good, and those found need not be the fewest.
+    Shi, Bellet & Sha, "Sparse compositional metric learning", AAAI 2014.
+
+    The convex problem is solved to its optimum, with a certificate, whereas the paper takes stochastic steps. Three
+    parts are not from the paper: s^2, which makes the result independent of units; the ridge of the discriminants; and
+    the centers of the regions, which are chosen without random numbers.
+
+    With directions of unit length, the penalty is the trace of M, whichever directions are used. If there are more
+    directions than the d (d + 1) / 2 entries of M, several weight vectors are equally good, and the one that is found
+    need not be the sparsest.
 
     Examples
     --------
