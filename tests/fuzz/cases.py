@@ -197,7 +197,13 @@ def learner(rng: Random, folder: Path) -> Words:
 
 def index(rng: Random, folder: Path) -> Words:
     file = folder / pick(rng, ("rows.index", "run.index"))
-    changed = mutate.changed_safetensors if rng.random() < 0.9 else mutate.changed_tensors
+    way = rng.random()
+    if way < 0.15:
+        changed = mutate.changed_engine
+    elif way < 0.9:
+        changed = mutate.changed_safetensors
+    else:
+        changed = mutate.changed_tensors
     file.write_bytes(changed(rng, file.read_bytes()))
     name = file.name
     source = ["rows.npz"] if name == "rows.index" else ["run", "rows.csv"]

@@ -60,6 +60,14 @@ STRUCTURES: tuple[Any, ...] = (
     list(range(2000)),
     {f"key {i}": i for i in range(500)},
 )
+ENGINES = (
+    "IDMap," * 20_000,
+    "(" * 50_000,
+    "IVF2(" * 10_000,
+    "HNSW32;efSearch=" + "9" * 400,
+    "PQ999999999",
+    "IVF999999,Flat",
+)
 OTHERS = (None, True, "", "x" * 5000, "a")
 NAMES = (
     "path",
@@ -251,6 +259,15 @@ def changed_safetensors(rng: Random, data: bytes) -> bytes:
         about[pick(rng, about)] = hostile_text(rng)
     else:
         header = changed_value(rng, header)
+    text = as_json(header).encode()
+    return len(text).to_bytes(8, "little") + text + data[end:]
+
+
+def changed_engine(rng: Random, data: bytes) -> bytes:
+    """Name another engine in the metadata of an index: faiss reads such texts by recursion."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    header["__metadata__"]["engine"] = pick(rng, (*ENGINES, hostile_text(rng)))
     text = as_json(header).encode()
     return len(text).to_bytes(8, "little") + text + data[end:]
 
