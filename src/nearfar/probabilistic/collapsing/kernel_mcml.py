@@ -38,45 +38,61 @@ def kernel_mcml(
 
 
 class KernelMCML(FromPairs, KernelMetric):
-    """Bring each class as near to one point as possible, far from the others, in a kernel's feature space.
+    """Bring each class as close to a single point as possible, far from the others, in a kernel's feature space.
 
     Parameters
     ----------
     n_components : int, optional
-        Keep this many leading eigenvectors, scaled by the roots of their eigenvalues.
+        Number of directions to keep, those with the largest eigenvalues, scaled by their square roots. By default, all
+        are kept.
     reg : float
-        Weight of the trace beside a sum over rows, above 0: a rich kernel collapses every class exactly, and the
-        best scale is then infinite.
-    weighting : "sample" or "pair"
-        Every row weighs the same (paper), or every pair of one class.
-    kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        Weight of the trace penalty relative to the sum over rows, above 0. Without a penalty, a rich kernel collapses
+        every class exactly, and the optimal scale is infinite.
+    weighting : {"sample", "pair"}
+        Whether every row has the same weight, as in the paper, or every pair of rows of one class.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed"} or callable
+        Kernel to use: its name, or a function that takes two sets of rows and returns their kernel matrix. With
+        "precomputed", X is the kernel matrix itself.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
-    degree, coef0 : float
-        Of the polynomial kernel.
+        Coefficient of the "rbf", "laplacian" and "polynomial" kernels. By default, 1 / median squared distance between
+        rows for "rbf", 1 / median city-block distance for "laplacian", and 1 / d otherwise.
+    degree : float
+        Degree of the "polynomial" kernel.
+    coef0 : float
+        Constant term of the "polynomial" kernel.
     landmarks : int or None
-        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+        Number of rows drawn to span the feature space; the cost grows with its square. If None, all rows are used.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop where the duality gap is below ``tol * max(1, |objective|)``. The gap, a sure bound, is a loose one: at
-        1e-3 the objective was within 2e-5 of its minimum on six tables, and 1e-6 often takes more than `max_iter`.
-    warm_start, verbose : bool
+        Stop when the duality gap falls below ``tol * max(1, |objective|)``. The gap is a loose bound: at 1e-3 the
+        objective was within 2e-5 of its minimum on six data sets, and 1e-6 often takes more than `max_iter` iterations.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
-        Draws the landmarks.
+        Seed of the generator that draws the landmarks.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        T.
-    objective_, duality_gap_ : float
+        The coefficients T of the learned map, one row per landmark.
+    objective_ : float
+        Value of the objective at the solution.
+    duality_gap_ : float
+        Upper bound on the difference between `objective_` and the optimum.
     kkt_ : ndarray of shape (2,)
-        As for `MCML`, in the coordinates of the kernel map.
+        Violation of the optimality conditions as for `MCML`, in the coordinates of the kernel map.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Globerson & Roweis, NIPS 18, 2005, section on kernels. The linear method on the empirical kernel map, given pairs
-    included. The penalty and its default, and 300 landmarks, are not the paper's.
+    Globerson & Roweis, NIPS 18, 2005, section on kernels.
+
+    The linear method, applied to the rows of the empirical kernel map; it also takes pairs. The penalty, its default
+    and the 300 landmarks are not from the paper.
     """
 
     _weights = False

@@ -31,7 +31,7 @@ def mcml(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """L (d, d) at the convex optimum, or (rank, d) at a local one over so many rows; see `MCML`."""
+    """Return L (d, d) at the convex optimum, or L (rank, d) at a local optimum. See `MCML`."""
     problem = Collapse(X, told, weighting, **{penalty: reg})
     if rank is not None:
         first = eig.gevd(scatter.total(X), problem.S0, rank)[1].T
@@ -57,49 +57,61 @@ def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Re
 
 
 class MCML(FromPairs, Mahalanobis):
-    """Bring each class as near to one point as possible, and far from the others.
+    """Bring each class as close to a single point as possible, and far from the others.
 
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features.
+        Number of dimensions of the learned space (rows of L). By default, the number of features.
     reg : float
-        Weight of the penalty beside a sum over rows.
-    penalty : "trace" or "frobenius"
-        tr(M), or half the squared Frobenius norm of M.
-    rank_mode : "truncate" or "factor"
-        With `n_components`: solve for M and keep its leading eigenvectors, scaled by the roots of their eigenvalues
-        (paper), or search over L of so many rows, which is not convex.
-    weighting : "sample" or "pair"
-        Every row weighs the same (paper), or every pair of one class.
+        Weight of the penalty relative to the sum over rows, at least 0.
+    penalty : {"trace", "frobenius"}
+        Penalty on M: its trace, or half its squared Frobenius norm.
+    rank_mode : {"truncate", "factor"}
+        How to use `n_components`. "truncate" solves for M and keeps its leading eigenvectors, scaled by the square
+        roots of their eigenvalues, as in the paper. "factor" searches over L with `n_components` rows, which is not
+        convex.
+    weighting : {"sample", "pair"}
+        Whether every row has the same weight, as in the paper, or every pair of rows of one class.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop where the duality gap is below ``tol * max(1, |objective|)``; with ``rank_mode="factor"`` where a step
-        lowers the objective per row by less than a hundredth of `tol`, relative to it where it is above 1.
+        Stop when the duality gap falls below ``tol * max(1, |objective|)``. With ``rank_mode="factor"``, stop when an
+        iteration lowers f, the objective divided by the total weight of the rows, by at most ``0.01 * tol * max(1,
+        |f|)``.
     warm_start : bool
+        Start from the solution of the previous fit.
     verbose : bool
+        Print progress.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     objective_ : float
-        The sum of KL divergences and the penalty, of M before truncation.
+        Value of the objective for M before truncation: the sum of KL divergences plus the penalty.
     duality_gap_ : float
-        Bounds the distance of `objective_` to the minimum (not with ``rank_mode="factor"``).
+        Upper bound on the difference between `objective_` and the optimum. Not set with ``rank_mode="factor"``.
     kkt_ : ndarray of shape (2,)
-        Negative part of the smallest eigenvalue of the gradient G by M, and abs(<M, G>): 0, 0 at the optimum (not with
-        ``rank_mode="factor"``).
+        Violation of the optimality conditions: the negative part of the smallest eigenvalue of the gradient G with
+        respect to M, and ``abs(<M, G>)``. Both are 0 at the optimum. Not set with ``rank_mode="factor"``.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Globerson & Roweis, NIPS 18, 2005. p0 is normalized and p has a normalizer per row; a survey's account has
-    neither, and calls a convex problem's solution unique. The paper alternates gradient steps and projections; here
-    a full-rank factor is searched, and projected gradient steps follow where that search stalls. Rows alone in their
-    class are no anchors. Where some direction has no scatter within classes and nothing is penalized, there is no
-    minimum: a little is added to the scatter, with a warning.
+    Globerson & Roweis, NIPS 18, 2005.
 
-    The paper has labels only. Of given pairs the similar ones count, and all other rows are pushed away: say all that
-    is known of each anchor. Rows in no similar pair are neighbors only; dissimilar pairs set `threshold_`.
+    Here p0 is normalized, and p is normalized for each row; a survey's account omits both normalizers, and calls the
+    solution of a convex problem unique. The paper alternates gradient steps and projections. Here a full-rank factor is
+    optimized, and projected gradient steps follow if that search stalls.
+
+    Rows that are alone in their class are not used as anchors. If some direction has no scatter within classes and
+    there is no penalty, the objective has no minimum: a small value is added to the scatter, with a warning.
+
+    The paper uses labels only. With given pairs, only the similar ones count, and all other rows are pushed away, so
+    list every similar row of each anchor. Rows in no similar pair serve as neighbors only; dissimilar pairs are used
+    for `threshold_`.
     """
 
     _weights = False

@@ -31,29 +31,37 @@ def information_geometry(
 
 
 class InformationGeometryMetric(LabelSums):
-    """Find the metric whose kernel is nearest to that of the labels, in closed form.
+    """Find the metric whose kernel is closest to the kernel of the labels, in closed form.
 
     Parameters
     ----------
     n_components : int, optional
-        Keep this many directions: those along which rows differ most in the metric.
+        Number of directions to keep, those along which the rows differ most under the metric. By default, all are kept.
     lam : float
-        Above 0. Towards 0, M / lam becomes the inverse scatter within classes, towards infinity that of all rows.
+        Regularization of the label kernel, above 0. As it goes to 0, M / lam becomes the inverse scatter within
+        classes; as it grows, the inverse scatter of all rows.
     center : bool
-        Subtract the mean of the rows first. The formula depends on where the origin is; False takes it as it stands.
+        Whether to subtract the mean of the rows first. The formula depends on the origin; with False, the origin of X
+        is used.
     ridge : float
-        Added to the diagonal of M^-1, in units of its mean eigenvalue.
+        Value added to the diagonal of M^-1, in units of its mean eigenvalue, at least 0.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     objective_ : float
+        Value of the objective at the solution.
 
     Notes
     -----
-    Wang & Jin, AISTATS 2009. Their lam is not known to us. The kernel of more rows than features is singular; its
-    pseudo-determinant is meant. A survey writes the label kernel with label vectors where one-hot ones are needed.
-    O(n d^2 + d^3), no n x n matrix. `fit` takes memberships (n, c), c > 1, instead of labels too.
+    Wang & Jin, AISTATS 2009. We do not know their lam.
+
+    The kernel of more rows than features is singular; the pseudo-determinant is used. A survey writes the label kernel
+    with label vectors instead of one-hot vectors. `fit` also takes memberships of shape (n, c) with c > 1 instead of
+    labels.
+
+    It takes O(n d^2 + d^3) time, without an n x n matrix.
 
     Examples
     --------
@@ -86,12 +94,18 @@ class InformationGeometryMetric(LabelSums):
         Parameters
         ----------
         X : array-like, CSR or Dask collection of shape (n, d)
+            Rows.
         y : array-like of shape (n,) or (n, c)
-            Class labels of any kind; or how much each row belongs to each of c classes.
+            Class labels of any type, or the memberships of each row in c classes.
         sample_weight : array-like of shape (n,), optional
-            How often each labeled row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+            Weights of the labeled rows, at least 0: a weight of 2 has the same effect as repeating the row. By default,
+            1.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self
         """
         return self._fit(X, y, sample_weight=sample_weight, unlabeled=unlabeled)
 

@@ -28,39 +28,46 @@ def kernel_information_geometry(
 
 
 class KernelInformationGeometryMetric(FromLabels, KernelMetric):
-    """Find the kernel metric nearest to the kernel of the labels, in closed form.
+    """Find the kernel metric closest to the kernel of the labels, in closed form.
 
     Parameters
     ----------
     n_components : int, optional
-        Keep this many directions: those along which rows differ most in the metric.
+        Number of directions to keep, those along which the rows differ most under the metric. By default, all are kept.
     lam : float
-        Above 0.
+        Regularization of the label kernel, above 0.
     ridge : float
-        eps in units of the mean eigenvalue of R' K_L^-1 R. Without it, and with all rows as landmarks, the learned
-        kernel of the training rows is K_L whatever the data are: squared distances 2 lam within and 2 + 2 lam between
-        classes, learned by heart.
-    kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        The ridge eps, in units of the mean eigenvalue of R' K_L^-1 R, at least 0. Without it, and with all rows as
+        landmarks, the learned kernel of the training rows equals K_L whatever the data: squared distances are 2 lam
+        within classes and 2 + 2 lam between them, which is pure overfitting.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed"} or callable
+        Kernel to use: its name, or a function that takes two sets of rows and returns their kernel matrix. With
+        "precomputed", X is the kernel matrix itself.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
-    degree, coef0 : float
-        Of the polynomial kernel.
+        Coefficient of the "rbf", "laplacian" and "polynomial" kernels. By default, 1 / median squared distance between
+        rows for "rbf", 1 / median city-block distance for "laplacian", and 1 / d otherwise.
+    degree : float
+        Degree of the "polynomial" kernel.
+    coef0 : float
+        Constant term of the "polynomial" kernel.
     landmarks : int or None
-        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+        Number of rows drawn to span the feature space; the cost grows with its square. If None, all rows are used.
     random_state : int, RandomState, Generator or None
-        Draws the landmarks.
+        Seed of the generator that draws the landmarks.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        T, with S = T T' where eps = 0.
+        The coefficients T of the learned map, one row per landmark; S = T T' if eps = 0.
     objective_ : float
+        Value of the objective at the solution.
 
     Notes
     -----
-    Wang & Jin, AISTATS 2009, which has ridge 0 and all rows as landmarks; the defaults here are ours. The linear method
-    without centering, on the empirical kernel map: one eigendecomposition, no n x n inverse.
+    Wang & Jin, AISTATS 2009.
+
+    The paper has no ridge and uses all rows; the defaults of `ridge` and `landmarks` are not from the paper. It is the
+    linear method without centering on the rows of the empirical kernel map: one eigendecomposition, no n x n inverse.
     """
 
     def __init__(

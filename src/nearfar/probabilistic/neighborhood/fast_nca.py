@@ -19,7 +19,7 @@ from .search import Ridge
 
 
 def fast_nca(X: Array, labels: Ints, L0: Array, k: int = 10, reg: float = 0.0, **search: Any) -> Solution:
-    """L (r, d) from the start L0; `search` is objective's kind, refresh, max_iter, tol and report. See `FastNCA`."""
+    """Return L (r, d), searched from L0; `search` holds kind, refresh, max_iter, tol and report. See `FastNCA`."""
     return maximize_listed(X, labels, L0, k, ridge=Ridge(reg), **search)
 
 
@@ -29,39 +29,56 @@ class FastNCA(FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
+        Number of dimensions of the learned space (rows of L). By default, the number of features, or the number of
+        directions in which the rows differ if that is smaller.
     k : int
-        Hits and misses of each row; classes with fewer rows give all of them. With all rows it is `NCA`.
-    objective : "accuracy" or "log"
-        The expected number of picks among hits (paper), or the log-probability that all picks are hits.
+        Number of hits (nearest rows of the same class) and of misses (nearest rows of other classes) of each row, at
+        least
+        1. Smaller classes give all their rows. With all rows, this is `NCA`.
+    objective : {"accuracy", "log"}
+        What to maximize: "accuracy", the expected number of rows that pick one of their hits (the paper's objective),
+        or "log", the log-probability that all rows do.
     reg : float
-        Weight of the squared Frobenius norm of L beside a sum over rows (not their mean).
+        Weight of the penalty on the squared Frobenius norm of L, at least 0. The penalty is relative to the sum over
+        rows, not to their mean.
     refresh : int
-        So many times the neighbors are found anew under the learned metric, and the search goes on. Objectives
-        before and after are not comparable.
-    init : str or array-like of shape (r, d)
-        "auto", "lda", "pca", "identity", "random", or the components themselves, as for `NCA`.
-    init_scale : None or "median"
-        "median": scale the start so that the median squared distance is 1.
+        Number of times that the neighbors are searched again under the learned metric before the search goes on. Values
+        of the objective before and after such a change are not comparable.
+    init : {"auto", "lda", "pca", "identity", "random"} or array-like of shape (r, d)
+        Start of the search, as for `NCA`.
+    init_scale : {None, "median"}
+        With "median", scale the start so that the median squared distance between rows is 1.
     max_iter : int
-        Per search.
+        Maximum number of iterations of each search: one, and one more for each refresh.
     tol : float
-        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
-    warm_start, verbose : bool
+        Stop when an iteration adds at most ``tol * max(1, |f|)`` to f, the objective divided by the number of anchors.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws the start if ``init="random"``.
 
     Attributes
     ----------
     components_ : ndarray of shape (r, d)
+        The learned linear map L.
     neighbors_ : ndarray of shape (n, 2 k)
-        Each row's k nearest of its class, then k nearest others, of the last search; -1 where there are fewer.
+        Neighbors of each row in the last search: its k hits, then its k misses; -1 if there are fewer.
     objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Yang, Wang & Zuo, Neurocomputing 83, 2012. Neighbors are Euclidean at first. The paper's k is unknown to us; 10,
-    `objective` and `refresh` are ours. A survey's account maximizes the mass on the misses, and its gradient has
-    hits and misses exchanged and lacks the factor 2. O(n k r) per evaluation, after one O(n^2 d) search.
+    Yang, Wang & Zuo, Neurocomputing 83, 2012.
+
+    The first neighbors are Euclidean. We do not know the paper's k; the default of 10, `objective` and `refresh` are
+    not from the paper. A survey's account maximizes the probability of the misses, and its gradient swaps hits and
+    misses and lacks the factor 2.
+
+    An evaluation takes O(n k r) time, after one O(n^2 d) search for neighbors.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ from .search import NO_RIDGE, Ridge
 
 
 def kernel_fast_nca(R: Array, labels: Ints, L0: Array, k: int = 10, ridge: Ridge = NO_RIDGE, **search: Any) -> Solution:
-    """L (c, r) on rows R of the kernel map; `search` is kind, near, refresh, max_iter, tol, report."""
+    """Return L (c, r) on rows R of the kernel map; `search` holds kind, near, refresh, max_iter, tol and report."""
     return maximize_listed(R, labels, L0, k, ridge=ridge, **search)
 
 
@@ -33,47 +33,65 @@ class KernelFastNCA(FromLabels, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Columns of T; default: the rank of the kernel.
+        Number of dimensions of the learned space (columns of T). By default, the rank of the kernel matrix.
     k : int
-        Hits and misses of each row; classes with fewer rows give what they have.
-    neighbors : "rkhs" or "input"
-        Whether these are nearest in feature space or among the input rows.
-    objective : "accuracy" or "log"
-        The expected number of picks among hits (paper), or the log-probability that all picks are hits.
+        Number of hits (nearest rows of the same class) and of misses (nearest rows of other classes) of each row, at
+        least
+        1. Smaller classes give all their rows.
+    neighbors : {"rkhs", "input"}
+        Where the neighbors are searched: in the feature space of the kernel, or among the input rows.
+    objective : {"accuracy", "log"}
+        What to maximize: "accuracy", the expected number of rows that pick one of their hits (the paper's objective),
+        or "log", the log-probability that all rows do.
     reg : float, optional
-        Weight of the penalty beside a sum over rows. Default: a thousandth of their number; 0 over-fits.
-    reg_norm : "rkhs" or "coef"
-        What is penalized: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
+        Weight of the penalty, at least 0, relative to a sum over rows. By default, a thousandth of the number of rows;
+        without a penalty, the map overfits.
+    reg_norm : {"rkhs", "coef"}
+        Norm to penalize: the squared norm of the map in feature space, tr(T' K T), or the squared Frobenius norm of T.
     refresh : int
-        So many times the neighbors are found anew under the learned metric, and the search goes on.
-    init : str or array-like of shape (c, r)
-        "auto", "pca", "lda", "identity", "random" as for `NCA`, or components, in coordinates of the kernel map.
-    kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        Number of times that the neighbors are searched again under the learned metric before the search goes on.
+    init : {"auto", "pca", "lda", "identity", "random"} or array-like of shape (c, r)
+        Start of the search, as for `NCA`, in the coordinates of the kernel map.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed"} or callable
+        Kernel to use: its name, or a function that takes two sets of rows and returns their kernel matrix. With
+        "precomputed", X is the kernel matrix itself.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
-    degree, coef0 : float
-        Of the polynomial kernel.
+        Coefficient of the "rbf", "laplacian" and "polynomial" kernels. By default, 1 / median squared distance between
+        rows for "rbf", 1 / median city-block distance for "laplacian", and 1 / d otherwise.
+    degree : float
+        Degree of the "polynomial" kernel.
+    coef0 : float
+        Constant term of the "polynomial" kernel.
     landmarks : int or None
-        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+        Number of rows drawn to span the feature space; the cost grows with its square. If None, all rows are used.
     max_iter : int
+        Maximum number of iterations of each search: one, and one more for each refresh.
     tol : float
-        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
-    warm_start, verbose : bool
+        Stop when an iteration adds at most ``tol * max(1, |f|)`` to f, the objective divided by the number of anchors.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws the landmarks, and the start if ``init="random"``.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, c)
-        T.
+        The coefficients T of the learned map, one row per landmark.
     neighbors_ : ndarray of shape (n, 2 k)
-        Each row's k nearest of its class, then k nearest others, of the last search; -1 where there are fewer.
+        Neighbors of each row in the last search: its k hits, then its k misses; -1 if there are fewer.
     objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Yang, Wang & Zuo, Neurocomputing 83, 2012. A survey penalizes the Frobenius norm of T, which is not the norm in
-    feature space. The defaults of `k`, `reg`, `gamma` and `landmarks` are ours.
+    Yang, Wang & Zuo, Neurocomputing 83, 2012.
+
+    A survey penalizes the Frobenius norm of T, which is not the norm in feature space. The defaults of `k`, `reg`,
+    `gamma` and `landmarks` are not from the paper.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from .search import Ridge
 def kernel_nca(
     R: Array, labels: Ints, L0: Array, objective: str = "accuracy", ridge: Ridge = neighborhood.NO_RIDGE, **search: Any
 ) -> Solution:
-    """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol, dtype and report. See `KernelNCA`."""
+    """Return L (k, r) on rows R of the kernel map; `search` holds max_iter, tol, dtype and report. See `KernelNCA`."""
     return neighborhood.maximize_dense(neighbor_softmax.sorted_rows(R, labels), objective, L0, ridge=ridge, **search)
 
 
@@ -35,43 +35,59 @@ class KernelNCA(FromLabels, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Columns of T; default: the rank of the kernel.
-    objective : "accuracy" or "log"
-        The expected number of picks of the right class, or the log-probability that all are right.
+        Number of dimensions of the learned space (columns of T). By default, the rank of the kernel matrix.
+    objective : {"accuracy", "log"}
+        What to maximize: "accuracy", the expected number of rows that pick a neighbor of their own class, or "log", the
+        log-probability that all rows do.
     reg : float, optional
-        Weight of the penalty beside a sum over rows. Default: a thousandth of their number; 0 over-fits.
-    reg_norm : "rkhs" or "coef"
-        What is penalized: tr(T' K T), the norm in feature space, or the squared Frobenius norm of T.
-    init : str or array-like of shape (k, r)
-        "auto", "pca", "lda", "identity", "random" as for `NCA`, or components, in coordinates of the kernel map.
-    init_scale : None or "median"
-        "median": scale the start so that the median squared distance is 1.
-    kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        Weight of the penalty, at least 0, relative to a sum over rows. By default, a thousandth of the number of rows;
+        without a penalty, the map overfits.
+    reg_norm : {"rkhs", "coef"}
+        Norm to penalize: the squared norm of the map in feature space, tr(T' K T), or the squared Frobenius norm of T.
+    init : {"auto", "pca", "lda", "identity", "random"} or array-like of shape (k, r)
+        Start of the search, as for `NCA`, in the coordinates of the kernel map.
+    init_scale : {None, "median"}
+        With "median", scale the start so that the median squared distance between rows is 1.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed"} or callable
+        Kernel to use: its name, or a function that takes two sets of rows and returns their kernel matrix. With
+        "precomputed", X is the kernel matrix itself.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
-    degree, coef0 : float
-        Of the polynomial kernel.
+        Coefficient of the "rbf", "laplacian" and "polynomial" kernels. By default, 1 / median squared distance between
+        rows for "rbf", 1 / median city-block distance for "laplacian", and 1 / d otherwise.
+    degree : float
+        Degree of the "polynomial" kernel.
+    coef0 : float
+        Constant term of the "polynomial" kernel.
     landmarks : int or None
-        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
-    dtype : "float64" or "float32"
-        "float32" searches in less time, and ends with at most five iterations in float64.
+        Number of rows drawn to span the feature space; the cost grows with its square. If None, all rows are used.
+    dtype : {"float64", "float32"}
+        Precision of the search. "float32" is faster, and ends with at most five iterations in float64.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
-    warm_start, verbose : bool
+        Stop when an iteration adds at most ``tol * max(1, |f|)`` to f, the objective divided by the number of anchors.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws the landmarks, and the start if ``init="random"``.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        T.
+        The coefficients T of the learned map, one row per landmark.
     objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    The linear method on the empirical kernel map. A survey penalizes the Frobenius norm of T, which is not the norm
-    in feature space. The defaults of `reg`, `gamma` and `landmarks` are ours.
+    Goldberger et al., NIPS 17, 2005, applied to the rows of the empirical kernel map.
+
+    A survey penalizes the Frobenius norm of T, which is not the norm in feature space. The defaults of `reg`, `gamma`
+    and `landmarks` are not from the paper.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def nca(
     seed: Any = None,
     **search: Any,
 ) -> Solution:
-    """L (k, d) from the start L0; `search` is max_iter, tol, dtype, report, warm. See `NCA`."""
+    """Return L (k, d), searched from L0; `search` holds max_iter, tol, dtype, report and warm. See `NCA`."""
     rows = neighbor_softmax.sorted_rows(X, labels)
     search["ridge"] = Ridge(reg)
     if batch_size is None or batch_size >= len(rows.X):
@@ -43,44 +43,64 @@ def nca(
 
 
 class NCA(FromLabels, Mahalanobis):
-    """Maximize how often a row that picks a neighbor at random, near ones more often, picks its own class.
+    """Maximize how often a row shares the class of a neighbor that it picks at random, near rows being more likely.
 
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
-    objective : "accuracy" or "log"
-        The expected number of right picks (paper), or the log-probability that all are right, hard on outliers.
+        Number of dimensions of the learned space (rows of L). By default, the number of features, or the number of
+        directions in which the rows differ if that is smaller.
+    objective : {"accuracy", "log"}
+        What to maximize: "accuracy", the expected number of rows that pick a neighbor of their own class (the paper's
+        objective), or "log", the log-probability that all rows do, which is sensitive to outliers.
     reg : float
-        Weight of the squared Frobenius norm of L beside a sum over rows (not their mean).
-    init : str or array-like of shape (k, d)
-        "auto", "lda", "pca", "identity", "random" (see `numerics.initialization.start`), or the components themselves.
-    init_scale : None or "median"
-        "median": scale the start so that the median squared distance is 1. The softmax has unit bandwidth: where
-        rows lie far apart each has one neighbor, and gradients vanish.
+        Weight of the penalty on the squared Frobenius norm of L, at least 0. The penalty is relative to the sum over
+        rows, not to their mean.
+    init : {"auto", "lda", "pca", "identity", "random"} or array-like of shape (k, d)
+        Start of the search: discriminant directions ("lda"), principal directions ("pca"), the first k axes
+        ("identity"), independent normal entries ("random"), or the components themselves. "auto" chooses "lda" if
+        `n_components` is below the number of classes, else "pca" if it is below the number of features and of rows,
+        else "identity".
+    init_scale : {None, "median"}
+        With "median", scale the start so that the median squared distance between rows is 1. The softmax has unit
+        bandwidth: if the rows lie far apart, each has only one likely neighbor and the gradient vanishes.
     batch_size : int, optional
-        Steps on so many anchors among all rows (Adam, `max_iter` epochs) instead of L-BFGS on all anchors.
-    dtype : "float64" or "float32"
-        "float32" searches in half the time and memory, and ends with at most five iterations in float64.
+        Number of anchors per step of Adam; every step compares them with all rows. By default, L-BFGS is run on all
+        anchors at once.
+    dtype : {"float64", "float32"}
+        Precision of the search. "float32" takes half the time and memory, and ends with at most five iterations in
+        float64.
     max_iter : int
+        Maximum number of L-BFGS iterations, or of epochs if `batch_size` is given.
     tol : float
-        Stop where eight iterations together add less per row, relatively above 1: a search slows before it wins a row,
-        and one iteration says little. With `batch_size` it is the mean of three epochs.
-        The default was chosen by 3-NN accuracy in folds inside the training rows of eleven tables, where 1e-5 gained
-        nothing for a sixth more time; it was not chosen for steps on batches.
-    warm_start, verbose : bool
+        Stop when eight iterations together add at most ``tol * max(1, |f|)`` to f, the objective divided by the number
+        of anchors. Eight are taken together because the search may slow down before it improves again. With
+        `batch_size`, the means of three epochs are compared instead. The default was chosen by 3-NN accuracy in
+        cross-validation within the training rows of eleven data sets, where 1e-5 took a sixth more time and gained
+        nothing; it was not chosen for `batch_size`.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws the start if ``init="random"``, and the batches.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     objective_ : float
-        The sum over rows less the ridge.
+        Value of the objective at the solution: the sum over rows minus the penalty.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Goldberger et al., NIPS 17, 2005; Yang & Laaksonen, SCIA 2007. O(n^2 k) per evaluation in blocks of 2 MB. Rows
-    alone in their class are neighbors but never anchors; rows of unknown class are neither.
+    Goldberger et al., NIPS 17, 2005; the penalty is from Yang & Laaksonen, SCIA 2007.
+
+    Rows that are alone in their class serve as neighbors but never as anchors; rows of unknown class are left out.
+
+    An evaluation of the objective takes O(n^2 k) time, in blocks of 2 MB.
 
     Examples
     --------
@@ -122,7 +142,23 @@ class NCA(FromLabels, Mahalanobis):
 
     @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> NCA:
-        """One step of Adam (state: `stream_`) on the objective of the rows; the first call starts. Not `converged_`."""
+        """Take one step of Adam on the objective of these rows; the first call also draws the start.
+
+        The state of Adam is kept in `stream_`. A stream has no stopping rule, so `converged_` stays False.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows of the batch.
+        y : array-like of shape (n,)
+            Class labels of the rows.
+        unlabeled : object, optional
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self
+        """
         with error_context(self):
             X, labels, first = self._streamed(X, y, unlabeled)
             self._check()

@@ -81,44 +81,61 @@ def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:
 
 
 class DMBK(FromLabels, Mahalanobis):
-    """Learn a projection that spreads the classes evenly, small ones like large ones.
+    """Learn a projection that spreads the classes evenly, small ones as well as large ones.
 
     Parameters
     ----------
     n_components : int, optional
-        p, below the number of features: with all of them no divergence depends on U. Default: one less than classes.
+        Number of dimensions p of the learned space. It must be below the number of features: with all of them, no
+        divergence depends on U. By default, the number of classes minus 1.
     reg : float
-        Weight of the mean distance between classes.
+        Weight of the mean distance between rows of different classes, at least 0.
     alpha : float, optional
-        Weight of the mean log divergence (Tao et al.'s criterion): the first term only balances divergences, and for
-        two classes hardly that. Default: 1 for two classes, else 0 (paper).
+        Weight of the mean log divergence (the criterion of Tao et al.), at least 0. The first term only balances the
+        divergences, and has little effect for two classes. By default, 1 for two classes, else 0 as in the paper.
     shrinkage : float or "lw"
-        Share of the scaled identity in each class's covariance. "lw" or "ledoit_wolf": estimated for each class.
+        Share of the scaled identity in the covariance of each class. "lw" or "ledoit_wolf" estimates it for each class.
     whiten : bool
-        Keep the space that U's columns span and spread similar pairs equally along p directions of it. The divergences
-        do not see lengths inside that space, and `reg` alone tends to put all length into one direction, which costs
-        up to 26 points of 3 neighbors. False: the paper's objective alone.
+        If True, keep the space spanned by the columns of U but scale it so that the scatter of similar pairs is the
+        same in p directions of it. The divergences do not depend on lengths within that space, and `reg` alone tends to
+        put all length into one direction, which costs up to 26 points of 3-NN accuracy. If False, only the paper's
+        objective is used.
     n_pairs : int
-        Pairs of different classes in the mean distance; all where there are fewer.
+        Number of pairs of different classes in the mean distance; all are used if there are fewer.
     n_init : int
-        Random starts besides the two of discriminant and principal directions; the best maximum is kept.
-    max_iter, tol, warm_start, verbose
-        Of L-BFGS; `tol` is on the gradient; a warm start is the only one.
+        Number of random starts besides the two from discriminant and from principal directions. The best maximum is
+        kept.
+    max_iter : int
+        Maximum number of L-BFGS iterations of each start.
+    tol : float
+        Stop when the largest entry of the gradient is at most ``tol * max(1, |objective|)``.
+    warm_start : bool
+        Start from the solution of the previous fit, and from no other start.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs and random starts.
 
     Attributes
     ----------
     components_ : ndarray of shape (p, d)
+        The learned linear map L.
     unwhitened_ : ndarray of shape (p, p)
-        With `whiten`: ``components_.T @ unwhitened_`` are the directions of the maximum with their lengths, where a
-        warm start begins.
+        With `whiten`, ``components_.T @ unwhitened_`` are the directions of the maximum with their lengths, from which
+        a warm start begins.
+    objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Feng et al., IEEE TSMC: Systems 49(12), 2019; Tao, Li, Wu & Maybank, TPAMI 31(2), 2009. Sums of pair terms are means
-    here, so that `reg` is comparable between data sets; the constraint holds with equality and is solved for. The paper
-    uses projected gradient and has no `whiten`; its `reg` is not known to us. A survey drops the -p of K, which changes
-    e, and sums over a < b only, where K is not symmetric: for two classes its first term is 0.
+    Feng et al., IEEE TSMC: Systems 49(12), 2019; Tao, Li, Wu & Maybank, TPAMI 31(2), 2009.
+
+    Sums over pairs are means here, so that `reg` is comparable between data sets. The constraint is met with equality
+    and is eliminated. The paper uses projected gradient steps and has no `whiten`; we do not know its `reg`. A survey
+    omits the term -p of K, which changes e, and sums over a < b only although K is not symmetric, so that its first
+    term is 0 for two classes.
     """
 
     _span = True

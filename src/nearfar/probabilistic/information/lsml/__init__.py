@@ -30,40 +30,52 @@ def lsml(X: Array, quadruplets: Ints, weight: Array, L0: Array, gamma: float = 1
 
 
 class LSML(FromTriplets, Mahalanobis):
-    """Find the metric nearest to a prior that agrees with comparisons of distances: a is nearer to b than c to d.
+    """Find the metric closest to a prior that agrees with comparisons of distances: a is nearer to b than c to d.
 
     Parameters
     ----------
     gamma : float
-        What the mean squared residual weighs beside the divergence from the prior. Paper: 1.
-    prior : "identity", "covariance" or array-like of shape (d, d)
-        "covariance": the inverse covariance of X.
+        Weight of the mean squared residual relative to the divergence from the prior, above 0. The paper uses 1.
+    prior : {"identity", "covariance"} or array-like of shape (d, d)
+        Metric to stay close to: the identity, the inverse covariance of X ("covariance"), or a positive definite
+        matrix.
     n_components : int, optional
-        Keep this many directions: those along which rows differ most in the metric.
+        Number of directions to keep, those along which the rows differ most under the metric. By default, all are kept.
     n_quadruplets : int or None
-        Drawn from labels: a pair of one class beside a pair of two. None: 20 c^2 for c classes.
+        Number of quadruplets to draw from labels, each made of a pair within a class and a pair of two classes. If
+        None, 20 c^2 are drawn for c classes.
     max_iter : int
-        Newton steps.
+        Maximum number of Newton steps.
     tol : float
-        Squared distances are within about this factor of the optimum's.
-    warm_start, verbose : bool
+        Stop when the squared distances are within a relative error of about `tol` of those at the optimum.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
-        Draws quadruplets.
+        Seed of the generator that draws quadruplets from labels.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     quadruplets_ : ndarray of shape (m, 4)
-        Rows of X: the quadruplets that were drawn from labels, or the given ones.
-    objective_, duality_gap_ : float
-        The gap bounds the distance from the minimum, of which there is one.
+        The quadruplets used, as row numbers of X: those drawn from labels, or the given ones.
+    objective_ : float
+        Value of the objective at the solution.
+    duality_gap_ : float
+        Upper bound on the difference between `objective_` and the optimum, which is unique.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Liu et al., "Metric learning from relative comparisons by minimizing squared residual", ICDM 2012, without its
-    sparse form. The paper descends along the gradient and clips eigenvalues; Newton's method needs a few steps, and the
-    dual problem, which the paper does not have, certifies that it is done. Points of a quadruplet that coincide are
-    no difficulty: c = d leaves the squared distance of a and b.
+    Liu, Guo, Zhou & Wang, "Metric learning from relative comparisons by minimizing squared residual", ICDM 2012,
+    without its sparse form.
+
+    The paper uses gradient descent and clips negative eigenvalues. Here Newton's method needs a few steps, and the dual
+    problem, which is not in the paper, certifies the optimum. Points of a quadruplet may coincide: with c = d, the
+    squared distance of a and b is penalized.
 
     Examples
     --------
@@ -115,14 +127,26 @@ class LSML(FromTriplets, Mahalanobis):
 
         Parameters
         ----------
-        X, y, triplets, rows
-            A triplet (a, p, n) is the quadruplet (a, p, a, n). Labels and triplets are not read beside quadruplets.
+        X : array-like of shape (n, d), or (m, 4, d)
+            Rows, or quadruplets of points.
+        y : array-like of shape (n,), optional
+            Class labels. Not used if `triplets` or `quadruplets` is given.
         quadruplets : array-like of shape (m, 4), optional
-            Row numbers (a, b, c, d): a and b are nearer to each other than c and d.
+            Row numbers (a, b, c, d) of X: a and b are nearer to each other than c and d.
         quadruplet_weights : array-like of shape (m,), optional
-            At least 0; only their ratios matter. Default: all alike.
+            Weights of the quadruplets, at least 0; only their ratios matter. By default, all are equal.
+        triplets : array-like of shape (m, 3), optional
+            Row numbers (anchor, positive, negative) of X. The triplet (a, p, n) stands for the quadruplet (a, p, a, n).
+            Not used if `quadruplets` is given.
+        rows : array-like of shape (n,), optional
+            Number by which triplets or quadruplets refer to each row of X. By default, 0..n-1. Those with other numbers
+            are left out, so that one list for all data serves every fold of a search (pass ``rows=np.arange(n)``).
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self
         """
         return self._fit(
             X,

@@ -27,7 +27,7 @@ from . import stream
 def online_itml(
     A: Array, X: Array, pairs: Pairs, bounds: Array, eta: float = 0.5, *, mode: str = "implicit", gamma: float = 1.0
 ) -> tuple[Array, int]:
-    """A (d, d) after the pairs, whose weights are two-sided targets; and how many changed it. See `OnlineITML`."""
+    """Return A (d, d) after the pairs, whose weights are targets, and the number of pairs that changed it."""
     Z, u, l = X[pairs.i] - X[pairs.j], *bounds
     target = np.where(pairs.similar, u, l)
     if mode != "batch":
@@ -43,43 +43,61 @@ def online_itml(
 
 
 class OnlineITML(FromPairs, Mahalanobis):
-    """Follow a stream of pairs: `partial_fit` updates the last metric, and `fit` starts anew.
+    """Learn a metric from a stream of pairs: `partial_fit` updates the metric, and `fit` starts anew.
 
     Parameters
     ----------
     eta : float
-        How far each pair pulls, in units of 1 / l^2.
-    mode : "implicit", "explicit" or "batch"
-        The exact step above; a gradient step on A^-1, capped where a distance would more than double; or offline ITML
-        on each call's pairs with the last metric as prior, `gamma` weighing their slacks.
+        Step size, above 0: the weight of each pair, in units of 1 / l^2, where l is the lower bound.
+    mode : {"implicit", "explicit", "batch"}
+        "implicit" takes the exact step of the formula above. "explicit" takes a gradient step on A^-1, capped so that
+        the squared distance of the pair at most doubles. "batch" runs offline `ITML` on the pairs of each call, with
+        the last metric as prior.
     gamma : float
-    prior, bounds, percentiles
-        See `ITML`. Bounds are set once, by default to percentiles of the distances in the first call's rows: give
-        `bounds` where the metric must not depend on which rows come first.
+        Weight of the slacks with ``mode="batch"``, above 0; infinity makes the bounds hard. It is not used otherwise.
+    prior : {"identity", "covariance"} or array-like of shape (d, d)
+        Metric to stay close to: the identity, the inverse covariance of X ("covariance"), or a positive definite
+        matrix.
+    bounds : (u, l), optional
+        Upper bound u on the squared distances of similar pairs and lower bound l on those of dissimilar pairs, u < l.
+        By default, the `percentiles` of the squared distances between the rows of the first call: give `bounds` if the
+        metric must not depend on which rows come first.
+    percentiles : (float, float)
+        Percentiles, above 0 and at most 100, that give the bounds if `bounds` is None.
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue. The stream continues with all of them.
+        Number of directions to keep for `transform`, those with the largest eigenvalues; the stream continues with all
+        of them. By default, all are kept.
     n_pairs : int or None
-        Pairs of each kind drawn from labels, in random order. None: 20 c^2 for c classes.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels, in random order. If None, 20 c^2 of each
+        kind are drawn for c classes.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs from labels and their order, and the distances from which the bounds are
+        computed if there are many rows.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     metric_ : ndarray of shape (d, d)
-        A.
+        The metric A.
     bounds_ : ndarray of shape (2,)
+        The bounds u and l.
     n_updates_ : int
-        Pairs that have changed A.
+        Number of pairs that have changed A.
     threshold_ : float
-        After `partial_fit` with pairs: the root of the mean of the bounds.
+        Distance below which `predict` calls a pair similar. `partial_fit` with pairs sets it to the root of the mean of
+        the bounds.
 
     Notes
     -----
-    Davis et al., ICML 2007; Jain, Kulis, Dhillon & Grauman, NIPS 2008. The exact step keeps A positive definite for
-    every eta. The order of pairs matters, and each counts whenever it comes, also a second time or with the other
-    label: wherever a stream is cut into calls, the metric is the same. There are two exceptions: default bounds, which
-    come from the rows of the first call, and ``mode="batch"``, which solves one problem for each call. A call ends with
-    a factorization of A: hand over pairs in chunks.
+    Davis, Kulis, Jain, Sra & Dhillon, ICML 2007; Jain, Kulis, Dhillon & Grauman, NIPS 2008.
+
+    The exact step keeps A positive definite for every eta.
+
+    The order of the pairs matters, and a pair counts each time it comes, also with the other label. The metric does not
+    depend on where a stream is divided into calls, with two exceptions: default bounds, which come from the rows of the
+    first call, and ``mode="batch"``, which solves one problem per call. Each call ends with a factorization of A, so
+    pass many pairs in a call.
     """
 
     _both_kinds = False
@@ -119,9 +137,27 @@ class OnlineITML(FromPairs, Mahalanobis):
         targets: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> OnlineITML:
-        """Go on with more pairs; arguments as for `fit`, or `targets` (m,): the pairs' squared distances themselves.
+        """Update the metric with more pairs; the first call starts from the prior.
 
-        Targets come with `pairs`, instead of `pair_labels`, and not with ``mode="batch"``, which knows bounds only.
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows.
+        y : array-like of shape (n,), optional
+            Class labels of the rows. Not used if `pairs` is given.
+        pairs : array-like of shape (m, 2), optional
+            Row numbers of X.
+        pair_labels : array-like of shape (m,), optional
+            +1 for similar and -1 for dissimilar pairs. By default, all pairs are similar.
+        targets : array-like of shape (m,), optional
+            Squared distances, above 0, that the pairs should approach. They replace `pair_labels` and cannot be used
+            with ``mode="batch"``, which supports bounds only.
+        unlabeled : object, optional
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self
         """
         with error_context(self):
             if targets is not None and (pairs is None or pair_labels is not None or self.mode == "batch"):

@@ -64,45 +64,59 @@ def largest(P: Array, A: Array, sparsity: float, high: float) -> float:
 
 
 class SDML(FromPairs, Mahalanobis):
-    """Find a metric near a prior, with few entries off its diagonal, that separates dissimilar from similar pairs.
+    """Find a sparse metric close to a prior that separates dissimilar from similar pairs.
 
     Parameters
     ----------
     balance : float, optional
-        What a pair's squared distance weighs beside the divergence from the prior. Default: 0.9 over the spectral
-        radius of P+ - P- (in coordinates where the prior is the identity), with which S is positive definite. Too large
-        a one has no minimum; then 0.9 of the largest that has one is taken, with a warning.
+        Weight of a pair's squared distance relative to the divergence from the prior, above 0. By default, 0.9 divided
+        by the spectral radius of P+ - P- (in coordinates in which the prior is the identity), with which S is positive
+        definite. If the objective has no minimum because the balance is too large, 0.9 times the largest balance that
+        has one is used, with a warning.
     sparsity : float
-        The penalty on entries off the diagonal, at least 0.
-    prior : "identity", "covariance" or array-like of shape (d, d)
-        "covariance": the inverse covariance of X.
+        Weight of the penalty on the absolute values of the off-diagonal entries, at least 0.
+    prior : {"identity", "covariance"} or array-like of shape (d, d)
+        Metric to stay close to: the identity, the inverse covariance of X ("covariance"), or a positive definite
+        matrix.
     n_components : int, optional
-        Keep this many directions: those along which rows differ most in the metric.
+        Number of directions to keep, those along which the rows differ most under the metric. By default, all are kept.
     n_pairs : int, "all" or None
-        Pairs made from labels: so many of each kind, all, or 20 c^2 of each kind for c classes. Where these are more of
-        one kind, a dissimilar pair weighs so much that both kinds weigh alike.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
+        with None, 20 c^2 of each kind are drawn for c classes. If the labels give different numbers of the two kinds,
+        dissimilar pairs are weighted so that both kinds have the same total weight.
     max_iter : int
-        Newton steps.
+        Maximum number of Newton steps.
     tol : float
-        Squared distances are within about this factor of the optimum's.
-    warm_start, verbose : bool
+        Stop when the squared distances are within a relative error of about `tol` of those at the optimum.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
-        Draws pairs.
+        Seed of the generator that draws pairs from labels.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     metric_ : ndarray of shape (d, d)
-        M with its exact zeros, before directions are dropped.
+        The metric M with its exact zeros, before directions are dropped.
     balance_ : float
-    objective_, duality_gap_ : float
-        The gap bounds the distance from the minimum.
+        The balance that was used.
+    objective_ : float
+        Value of the objective at the solution.
+    duality_gap_ : float
+        Upper bound on the difference between `objective_` and the optimum.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Qi et al., "An efficient sparse metric learning in high-dimensional space via l1-penalized log-determinant
-    regularization", ICML 2009. The paper goes through the dual by blocks, from a definite S; Newton steps on the
-    entries of M that are not 0 need none. The penalty sees entries as they are: scale features alike. O(d^3) a step.
+    Qi, Tang, Zha, Chen & Zhang, "An efficient sparse metric learning in high-dimensional space via l1-penalized
+    log-determinant regularization", ICML 2009.
+
+    The paper solves the dual by blocks, starting from a definite S. Here Newton steps on the nonzero entries of M do
+    not need a definite S. The penalty depends on the units of the features: scale them alike. A step takes O(d^3) time.
 
     Examples
     --------

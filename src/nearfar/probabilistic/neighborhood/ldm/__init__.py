@@ -32,9 +32,9 @@ def ldm(
     last: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """L = diag(gamma)^(1/2) V' (k, d): the best of `n_init` searches, or one from `last` (k, d).
+    """Return L = diag(gamma)^(1/2) V' (k, d): the best of `n_init` searches, or the result of one from `last` (k, d).
 
-    `search` is max_iter, tol and report.
+    `search` holds max_iter, tol and report.
     """
     V = scatter.axes(X, n_components or len(scatter.span_or_axes(X, 1)))[1]
     deviation = (X @ V).std(axis=0)
@@ -61,39 +61,50 @@ class LDM(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Principal directions; default: all, or those in which rows differ where these are fewer than features. The
-        metric is diagonal in them.
+        Number of principal directions; the metric is diagonal in them. By default, all, or those in which the rows
+        differ if these are fewer than the features.
     neighbors : int, optional
-        With labels: only so many nearest similar and dissimilar rows of each row count, by the Euclidean distances
-        of X. Default: all.
-    solver : "direct" or "mm"
-        L-BFGS within bounds, or the paper's repeated maximization of a lower bound, which is slower.
+        Number of nearest similar rows, and of nearest dissimilar rows, that count for each row, by Euclidean distance
+        in X. It needs labels and ``n_pairs="all"``. By default, all rows count.
+    solver : {"direct", "mm"}
+        "direct" runs L-BFGS with bounds. "mm" repeatedly maximizes a lower bound, as in the paper, and is slower.
     n_init : int
-        Starts: all weights equal, then random ones. The objective is not concave.
+        Number of starts: the first with equal weights, the others with random ones. The best solution is kept, as the
+        objective is not concave.
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
+        with None, 20 c^2 of each kind are drawn for c classes.
     max_iter : int
+        Maximum number of iterations of each start.
     tol : float
-        Stop where an iteration adds less to the objective per row, or to that relatively where it is above 1.
+        Stop when an iteration adds at most ``tol * max(1, |f|)`` to f, the objective divided by the number of anchors.
     warm_start : bool
-        Start from the last fit alone.
+        Start from the solution of the previous fit, and from no other start.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs and starts.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Rows ``sqrt(gamma_k) v_k``.
+        The learned linear map, whose rows are ``sqrt(gamma_k) v_k``.
     gamma_ : ndarray of shape (k,)
+        Weights of the directions, at least 0.
     basis_ : ndarray of shape (d, k)
-        Columns v_k.
+        Principal directions v_k, as columns.
     objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Yang, Jin, Sukthankar & Liu, AAAI 2006. The objective is that of `NCA` with ``objective="log"``, restricted to
-    metrics that share the data's principal directions. A survey's account lacks the minus between the two sums, and
-    its lower bound a sign and the entropy term that make it a bound. Rows without a similar row are no anchors.
+    Yang, Jin, Sukthankar & Liu, AAAI 2006.
+
+    The objective is that of `NCA` with ``objective="log"``, restricted to metrics that are diagonal in the principal
+    directions of the data. A survey's account lacks the minus sign between the two sums, and its lower bound lacks a
+    sign and the entropy term without which it is no bound. Rows without a similar row are not used as anchors.
     """
 
     _weights = False

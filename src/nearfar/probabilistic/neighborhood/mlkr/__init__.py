@@ -26,7 +26,7 @@ MAX_FINAL_GRADIENT = (
 
 
 def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | None = None, **search: Any) -> Solution:
-    """L (k, d) from the start L0, for targets Y (n, m); `search` is max_iter. See `MLKR`."""
+    """Return L (k, d), searched from L0 for targets Y (n, m); `search` holds max_iter. See `MLKR`."""
     size = float(np.abs(X).max()) or 1.0
     unit = size * (float(np.sqrt(np.mean((X / size) ** 2))) or 1.0)
     largest = float(np.abs(Y).max())
@@ -46,39 +46,53 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
 
 
 class MLKR(Mahalanobis):
-    """Learn a metric for regression, with which the neighbors of a row predict its target best.
+    """Learn a metric for regression, under which the neighbors of a row predict its target best.
 
-    Targets are numbers, not classes, and -1 is one of them. Scale features first.
+    Targets are numbers rather than classes: a target of -1 is a number like any other. Scale the features first.
 
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features, or as directions in which rows differ where these are fewer.
-    init : str or array-like of shape (k, d)
-        "whole": the k leading directions of the rows under the metric of a first, rough search with k = d, without
-        which few components often end far from the best ones. "auto": that where k is below d, else "identity".
-        "pca", "identity", "random" (see `numerics.initialization.start`), or the components themselves.
-    init_scale : None or "median"
-        "median": scale the start so that the median squared distance is 1. The kernel has unit width: where rows lie
-        far apart each has one neighbor, and gradients vanish.
+        Number of dimensions of the learned space (rows of L). By default, the number of features, or the number of
+        directions in which the rows differ if that is smaller.
+    init : {"auto", "whole", "pca", "identity", "random"} or array-like of shape (k, d)
+        Start of the search. "whole" first runs a rough search with k = d and takes the k leading directions of the rows
+        under its metric; without it, a search for few components often ends far from the best ones. "pca", "identity"
+        and "random" are as for `NCA`; an array holds the components themselves. "auto" chooses "whole" if
+        `n_components` is below d, else "identity".
+    init_scale : {None, "median"}
+        With "median", scale the start so that the median squared distance between rows is 1. The kernel has unit width:
+        if the rows lie far apart, each has only one neighbor with weight and the gradient vanishes.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop where an iteration lowers the error by no more than this share of the targets' sum of squares around
-        their mean. 1e-4 predicts about as well in a tenth of the time.
-    warm_start, verbose : bool
+        Stop when an iteration lowers the error by at most `tol` times the sum of squares of the targets around their
+        mean. With 1e-4, predictions are about as good and take a tenth of the time.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws the start if ``init="random"``.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     objective_ : float
-        The sum over rows of squared leave-one-out errors.
+        Sum over rows of the squared leave-one-out errors.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Weinberger & Tesauro, AISTATS 2007. The width of the kernel is part of L. O(n^2 k) per evaluation, in blocks.
-    Weights are relative to each row's nearest neighbor: of a row far from all others, that one's target is the
-    prediction. The regression of the paper, and one by few neighbors:
+    Weinberger & Tesauro, AISTATS 2007.
+
+    The width of the kernel is part of L. The weights are computed relative to the nearest neighbor of each row, so that
+    the prediction for a row far from all others is the target of its nearest neighbor. An evaluation takes O(n^2 k)
+    time, in blocks.
+
+    The regression of the paper, and regression by a few neighbors:
 
         make_pipeline(MLKR(), KNeighborsRegressor(len(X), weights=lambda d: np.exp(d.min(1, keepdims=True)**2 - d**2)))
         make_pipeline(StandardScaler(), MLKR(n_components=2), KNeighborsRegressor(10))
@@ -120,8 +134,13 @@ class MLKR(Mahalanobis):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
         y : array-like of shape (n,) or (n, m)
-            Finite numbers, not all equal; the squared errors of several columns add up.
+            Targets: finite numbers, not all equal. The squared errors of several columns are added.
+
+        Returns
+        -------
+        self
         """
         return self._fit(X, y)
 
@@ -154,12 +173,19 @@ class MLKR(Mahalanobis):
         return mlkr(X, Y, L0, **self._search())
 
     def score(self, X: AnyArray, y: AnyArray) -> float:
-        """Return the coefficient of determination R^2 of kernel regression on these rows, each without itself.
+        """Return the coefficient of determination R^2 of kernel regression, each row predicted from the others.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows.
         y : array-like of shape (n,) or (n, m)
+            Targets of the rows.
+
+        Returns
+        -------
+        float
+            At most 1, the score of perfect predictions.
         """
         check_is_fitted(self)
         with error_context(self):
