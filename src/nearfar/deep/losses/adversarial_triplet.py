@@ -43,40 +43,59 @@ def _squared(u: Tensor, v: Tensor) -> Tensor:
 
 
 class AdversarialTriplet(Term):
-    """A triplet loss whose negatives a generator makes.
+    """Triplet loss on hard negatives that a generator makes.
 
     Parameters
     ----------
     embedding_dim : int
-        d.
+        Number d of dimensions of the embeddings.
     loss : Term or str
-        J_m: any pair or triplet loss, as a term or as text, without proxies.
-    weight, lam1, lam2, alpha : float
-        w, lambda1, lambda2 and alpha.
+        Loss J_m of the embeddings and generated negatives: any pair or triplet loss without proxies, as a term or as
+        text.
+    weight : float
+        Weight w of J_m.
+    lam1, lam2 : float
+        Weights lambda1 and lambda2 in J_gen: of the distance between generated and real negative, and of the hinge.
+    alpha : float
+        Margin alpha of the hinge.
     normalize : bool
-        Scale embeddings to unit length first; the published code does not.
+        Whether to scale the embeddings to unit length first; the published code does not.
     hinge_sign : int
-        s. -1 (the published code's): the hinge is active where g is farther than the positive by more than alpha. +1
-        (the survey's): it is active unless g is nearer than the positive by alpha.
+        Sign s of the margin. With -1, as in the published code, the hinge is active where the generated negative g is
+        farther than the positive by more than alpha. With +1, as in the survey, it is active unless g is nearer than
+        the positive by alpha.
     joint : bool
-        Let J_gen and J_m both train all parameters, as in the published code.
+        Whether J_gen and J_m both train all parameters, as in the published code.
     pretrain : int
-        Epochs in which J_m gets the real negatives, while G already learns; the published runs have 20.
+        Number of epochs in which J_m is computed with the real negatives while the generator already learns. The
+        published runs use 20.
     miner : callable, optional
-        A miner that chooses triplets. None: every positive pair with its semi-hard negative, as in ``BatchSemiHard()``.
+        Miner that selects triplets. By default, every positive pair with its semi-hard negative, as in
+        ``BatchSemiHard()``.
     rectify : bool
-        End G with a ReLU, as in the published code, which confines g to the positive orthant.
+        Whether the generator ends with a ReLU, as in the published code, which confines g to the positive orthant.
     layers : int
-        Linear layers of M, which start as the identity; with 0 it stays the identity.
+        Number of linear layers of the metric network M, which is initialized to the identity. With 0, it remains the
+        identity.
     generator, metric : Module, optional
-        Modules to use as G, which maps (t, 3d) to (t, d), and as M. If M is an embedding network and the term gets the
-        inputs of M instead of embeddings, it is the survey's form, in which G makes inputs.
+        Modules to use as the generator G, which maps (t, 3d) to (t, d), and as the metric network M. If M is an
+        embedding network and the term is called with inputs of M instead of embeddings, this is the survey's form, in
+        which G generates inputs.
+
+    Raises
+    ------
+    TypeError
+        If `loss` is not a pair or triplet loss.
+    ValueError
+        If `hinge_sign` is neither -1 nor 1.
 
     Notes
     -----
     The library keeps the embedding; ``term.metric`` applies M to it. The published code halves both hinges and, after
-    the pre-training, takes a rate 1000 times lower for the trunk. With one rate for all, embeddings run from negatives
-    that follow them, and get worse: start from a trained trunk at a low rate, or add 0.1 times this term to a loss.
+    the pre-training, lowers the learning rate of the trunk by a factor of 1000.
+
+    With the same learning rate for all parameters, the embeddings move away from negatives that follow them, and get
+    worse. Start from a trained trunk with a low learning rate, or add 0.1 times this term to another loss.
     """
 
     @renamed_settings(mine="miner")
@@ -122,7 +141,7 @@ class AdversarialTriplet(Term):
         self._last: tuple[Tensor, Tensor] | None = None
 
     def on_epoch(self, epoch: int) -> None:
-        """Set the epoch that begins; if this is never called, the pre-training counts as done."""
+        """Set the number of the epoch that begins. If it is never called, the pre-training counts as completed."""
         self.epoch = epoch
 
     def local_value(self, batch: Batch) -> Tensor:

@@ -36,23 +36,30 @@ def almn(rows: Rows, k: float) -> tuple[Tensor, Tensor]:
 
 
 class ALMNLoss(RowLoss):
-    """N-pair loss whose positive pairs are replaced by virtual ones that are harder.
+    """N-pair loss in which virtual, harder pairs replace the positive pairs.
 
     Parameters
     ----------
     k : float
-        At least 1, where it is the N-pair loss.
+        Strength of the margin, at least 1; 1 gives the N-pair loss.
     reg : float
         Weight of half the mean squared norm of the embeddings.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `k` is below 1.
 
     Notes
     -----
-    The form is that of the authors' public code (ECAML, `npair.cpp`); the article was not read. The default of k is
-    this library's. Both samples of a pair are anchors in turn.
+    The formula is that of the authors' public code (ECAML, `npair.cpp`); the article itself was not available. The
+    default of `k` is a choice of this library. Both samples of a pair are anchors in turn.
     """
 
     single_block = True  # the rows read the vectors themselves

@@ -47,25 +47,37 @@ def bier(rows: Rows, lengths: tuple[int, ...], alpha: float, beta: float, eta: f
 
 
 class BIERLoss(RowLoss):
-    """Binomial deviance of groups of dimensions, each of which learns what those before have not.
+    """Binomial deviance of groups of dimensions, each of which learns the pairs that the groups before it get wrong.
 
     Parameters
     ----------
     groups : int or sequence of int
-        Number of groups of nearly equal length, or their lengths, such as the paper's (96, 160, 256).
-    alpha, beta, eta : float
-        Steepness, the cosine that parts similar from dissimilar pairs, and the factor on the steepness for dissimilar
-        ones.
+        Number of groups, of nearly equal length, or the length of each group, such as the paper's (96, 160, 256).
+    alpha : float
+        Steepness of the deviance, positive.
+    beta : float
+        Cosine that separates similar from dissimilar pairs.
+    eta : float
+        Factor on the steepness for dissimilar pairs, positive.
     miner : callable, optional
-        A miner that narrows the pairs; it sees the cosine distance of whole embeddings.
+        Miner that selects the pairs that count, from the cosine distances of the whole embeddings. By default, all
+        pairs of the batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` or `eta` is not positive.
 
     Notes
     -----
-    The paper concatenates the groups, each scaled to unit length and weighted, for search; here the whole embedding is
-    searched. Its start of the weights and its loss that makes activations of the groups independent (and A-BIER's
-    adversarial one) are not here; `EnsembleDivergence` has that purpose.
+    For search, the paper concatenates the groups after scaling each to unit length and weighting it; here, the whole
+    embedding is used.
+
+    The paper's initialization of the weights and its loss that makes the activations of the groups independent are not
+    implemented, nor is the adversarial loss of A-BIER; `EnsembleDivergence` serves the same purpose.
     """
 
     single_block = True  # the rows read the vectors themselves

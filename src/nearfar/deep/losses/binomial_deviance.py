@@ -36,23 +36,33 @@ class BinomialDevianceLoss(RowLoss):
     Parameters
     ----------
     alpha : float
-        Steepness.
+        Steepness of the deviance, positive.
     beta : float
-        Cosine that parts similar from dissimilar pairs; a pair there costs log 2.
+        Cosine that separates similar from dissimilar pairs. A pair with this cosine has a loss of log 2.
     eta : float
-        Factor on the steepness for dissimilar pairs, their cost.
+        Factor on the steepness for dissimilar pairs, their cost; positive.
     miner : callable, optional
-        A miner that narrows the pairs.
+        Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     reduction : str
-        Average similar and dissimilar pairs separately and add ("balanced", as the published code of Chen & Deng),
-        do so per anchor and average the anchors ("anchor"), or add all pairs ("sum", as the papers' formula reads).
+        How the losses of the pairs are combined:
+
+        - "balanced": average similar and dissimilar pairs separately and add both means, as in the published code of
+          Chen & Deng;
+        - "anchor": do so for each anchor, and average over the anchors;
+        - "sum": add up all pairs, as the formula in the papers does.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` or `eta` is not positive.
 
     Notes
     -----
-    Defaults are those of confusion-based metric learning (Chen et al., 2022). A sample is not paired with itself; in
-    the formula's sum over i, j such pairs only add a constant.
+    The defaults are those of confusion-based metric learning (Chen et al., 2022). A sample is not paired with itself;
+    in the formula's sum over i and j, such pairs only add a constant.
     """
 
     @renamed_settings(mine="miner")

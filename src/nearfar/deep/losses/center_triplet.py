@@ -57,33 +57,36 @@ def class_means(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class CenterTripletLoss(SetTerm):
-    """For every class mean, compare its farthest member with the nearest sample of another class.
+    """Compare, for every class mean, its farthest member with the nearest sample of another class.
 
     Parameters
     ----------
     margin : float
-        m.
+        Margin m.
     distance : str or callable
-        "sq_euclidean", "euclidean", "cosine", "dot", or a function of
-        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
+        Dissimilarity of two embeddings: "sq_euclidean", "euclidean", "cosine" or "dot", or a callable that takes
+        anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape (b, m), such
+        as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings to unit length first.
+        Whether to scale the embeddings to unit length first.
     negatives : str
-        Strangers are "points" (the survey's) or class "centers".
+        Negatives of a class mean: "points", the samples of other classes, as in the survey; or "centers", the means of
+        other classes.
     center : str
-        "mean": the mean embedding of the class in the batch. "input_mean" (the survey's): the network's output for the
-        mean input of the class, passed as ``ref=`` with its class in ``ref_labels=``.
+        Center of a class. "mean": the mean embedding of the class in the batch. "input_mean", as in the survey: the
+        network's output for the mean input of the class, which is passed as ``ref=`` with its class in ``ref_labels=``.
     detach_centers : bool
-        Let no gradient flow through the centers.
+        Whether to stop the gradient at the centers.
     min_per_class : int
-        Classes with fewer samples only serve as strangers: the mean of a lone sample is the sample itself.
+        Minimum number of samples of a class. Smaller classes only provide negatives, since the mean of a single sample
+        is the sample itself.
     reduction : str
-        "sum" over classes (the formula) or their "mean".
+        Whether to take the "sum" over the classes, as in the formula, or their "mean".
 
     Notes
     -----
-    The survey's anchor is the network's output for the mean image of the class; a mean image is no sample, so the
-    default is the mean embedding.
+    In the survey, the anchor is the network's output for the mean image of the class. A mean image is not a realistic
+    sample, so the default is the mean embedding.
     """
 
     def __init__(

@@ -41,26 +41,35 @@ class DeepFisherLoss(HeadLoss):
     Parameters
     ----------
     num_classes : int
-        C.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
     embedding_dim : int, optional
-        Length of an embedding, for a head with the weight W, the parameter `proxies`, and `bias` b. None is the
-        paper's form without a head: the embedding itself is f and has C dimensions.
+        Number of dimensions of the embeddings, for a linear head with the weight W (the parameter `proxies`) and the
+        bias b (the parameter `bias`). By default, there is no head, as in the paper: the embedding itself is f and has
+        C dimensions.
     targets : str
-        "dataset": shares of the classes in the training set; "batch": in the batch (the survey's), whose targets
-        change from batch to batch and are 0 for an absent class.
+        Samples over which the shares of the classes are taken: "dataset", the training set; or "batch", the batch, as
+        in the survey. The targets of the latter change from batch to batch and are 0 for an absent class.
     class_counts : sequence of int, optional
-        Samples of each class in the training set, which a run with the sampler "random" fills in. None: equal, as in
-        batches of m samples per class.
+        Number of samples of each class in the training set. A training run with the sampler "random" fills it in. By
+        default, all classes have the same size, as in batches of m samples per class.
     reduction : str
-        "mean" over samples, or "sum".
+        "mean" averages the losses of the samples; "sum" adds them up.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `class_counts` does not consist of one positive number per class.
 
     Notes
     -----
-    Targets are sqrt(n) times the paper's, so that their size does not depend on n. A class of few samples has the
-    largest targets. Off the diagonal, the published code has -sqrt(n_y / n) with the sample's own class y, so the
-    columns of its targets do not sum to zero.
+    The targets are sqrt(n) times the paper's, so that their size does not depend on n. Small classes have the largest
+    targets.
+
+    In the published code, the entries off the diagonal are -sqrt(n_y / n) with the sample's own class y, so the columns
+    of its targets do not sum to zero.
 
     Examples
     --------
@@ -128,15 +137,18 @@ class DeepFisherLoss(HeadLoss):
         return term
 
     def orthogonalize(self, embeddings: Tensor, labels: Tensor, *, within: bool = True) -> FisherMap:
-        """Return the Fisher coordinates of a trained embedding; call it after the training.
+        """Return the Fisher coordinates of a trained embedding. Call it after the training.
 
         Parameters
         ----------
-        embeddings, labels : (n, d) float tensor, (n,) integers
-            Those of the whole training set; samples with the label -1 are left out.
+        embeddings : (n, d) float tensor
+            Embeddings of the whole training set.
+        labels : (n,) integers
+            Class of each sample. Samples of unknown class (-1) are left out.
         within : bool
-            Scale coordinates to unit variance within classes, so that the nearest class mean is the prediction of
-            linear discriminant analysis with equal priors. False: to unit total variance.
+            Whether to scale the coordinates to unit variance within classes, so that the nearest class mean is the
+            prediction of linear discriminant analysis with equal priors. Otherwise, they are scaled to unit total
+            variance.
         """
         y = torch.as_tensor(labels, device=embeddings.device)
         z = embeddings[y != UNKNOWN]

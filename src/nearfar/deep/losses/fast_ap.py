@@ -34,24 +34,26 @@ def fast_ap(rows: Rows, bins: int) -> tuple[Tensor, Tensor]:
 
 
 class FastAPLoss(RowLoss):
-    """One minus the average precision of every anchor's ranking of the batch, by histograms of distances.
+    """One minus the average precision of the batch ranked for each anchor, from histograms of distances.
 
     Parameters
     ----------
     num_bins : int
-        L, the number of bins of [0, 4]: the fewer, the coarser the ranking, and the more pairs have a gradient.
+        Number L of bins of the squared distances in [0, 4], at least 1. The fewer there are, the coarser the ranking
+        is, and the more pairs have a gradient.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If there is no bin.
+        If `num_bins` is below 1.
 
     Notes
     -----
-    The mean is over the anchors that have a positive. The loss takes no miner: the average precision of a part of the
-    ranking is another quantity. The paper trains with large batches of few classes each.
+    The mean is over the anchors that have a positive. The loss takes no miner, because the average precision of a part
+    of the ranking is a different quantity. The paper trains with large batches of few classes.
     """
 
     def __init__(self, num_bins: int = 10, *, block: int | None = None) -> None:

@@ -40,32 +40,41 @@ def fisher_contrastive(
 
 
 class FisherContrastiveLoss(FisherHinge):
-    """Within-class scatter of the similar pairs, and one hinge on the between-class scatter of the dissimilar ones.
+    """Within-class scatter of the similar pairs, and one hinge on the between-class scatter of the dissimilar pairs.
 
     Parameters
     ----------
     margin : float
-        m.
+        Margin m on the between-class scatter.
     lam : float
-        lambda, in (0, 1) by the derivation; up to 2 neither scatter changes its sign.
+        Weight lambda of the between-class scatter, in [0, 2]. The derivation needs (0, 1); up to 2, neither scatter
+        changes its sign.
     layer : nn.Linear or "embedding", optional
-        The last layer, whose weight is U; "embedding" is that of a training run. Without it there is no ridge. The term
-        does not own the layer.
+        Last layer of the network, whose weight is U; "embedding" stands for that of a training run. The term does not
+        own the layer. By default, there is no ridge.
     ridge : float
-        e.
+        Ridge e that is added to the diagonal of both scatter matrices.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
-        A miner that narrows the pairs.
+        Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     reduction : str
-        "sum" over ordered pairs (margin and lambda then depend on the batch size), or "mean" over each kind of pair.
+        "sum" adds up the ordered pairs, so that the right margin and lambda depend on the batch size; "mean" averages
+        over each kind of pair.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `lam` is outside [0, 2].
 
     Notes
     -----
-    Without dissimilar pairs the hinge is m; without any pair the loss is 0. The published code takes a random half of
-    the batch for S_W and the other half for S_B, drawn once without regard to the labels; here the labels decide.
+    For a batch without dissimilar pairs, the hinge is m; for one without any pair, the loss is 0. The published code
+    computes S_W from a random half of the batch and S_B from the other half, drawn once regardless of the labels; here,
+    the labels decide.
     """
 
     def constants(self, like: Tensor) -> Tensor:

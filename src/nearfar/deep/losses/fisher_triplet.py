@@ -38,32 +38,41 @@ def fisher_triplet(value: Tensor, number: Tensor, found: FisherScatters, constan
 
 
 class FisherTripletLoss(FisherHinge):
-    """One hinge between the within-class and the between-class scatter of all, or the mined, triplets of a batch.
+    """One hinge between the within-class and the between-class scatter of the triplets of a batch.
 
     Parameters
     ----------
     margin : float
-        m.
+        Margin m between the scatters.
     lam : float
-        lambda, in (0, 1) by the derivation; up to 2 neither scatter changes its sign.
+        Weight lambda of the between-class scatter, in [0, 2]. The derivation needs (0, 1); up to 2, neither scatter
+        changes its sign.
     layer : nn.Linear or "embedding", optional
-        The last layer, whose weight is U; "embedding" is that of a training run. Without it there is no ridge. The term
-        does not own the layer.
+        Last layer of the network, whose weight is U; "embedding" stands for that of a training run. The term does not
+        own the layer. By default, there is no ridge.
     ridge : float
-        e.
+        Ridge e that is added to the diagonal of both scatter matrices.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
-        A miner; None takes all triplets.
+        Miner that selects the triplets that count, such as ``BatchHard()``. By default, all triplets of the batch
+        count.
     reduction : str
-        "sum" over triplets (the published code's: margin and lambda then depend on the batch size) or "mean".
+        "sum" adds up the triplets, as in the published code, so that the right margin and lambda depend on the batch
+        size; "mean" averages over them.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `lam` is outside [0, 2].
 
     Notes
     -----
     The loss is 0, with zero gradient, for a batch without triplets and for one whose hinge is inactive. The survey
-    calls the scatters covariances, and a line of its derivation prints S_W - S_W for S_W - S_B.
+    calls the scatters covariances, and a line of its derivation prints S_W - S_W where S_W - S_B is meant.
     """
 
     def constant(self, like: Tensor) -> Tensor:

@@ -41,22 +41,27 @@ class GeneralizedContrastiveLoss(RowLoss):
     Parameters
     ----------
     margin : float
-        m, in the unit of the form's distance.
+        Margin m, in the unit of the distance of `form`.
     form : str
-        "squared" (unsquared distances, the published code) or "survey" (squared distances).
+        "squared" is the formula of the published code, with unsquared distances; "survey" is the survey's, with squared
+        distances.
     similarity : str
-        Where g comes from. "labels": 1 within a class and 0 between classes, or the entries of a relation matrix, which
-        may be any number in [0, 1], or negative for unknown. "pooled": (1 + cosine) / 2 of the pooled features, without
-        gradient.
+        Source of the similarity g. "labels": 1 within a class and 0 between classes, or the entries of a relation
+        matrix, which are numbers in [0, 1], or negative if unknown. "pooled": (1 + cosine) / 2 of the pooled features,
+        without gradient.
     normalize : bool
-        Scale embeddings to unit length first.
+        Whether to scale the embeddings to unit length first.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The survey's psi is a dissimilarity, psi = 1 - g. With g of 0 and 1 this is the contrastive loss of the same form.
-    Embeddings that learn from their own cosines would chase themselves: pass the features of a fixed network as pooled.
+    The survey's psi is a dissimilarity, psi = 1 - g. If g is only 0 or 1, this is the contrastive loss of the same
+    form.
+
+    Embeddings that learn from their own cosines would follow themselves, so pass the features of a fixed network as
+    pooled features.
     """
 
     def __init__(

@@ -30,26 +30,29 @@ def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
 
 
 class GeneralizedLiftedLoss(RowLoss):
-    """All positives of an anchor against all its negatives, each by a smooth maximum.
+    """Compare all positives of an anchor with all of its negatives, each by a smooth maximum.
 
     Parameters
     ----------
     margin : float
-        m.
+        Margin m.
     distance : str or callable
-        "euclidean" (the paper's), "sq_euclidean", "cosine", "dot", or a function of
-        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
+        Dissimilarity of two embeddings: "euclidean" (the paper's), "sq_euclidean", "cosine" or "dot", or a callable
+        that takes anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape
+        (b, m), such as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The mean is over the anchors that have both. Several positives act as one that is farther: k at the same distance as
-    one with log k added to it.
+    The mean is over the anchors that have both a positive and a negative. Several positives act like one at a greater
+    distance: k positives at the same distance act like one at this distance plus log k.
     """
 
     @renamed_settings(mine="miner")

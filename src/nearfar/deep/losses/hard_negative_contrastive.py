@@ -66,33 +66,43 @@ def mixture(rows: Rows, beta: float, alpha: float, t: float, detach: bool) -> tu
 
 
 class HardNegativeContrastiveLoss(RowLoss):
-    """Contrast of each positive pair with negatives that weigh more the nearer they are.
+    """Contrast each positive pair with the negatives, of which near ones weigh more.
 
     Parameters
     ----------
     temperature : float
-        t.
+        Temperature t that divides the cosines, positive.
     beta : float
-        Concentration on near negatives; 0 weighs all alike. It may fall while training; nothing else depends on it.
+        Concentration on near negatives, at least 0; with 0, all negatives have the same weight. It can be lowered
+        during training: nothing else depends on it.
     tau_plus : float
-        tau, the probability that a negative is really of the anchor's class: the paper's 0.1 where labels only say
-        which views show the same image; 0 for class labels.
+        Probability tau, in [0, 1), that a negative is in fact of the anchor's class. Use the paper's 0.1 if labels only
+        say which views show the same image, and 0 for class labels.
     form : str
-        "paper", or "mixture" (the survey's, which takes labels).
+        Formula of the loss: "paper", or "mixture", the survey's, which uses labels.
     alpha : float
-        Share of true negatives in "mixture".
+        Share of true negatives in the "mixture" form, in [0, 1].
     detach_weights : bool
-        Hold w and v constant in the gradient; the published code does not.
+        Whether to hold the weights w and v constant in the gradient; the published code does not.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `beta` is negative, `tau_plus` is outside [0, 1), or `alpha` is outside [0, 1].
 
     Notes
     -----
-    Without class labels give each image its own label, once per view: ``torch.arange(n).repeat(2)``. With beta 0 and
-    tau_plus 0 the loss is NT-Xent. The survey prints no N, no tau and no subtraction, and also draws the positive from
-    a tilted distribution: that is "mixture", except that it averages the anchors and the survey sums them.
+    Without class labels, give each image a label of its own, repeated for each view:
+    ``torch.arange(n).repeat(2)``. With ``beta=0`` and ``tau_plus=0``, the loss is NT-Xent.
+
+    The survey's formula has no N, no tau and no subtraction, and also draws the positive from a tilted distribution.
+    This is the "mixture" form, except that it averages over the anchors where the survey sums.
     """
 
     @renamed_settings(mine="miner")

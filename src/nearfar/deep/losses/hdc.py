@@ -62,27 +62,35 @@ def hdc(rows: Rows, lengths: tuple[int, ...], shares: Sequence[float], margin: f
 
 
 class HDCLoss(RowLoss):
-    """Contrastive loss of groups of dimensions, each of which learns from the hard pairs of the one before.
+    """Contrastive loss of groups of dimensions, each of which learns from the hard pairs of the group before it.
 
     Parameters
     ----------
     groups : int or sequence of int
-        Number of groups of nearly equal length, or their lengths.
+        Number of groups, of nearly equal length, or the length of each group.
     shares : sequence of float
-        h of every group but the first, in (0, 1]; the last counts for further ones. The paper's are 0.5 and 0.2 of all
-        pairs, and each here is a share of what the group before has kept.
+        Share h of the pairs that each group after the first keeps, in (0, 1]; the last value applies to all further
+        groups. The paper uses 0.5 and 0.2 of all pairs; here, each value is a share of the pairs that the group before
+        has kept.
     margin : float
-        m, on squared distances of unit vectors.
+        Margin m on the squared distances of unit vectors.
     miner : callable, optional
-        A miner that narrows the pairs of the first group; it sees the cosine distance of whole embeddings.
+        Miner that selects the pairs of the first group, from the cosine distances of the whole embeddings. By default,
+        all pairs of the batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `shares` is empty or has a value outside (0, 1].
 
     Notes
     -----
-    The paper's cascade is of three trunks of growing depth, and it chooses hard pairs of the whole batch; here groups
-    of one embedding stand for its models, and pairs are chosen for each anchor. The default of the margin is this
-    library's.
+    The cascade of the paper consists of three trunks of growing depth, and hard pairs are chosen from the whole batch.
+    Here, groups of one embedding take the place of the trunks, and pairs are chosen for each anchor. The default of
+    `margin` is a choice of this library.
     """
 
     single_block = True  # the rows read the vectors themselves

@@ -88,24 +88,31 @@ def hierarchical_triplets(rows: Rows, tree: ClassTree) -> tuple[Tensor, Tensor]:
 
 
 class HierarchicalTripletLoss(ContextualRowLoss):
-    """Triplet loss whose margin follows from a tree of the classes.
+    """Triplet loss whose margin depends on the distance of the classes in a tree.
 
     Parameters
     ----------
     beta : float
         Part of the margin that is the same for all classes.
     levels : int
-        L, levels of the tree.
+        Number L of levels of the tree, at least 1.
     miner : callable, optional
-        A miner; None takes all triplets.
+        Miner that selects the triplets that count, such as ``BatchHard()``. By default, all triplets of the batch
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `levels` is below 1.
 
     Notes
     -----
-    The tree is that of the classes of the batch, without gradient; the paper builds it of all training classes, anew
-    after every epoch, and draws batches of classes that are neighbors in it, as `HierarchicalSampler` does by given
-    super-classes. Samples of unknown class are in no triplet.
+    The tree is built from the classes of the batch, without gradient. The paper builds it from all training classes
+    after every epoch, and draws batches of classes that are neighbors in it, which `HierarchicalSampler` does with
+    given super-classes. Samples of unknown class are in no triplet.
     """
 
     def __init__(self, beta: float = 0.1, *, levels: int = 16, miner: Any = None, block: int | None = None) -> None:

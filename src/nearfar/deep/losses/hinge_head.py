@@ -20,23 +20,31 @@ def hinge_head(outputs: Tensor, signs: Tensor, margin: float, squared: bool) -> 
 
 
 class HingeHead(HeadLoss):
-    """A linear support vector machine on the embedding, once the head has weight decay.
+    """Hinge loss on a linear head: with weight decay on the head, a linear support vector machine on the embedding.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the head.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     margin : float
-        m.
+        Margin m, positive.
     squared : bool
-        Square the hinges.
+        Whether to square the hinges.
     multiclass : str, optional
-        "one_vs_rest": one output per class. None: one output for two classes, class 0 to -1 and class 1 to 1. Labels
-        are 0 and 1: a label of -1 says, as for every loss, that the class is unknown.
+        "one_vs_rest" has one output per class. None has a single output for two classes, with the target -1 for class 0
+        and 1 for class 1. Labels are 0 and 1 nevertheless: as in every loss, a label of -1 stands for an unknown class.
     reduction : str
-        "mean" over samples, or "sum" (the survey's).
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `margin` is not positive, or `multiclass` is None and there are not two classes.
     """
 
     def __init__(

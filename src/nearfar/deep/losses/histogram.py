@@ -30,31 +30,32 @@ def histogram(near: Tensor, far: Tensor) -> Tensor:
 
 
 class HistogramLoss(RowLoss):
-    """The probability that a similar pair lies farther apart than a dissimilar one; nothing to tune.
+    """Probability that a similar pair lies farther apart than a dissimilar one, without a margin or a scale to tune.
 
     Parameters
     ----------
     num_bins : int
-        R, the number of bins of the cosines from -1 to 1; with 100 they are 0.02 wide.
+        Number R of bins of the cosines from -1 to 1, at least 1. With 100, each bin is 0.02 wide.
     miner : callable, optional
-        A miner that narrows the pairs.
+        Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If there is no bin.
+        If `num_bins` is below 1.
 
     Attributes
     ----------
     stats_ : dict of str to float
-        As in `RowLoss`, but without "active", because no anchor has a loss of its own.
+        Statistics as in `RowLoss`, without "active", because no anchor has a loss of its own.
 
     Notes
     -----
-    The histograms count all pairs of the batch. If it has no similar or no dissimilar pairs, the loss is 0. Pairs in
-    bins where the other kind has nothing on either side have no gradient.
+    The histograms count all pairs of the batch. If there are no similar or no dissimilar pairs, the loss is 0. A pair
+    has no gradient if the other kind has no pairs in the bins on either side.
     """
 
     @renamed_settings(mine="miner")

@@ -20,20 +20,29 @@ def huber_head(residual: Tensor, delta: float) -> Tensor:
 
 
 class HuberHead(RegressionHead):
-    """Squared errors where they are small, absolute ones beyond.
+    """Huber loss on class targets: squared for small residuals, absolute for large ones.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the head.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     delta : float
-        Residual up to which the loss is quadratic, and the largest slope.
+        Residual up to which the loss is quadratic, and largest slope of the loss; positive.
     target : str
-        "onehot", or "index" for the class number itself, which orders classes that have no order.
+        "onehot" regresses the one-hot vector of the class with one output per class; "index" regresses the class number
+        with a single output, which imposes an order on the classes.
     reduction : str
-        "mean" over samples, or "sum" (the survey's).
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `delta` is not positive.
     """
 
     def __init__(

@@ -40,21 +40,23 @@ def intra_pair_variance(rows: Rows, means: Means, pos_eps: float, neg_eps: float
 
 
 class IntraPairVarianceLoss(TwoPassLoss):
-    """The spread of the similar and of the dissimilar pairs beyond their means; the paper adds it to a pair loss.
+    """Spread of the similar and of the dissimilar pairs beyond their means, which the paper adds to a pair loss.
 
     Parameters
     ----------
     pos_eps, neg_eps : float
-        eps of similar and of dissimilar pairs.
+        Relative tolerance eps around the mean cosine of the similar pairs (`pos_eps`) and of the dissimilar pairs
+        (`neg_eps`).
     miner : callable, optional
-        A miner that narrows the pairs.
+        Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The paper's sum is ``TupletMarginLoss() + IntraPairVarianceLoss()``, with a weight. Alone, this term separates no
-    classes.
+    The paper's objective is ``TupletMarginLoss() + IntraPairVarianceLoss()``, with a weight. On its own, this term does
+    not separate classes.
     """
 
     @renamed_settings(mine="miner")

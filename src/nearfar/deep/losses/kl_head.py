@@ -26,27 +26,36 @@ def kl_head(outputs: Tensor, targets: Tensor, direction: str) -> Tensor:
 
 
 class KLHead(HeadLoss):
-    """Divergence between the predicted class probabilities and the target's.
+    """Kullback-Leibler divergence between the predicted and the target class probabilities.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the head.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     direction : str
-        "forward": of the prediction from the target, KL(y || q). "reverse", KL(q || y), as the survey prints it:
-        infinite where a target is 0, so it needs ``smoothing`` or strictly positive target rows.
+        "forward" is KL(y || q), the divergence of the prediction q from the target y. "reverse" is KL(q || y), as the
+        survey prints it. It is infinite where a target is 0, so it needs `smoothing` or strictly positive target rows.
     smoothing : float
-        Share of the uniform distribution in the targets.
+        Label smoothing: weight of the uniform distribution in the targets, in [0, 1).
     reduction : str
-        "mean" over samples, or "sum" (the survey's).
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `smoothing` is outside [0, 1).
 
     Notes
     -----
-    Targets other than one class per sample come as ``LabelSets(probabilities)``; rows are scaled to sum 1. On one-hot
-    targets it is the cross-entropy. The survey names a linear last layer, whose outputs can be negative; here they go
-    through a softmax.
+    To give targets other than one class per sample, pass ``LabelSets(probabilities)`` as labels; each row is scaled to
+    sum to 1. With one-hot targets, the loss is the cross-entropy.
+
+    The survey describes a linear last layer, whose outputs can be negative; here, they pass through a softmax.
     """
 
     probabilities = True

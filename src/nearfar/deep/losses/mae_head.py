@@ -18,22 +18,26 @@ def mae_head(residual: Tensor) -> Tensor:
 
 
 class MAEHead(RegressionHead):
-    """Absolute errors on class targets, on which a large residual pulls no harder than a small one.
+    """Absolute errors on class targets, which limit the influence of large residuals.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the head.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     target : str
-        "onehot", or "index" for the class number itself, which orders classes that have no order.
+        "onehot" regresses the one-hot vector of the class with one output per class; "index" regresses the class number
+        with a single output, which imposes an order on the classes.
     reduction : str
-        "mean" over samples, or "sum" (the survey's).
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    Where a residual is zero, so is its gradient.
+    The gradient of a residual of zero is zero.
     """
 
     def __init__(

@@ -22,18 +22,22 @@ class MSEHead(RegressionHead):
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the head.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     target : str
-        "onehot", or "index" for the class number itself, as the survey reads; that orders classes that have no order.
+        "onehot" regresses the one-hot vector of the class with one output per class; "index" regresses the class number
+        with a single output, as in the survey, which imposes an order on the classes.
     reduction : str
-        "mean" over samples, or "sum" (the survey's).
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    Trained to the end on fixed embeddings, "onehot" is least-squares classification.
+    If it is trained to convergence on fixed embeddings, "onehot" is least-squares classification.
     """
 
     def __init__(

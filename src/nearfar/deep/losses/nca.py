@@ -45,33 +45,39 @@ def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[T
 
 
 class NCALoss(RowLoss):
-    """Probability that a sample's stochastic neighbor is similar to it.
+    """Negative log-probability that a stochastic neighbor of a sample is similar to it.
 
     Parameters
     ----------
     temperature : float
-        T.
+        Temperature T that divides the distances, positive. It may be a tensor that requires a gradient.
     denominator : str
-        "all": every other sample of known relation (the paper's, so that the loss is at least 0); "negatives":
-        dissimilar samples only (the survey's), which is not bounded below.
+        Samples over which the probabilities are normalized. "all": every other sample of known relation, as in the
+        paper; the loss is then at least 0. "negatives": only dissimilar samples, as in the survey; the loss then has no
+        lower bound.
     positives : str
-        "sum": log of the summed probabilities (the paper's), or "each": mean of their logs (the survey's numerator,
-        for each positive in turn).
+        How the positives of an anchor are combined. "sum": the logarithm of the sum of their probabilities, as in the
+        paper. "each": the mean of the logarithms of their probabilities, for the survey's numerator, which has one
+        positive at a time.
     distance : str or callable
-        "sq_euclidean" (the paper's), "euclidean", "cosine", "dot", or a function of
-        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
+        Dissimilarity of two embeddings: "sq_euclidean" (the paper's), "euclidean", "cosine" or "dot", or a callable
+        that takes anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape
+        (b, m), such as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The mean is over the anchors that have a positive (with "negatives", also a negative). By mistake, the survey prints
-    the distance of a difference in the denominator. In the published batch code (Sikaroudi et al., 2021) masked entries
-    enter both sums as exp(0) = 1; here they are left out.
+    The mean is over the anchors that have a positive and, if `denominator` is "negatives", also a negative.
+
+    The denominator in the survey contains, by mistake, the distance of a difference. In the published batch code
+    (Sikaroudi et al., 2021), masked entries enter both sums as exp(0) = 1; here, they are left out.
     """
 
     learned = ("temperature",)

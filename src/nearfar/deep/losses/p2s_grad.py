@@ -22,18 +22,22 @@ def p2s_grad(cosine: Tensor, own: Tensor) -> Tensor:
 
 
 class P2SGradLoss(ClassProxyLoss):
-    """Pull cosines to one proxy per class to 1 for the own class and to 0 for the others; nothing to tune.
+    """Pull the cosine to the proxy of the sample's own class to 1 and those to the others to 0, with nothing to tune.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The gradient does not vanish where the softmax is certain but the angle to the own class is not yet small.
+    In contrast to a softmax that is already certain, the gradient does not vanish before the angle to the sample's own
+    class is small.
     """
 
     scale = 1.0

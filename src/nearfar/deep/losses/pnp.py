@@ -45,32 +45,39 @@ def f(R: Tensor, variant: str, b: float, alpha: float) -> Tensor:
 
 
 class PNPLoss(RowLoss):
-    """The number of negatives that come before each positive, or a function of it.
+    """Penalty on the number of negatives that rank before each positive.
 
     Parameters
     ----------
     variant : str
-        "O": the number; "Iu", "Ib": unbounded and bounded rising slope; "Ds", "Dq": falling slope, slow and quick.
-        The last two suit classes of several clusters better; the paper's best is "Dq".
+        Function f of the number R of negatives before a positive:
+
+        - "O": the number itself;
+        - "Iu", "Ib": functions with a rising slope, unbounded and bounded;
+        - "Ds", "Dq": functions with a falling slope, slow and quick.
+
+        The last two are better suited to classes that consist of several clusters; "Dq" performs best in the paper.
     temperature : float
-        T: the smaller, the closer to whole numbers, and the fewer pairs have a gradient.
+        Temperature T of the sigmoids, positive. The smaller it is, the closer the counts are to whole numbers, and the
+        fewer pairs have a gradient.
     b : float
-        b of "Ib".
+        Parameter b of the variant "Ib", positive.
     alpha : float
-        alpha of "Dq".
+        Exponent alpha of the variant "Dq", positive.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If the variant is none of these, or b or alpha is not positive.
+        If `variant` is unknown, or `b` or `alpha` is not positive.
 
     Notes
     -----
-    The mean is over the anchors that have a positive. The anchor itself is not in its ranking; the published code
-    counts it as a positive, nearly always with R = 0. The loss takes no miner: a count over some of the negatives is
-    another quantity.
+    The mean is over the anchors that have a positive. The anchor itself is not part of its ranking; the published code
+    counts it as a positive, nearly always with R = 0. The loss takes no miner, because a count over a part of the
+    negatives is a different quantity.
     """
 
     def __init__(

@@ -34,30 +34,35 @@ class PotentialFieldLoss(SetTerm):
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Number of classes C and dimension. `proxies` has the shape (proxies_per_class * C, embedding_dim): the first
-        proxy of every class, then the second of every class, and so on.
+    num_classes : int
+        Number of classes C. Labels run from 0 to
+        ``num_classes - 1``; -1 stands for an unknown class. The parameter `proxies` has the shape (proxies_per_class *
+        C, embedding_dim): the first proxy of every class, then the second of every class, and so on.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     proxies_per_class : int
-        M.
+        Number M of proxies per class, at least 1.
     alpha : float
-        How fast the potentials decay with the distance.
+        Exponent with which the potentials decay with the distance, positive.
     delta : float
-        Distance within which samples of one class are near enough, and beyond which samples of different classes are
-        far enough: neither has a gradient there.
+        Distance, positive, within which samples of the same class are near enough and beyond which samples of different
+        classes are far enough: neither has a gradient there.
     reduction : str
-        "mean" over the ordered pairs of points, or "sum", which is the paper's.
+        "mean" averages over the ordered pairs of points; "sum" adds them up, as in the paper.
     block : int, optional
-        Points at a time; the value is the same for any block.
+        Number of points processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If proxies_per_class, alpha or delta is not positive, or a reference is given.
+        If `proxies_per_class`, `alpha` or `delta` is not positive, or a reference is given.
 
     Notes
     -----
-    The paper chooses alpha and delta by cross-validation for each data set, so the defaults are ours. Two points of
-    different classes that coincide would have an infinite potential: within delta / 100 it grows no more.
+    The paper chooses alpha and delta by cross-validation for each data set; the defaults are a choice of this library.
+    Two points of different classes that coincide would have an infinite potential, so the potential is constant within
+    delta / 100.
 
     Each step also compares the proxies with one another, so its time grows with the square of their number.
 

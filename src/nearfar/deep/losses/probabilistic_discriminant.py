@@ -36,30 +36,36 @@ def probabilistic_discriminant(W: Tensor, B: Tensor, form: str, comparable: Tens
 
 
 class ProbabilisticDiscriminantLoss(SetTerm):
-    """Within-class over between-class variance of the embeddings of a batch.
+    """Ratio of the within-class to the between-class variance of the embeddings of a batch.
 
     Parameters
     ----------
     form : str
-        "ratio" W / B (the paper's), "log" of it, whose gradient does not depend on the size of the ratio, or
-        "neg_trace_ratio", -B / W.
+        Formula of the loss:
+
+        - "ratio": W / B, the paper's;
+        - "log": log(W / B), whose gradient does not depend on the size of the ratio;
+        - "neg_trace_ratio": -B / W.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not. Then norms, which a search by cosine does not see,
-        cannot lower the loss.
+        Whether to scale the embeddings to unit length first; the paper does not. If they are scaled, their norms, which
+        do not affect a search by cosine, cannot lower the loss.
 
     Warns
     -----
     UserWarning
-        For a batch in which no class has two samples: no class has a variance, and the loss is 0. Sample several of
-        each class.
+        If no class of the batch has two samples: then no class has a variance, and the loss is 0. Sample several items
+        of each class.
 
     Notes
     -----
-    The loss does not change when embeddings are moved, turned or scaled by one factor. A batch of one class, or of
-    equal embeddings, has the loss 0 and no gradient. 1e-6 of the total is added to denominators. Samples of unknown
-    class are left out. The loss asks classes to be small, not to be apart one by one. A linear layer does best with
-    the one direction of the largest B / W in all of its outputs (several directions together never beat the best one):
-    trained long enough, embeddings spread along about one direction, which costs neighbors of unseen classes.
+    The loss is invariant to translations, rotations and a common scaling of the embeddings. It is 0, without a
+    gradient, for a batch of one class or of equal embeddings. 1e-6 of the total variance is added to the denominators.
+    Samples of unknown class are left out.
+
+    The loss requires compact classes, but does not separate each pair of classes. A linear layer is best off with the
+    direction of the largest B / W in all of its outputs, since several directions together never exceed the best one.
+    After long training, embeddings therefore vary along about one direction, which hurts the search for neighbors in
+    unseen classes.
 
     Examples
     --------

@@ -38,31 +38,34 @@ def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
 
 
 class RankedListLoss(RowLoss):
-    """Keep similar samples within one distance and dissimilar ones beyond another; the worst violations count most.
+    """Keep similar samples within one distance and dissimilar ones beyond another, weighting the worst most.
 
     Parameters
     ----------
     alpha : float
         Distance beyond which dissimilar samples should lie.
     margin : float
-        m; similar samples should lie within alpha - m.
+        Margin m: similar samples should lie within the distance alpha - m.
     imbalance : float
-        lambda, the share of the dissimilar ones, in [0, 1].
+        Weight lambda of the dissimilar samples, in [0, 1]; the similar ones have the weight 1 - lambda.
     t_pos, t_neg : float
-        T_p and T_n: how much the farthest similar and the nearest dissimilar samples count; 0: all alike.
+        Temperatures T_p and T_n: how much the farthest similar samples and the nearest dissimilar samples are
+        emphasized. With 0, all have the same weight.
     miner : callable, optional
-        A miner, applied before the two ranges.
+        Miner that is applied before both ranges of distances. By default, none is.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If the imbalance is outside [0, 1].
+        If `imbalance` is outside [0, 1].
 
     Notes
     -----
-    Defaults are those of the paper's simpler form. The mean is over the anchors that have something to compare with.
+    The defaults are those of the simpler form in the paper. The mean is over the anchors that have any similar or
+    dissimilar sample.
     """
 
     @renamed_settings(mine="miner")

@@ -34,30 +34,33 @@ def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperat
 
 
 class RecallAtKLoss(RowLoss):
-    """One minus the recall among the first k of every anchor's ranking of the batch, with steps made sigmoids.
+    """One minus the recall at k of the batch ranked for each anchor, with sigmoids in place of steps.
 
     Parameters
     ----------
     ks : int or sequence of int
-        K; the loss is the mean over its values.
+        Values of k, at least 1; the loss is the mean over them.
     temperature : float
-        t, for the step that asks whether a rank is within k.
+        Temperature t of the sigmoid that decides whether a rank is within k, positive.
     rank_temperature : float
-        T, for the ranks: the smaller, the closer to whole numbers, and the fewer pairs have a gradient.
+        Temperature T of the sigmoids that count the ranks. The smaller it is, the closer the ranks are to whole
+        numbers, and the fewer pairs have a gradient.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If `ks` is empty, or holds anything but integers of at least 1.
+        If `ks` is empty, or contains anything but integers of at least 1.
 
     Notes
     -----
     The mean is over the anchors that have a positive; the paper trains with batches of thousands. The paper divides by
-    the number of positives; its code and this loss divide by k where k is less. The published code counts the anchor
-    itself as the first of its ranking, so that every rank is one more; here it is left out. The loss takes no miner: a
-    rank among some of the others is another quantity.
+    the number of positives; its code and this loss divide by k where k is smaller.
+
+    The published code counts the anchor itself as the first of its ranking, so that every rank is one higher; here, it
+    is left out. The loss takes no miner, because a rank among a part of the samples is a different quantity.
     """
 
     def __init__(

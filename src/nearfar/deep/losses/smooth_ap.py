@@ -32,20 +32,22 @@ def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 class SmoothAPLoss(RowLoss):
-    """One minus the average precision of every anchor's ranking of the batch, with steps made sigmoids.
+    """One minus the average precision of the batch ranked for each anchor, with sigmoids in place of steps.
 
     Parameters
     ----------
     temperature : float
-        T: the smaller, the closer to the average precision, and the fewer pairs have a gradient.
+        Temperature T of the sigmoids, positive. The smaller it is, the closer the value is to the average precision,
+        and the fewer pairs have a gradient.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
     The mean is over the anchors that have a positive; classes may have any sizes, in any order. The anchor itself is
-    not in its ranking; the published code counts it as a positive of rank about one. The loss takes no miner: the
-    average precision of a part of the ranking is another quantity.
+    not part of its ranking; the published code counts it as a positive of rank about one. The loss takes no miner,
+    because the average precision of a part of the ranking is a different quantity.
     """
 
     def __init__(self, temperature: float = 0.01, *, block: int | None = None) -> None:

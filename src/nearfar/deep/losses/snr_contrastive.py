@@ -47,30 +47,32 @@ def snr_contrastive(rows: Rows, signals: Signals, pos_margin: float, neg_margin:
 
 
 class SNRContrastiveLoss(ContextualRowLoss):
-    """Contrastive loss over the signal-to-noise ratios of all ordered pairs.
+    """Contrastive loss of the signal-to-noise ratios of all ordered pairs.
 
     Parameters
     ----------
     pos_margin, neg_margin : float
-        m_p and m_n.
+        Margins m_p of the similar and m_n of the dissimilar pairs, in the unit of the ratio d.
     zero_mean : float
-        lambda, the weight of the penalty that keeps the entries of an embedding, before any scaling, around 0.
+        Weight lambda of the penalty that keeps the mean of the entries of each embedding, before any scaling, near 0.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
-        A miner that narrows the pairs; to it, the sample with the smallest d is the nearest.
+        Miner that selects the pairs that count, where the sample with the smallest d is the nearest. By default, all
+        pairs of the batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Attributes
     ----------
     stats_ : dict of str to float
-        As in `RowLoss`, but "positive" and "negative" are means of the noise alone, |z_i - z_j|^2 of the embeddings z
-        less the means of their entries.
+        Statistics as in `RowLoss`, except that "positive" and "negative" are means of the noise alone: |z_i - z_j|^2 of
+        the embeddings z, from each of which the mean of its entries is subtracted.
 
     Notes
     -----
-    An anchor whose entries are all alike has no variance, and no pairs.
+    An anchor whose entries are all equal has no variance and thus forms no pairs.
     """
 
     single_block = True

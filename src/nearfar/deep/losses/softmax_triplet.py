@@ -78,28 +78,36 @@ def softmax_triplet(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 class SoftmaxTripletLoss(RowLoss):
-    """Log-likelihood of finding the similar and of not finding the dissimilar samples.
+    """Log-likelihood of retrieving the similar and not the dissimilar samples.
 
     Parameters
     ----------
     temperature : float
-        T.
+        Temperature T that divides the similarities, positive.
     distance : str or callable
-        "cosine" (the paper's), "dot", "sq_euclidean", "euclidean", or a function of
-        anchors (b, d) and references (m, d) that returns their (b, m) dissimilarities, such as ``LpDistance(1)``.
+        Dissimilarity of two embeddings: "cosine" (the paper's), "dot", "sq_euclidean" or "euclidean", or a callable
+        that takes anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape
+        (b, m), such as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings to unit length first; "cosine" always does.
+        Whether to scale the embeddings to unit length first; "cosine" always does.
     stop_grad_keys : bool
-        Let the gradient flow through the anchors only, as the published code does; needs "cosine" or "dot".
+        Whether the gradient flows through the anchors only, as in the published code. It needs "cosine" or "dot".
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `stop_grad_keys` is True and `distance` is neither "cosine" nor "dot", or `normalize` is True.
 
     Notes
     -----
-    The survey prints minus before the sum over N(i), which would reward finding dissimilar samples; here it is plus.
-    Neither sum contains i itself.
+    The survey prints a minus before the sum over N(i), which would reward retrieving dissimilar samples; here, it is a
+    plus. Neither sum contains i itself.
     """
 
     @renamed_settings(mine="miner")

@@ -37,17 +37,18 @@ class ThresholdConsistentMarginLoss(RowLoss):
     Parameters
     ----------
     pos_margin, neg_margin : float
-        m_p and m_n, cosines.
+        Cosines m_p that similar pairs should reach and m_n that dissimilar pairs should not exceed.
     pos_weight, neg_weight : float
-        l_p and l_n.
+        Weights l_p of the similar and l_n of the dissimilar pairs.
     miner : callable, optional
-        A miner that narrows the pairs.
+        Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The paper adds it to a loss that ranks, such as ``SmoothAPLoss() + ThresholdConsistentMarginLoss()``.
+    The paper adds this term to a ranking loss, for example ``SmoothAPLoss() + ThresholdConsistentMarginLoss()``.
     """
 
     @renamed_settings(mine="miner")

@@ -78,26 +78,30 @@ class TripletGlobalLoss(TwoPassLoss):
     Parameters
     ----------
     margin : float
-        m, between the means of the distances divided by 4.
+        Margin m between the mean distances, where a distance is the squared one divided by 4.
     weight : float
-        lambda.
+        Weight lambda of the hinge between the means.
     over : str
-        "pairs": all positive and all negative pairs of the batch; "triplets": the pairs of all, or the mined,
-        triplets, so that a pair counts once for each of its triplets.
+        Pairs that the means and variances are taken over. "pairs": all positive and all negative pairs of the batch,
+        each once. "triplets": the pairs of all triplets, or of those that the miner selects, each once for every
+        triplet that it is in.
     normalize : bool
-        Scale embeddings to unit length first.
+        Whether to scale the embeddings to unit length first.
     miner : callable, optional
-        A miner; "pairs" reads the pairs it keeps.
+        Miner that selects the triplets that count or, if `over` is "pairs", the pairs. By default, all of them count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The variances divide by the number of pairs, not by one less, and are taken around the mean (no difference of
-    large sums). Second derivatives are exact where one process holds all pairs in one block; otherwise they take the
-    means as constants, which only the gradient allows. A batch without positive or without negative pairs has the loss
-    0. The defaults of margin and weight were not checked against the paper. The paper also adds it to a triplet loss:
-    ``TripletLoss() + TripletGlobalLoss()``.
+    The variances divide by the number of pairs, not by one less, and are computed around the mean, which avoids
+    differences of large sums. Second derivatives are exact if one process holds all pairs in one block; otherwise, they
+    treat the means as constants, which is valid for the gradient only. For a batch without positive or without negative
+    pairs, the loss is 0.
+
+    The defaults of `margin` and `weight` were not checked against the paper. The paper also adds this term to a triplet
+    loss: ``TripletLoss() + TripletGlobalLoss()``.
     """
 
     @renamed_settings(mine="miner")

@@ -31,18 +31,20 @@ def tuplet_margin(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tens
 
 
 class TupletMarginLoss(RowLoss):
-    """Each positive pair against all negatives of its anchor at once, with a slack on its angle.
+    """Compare each positive pair with all negatives of its anchor at once, with a slack on the angle of the pair.
 
     Parameters
     ----------
     scale : float
-        s.
+        Scale s that multiplies the cosines, positive.
     margin : float
-        beta in radians; the paper's 0.1 is 5.73 degrees.
+        Slack beta on the angle, in radians, from 0 to pi. The paper's 0.1 is 5.73 degrees.
     miner : callable, optional
-        A miner that narrows positives and negatives.
+        Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
+        count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
@@ -51,7 +53,7 @@ class TupletMarginLoss(RowLoss):
 
     Notes
     -----
-    The mean is over all positive pairs; an anchor without a negative contributes 0.
+    The mean is over all positive pairs. An anchor without a negative contributes 0.
     """
 
     @renamed_settings(mine="miner")

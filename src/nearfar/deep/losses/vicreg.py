@@ -77,28 +77,33 @@ class VICRegLoss(RowLoss):
     Parameters
     ----------
     invariance, variance, covariance : float
-        lambda, mu and nu.
+        Weights lambda, mu and nu of the three terms.
     gamma : float
-        Standard deviation that every dimension should have at least.
+        Minimum standard deviation that every dimension should have.
     eps : float
-        Added to the variance under the root.
+        Number that is added to the variance under the root, positive.
     miner : callable, optional
-        A miner that narrows the pairs.
+        Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Raises
     ------
     ValueError
-        If eps is not positive.
+        If `eps` is not positive.
 
     Notes
     -----
-    For two views a and b of images with the numbers n, call ``loss(a, n, ref=b, ref_labels=n)``: Z is the batch, Z' the
-    reference. Without `ref` both are the batch, and the pairs are those of samples of one class. Embeddings keep their
-    lengths; those of unknown class count in v and c, but are in no pair. With several processes, the numbers of images
-    must differ between them. The paper's formula does not divide s by D; its algorithm and the published code do. The
-    published code halves v: ``variance=12.5``.
+    For two views a and b of images with the numbers n, call
+    ``loss(a, n, ref=b, ref_labels=n)``: Z is the batch, and Z' is the reference. Without `ref`, both are the batch, and
+    the pairs are those of samples of the same class. With several processes, the numbers of images must differ between
+    them.
+
+    Embeddings keep their lengths. Those of unknown class count in v and c, but form no pairs.
+
+    The paper's formula does not divide s by D, whereas its algorithm and the published code do. The published code
+    halves v, which corresponds to ``variance=12.5``.
     """
 
     @renamed_settings(mine="miner")

@@ -53,39 +53,46 @@ def virtual_sample(s: Tensor, t: Tensor, r: Tensor, margin: float) -> Tensor:
 
 
 class VirtualSampleLoss(SavedDraws, SetTerm):
-    """Similar pairs against dissimilar pairs, weighted by virtual samples around their mean similarity.
+    """Compare similar with dissimilar pairs, weighted by virtual samples around their mean similarity.
 
     Parameters
     ----------
     margin : float
-        m. On features of unit length without negative entries, as after a ReLU, only values below about 0.4 can be met.
+        Margin m. On features of unit length without negative entries, such as those after a ReLU, only values below
+        about 0.4 can be reached.
     eps : float
-        e, "a small positive number": how far virtual samples spread; 0 puts them all at the mean.
+        Spread e of the virtual samples, at least 0; the paper calls it "a small positive number". With 0, all of them
+        lie at the mean.
     layer : str
-        Which features h are: the "pooled" ones of the trunk (the paper's; needs ``pooled=``), or the "embedding". With
-        "pooled" the embedding layer learns from the Fisher ratio alone, see Notes.
+        Features h: the "pooled" features of the trunk, as in the paper, which needs ``pooled=``; or the "embedding".
+        With "pooled", the embedding layer learns from the Fisher ratio alone (see Notes).
     normalize : bool
-        Scale h to unit length inside g. False is the paper's; exponents are then capped at 30.
+        Whether to scale h to unit length inside g. The paper does not; exponents are then capped at 30.
     above_zero : bool
-        Narrow the interval of r so that it stays above 0, as similarities do. False is the paper's; where lambda is
-        large, as it is for features that separate the classes or outnumber the samples, |r|_1 then grows with it.
+        Whether to narrow the interval of r so that it stays above 0, as similarities do. The paper does not; if lambda
+        is large, as for features that separate the classes or outnumber the samples, |r|_1 then grows with it.
     ratio : float
-        Weight of the Fisher ratio of the embedding.
+        Weight of the Fisher ratio of the embedding, at least 0.
     seed : int
-        Seed of r, whose generator moves in training mode only.
+        Seed of the generator that draws r. The generator advances in training mode only.
+
+    Raises
+    ------
+    ValueError
+        If `eps` or `ratio` is negative.
 
     Notes
     -----
-    The paper pairs q similar with q dissimilar pairs of a batch; all of both are taken here, which is the mean over
-    all such pairings. U is not needed: the ratio is that of the scatters of the embedding, the same number as long
-    as the embedding is linear in the pooled features (no dropout between them). r and lambda have no gradient; S_W
-    gets a ridge of 1e-4 of its mean eigenvalue. The paper states neither m nor e. Without similar or without dissimilar
-    pairs the loss is 0.
+    The paper pairs q similar with q dissimilar pairs of a batch; here, all similar are compared with all dissimilar
+    pairs, which is the mean over all such pairings. U is not needed: the ratio is that of the scatters of the
+    embedding, which is the same number as long as the embedding is linear in the pooled features (no dropout between
+    them). r and lambda have no gradient. A ridge of 1e-4 of its mean eigenvalue is added to S_W. The paper states
+    neither m nor e. For a batch without similar or without dissimilar pairs, the loss is 0.
 
-    A margin out of reach leaves every pairing active: the loss is then a difference of means, which a few directions
-    satisfy. For the ratio a single one is best, and an optimizer that rescales gradients (Adam) makes its small weight
-    a full step of the embedding layer: with "pooled", hold that layer (``lr_embedding=0``) or search with the pooled
-    features.
+    If the margin is out of reach, every pairing is active, and the loss is a difference of means, which a few
+    directions satisfy. A single direction maximizes the ratio, and an optimizer that rescales gradients, such as Adam,
+    turns its small weight into a full step of the embedding layer. With "pooled", therefore, freeze that layer
+    (``lr_embedding=0``) or search with the pooled features.
     """
 
     def __init__(
