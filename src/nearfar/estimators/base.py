@@ -75,7 +75,10 @@ __all__ = [
 
 
 class FromLabels(MetricLearner):
-    """`fit(X, y)`; a class with ``_y_required = False`` gets ``labels=None`` from `fit(X)`."""
+    """Learners from labels: `fit(X, y)`.
+
+    A class with ``_y_required = False`` gets ``labels=None`` from `fit(X)`.
+    """
 
     @with_signature_hint
     def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> Self:
@@ -84,10 +87,16 @@ class FromLabels(MetricLearner):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Training rows.
         y : array-like of shape (n,)
             Class labels of any kind.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(X, y, unlabeled=unlabeled)
 
@@ -100,11 +109,12 @@ class FromLabels(MetricLearner):
 
 
 class FromPairs(MetricLearner):
-    """`fit(X, y)` or `fit(X, pairs=..., pair_labels=..., pair_weights=...)`.
+    """Learners from pairs: `fit(X, y)` or `fit(X, pairs=..., pair_labels=..., pair_weights=...)`.
 
-    With labels, the setting `n_pairs` says which pairs are used: "all" (exact and never written out, for methods that
-    need only pair scatters), an integer (so many of each kind, drawn with `random_state`) or None (20 c^2 of each kind
-    for c classes). A method that cannot use weights sets ``_weights = False``.
+    With labels, the setting `n_pairs` determines which pairs are used: "all" (every pair, exact and never listed, for
+    methods that need only the scatters of the pairs), an integer (that many pairs of each kind, drawn with
+    `random_state`) or None (20 c^2 pairs of each kind for c classes). A method that cannot use weights sets ``_weights
+    = False``.
     """
 
     _weights = True
@@ -127,21 +137,27 @@ class FromPairs(MetricLearner):
         Parameters
         ----------
         X : array-like of shape (n, d), or (m, 2, d)
-            Rows, or pairs of points.
+            Training rows, or pairs of points.
         y : array-like of shape (n,), or (m,), optional
-            Class labels of rows, not read where `pairs` are given; or +1 for similar and -1 for dissimilar pairs of
-            points.
+            Class labels of the rows, which are ignored if `pairs` is given. For pairs of points, +1 for similar pairs
+            and -1 for dissimilar pairs.
         pairs : array-like of shape (m, 2), optional
-            Row numbers of X.
+            Pairs of row numbers of X.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar. Default: all similar.
+            +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         pair_weights : array-like of shape (m,), optional
-            At least 0. Default: all 1.
+            Weights of the pairs, at least 0. By default, all weights are 1.
         rows : array-like of shape (n,), optional
-            The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
-            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+            Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs with other numbers are left out,
+            so that the same list can be passed to every fold of a grid search (route ``rows=np.arange(n)`` along with
+            it).
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(
             X, y, pairs=pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows, unlabeled=unlabeled
@@ -199,7 +215,10 @@ class FromPairs(MetricLearner):
 
 
 class FromTriplets(MetricLearner):
-    """`fit(X, y)` or `fit(X, triplets=...)`; `_solve` gets labels and triplets, one of them None."""
+    """Learners from triplets: `fit(X, y)` or `fit(X, triplets=...)`.
+
+    `_solve` gets labels and triplets, one of which is None.
+    """
 
     @with_signature_hint
     def fit(
@@ -216,15 +235,22 @@ class FromTriplets(MetricLearner):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Training rows.
         y : array-like of shape (n,), optional
-            Class labels. Not read where `triplets` are given.
+            Class labels. Ignored if `triplets` is given.
         triplets : array-like of shape (m, 3), optional
-            Row numbers (anchor, positive, negative): the first two are nearer to each other than the first and third.
+            Row numbers (anchor, positive, negative): the anchor should be nearer to the positive than to the negative.
         rows : array-like of shape (n,), optional
-            The number that triplets use for each row of X. Default: 0..n-1. Triplets of other rows are left out, so
-            that one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+            Number that `triplets` uses for each row of X, by default 0 to n - 1. Triplets of other rows are left out,
+            so that the same list can be passed to every fold of a grid search (route ``rows=np.arange(n)`` along with
+            it).
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(X, y, triplets=triplets, rows=rows, unlabeled=unlabeled)
 
@@ -252,10 +278,11 @@ class FromTriplets(MetricLearner):
 
 
 class FromChunklets(MetricLearner):
-    """`fit(X, y)`, `fit(X, chunklets=...)` or `fit(X, pairs=...)`.
+    """Learners from chunklets: `fit(X, y)`, `fit(X, chunklets=...)` or `fit(X, pairs=...)`.
 
-    With labels each class is one chunklet, unless `n_chunklets` draws small ones; similar pairs make chunklets by
-    transitive closure. With ``_links = True``, `_solve` also gets (c, c) booleans: which chunklets differ in class.
+    With labels, each class is one chunklet, unless `n_chunklets` asks for small ones to be drawn. Similar pairs form
+    chunklets by transitive closure. With ``_links = True``, `_solve` also gets (c, c) booleans that tell which
+    chunklets are of different classes.
     """
 
     _links = False
@@ -273,26 +300,35 @@ class FromChunklets(MetricLearner):
         rows: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> Self:
-        """Learn from labeled rows, or from chunklets: small sets of rows known to be of one class each.
+        """Learn from labeled rows, or from chunklets: small sets of rows that are known to be of the same class.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Training rows.
         y : array-like of shape (n,), optional
-            Class labels. Not read where chunklets or pairs are given.
+            Class labels. Ignored if chunklets or pairs are given.
         chunklets : array-like of shape (n,), optional
-            Number of each row's chunklet, -1 for rows in none.
+            Number of the chunklet of each row, or -1 for rows that are in none.
         negative_links : array-like of shape (m, 2), optional
-            Numbers of two chunklets that are of different classes. Default: any two chunklets are.
+            Pairs of numbers of chunklets that are of different classes. By default, any two chunklets are of different
+            classes.
         pairs : array-like of shape (m, 2), optional
-            Row numbers of X, instead of chunklets.
+            Pairs of row numbers of X, instead of chunklets. Rows that are connected by similar pairs form one
+            chunklet.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar. Default: all similar.
+            +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         rows : array-like of shape (n,), optional
-            The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
-            of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
+            Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs of other rows, and links to
+            chunklets of other rows, are left out, so that the same list can be passed to every fold of a grid search
+            (route ``rows=np.arange(n)`` along with it).
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(
             X,
@@ -354,7 +390,7 @@ class FromChunklets(MetricLearner):
 
 
 class FromSets(MetricLearner):
-    """`fit(X, y)` with labels, or with a 0/1 matrix of the classes that each row may have."""
+    """Learners from candidate classes: `fit(X, y)` with labels, or with a 0/1 matrix of candidates."""
 
     @with_signature_hint
     def fit(self: Self, X: AnyArray, y: AnyArray | None = None, *, unlabeled: Any = None) -> Self:
@@ -363,10 +399,17 @@ class FromSets(MetricLearner):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Training rows.
         y : array-like of shape (n, q) or (n,)
-            1 where row i may be of class k. Or labels: each is its row's only candidate.
+            Matrix that is 1 where row i may be of class k and 0 elsewhere, or labels, each of which is the only
+            candidate of its row.
         unlabeled : object, optional
-            The value in y that marks rows of which any class is a candidate, such as -1.
+            Value in y that marks rows for which any class is a candidate, such as -1.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(X, y, unlabeled=unlabeled)
 

@@ -1,4 +1,4 @@
-"""Arrays and data frames of Dask: each part is summed where it lies, and only sums travel."""
+"""Dask arrays and data frames: each part is summed where it is stored, and only the sums are transferred."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PARTS_JOINED_AT_ONCE = 8  # sums that one task joins
 
 
 def is_collection(X: Any) -> bool:
-    """Whether X is a collection of Dask, told without importing it."""
+    """Return whether X is a Dask collection, without importing Dask."""
     return hasattr(X, "__dask_graph__")
 
 
 def sample(X: Any) -> Any:
-    """Return two rows of zeros with the features of X, and the names that a data frame has for them."""
+    """Return two rows of zeros with the features of X, with the column names of a data frame."""
     if not hasattr(X, "columns"):
         if X.ndim != 2:
             raise ValueError(f"X must be rows, shape (n, d); got a Dask array of {X.ndim} dimensions")
@@ -27,7 +27,7 @@ def sample(X: Any) -> Any:
 
 
 def summed(learner: Any, X: Any, y: Any, sample_weight: Any, unlabeled: Any) -> Any:
-    """Return the `RowSums` over all parts of X, computed by the scheduler of the moment."""
+    """Return the `RowSums` over all parts of X, computed by the current scheduler."""
     from dask.base import compute
     from dask.delayed import delayed
 
@@ -50,7 +50,7 @@ def summed(learner: Any, X: Any, y: Any, sample_weight: Any, unlabeled: Any) -> 
 
 
 def part_sums(learner: Any, X: Any, y: Any, sample_weight: Any, unlabeled: Any) -> Any:
-    """Return the sums over one part, or None if it is empty; this runs on a worker."""
+    """Return the sums over one part, or None if it is empty. This runs on a worker."""
     if len(X) == 0:
         return None
     return learner._summed(X, y, sample_weight, unlabeled, reset=True)
@@ -68,14 +68,14 @@ def joined(parts: list[Any]) -> Any:
 
 
 def parts_of(X: Any) -> list[Any]:
-    """Return the parts of X by rows, not computed yet."""
+    """Return the parts of X by rows, not yet computed."""
     if not hasattr(X, "columns") and X.ndim == 2 and X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     return list(np.ravel(X.to_delayed()))
 
 
 def beside(values: Any, X: Any, count: int, name: str) -> list[Any]:
-    """Return the parts of labels or weights that go with the parts of X."""
+    """Return the parts of the labels or weights that match the parts of X."""
     if values is None:
         return [None] * count
     if not is_collection(values):

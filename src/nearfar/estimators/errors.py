@@ -1,4 +1,4 @@
-"""Errors of learners: each names the learner, and says what a call takes that was given something else."""
+"""Errors of learners: each names the learner and, for unexpected arguments, the arguments that the call takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of ran
 
 @contextmanager
 def error_context(estimator: object) -> Iterator[None]:
-    """Put the estimator's name in front of every ValueError, warning, overflow and MemoryError raised inside."""
+    """Prefix every ValueError, warning, overflow and MemoryError raised inside with the name of the estimator."""
     name = type(estimator).__name__
     before = LEARNER.set(name)
     try:
@@ -47,7 +47,7 @@ def error_context(estimator: object) -> Iterator[None]:
 
 
 def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `fit` so that its error for arguments that do not fit names the learner and all arguments that it takes."""
+    """Wrap `fit` so that its error for unexpected arguments names the learner and all arguments that it takes."""
     form = signature(fit)
     takes = list(form.parameters)[1:]
 
@@ -70,7 +70,7 @@ def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_rows_and_numbers(X: Any, takes: list[str]) -> str:
-    """Say how points given as pairs (m, 2, d), triplets or quadruplets are told to a `fit` that takes such lists."""
+    """Return a hint on how to pass pairs or larger tuples of points to a `fit` that takes lists of row numbers."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) == 3:
         word = {2: "pairs", 3: "triplets", 4: "quadruplets"}.get(shape[1])

@@ -1,4 +1,4 @@
-"""What a learned linear metric weighs: every feature and the first directions, with how sure that is."""
+"""Which features and directions a learned linear metric weights most, and how certain these weights are."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class Explanation(NamedTuple):
     Attributes
     ----------
     names : list of str
-        The features.
+        Names of the features.
     weights : ndarray of shape (d,)
-        The share of each feature alone in the mean squared distance: M_kk var_k, divided by their sum. No unit matters.
+        Share of each feature by itself in the mean squared distance: M_kk var_k divided by their sum, which does not
+        depend on units.
     low, high : ndarray of shape (d,)
-        Ends of the intervals of the weights.
+        Bounds of the intervals of the weights.
     directions : ndarray of shape (k, d)
-        Unit vectors, in units of each feature's standard deviation, along which the metric stretches most.
+        Unit vectors, in units of the standard deviation of each feature, along which the metric stretches most.
     shares : ndarray of shape (k,)
-        The share of each direction in the trace of the metric in these units.
+        Share of each direction in the trace of the metric, in these units.
     stability : ndarray of shape (k,)
-        How much of each direction lies in the span of the first k of another half, on average: 1 is all of it.
+        Mean share of each direction that lies in the span of the first k directions of another half; 1 is all of it.
     """
 
     names: list[str]
@@ -40,7 +41,7 @@ class Explanation(NamedTuple):
     stability: Array
 
     def table(self, most: int = 10) -> str:
-        """Return the heaviest features as lines of text: name, weight and its interval."""
+        """Return the features with the largest weights as lines of text: name, weight and interval."""
         order = np.argsort(-self.weights, kind="stable")[:most]
         width = max(len(self.names[k]) for k in order)
         lines = [
@@ -60,34 +61,37 @@ def explain(
     level: float = 0.9,
     random_state: Any = 0,
 ) -> Explanation:
-    """Say which features a learned linear metric weighs, and how much of that another sample would confirm.
+    """Explain which features a learned linear metric weights, and how much of that another sample would confirm.
 
     Parameters
     ----------
     learner : estimator
-        A linear learner from labels; clones of it are fitted.
+        Linear learner from labels, of which clones are fitted.
     X : array-like of shape (n, d)
+        Rows.
     y : array-like of shape (n,)
         Class labels.
     prefit : bool
-        Explain the learner as it was fitted; only the intervals come from clones, which are fitted on halves of X.
+        Explain the learner as it was fitted. Only the intervals come from clones, which are fitted on halves of X.
     n_directions : int
-        How many directions are shown; at most d.
+        Number of directions to return, at least 1; no more than d are returned.
     n_fits : int
-        Fits on random halves of each class; each costs a fit on n / 2 rows.
+        Number of fits on random halves of each class, at least 2. Each costs as much as a fit on n / 2 rows.
     level : float
-        In (0, 1): the share of these fits inside the intervals.
+        Share of these fits that lies inside the intervals, in (0, 1).
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the halves.
 
     Returns
     -------
     Explanation
+        Weights, directions and their intervals.
 
     Notes
     -----
-    Half of the rows, drawn without replacement, spread a mean about that of all rows as much as all rows spread it
-    about the truth (the delete-half jackknife). Draws with replacement would repeat rows, and give a row itself as
-    neighbor.
+    The mean of half of the rows, drawn without replacement, varies about the mean of all rows as much as the latter
+    varies about its expectation (the delete-half jackknife). Draws with replacement would repeat rows, so that rows
+    would be their own neighbors.
 
     Examples
     --------
@@ -141,7 +145,10 @@ def anatomy(M: Array, deviation: Array, k: int) -> tuple[Array, Array, Array]:
 
 
 def halves(labels: Ints, rng: np.random.Generator) -> Ints:
-    """Return the places of a random half of each class, at least two rows of it, or all of a smaller one; rising."""
+    """Return the row numbers of a random half of each class, in increasing order.
+
+    At least two rows of each class are kept, or all rows of a smaller one.
+    """
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     sizes = constraints.class_sizes(labels)

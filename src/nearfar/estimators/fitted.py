@@ -36,14 +36,14 @@ Self = TypeVar("Self", bound="Fitted")
 
 @contextmanager
 def nameless() -> Iterator[None]:
-    """Silence the warning that feature names are missing: pairs of points are arrays, which have none."""
+    """Silence the warning about missing feature names: pairs of points are arrays, which have none."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         yield
 
 
 def has_threshold(estimator: Fitted) -> bool:
-    """Return True if there is a threshold, which decisions on pairs need; else raise an AttributeError."""
+    """Return True if there is a threshold, which predictions on pairs require; else raise an AttributeError."""
     if not hasattr(estimator, "threshold_"):
         raise AttributeError(
             "no threshold_ yet: fit on pairs of both kinds, or call calibrate_threshold or set_threshold"
@@ -52,14 +52,14 @@ def has_threshold(estimator: Fitted) -> bool:
 
 
 def has_probability(estimator: Fitted) -> bool:
-    """Return True if probabilities are calibrated; else raise an AttributeError that says how to."""
+    """Return True if probabilities are calibrated; else raise an AttributeError that says how to calibrate them."""
     if not hasattr(estimator, "sigmoid_"):
         raise AttributeError("no probabilities yet: call calibrate_probability with pairs of both kinds")
     return True
 
 
 class Fitted(BaseEstimator):
-    """Methods that need only `transform`: after it the learned distance is Euclidean."""
+    """Methods that need only `transform`, because the learned distance is the Euclidean distance after it."""
 
     _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
     _matrices = False  # whether X may be a stack of matrices
@@ -75,7 +75,7 @@ class Fitted(BaseEstimator):
         return ({}, {}) if self._training_marks is None else self._training_marks.packed()
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """Map rows so that Euclidean distances between them are the learned ones."""
+        """Map rows so that Euclidean distances between them are the learned distances."""
         raise NotImplementedError
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
@@ -84,12 +84,14 @@ class Fitted(BaseEstimator):
         Parameters
         ----------
         pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
-            Points, or row numbers of `X`.
+            Pairs of points, or pairs of row numbers of `X`.
         X : array-like of shape (n, d), optional
+            Rows to which `pairs` refers.
 
         Returns
         -------
         ndarray of shape (m,)
+            Distances.
         """
         check_is_fitted(self)
         with error_context(self):
@@ -106,7 +108,20 @@ class Fitted(BaseEstimator):
             return np.linalg.norm(a - b, axis=1)
 
     def pair_score(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """Return the similarity of each pair of points, minus `pair_distance`: higher is nearer."""
+        """Return the similarity of each pair of points: the negative of `pair_distance`, so that higher means nearer.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Pairs of points, or pairs of row numbers of `X`.
+        X : array-like of shape (n, d), optional
+            Rows to which `pairs` refers.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Similarities.
+        """
         return -self.pair_distance(pairs, X)
 
     def get_metric(self) -> Callable[..., float]:
@@ -122,18 +137,20 @@ class Fitted(BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n, d)
-            Where to search.
+            Rows to search.
         queries : array-like of shape (q, d), optional
-            Default: the rows of `X`; a row is then not its own neighbor.
+            Rows whose neighbors are returned. By default, the rows of `X`; a row is then not its own neighbor.
         n_neighbors : int
+            Number of neighbors of each query, at least 1.
         return_distance : bool
+            Whether to return the distances.
 
         Returns
         -------
         distances : ndarray of shape (q, n_neighbors)
-            Only with `return_distance`.
+            Distances to the neighbors. Returned only if `return_distance` is True.
         indices : ndarray of shape (q, n_neighbors)
-            Nearest first.
+            Row numbers of the neighbors in `X`, nearest first.
         """
         with error_context(self):
             Z = np.asarray(self.transform(X))
@@ -154,19 +171,29 @@ class Fitted(BaseEstimator):
         min_rate: float | None = None,
         beta: float = 1.0,
     ) -> Self:
-        """Set `threshold_`, the distance up to which `predict` says similar, to the best for these pairs.
+        """Set `threshold_`, the distance up to which `predict` calls a pair similar, to the best value for these pairs.
 
         Parameters
         ----------
-        pairs, X
-            As for `pair_distance`.
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Pairs of points, or pairs of row numbers of `X`.
         pair_labels : array-like of shape (m,)
-            +1 similar, -1 dissimilar.
+            +1 for similar pairs and -1 for dissimilar pairs; both kinds are required.
+        X : array-like of shape (n, d), optional
+            Rows to which `pairs` refers.
         strategy : str
-            "accuracy", "balanced" (both kinds of pairs weigh a half), "f_beta", "max_tpr" or "max_tnr" (with the other
-            rate at least `min_rate`).
+            Score to maximize: "accuracy", "balanced" (balanced accuracy), "f_beta" (of the similar pairs), "max_tpr"
+            (the true positive rate, subject to a true negative rate of at least `min_rate`) or "max_tnr" (the
+            reverse).
         min_rate : float, optional
+            Lower bound on the other rate, in [0, 1]. Required by "max_tpr" and "max_tnr".
         beta : float
+            Weight of recall relative to precision in "f_beta", at least 0.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         with error_context(self):
             distance = self.pair_distance(pairs, X)
@@ -175,7 +202,18 @@ class Fitted(BaseEstimator):
         return self
 
     def set_threshold(self: Self, threshold: float) -> Self:
-        """Set `threshold_` by hand."""
+        """Set `threshold_` by hand.
+
+        Parameters
+        ----------
+        threshold : float
+            Distance up to which `predict` calls a pair similar.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
+        """
         check_is_fitted(self)
         if not isinstance(threshold, Real) or np.isnan(threshold):
             raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold!r}")
@@ -187,10 +225,18 @@ class Fitted(BaseEstimator):
 
         Parameters
         ----------
-        pairs, X
-            As for `pair_distance`; pairs that the metric was not learned from give honest probabilities.
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Pairs of points, or pairs of row numbers of `X`. Use pairs that the metric was not learned from, or the
+            probabilities will be too confident.
         pair_labels : array-like of shape (m,)
-            +1 similar, -1 dissimilar; both kinds are needed.
+            +1 for similar pairs and -1 for dissimilar pairs; both kinds are required.
+        X : array-like of shape (n, d), optional
+            Rows to which `pairs` refers.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         with error_context(self):
             distance = np.asarray(self.pair_distance(pairs, X), dtype=np.float64)
@@ -200,18 +246,31 @@ class Fitted(BaseEstimator):
 
     @available_if(has_probability)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def predict_proba(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """Return the probabilities (m, 2) that each pair is dissimilar and similar; see `calibrate_probability`."""
+        """Return the probabilities that each pair is dissimilar and similar, as calibrated by `calibrate_probability`.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Pairs of points, or pairs of row numbers of `X`.
+        X : array-like of shape (n, d), optional
+            Rows to which `pairs` refers.
+
+        Returns
+        -------
+        ndarray of shape (m, 2)
+            Probabilities, in the order of `classes_`.
+        """
         similar = probability.similar_probability(self.pair_distance(pairs, X), self.sigmoid_)
         return np.stack([1 - similar, similar], axis=1)
 
     @property
     def classes_(self) -> AnyArray:
-        """What `predict` says of pairs: -1 dissimilar, +1 similar."""
+        """Labels that `predict` assigns to pairs: -1 for dissimilar, +1 for similar."""
         check_is_fitted(self)
         return np.array([-1, 1])
 
     def score(self, X: AnyArray, y: AnyArray) -> float:
-        """Return how well the metric tells labels, of pairs or of rows, so that searches over settings can use it.
+        """Return how well the metric separates similar from dissimilar pairs, or the classes of rows.
 
         Parameters
         ----------
@@ -223,8 +282,8 @@ class Fitted(BaseEstimator):
         Returns
         -------
         float
-            Of pairs, the share of (similar, dissimilar) two of which the similar pair is nearer, the area under the ROC
-            curve. Of rows, the share whose nearest other row is of their class.
+            For pairs, the area under the ROC curve: the probability that a similar pair is nearer than a dissimilar
+            pair. For rows, the share of rows whose nearest other row is of the same class.
         """
         check_is_fitted(self)
         with error_context(self):
@@ -240,24 +299,57 @@ class Fitted(BaseEstimator):
 
     @available_if(has_threshold)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def predict(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """Return +1 for pairs at most `threshold_` apart, -1 for others; exists only once there is a threshold."""
+        """Return +1 for pairs that are at most `threshold_` apart and -1 for others.
+
+        Available only if there is a threshold, from a fit on pairs, `calibrate_threshold` or `set_threshold`.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Pairs of points, or pairs of row numbers of `X`.
+        X : array-like of shape (n, d), optional
+            Rows to which `pairs` refers.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            +1 for similar pairs and -1 for dissimilar pairs.
+        """
         return np.where(self.pair_distance(pairs, X) <= self.threshold_, 1, -1)
 
     @available_if(has_threshold)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def decision_function(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """Return `pair_score`; exists only once there is a threshold."""
+        """Return `pair_score`; available only if there is a threshold.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2, d), or of shape (m, 2) with `X`
+            Pairs of points, or pairs of row numbers of `X`.
+        X : array-like of shape (n, d), optional
+            Rows to which `pairs` refers.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Similarities: higher means nearer.
+        """
         return self.pair_score(pairs, X)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write settings and fitted arrays to a safetensors file, from which `load` makes the same learner.
+        """Save the settings and fitted arrays to a safetensors file, from which `load` restores the learner.
 
-        A mark of 8 bytes of each training row is kept with them, so that ``nearfar evaluate`` and ``report`` leave
-        these rows out of scores.
+        The file also holds an 8-byte mark of each training row, which lets ``nearfar evaluate`` and ``report`` exclude
+        these rows from scores.
+
+        Parameters
+        ----------
+        path : str or path-like
+            File to write.
 
         Raises
         ------
         ValueError
-            A setting that is code (a callable kernel, a random generator) cannot be saved.
+            A setting is code (a callable kernel, a random generator), which cannot be saved.
         """
         check_is_fitted(self)
         settings = self.get_params(deep=False)
@@ -272,9 +364,22 @@ class Fitted(BaseEstimator):
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Read a learner that `save` wrote; its class must be one of the catalog, and no code of the file is run.
+        """Load a learner that `save` wrote; only classes of the catalog are accepted, and no code in the file is run.
 
-        Called on a class, it raises a ValueError if the file holds no learner of that class or of a subclass.
+        Parameters
+        ----------
+        path : str or path-like
+            File to read.
+
+        Returns
+        -------
+        estimator
+            The fitted learner.
+
+        Raises
+        ------
+        ValueError
+            The file does not hold a learner of this class or of a subclass.
         """
         tensors, text = tensor_file.read(path)
         method = catalog.BY_NAME.get(text.get("class", ""))
@@ -308,7 +413,7 @@ class Fitted(BaseEstimator):
 
 
 def marks_in(arrays: dict[str, AnyArray], text: dict[str, str]) -> TrainingMarks | None:
-    """Return the marks of training rows that a saved learner holds; None where there are none, or damaged ones."""
+    """Return the marks of training rows that a saved learner holds, or None if there are none or they are damaged."""
     try:
         return TrainingMarks.unpacked(arrays, text)
     except ValueError:  # a learner works without them, and scores say that they are damaged
@@ -324,7 +429,7 @@ def _flaw_of_names(fitted: dict[str, Any]) -> str:
 
 
 class PointDistance:
-    """The learned distance of two points, by the learner's own `transform`."""
+    """Learned distance of two points, by the learner's own `transform`."""
 
     def __init__(self, learner: Fitted) -> None:
         self.learner = learner
@@ -337,7 +442,7 @@ class PointDistance:
 
 
 class LinearDistance:
-    """The Mahalanobis distance of two points, without input checks: brute-force searches call it often."""
+    """Mahalanobis distance of two points, without input checks, because brute-force searches call it often."""
 
     def __init__(self, components: Array) -> None:
         self.components = components

@@ -14,11 +14,12 @@ from .mahalanobis import MetricLearner, Workspace, row_order
 
 
 class KernelMetric(MetricLearner):
-    """The linear method on an empirical kernel map: d(a, b) = |T' (k(a) - k(b))| with T = `dual_coef_`.
+    """Base class of learners in the feature space of a kernel, by the linear method on an empirical kernel map.
 
-    `_solve` gets the map's rows R (n, r) as its X, with R R' = K. A subclass stores the settings `kernel` ("rbf",
-    "linear", "polynomial", "laplacian", "cosine", "precomputed" or a callable), `gamma` (None: `median_gamma`),
-    `degree`, `coef0`, `landmarks` (None: every row) and `random_state`.
+    The distance is d(a, b) = |T' (k(a) - k(b))| with T = `dual_coef_`. `_solve` gets the rows R (n, r) of the map as
+    its X, with R R' = K. A subclass stores the settings `kernel` ("rbf", "linear", "polynomial", "laplacian",
+    "cosine", "precomputed" or a callable), `gamma` (None: `median_gamma`), `degree`, `coef0`, `landmarks` (None: every
+    row) and `random_state`.
     """
 
     _holds = ("n_features_in_", "dual_coef_", "X_fit_", "landmarks_", "gamma_")
@@ -76,15 +77,17 @@ class KernelMetric(MetricLearner):
         return {**super()._learned_map(components, work, dtype), "dual_coef_": dual}
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """Map rows to ``k(X) @ dual_coef_``: Euclidean distances between the results are the learned ones.
+        """Return ``k(X) @ dual_coef_``: Euclidean distances between the transformed rows are the learned distances.
 
         Parameters
         ----------
-        X : array-like of shape (q, d), or (q, n) kernel values with the training rows for "precomputed"
+        X : array-like of shape (q, d), or of shape (q, n) for "precomputed"
+            Rows to transform, or their kernel values with the n training rows.
 
         Returns
         -------
         ndarray of shape (q, k)
+            Transformed rows.
         """
         check_is_fitted(self)
         with error_context(self):

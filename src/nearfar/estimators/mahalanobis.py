@@ -31,17 +31,18 @@ NAMED_FEATURES = 2  # features of X that the name of a column of the result name
 
 
 class Labeled(NamedTuple):
-    """Checked rows and their labels.
+    """Validated rows and their labels.
 
     Attributes
     ----------
     X : ndarray of shape (n, d), float32 or float64
+        Rows.
     labels : ndarray of shape (n,)
-        Codes 0, 1, ... by first appearance; -1 for rows without a label.
+        Class codes 0, 1, ... in order of first appearance; -1 for rows without a label.
     order : ndarray of shape (n,)
-        The user's number of each row.
+        Number of each row in the user's data.
     classes : ndarray of shape (c,)
-        The user's name of each code.
+        Label of each code in the user's data.
     """
 
     X: AnyArray
@@ -52,21 +53,23 @@ class Labeled(NamedTuple):
 
 @dataclass(frozen=True)
 class Supervised:
-    """Checked rows, and what a fit knows of them.
+    """Validated rows together with the supervision of a fit.
 
     Attributes
     ----------
     X : ndarray of shape (n, d), float32 or float64
+        Rows.
     known : tuple
-        What `_solve` gets beside the rows: labels, pairs, triplets, chunklets or candidates.
+        Supervision that `_solve` gets besides the rows: labels, pairs, triplets, chunklets or candidates.
     order : ndarray of shape (n,) or None
-        The user's number of each row of X. None: they stand as the user gave them, in the user's own memory.
+        Number of each row in the user's data. If None, the rows are in the order of the user, in the user's own
+        memory.
     pairs : Pairs or None
-        The user's own pairs, on which the threshold of `predict` is calibrated after the fit.
+        Pairs given by the user, on which the threshold of `predict` is calibrated after the fit.
     points : array-like of shape (n, d) or None
-        The rows that `pairs` name, where the user gave pairs of points. None: the user's X.
+        Rows to which `pairs` refers if the user gave pairs of points. If None, it refers to the user's X.
     classes : ndarray of shape (c,) or None
-        The user's name of each code, where `known` holds labels.
+        Label of each code in the user's data if `known` holds labels.
     """
 
     X: AnyArray
@@ -79,24 +82,25 @@ class Supervised:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The rows that `_solve` works on, and the way back from there to the user's rows and features.
+    """Rows that `_solve` works on, and how to map results back to the user's rows and features.
 
     Attributes
     ----------
     rows : ndarray of shape (n, r), float64
+        Rows in the coordinates of the problem.
     order : ndarray of shape (n,) or None
-        The user's number of each row; None: 0..n-1.
+        Number of each row in the user's data. If None, 0 to n - 1.
     basis : ndarray or None
-        Linear methods: (r, d), with rows = X basis' up to a shift; None: the features themselves. Kernel methods:
-        (m, r), with rows = k(X) basis for m landmarks.
+        For linear methods, of shape (r, d), with rows = X basis' up to a shift; None stands for the features
+        themselves. For kernel methods, of shape (m, r), with rows = k(X) basis for m landmarks.
     last : ndarray of shape (k, r) or None
-        Components of the last fit in the coordinates of `rows`, under `warm_start`.
+        Components of the previous fit in the coordinates of `rows`, if `warm_start` is set.
     attributes : dict
-        Fitted attributes that making the rows gave, by their full names.
+        Fitted attributes that result from computing the rows, by their full names.
     classes : ndarray of shape (c,) or None
-        The user's name of each code of the labels.
+        Label of each code in the user's data.
     extra : object
-        What a method computes of the user's X beside `rows`, such as a graph of neighbors.
+        Anything else that a method computes from the user's X, such as a graph of neighbors.
     """
 
     rows: Array
@@ -108,13 +112,13 @@ class Workspace:
     extra: Any = None
 
     def start(self, shape: tuple[int, ...] | None = None) -> Array | None:
-        """Return the last components under `warm_start` if they fit these rows and have this shape, else None."""
+        """Return the components of the previous fit if `warm_start` is set and they match this problem, else None."""
         if self.last is None or shape not in (None, self.last.shape):
             return None
         return self.last
 
     def given(self, places: Ints) -> Ints:
-        """Return the numbers of the user's rows that stand at these places among `rows`."""
+        """Return the numbers in the user's data of the rows at these places in `rows`."""
         return places if self.order is None else self.order[places]
 
     def as_given(self, values: AnyArray) -> AnyArray:
@@ -125,7 +129,7 @@ class Workspace:
         return out
 
     def rows_as_given(self, table: Ints) -> Ints:
-        """Return a table of row numbers (-1: none), one line for each of `rows`, in the user's numbers and order."""
+        """Return a table of row numbers (-1: none) for each of `rows`, in the numbers and order of the user's rows."""
         return self.as_given(np.where(table >= 0, self.given(table), -1))
 
     def pairs_as_given(self, pairs: Pairs) -> dict[str, Any]:
@@ -147,7 +151,7 @@ def without_numbers(X: Any) -> list[str]:
 
 
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
-    """Base class of learners of a distance: it validates before `_solve` and sets fitted attributes after it."""
+    """Base class of learners of a distance: validates input before `_solve`, sets fitted attributes after it."""
 
     _y_required = True
     _takes_sparse = False  # whether `fit` and `transform` take sparse rows
@@ -344,11 +348,11 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
 
 class Mahalanobis(MetricLearner):
-    """d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
+    """Base class of learners of a linear metric: d(a, b) = |L (a - b)| with L = `components_` of shape (k, d).
 
-    With ``_span = True`` a subclass works in the span of the rows' differences if d > n, so that nothing of size d x d
-    is formed: `_solve` gets rows (n, r), r < n, and M is 0 on the directions in which no two rows differ. With
-    ``_span = "identity"`` M is I there, unless at most r components are asked for.
+    With ``_span = True``, a subclass works in the span of the differences between rows if d > n, so that no d x d
+    matrix is formed: `_solve` gets rows of shape (n, r) with r < n, and M is 0 along the directions in which no two
+    rows differ. With ``_span = "identity"``, M is the identity there, unless at most r components are requested.
     """
 
     _center = True
@@ -383,15 +387,17 @@ class Mahalanobis(MetricLearner):
         return super()._learned_map(components, work, dtype)
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """``X @ components_.T``: Euclidean distances between the rows of the result are the learned ones.
+        """Return ``X @ components_.T``: Euclidean distances between the transformed rows are the learned distances.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows to transform.
 
         Returns
         -------
         ndarray of shape (n, k)
+            Transformed rows.
         """
         check_is_fitted(self)
         with error_context(self):
@@ -400,8 +406,18 @@ class Mahalanobis(MetricLearner):
     def get_feature_names_out(self, input_features: AnyArray | None = None) -> AnyArray:
         """Return the names of the columns of `transform`.
 
-        Where the columns of X have names, each says which two of them weigh most in it: "lmnn0: petal width, -sepal
-        length". Without names they are "lmnn0", "lmnn1", ...
+        If the columns of X have names, each output name states the two columns with the largest weights: "lmnn0: petal
+        width, -sepal length". Otherwise the names are "lmnn0", "lmnn1", ...
+
+        Parameters
+        ----------
+        input_features : ignored
+            Present for compatibility with scikit-learn.
+
+        Returns
+        -------
+        ndarray of shape (k,)
+            Names, as strings.
         """
         plain = super().get_feature_names_out(input_features)
         names = getattr(self, "feature_names_in_", None)
@@ -415,24 +431,24 @@ class Mahalanobis(MetricLearner):
         return np.array(found, dtype=object)
 
     def get_mahalanobis_matrix(self) -> AnyArray:
-        """M = components_' components_, shape (d, d), with squared distance (a - b)' M (a - b)."""
+        """Return M = components_' components_ of shape (d, d); the squared distance is (a - b)' M (a - b)."""
         check_is_fitted(self)
         return self.components_.T @ self.components_
 
     def get_metric(self) -> Callable[..., float]:
-        """The learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
+        """Return the learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
         check_is_fitted(self)
         return LinearDistance(np.asarray(self.components_, dtype=np.float64))
 
 
 def is_fitted_name(name: str) -> bool:
-    """Whether an attribute of this name is a result of a fit; the number and names of features are of its rows."""
+    """Return whether this is the name of a result of a fit, and not of the number or the names of the features."""
     of_rows = ("n_features_in_", "feature_names_in_")
     return name.endswith("_") and not name.startswith("_") and name not in of_rows
 
 
 def warn_of_minus_one(y: AnyArray) -> None:
-    """Warn of the label -1 beside classes 0, 1, ...: elsewhere it often marks rows without a label."""
+    """Warn if y holds the label -1 besides classes 0, 1, ..., because it often marks rows without a label."""
     if y.dtype.kind not in "if" or y.ndim != 1:
         return
     others = np.unique(y[y != -1])
@@ -444,7 +460,7 @@ def warn_of_minus_one(y: AnyArray) -> None:
 
 
 def is_plain(X: Any) -> bool:
-    """Whether X is a matrix of finite floats."""
+    """Return whether X is a matrix of finite floats."""
     if type(X) is not np.ndarray or X.ndim != 2 or X.size == 0 or X.dtype not in (np.float64, np.float32):
         return False
     with np.errstate(over="ignore", invalid="ignore"):
@@ -452,7 +468,7 @@ def is_plain(X: Any) -> bool:
 
 
 def is_plain_labels(y: Any, n: int) -> bool:
-    """Whether y is an array of n integers or booleans."""
+    """Return whether y is an array of n integers or booleans."""
     return type(y) is np.ndarray and y.shape == (n,) and y.dtype.kind in "biu"
 
 
@@ -463,14 +479,17 @@ def row_order(X: AnyArray) -> Ints:
 
 
 def warn_if_degenerate(components: Any, X: AnyArray) -> None:
-    """Warn if the metric is 0 although the rows X that it was learned from differ."""
+    """Warn if the metric is 0 although the training rows X differ."""
     if components is not None and not np.any(components) and (X[:1] != X).any():
         message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
         warn(f"{message}; scale the features, or regularize less")
 
 
 def check_n_components(n_components: int | None, d: int, features: int | None = None) -> None:
-    """Raise unless n_components is None or in 1..d; of `features` features, the rows differ in d directions."""
+    """Raise a ValueError unless n_components is None or in 1..d, the number of directions in which the rows differ.
+
+    `features` is the number of features, which the message states.
+    """
     if n_components is None:
         return
     if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:

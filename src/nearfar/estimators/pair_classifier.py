@@ -13,24 +13,24 @@ from .errors import error_context
 
 
 class PairClassifier(ClassifierMixin, BaseEstimator):
-    """Say of pairs of points whether they are similar, as a classifier of scikit-learn.
+    """Classify pairs of points as similar or dissimilar, as a scikit-learn classifier.
 
-    Arrays of pairs take the place of rows, so that `cross_val_score`, `GridSearchCV` and `CalibratedClassifierCV` work
-    on them. Folds that keep the entities of training and test apart come from `PairKFold`.
+    Samples are pairs instead of rows, so that `cross_val_score`, `GridSearchCV` and `CalibratedClassifierCV` work on
+    pairs. `PairKFold` provides folds that keep the entities of the training and test pairs apart.
 
     Parameters
     ----------
     learner : estimator
-        One that learns from pairs, such as ``ITML()``; ``learner__name`` are its settings.
+        Learner from pairs, such as ``ITML()``. Its settings are available as ``learner__name``.
     strategy : str
-        How the threshold on the distance is chosen on the training pairs: "accuracy", "balanced" or "f_beta".
+        Score that the threshold on the distance maximizes on the training pairs: "accuracy", "balanced" or "f_beta".
 
     Attributes
     ----------
     learner_ : estimator
-        The fitted learner, with its `threshold_`.
+        Fitted learner, with its `threshold_`.
     classes_ : ndarray of shape (2,)
-        The two labels as they came, dissimilar first: the smaller one means dissimilar.
+        The two labels, with the smaller one, which means dissimilar, first.
 
     Examples
     --------
@@ -53,8 +53,14 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (m, 2, d)
+            Pairs of points.
         y : array-like of shape (m,)
-            Two values; the larger one means similar: -1 and +1, 0 and 1, or False and True.
+            Labels of two values, of which the larger one means similar: -1 and +1, 0 and 1, or False and True.
+
+        Returns
+        -------
+        self : PairClassifier
+            The fitted classifier.
         """
         with error_context(self):
             points = self._points(X)
@@ -73,7 +79,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: AnyArray) -> AnyArray:
-        """Return by how much each pair is nearer than the threshold, shape (m,)."""
+        """Return the threshold minus the distance of each pair, shape (m,): positive values mean similar."""
         check_is_fitted(self)
         with error_context(self):
             return self.learner_.threshold_ - self.learner_.pair_distance(self._points(X))
@@ -83,9 +89,9 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         return self.classes_[(self.decision_function(X) >= 0).astype(int)]
 
     def predict_proba(self, X: AnyArray) -> AnyArray:
-        """Return the probabilities that each pair is dissimilar and similar, shape (m, 2), by a logistic curve.
+        """Return the probabilities that each pair is dissimilar and similar, shape (m, 2), from a logistic curve.
 
-        The curve is fitted to the training pairs; `CalibratedClassifierCV` fits it to pairs held out.
+        The curve is fitted to the training pairs; `CalibratedClassifierCV` fits it to held-out pairs instead.
         """
         check_is_fitted(self)
         with error_context(self):

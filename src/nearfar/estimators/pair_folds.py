@@ -13,24 +13,26 @@ from ..numerics.types import AnyArray, Ints
 
 
 class PairKFold:
-    """Split pairs so that the entities of a test fold are in no training pair.
+    """Split pairs into folds so that no entity of a test fold occurs in a training pair.
 
-    Ordinary folds of pairs show a learner the very persons, or items, that it is tested with, and so promise too much.
-    Here the entities are split; a pair is tested in the fold that has both of its entities, and a pair of entities of
-    two folds is tested in none and trains where both are outside of the test fold.
+    With ordinary folds of pairs, a learner sees the same persons or items in training and in testing, so the scores
+    are too optimistic. Here, the entities themselves are split. A pair is tested in the fold that holds both of its
+    entities. A pair of entities from two folds is never tested, and is used for training in the folds that hold
+    neither of them.
 
     Parameters
     ----------
     n_splits : int
-        At least 2.
+        Number of folds, at least 2.
     shuffle : bool
-        Deal entities to folds at random instead of by their order.
+        Assign entities to folds at random instead of in their order.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that shuffles the entities.
 
     Notes
     -----
-    With k folds about 1 / k of all pairs of entities drawn at random are tested at all, and (1 - 1 / k)^2 train in each
-    fold. Pairs within one entity are all tested.
+    With k folds, about 1 / k of all pairs of entities drawn at random are tested, and (1 - 1 / k)^2 of them are used
+    for training in each fold. Pairs within one entity are all tested.
 
     Examples
     --------
@@ -52,16 +54,17 @@ class PairKFold:
         return self.n_splits
 
     def split(self, X: AnyArray, y: Any = None, groups: AnyArray | None = None) -> Iterator[tuple[Ints, Ints]]:
-        """Yield (train, test), the numbers of the pairs on each side.
+        """Yield (train, test): the numbers of the training pairs and of the test pairs of each fold.
 
         Parameters
         ----------
         X : array-like of shape (m, 2) or (m, 2, d)
-            Pairs: names of entities, or points.
+            Pairs of names of entities, or pairs of points.
         y : ignored
+            Present for compatibility with scikit-learn.
         groups : array-like of shape (m, 2), optional
-            The entities of both sides of each pair. Default: X itself, of shape (m, 2); of points, equal points are
-            one entity.
+            Entities of both members of each pair. By default, X itself if it has shape (m, 2); for points, equal
+            points are the same entity.
         """
         checks.counts(2, n_splits=self.n_splits)
         entities = np.asarray(X if groups is None else groups)

@@ -10,7 +10,7 @@ from ..numerics.types import AnyArray, Ints
 
 
 def holds_tuples(X: Any, size: int) -> bool:
-    """Whether X is an array of tuples of so many points, shape (m, size, d)."""
+    """Return whether X is an array of tuples of `size` points each, shape (m, size, d)."""
     shape: tuple[int, ...] = getattr(X, "shape", ())
     return len(shape) == 3 and shape[1] == size
 

@@ -12,19 +12,20 @@ SLOPE_RIDGE = 1e-9  # keeps the Hessian definite where all distances are equal
 
 
 def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
-    """Return slope a and offset b with P(similar) = 1 / (1 + exp(-(b - a d))), the most likely ones.
+    """Return the maximum-likelihood slope a and offset b of P(similar) = 1 / (1 + exp(-(b - a d))).
 
     Parameters
     ----------
     distance : ndarray of shape (m,)
+        Distances of the pairs.
     similar : ndarray of shape (m,)
-        Both kinds are needed.
+        Whether each pair is similar. Both kinds are required.
 
     Notes
     -----
-    Platt, "Probabilistic outputs for support vector machines", 1999: the targets are (n+ + 1) / (n+ + 2) and
-    1 / (n- + 2) in the place of 1 and 0, so that kinds which a threshold separates give a finite slope. Newton's method
-    halves a step that raises the loss.
+    Platt, "Probabilistic outputs for support vector machines", 1999. The targets are (n+ + 1) / (n+ + 2) and 1 / (n- +
+    2) instead of 1 and 0, so that the slope is finite even if a threshold separates the two kinds. Newton's method
+    halves any step that raises the loss.
     """
     if similar.all() or not similar.any():
         raise ValueError("calibration needs both similar and dissimilar pairs")
@@ -59,6 +60,6 @@ def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
 
 
 def similar_probability(distance: Array, sigmoid: tuple[float, float]) -> Array:
-    """P(similar) of distances under a curve that `fit_sigmoid` found."""
+    """Return P(similar) at the given distances under a curve found by `fit_sigmoid`."""
     slope, offset = sigmoid
     return expit(offset - slope * np.asarray(distance, dtype=np.float64))

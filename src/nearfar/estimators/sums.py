@@ -50,16 +50,15 @@ class RowSums:
     Attributes
     ----------
     classes : tuple
-        The user's names of the classes of `sums`.
+        Labels of the classes of `sums`, as the user gave them.
     sums : ClassMoments
-        Where points are matrices, of each column of each class: column k of class c stands at c q + k.
+        Sums over the labeled rows, by class.
     others : ClassMoments
-        The rows without a label, as one class.
+        Sums over the rows without a label, as one class.
     marks : TrainingMarks
+        Marks of the training rows.
     dtype : dtype
-        Of the rows.
-    columns : int
-        q; 1 where points are rows.
+        Data type of the rows.
     """
 
     classes: tuple[Any, ...]
@@ -71,7 +70,7 @@ class RowSums:
 
     @property
     def rows(self) -> ClassMoments:
-        """All rows as one class, also those without a label."""
+        """Sums over all rows as one class, including those without a label."""
         if self.others.n == 0:
             return self.sums.together()
         if self.sums.n == 0:
@@ -113,7 +112,7 @@ class RowSums:
 
 
 class FromSums(MetricLearner):
-    """What the three kinds of supervision share; use one of the subclasses."""
+    """Base class of learners that need only sums over the rows; use one of its subclasses."""
 
     _labels_read = True
     _sums: RowSums | None = None  # over the rows of all calls of `partial_fit`
@@ -165,22 +164,28 @@ class FromSums(MetricLearner):
 
     @with_signature_hint
     def partial_fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None, unlabeled: Any = None) -> Self:
-        """Learn from one more part of a table; the parts, in any order, give what `fit` gives from the whole.
+        """Learn from one more part of a table: the parts, in any order, give the result of `fit` on the whole table.
 
-        What is kept between calls are sums: the count, the mean and the scatter of each class. As long as the parts
-        hold too little, such as one class, the learner stays unfitted. `fit` keeps no sums, nor does a file: the first
-        part after either begins anew, with a warning.
+        Between calls, only sums are kept: the count, the mean and the scatter of each class. The learner stays
+        unfitted until the parts hold enough data (for example, two classes). The sums are not kept by `fit` nor saved
+        to files, so the first call after either starts anew, with a warning.
 
         Parameters
         ----------
         X : array-like, or CSR, of shape (n, d)
-            Rows; a single one will do.
+            Rows of this part, at least one.
         y : array-like of shape (n,)
             Class labels of any kind.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts, at least 0.
+            Number of times that each row counts, at least 0: a weight of 2 has the same effect as passing the row
+            twice. By default, every row counts once.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The learner, fitted to all parts so far if they are sufficient.
         """
         with error_context(self):
             settings.check_settings(self)
@@ -288,7 +293,7 @@ class FromSums(MetricLearner):
 
 
 class LabelSums(FromSums, FromLabels, Mahalanobis):
-    """`fit(X, y, sample_weight=...)` and `partial_fit`, from labels."""
+    """Learners from labels whose solution needs only sums: `fit(X, y, sample_weight=...)` and `partial_fit`."""
 
     @with_signature_hint
     def fit(
@@ -299,18 +304,25 @@ class LabelSums(FromSums, FromLabels, Mahalanobis):
         Parameters
         ----------
         X : array-like, CSR or Dask collection of shape (n, d)
+            Training rows.
         y : array-like of shape (n,)
             Class labels of any kind.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+            Number of times that each row counts, at least 0: a weight of 2 has the same effect as passing the row
+            twice. By default, every row counts once.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(X, y, sample_weight=sample_weight, unlabeled=unlabeled)
 
 
 class PairSums(FromSums, FromPairs, Mahalanobis):
-    """`fit(X, y, sample_weight=...)` and `partial_fit`, where all pairs that labels imply are used."""
+    """Learners that use all pairs implied by labels: `fit(X, y, sample_weight=...)` and `partial_fit`."""
 
     n_pairs: int | str | None
     weighting: str
@@ -341,23 +353,30 @@ class PairSums(FromSums, FromPairs, Mahalanobis):
         Parameters
         ----------
         X : array-like, CSR or Dask collection of shape (n, d); or array-like of shape (m, 2, d)
-            Rows, or pairs of points. Sparse rows and collections go with labels only.
+            Training rows, or pairs of points. Sparse rows and Dask collections require labels.
         y : array-like of shape (n,), or (m,), optional
-            Class labels of rows, not read where `pairs` are given; or +1 for similar and -1 for dissimilar pairs of
-            points.
+            Class labels of the rows, which are ignored if `pairs` is given. For pairs of points, +1 for similar pairs
+            and -1 for dissimilar pairs.
         pairs : array-like of shape (m, 2), optional
-            Row numbers of X.
+            Pairs of row numbers of X.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar. Default: all similar.
+            +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         pair_weights : array-like of shape (m,), optional
-            At least 0. Default: all 1.
+            Weights of the pairs, at least 0. By default, all weights are 1.
         rows : array-like of shape (n,), optional
-            The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
-            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+            Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs with other numbers are left out,
+            so that the same list can be passed to every fold of a grid search (route ``rows=np.arange(n)`` along with
+            it).
         sample_weight : array-like of shape (n,), optional
-            How often each labeled row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+            Number of times that each labeled row counts, at least 0: a weight of 2 has the same effect as passing the
+            row twice. By default, every row counts once.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(
             X,
@@ -372,7 +391,7 @@ class PairSums(FromSums, FromPairs, Mahalanobis):
 
 
 class ChunkletSums(FromSums, FromChunklets, Mahalanobis):
-    """`fit(X, y, sample_weight=...)` and `partial_fit`, where each class is one chunklet."""
+    """Learners for which each class is one chunklet: `fit(X, y, sample_weight=...)` and `partial_fit`."""
 
     n_chunklets: int | None
 
@@ -394,29 +413,38 @@ class ChunkletSums(FromSums, FromChunklets, Mahalanobis):
         sample_weight: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> Self:
-        """Learn from labeled rows, or from chunklets: small sets of rows known to be of one class each.
+        """Learn from labeled rows, or from chunklets: small sets of rows that are known to be of the same class.
 
         Parameters
         ----------
         X : array-like, CSR or Dask collection of shape (n, d)
-            Sparse rows and collections go with labels only.
+            Training rows. Sparse rows and Dask collections require labels.
         y : array-like of shape (n,), optional
-            Class labels. Not read where chunklets or pairs are given.
+            Class labels. Ignored if chunklets or pairs are given.
         chunklets : array-like of shape (n,), optional
-            Number of each row's chunklet, -1 for rows in none.
+            Number of the chunklet of each row, or -1 for rows that are in none.
         negative_links : array-like of shape (m, 2), optional
-            Numbers of two chunklets that are of different classes. Default: any two chunklets are.
+            Pairs of numbers of chunklets that are of different classes. By default, any two chunklets are of different
+            classes.
         pairs : array-like of shape (m, 2), optional
-            Row numbers of X, instead of chunklets.
+            Pairs of row numbers of X, instead of chunklets. Rows that are connected by similar pairs form one
+            chunklet.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar. Default: all similar.
+            +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         rows : array-like of shape (n,), optional
-            The number that pairs use for each row of X. Default: 0..n-1. Pairs of other rows, and links to chunklets
-            of other rows, are left out, so that one list serves every fold of a search (route ``rows=np.arange(n)``).
+            Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs of other rows, and links to
+            chunklets of other rows, are left out, so that the same list can be passed to every fold of a grid search
+            (route ``rows=np.arange(n)`` along with it).
         sample_weight : array-like of shape (n,), optional
-            How often each labeled row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+            Number of times that each labeled row counts, at least 0: a weight of 2 has the same effect as passing the
+            row twice. By default, every row counts once.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         return self._fit(
             X,
@@ -432,9 +460,9 @@ class ChunkletSums(FromSums, FromChunklets, Mahalanobis):
 
 
 def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
-    """Return a small table with its rows repeated by whole weights, dense; None where it is large or weights are not.
+    """Return a small dense table with rows repeated by integer weights; None for large tables or other weights.
 
-    What is wrong with the arguments is left to the checks of a fit.
+    Invalid arguments are left to the checks of `fit`.
     """
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if len(shape) != 2 or dask_collections.is_collection(X) or shape[0] * shape[1] > WRITTEN_OUT_VALUES:

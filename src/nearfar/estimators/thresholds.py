@@ -1,4 +1,4 @@
-"""Where to cut distances into similar and dissimilar: one sort and running counts."""
+"""Thresholds that divide distances into similar and dissimilar: one sort and running counts."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ def calibrate(
     Parameters
     ----------
     distance : ndarray of shape (m,)
+        Distances of the pairs.
     similar : ndarray of shape (m,)
-        The truth.
+        Whether each pair is similar.
     strategy : str
-        "accuracy"; "balanced": the mean of the rates at which both kinds are told right; "f_beta" of the similar class;
-        "max_tpr": the most similar pairs found while the true negative rate is at least `min_rate`; "max_tnr": the
-        other way round.
+        Score to maximize: "accuracy"; "balanced", the mean of the true positive and true negative rates; "f_beta" of
+        the similar pairs; "max_tpr", the true positive rate subject to a true negative rate of at least `min_rate`; or
+        "max_tnr", the reverse.
     min_rate : float or None
-        In [0, 1]; needed by the last two.
+        Lower bound on the other rate, in [0, 1]. Required by "max_tpr" and "max_tnr".
     beta : float
-        At least 0, weight of recall over precision in "f_beta".
+        Weight of recall relative to precision in "f_beta", at least 0.
     weight : ndarray of shape (m,), optional
-        What each pair counts, at least 0. Default: all 1.
+        Weights of the pairs, at least 0. By default, all weights are 1.
 
     Returns
     -------
     float
-        Halfway between two distances; the largest where accepting every pair is best, and below the smallest where
-        accepting none is.
+        Midpoint between two distances; the largest distance if accepting every pair is best, and a value below the
+        smallest if accepting none is.
 
+    Examples
+    --------
     >>> calibrate(np.array([1.0, 2.0, 5.0]), np.array([True, True, False]))
     3.5
     """
@@ -76,7 +79,7 @@ def calibrate(
 
 
 def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
-    """Return what the strategy maximizes, for every number of accepted pairs."""
+    """Return the score that the strategy maximizes, for every number of accepted pairs."""
     tpr = tp / tp[-1]
     tnr = (fp[-1] - fp) / fp[-1]
     if strategy == "accuracy":
