@@ -65,153 +65,191 @@ class TrainError(ValueError):
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
-    """Settings of a run. Create them with `TrainConfig.of`, which checks every value.
+    """Settings of a training run. Create them with `TrainConfig.of`, which checks every value.
 
-    Where items are photographs and the trunk starts from weights of another library, settings that are not given are
-    those of the recipe `photos/finetune`, with adapters `photos/lora`, with a frozen trunk `photos/frozen`.
+    If the items are photographs and the trunk starts from pretrained weights, settings that are not given take the
+    values of the recipe `photos/finetune`, with adapters those of `photos/lora`, and with a frozen trunk those of
+    `photos/frozen`.
 
-    Attributes
+    Parameters
     ----------
+    data : str
+        Source of the data, as for `nearfar.data.open_task`: a folder or archive with one folder per class, a table, or
+        the name of a data set.
     protocol : {"honest", "paper"}
-        "honest" chooses the checkpoint by training classes that are held out. "paper" learns from all training classes
-        and keeps the last checkpoint, as the founding papers do; what its length or its settings were chosen by is
-        then their affair.
-    data, test, test_classes, validation, split, label, skip_bad, partial
-        What `nearfar.data.open_task` takes. No classes are held out for validation in the protocol of the papers.
+        "honest" chooses the checkpoint by classes that are held out from training. "paper" trains on all training
+        classes and keeps the last checkpoint, as the founding papers do; it does not say how the length and the
+        settings of the training were chosen.
+    test : str, optional
+        Another source to test on. By default, the split of `data` is used; if it has none, half of its classes are
+        drawn.
+    test_classes : tuple of str
+        Names of the classes to test on, or the beginnings of their names. If empty, all test classes are used.
+    validation : float
+        Fraction of the training classes that is held out to choose the checkpoint, in [0, 1). Not used if `data` has
+        validation items of its own. With ``protocol="paper"``, it must be 0.
+    split : {"classes", "rows"}
+        Whether to test on unseen classes, or on unseen items of the same classes. With "rows", half of the items of
+        every class are used for the test.
+    label : str, optional
+        Column of the table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or
+        `y`.
+    partial : bool
+        Accept an incomplete copy of an official archive: its counts are not checked, and missing images are left out.
     image_size : int, optional
-        Side in pixels of the square images that the network sees in evaluation (center crop). By default, images that
-        differ in size become 84 wide for conv4, mlp and spd, as large as timm or the image processor says for their
-        models, and 224 (from 256) for other trunks; those models are given images of one size as they are, unless they
-        take no other. If only test images differ, they get the size of the training images; images below 16, too small
-        for conv4, become 28 wide.
+        Side in pixels, at most 8192, of the square images that the network sees in evaluation (center crop). By
+        default, images of different sizes are brought to 84 for conv4, mlp and spd, to the size given by timm or by the
+        image processor for their models, and to 224 (cropped from 256) for other trunks. Images of one size are used as
+        they are, unless a model of timm or transformers takes no other size than its own. If only the test images
+        differ, they are brought to the size of the training images. Images below 16, which are too small for conv4, are
+        enlarged to 28.
     resize : int, optional
-        Side to which images are scaled before that crop, `image_size` by default; training keeps it, for random crops.
+        Side in pixels to which images are scaled before the center crop, at least `image_size`. By default,
+        `image_size`. Random crops in training are taken from images of this size.
     squash : bool
-        Resize both sides of an image to `resize`, whatever its aspect ratio, instead of the shorter one.
+        Scale both sides of an image to `resize`, which changes its aspect ratio, instead of the shorter side only.
+    skip_bad : bool
+        Leave out images that cannot be decoded, instead of stopping with an error.
     standardize : bool
-        Bring every column of rows to mean 0 and deviation 1, as it is in training, before the network.
+        Scale every column of rows to zero mean and unit variance on the training items.
     symmetries : {"none", "rotations", "all"}
-        Add the training classes turned by 90, 180 and 270 degrees, and with "all" also mirrored, as further classes;
-        for characters and signs, where a turned class is another one.
+        Add copies of the training classes, rotated by 90, 180 and 270 degrees, as further classes; "all" also adds
+        mirrored ones. For characters and signs, where a rotated class is a different one.
     augment : str
-        Random changes of training images, such as "affine(degrees=15), erasing"; empty for none.
+        Random transforms of the training images, such as "affine(degrees=15), erasing". An empty string means none.
     objective : str
-        For example "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()".
+        Loss and regularizers by name, added and weighted, such as "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()".
     trunk : str
-        As in `make_trunk`; "auto" takes mlp for rows and conv4 for images, but for photographs a model of timm whose
-        pretrained weights are in the local cache.
+        Network before the embedding layer, as for `make_trunk`. "auto" chooses mlp for rows, conv4 for images, and for
+        photographs a timm model whose pretrained weights are in the local cache.
     text_trunk : str, optional
-        A second tower, "transformers:FOLDER" of a text model with its tokenizer, or of a model of images and texts:
-        items are then images with their texts, a table with the columns `path` and `text`, and both are embedded into
-        one space. The objective compares images with texts and texts with images; by default it is the loss of CLIP.
+        A second tower, "transformers:FOLDER", from the folder of a text model with its tokenizer or of a model of
+        images and texts. The items are then images with their texts, from a table with the columns `path` and `text`,
+        and both are embedded into one space. The objective compares images with texts and texts with images; by default
+        it is the CLIP loss.
     pretrained : bool or str
-        Weights of the trunk to start from: true takes those that timm or transformers has under its name, from the
-        local cache or the hub; a text is a local file, a .safetensors or .pth state dict.
+        Initial weights of the trunk. True loads those that timm or transformers publishes under its name, from the
+        local cache or the hub. A string is the path of a state dict, a .safetensors or .pth file.
     trunk_weights : str, optional
-        The older name of `pretrained` with a file.
+        The older name of `pretrained` with a path.
     preprocessing : Preprocessing, optional
-        How images reach a trunk that was made elsewhere: mean, standard deviation, size, interpolation and pooling. By
-        default what timm's data config, the image processor or the factory says, with what the options of `trunk` say
-        instead; the trunks of this library take pixels in [0, 1] and have none.
+        How images are prepared for a trunk of another library: mean, standard deviation, size, interpolation and
+        pooling. By default, the values of timm's data config, of the image processor or of the factory, overridden by
+        the options of `trunk`. The trunks of this library take pixels in [0, 1] and need none.
     network_weights : str, optional
-        Checkpoint of a run, whose trunk and embedding layer to start from.
+        Checkpoint of a run from which the trunk and the embedding layer start.
     embedding_dim : int
-        Length of an embedding.
+        Number of dimensions of an embedding.
     dropout : float
-        Share of the features that are dropped before the embedding layer.
+        Probability with which a feature is zeroed before the embedding layer, in [0, 1).
     freeze_bn : bool or "statistics", optional
-        Keep statistics and scales of the batch normalizations of the trunk as they are; "statistics" keeps these alone,
-        and trains the scales and shifts. By default both where the trunk
-        starts from weights of another library or of a file, or has adapters: small batches of other images would
-        replace the statistics by worse ones.
+        Whether to freeze the batch normalization layers of the trunk: True freezes their running statistics, scales and
+        shifts; "statistics" freezes the statistics only. By default, True if the trunk starts from pretrained weights
+        or has adapters, as small batches of other images would replace the statistics by worse ones.
     freeze_trunk : bool
-        Train the embedding layer only. The features of a frozen trunk are computed once and kept on disk.
-    last_stage : bool
-        Train only the last layers of the trunk, as few as hold half of its weights, and the embedding layer.
-    lora : int, optional
-        Train low-rank adapters of this rank instead of the weights of the trunk (Hu et al., 2022), in its linear
-        layers and pointwise convolutions. The best checkpoint has them added in; `adapter/` of the run holds them
-        alone, for peft.
-    lora_alpha : float, optional
-        What adapters are multiplied by, times the rank; twice the rank by default.
+        Train the embedding layer only. The features of the frozen trunk are computed once and kept on disk.
     freeze_epochs : int, optional
-        First epochs that train only the embedding layer and the objective's own parameters, whose random start would
-        spoil a trunk that is trained already.
+        Number of epochs at the start that train only the embedding layer and the parameters of the objective, whose
+        random start would otherwise spoil a pretrained trunk.
+    last_stage : bool
+        Train only the embedding layer and the last layers of the trunk, the fewest that hold half of its weights.
+    lora : int, optional
+        Rank of low-rank adapters (Hu et al., 2022), which are trained instead of the weights of the trunk in its linear
+        layers and pointwise convolutions. The best checkpoint has them merged in; the folder `adapter/` of the run
+        holds them alone, in the format of peft.
+    lora_alpha : float, optional
+        Scale of the adapters: their product is multiplied by ``lora_alpha / lora``. By default, twice the rank.
     embedding_start : {"random", "whitening"}
-        Start the embedding layer from a `DiscriminantWhitening` of the trunk's features of training items, and its
-        first principal components where it is narrower: a head first, in closed form.
+        Start of the embedding layer: random weights, or a `DiscriminantWhitening` fitted in closed form to the trunk's
+        features of the training items. If `embedding_dim` is smaller, its first principal components are used.
     layer_decay : float, optional
-        Multiply the learning rate by this for every layer of the trunk that lies before the last, counted in stages of
-        convolutional networks and blocks of transformers: early features are general, and should change less.
+        Factor in (0, 1] on the learning rate for every layer of the trunk before the last, counted in stages of
+        convolutional networks and in blocks of transformers. Early features are general and should change less.
     gradient_checkpointing : bool
-        Compute activations of a trunk of timm or transformers again on the way back: less memory, a third more time.
-    sampler : str
-        "auto", "random", "m_per_class:M", "class_ratio:R" or "package.module:Name(option=value)"; "auto" is m_per_class
-        with 4 of a class, or more where there are too few classes for that.
+        Recompute the activations of a timm or transformers trunk in the backward pass. It saves memory and takes a
+        third more time.
+    sampler : {"auto", "random", "m_per_class:M", "class_ratio:R"} or str
+        How batches are drawn; "package.module:Name(option=value)" names a sampler of your own. "auto" is "m_per_class"
+        with 4 items per class, or more if there are too few classes for that.
     episodes : {"none", "maml", "fomaml", "sequential"}
-        Take every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights take steps on the support, and
-        the objective is computed on the queries.
-    shots, inner_steps : int
-        Items of a class in the support, at least 2 for most losses; steps on the support.
+        Use every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights are adapted on the support items,
+        and the objective is computed on the query items.
+    shots : int
+        Number of support items per class in an episode, at least 2 for most losses.
+    inner_steps : int
+        Number of gradient steps on the support items of an episode.
     inner_lr : float
-        Learning rate of those steps.
+        Learning rate of these steps.
     batch_size : int
-        Items of a batch, over all processes together.
+        Number of items per batch, over all processes together.
     chunk : int, optional
-        Items that pass the network at a time, in each process. The gradient is that of the whole batch, and the
-        network runs twice: see `nearfar.deep.backward_in_chunks`. None takes all at once.
+        Number of items that pass through the network at a time, in each process. The gradient is that of the whole
+        batch, and the network runs twice: see `nearfar.deep.backward_in_chunks`. By default, the whole batch.
     epochs : int
-        Passes of the sampler.
+        Number of passes of the sampler.
     steps : int, optional
-        Train this many batches; `epochs` is then ignored and becomes as many as these take.
+        Number of batches to train on. If given, `epochs` is ignored and becomes the number of epochs that they take.
     seed : int
-        Random seed for the weights, batches, augmentation and the split of the data.
+        Seed of the weights, the batches, the augmentation and the split of the data.
     optimizer : {"adam", "adamw", "sgd", "rmsprop"}
-        By default, eps and momentum are the optimizer's own (momentum of sgd: 0.9).
-    rmsprop_decay : float, optional
-        Share of the old mean of squared gradients that rmsprop keeps in a step: 0.99 by default, TensorFlow's is 0.9.
-    lr, lr_embedding, lr_proxies : float
-        Learning rates of the trunk, of the embedding layer and of the objective's parameters; the first by default.
+        Optimizer.
+    lr : float
+        Learning rate of the trunk.
+    lr_embedding : float, optional
+        Learning rate of the embedding layer. By default, `lr`.
+    lr_proxies : float, optional
+        Learning rate of the parameters of the objective, such as proxies. By default, `lr`.
     lr_text : float, optional
-        Learning rate of the text trunk, 1e-5 by default.
+        Learning rate of the text trunk. By default, 1e-5.
     weight_decay : float
-        Weight decay of all of these parameters.
+        Weight decay of all parameters.
+    momentum : float, optional
+        Momentum of "sgd" and "rmsprop". By default, 0.9 for "sgd", else that of the optimizer.
+    eps : float, optional
+        Term added to the denominator of "adam", "adamw" and "rmsprop". By default, that of the optimizer.
+    rmsprop_decay : float, optional
+        Decay of the running mean of squared gradients of "rmsprop". By default, 0.99; TensorFlow uses 0.9.
     warmup : float
-        Epochs during which the rates rise linearly from near 0.
+        Number of epochs during which the learning rates rise linearly from near 0.
     schedule : {"constant", "cosine", "step"}
-        "cosine" falls to 0 at the end; "step" multiplies by `lr_gamma` every `lr_step` epochs.
+        Learning rate schedule: "cosine" decays to 0 at the end; "step" multiplies by `lr_gamma` every `lr_step` epochs.
+    lr_step : int
+        Number of epochs between two steps of the schedule "step".
+    lr_gamma : float
+        Factor of each step of the schedule "step".
     clip : float, optional
-        Largest norm of the gradient.
+        Maximum norm of the gradient. By default, gradients are not clipped.
     ema : float, optional
-        Decay of running averages of the weights, such as 0.999; they are what is evaluated and kept as the best
-        checkpoint. The last checkpoint holds the weights themselves.
+        Decay of the exponential moving average of the weights, such as 0.999. The averages are evaluated and kept as
+        the best checkpoint; the last checkpoint holds the weights themselves. By default, no averages are kept.
     precision : {"no", "bf16", "fp16"}
-        Precision of the network; objectives are always computed in float32.
+        Precision of the network: float32 ("no") or mixed. Objectives are always computed in float32.
     device : {"auto", "cpu"}
-        "auto" takes an accelerator where there is one.
+        Device to train on. "auto" chooses an accelerator if there is one.
     workers : int, optional
-        Processes that decode images; 0 decodes in the one that trains. Not given, as many as the machine has to spare
-        for sets that are not in memory. Any number gives the same result.
+        Number of processes that decode images; with 0, the training process decodes them. By default, as the machine
+        allows, if the images are not in memory. The results do not depend on it.
     eval_every : int
-        Epochs between evaluations.
+        Number of epochs between two evaluations.
     select : {"recall_at_1", "map_at_r"}
-        Score on the validation classes that chooses the best checkpoint; Recall@1 tells less where it is near 1.
+        Score on the validation classes that chooses the best checkpoint. Recall@1 discriminates less when it is near 1.
     metric : {"none", "auto", "whitening"}
-        Fit a `DiscriminantWhitening` to the embeddings of the training items after the training, and let the best
-        checkpoint's embeddings pass it. "auto" keeps it only if it is better by MAP@R on the validation classes.
+        Fit a `DiscriminantWhitening` to the embeddings of the training items after the training, and apply it to the
+        embeddings of the best checkpoint. "auto" keeps it only if it improves MAP@R on the validation classes.
     patience : int, optional
-        Stop after this many evaluations in a row without a better validation score.
+        Number of consecutive evaluations without a better validation score after which training stops. By default,
+        training does not stop early.
     ks : tuple of int
-        The K of Recall@K.
+        Values of K for Recall@K; they must include 1.
     checkpoint_every : int
-        Batches between checkpoints inside an epoch; 0 writes one at the end of every epoch only.
+        Number of batches between checkpoints within an epoch. With 0, one is written at the end of every epoch.
     log_every : int
-        Batches between lines of the log.
+        Number of batches between two lines of the log.
     tensorboard : bool
         Also write TensorBoard events into the run folder.
     final : str, optional
-        Folder of the evaluated run whose settings and length these are, as `train_final` makes them: train on all
-        classes of the data, those of the validation and of the test too.
+        Folder of the evaluated run whose settings and length these are, as set by `train_final`: train on all classes
+        of the data, including those of the validation and of the test.
     """
 
     data: str
@@ -289,12 +327,21 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @classmethod
     def of(cls, **fields: Any) -> TrainConfig:
-        """Build a config from keywords, and check them.
+        """Build a config from keyword arguments, and check them.
+
+        Parameters
+        ----------
+        **fields
+            Settings by name.
+
+        Returns
+        -------
+        TrainConfig
 
         Raises
         ------
         TrainError
-            For an unknown field (the nearest is suggested) or a wrong value.
+            If a name is unknown (the error suggests the closest one) or a value is not valid.
 
         Examples
         --------

@@ -38,55 +38,59 @@ Self = TypeVar("Self", bound="DeepMetric")
 
 
 class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
-    """A network as a scikit-learn estimator, trained by `nearfar.train.train`, with the methods of every learner.
+    """A neural network as a scikit-learn estimator, trained by `nearfar.train.train`, with all methods of a learner.
 
-    It works in pipelines and searches, on rows, on images in memory or on paths of image files. `train` and
-    `nearfar train` give what a run has besides: a folder that can be resumed, test classes, scores and a report.
+    It works in pipelines and searches, on rows, on images in memory or on paths of image files. `train` and `nearfar
+    train` add what a run has: a folder from which it can be resumed, test classes, scores and a report.
 
     Parameters
     ----------
     objective : str
-        Losses and regularizers by their names, added and weighted; package.module:Name for one of your own.
+        Loss and regularizers by name, added and weighted, such as "TripletLoss(margin=0.2) + 0.3*EnergyConfusion()";
+        package.module:Name names one of your own.
     trunk : str
-        As in `TrainConfig`; "auto" takes conv4 for images and mlp for rows. Pretrained weights are asked for in
-        `settings`: ``{"pretrained": True}``, or the path of a file.
+        Network before the embedding layer, as for `TrainConfig`. "auto" chooses conv4 for images and mlp for rows. Pass
+        pretrained weights in `settings`: ``{"pretrained": True}``, or the path of a file.
     embedding_dim : int
-        Length of an embedding.
+        Number of dimensions of an embedding.
     epochs : int
-        Passes over the items.
+        Number of passes over the items.
     batch_size : int
-        Items of a batch.
+        Number of items per batch.
     lr : float
         Learning rate.
     augment : str
-        Random changes of training images, such as "affine(degrees=15), mirror".
+        Random transforms of the training images, such as "affine(degrees=15), mirror".
     validation : float
-        Share of the classes that is not learned from, but chooses the epoch whose weights are kept, by MAP@R; 0 learns
-        from all and keeps the last.
+        Fraction of the classes that is held out to choose, by MAP@R, the epoch whose weights are kept. With 0, all
+        classes are used for training and the last weights are kept.
     settings : dict, optional
-        Any other field of `TrainConfig`, such as ``{"schedule": "cosine", "patience": 5, "standardize": True}``.
+        Any other setting of `TrainConfig`, such as ``{"schedule": "cosine", "patience": 5, "standardize": True}``.
     random_state : int, RandomState or None
-        Random seed for the weights, batches, augmentation and validation classes. The global random state is not
+        Seed of the weights, the batches, the augmentation and the validation classes. The global random state is not
         changed.
     verbose : bool
-        Show a progress line.
+        Print progress.
 
     Attributes
     ----------
     network_ : Module
-        In evaluation mode: ``network_(items).embedding``, not normalized.
+        The trained network, in evaluation mode: ``network_(items).embedding`` are embeddings, not normalized.
     config_ : TrainConfig
         All settings, resolved.
     loss_curve_ : ndarray of shape (n_iter_,)
         Mean of the objective in every epoch.
-    n_iter_, best_epoch_ : int
-        Epochs done; the one whose weights were kept, from 1.
+    n_iter_ : int
+        Number of epochs run.
+    best_epoch_ : int
+        The epoch whose weights are kept, counted from 1.
     best_score_ : float or None
-        What its validation classes scored; None without any.
+        Score of that epoch on the validation classes; None without validation.
 
     Notes
     -----
-    Embeddings have unit length, so that Euclidean distances order them as their cosines do, by which runs are scored.
+    Embeddings have unit length, so that Euclidean distances order them in the same way as the cosine distances by which
+    runs are scored.
 
     Examples
     --------
@@ -140,21 +144,27 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         Parameters
         ----------
         X : array-like
-            (n, d) rows; (n, H, W) or (n, H, W, C) uint8 images, or a list of them; or (n,) paths of image files.
+            Rows of shape (n, d); uint8 images of shape (n, H, W) or (n, H, W, C), or a list of them; or n paths of
+            image files.
         y : array-like of shape (n,), optional
-            Class labels of any kind; items of the number -1 are of unknown class, and are not learned from. Not read
-            where `pairs` are given.
+            Class labels of any type. Items with the number -1 are of unknown class and are left out. Not used if
+            `pairs` is given.
         pairs : array-like of shape (m, 2), optional
-            Numbers of two items. Losses that compare samples learn from these pairs alone; class proxies cannot.
+            Pairs of item numbers. Losses that compare samples learn from these pairs only; losses with class proxies
+            cannot be used.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar; both kinds are needed.
+            +1 for similar and -1 for dissimilar pairs; both kinds are needed.
         rows : array-like of shape (n,), optional
-            The number that pairs use for each item; pairs of other items are left out (see `FromPairs.fit`).
+            Number by which pairs refer to each item; pairs of other items are left out (see `FromPairs.fit`).
+
+        Returns
+        -------
+        self
 
         Raises
         ------
         ValueError
-            One line: items, labels or a setting that does not fit, or a loss that is not finite.
+            If items, labels or a setting are not valid, or the loss is not finite.
         """
         with error_context(self):
             checks.only_with("pairs", pairs, pair_labels=pair_labels)
@@ -173,12 +183,17 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return self
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """Return (n, embedding_dim) float32 embeddings of unit length.
+        """Return embeddings of unit length.
 
         Parameters
         ----------
         X : array-like
-            Items as in `fit`. Images of another size are brought to that of the network.
+            Items as for `fit`. Images of another size are resized to that of the network.
+
+        Returns
+        -------
+        ndarray of shape (n, embedding_dim)
+            Embeddings in float32.
         """
         check_is_fitted(self)
         with error_context(self):
@@ -192,14 +207,20 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return Z / np.where(length > 0, length, 1)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a folder that is a run: ``nearfar embed``, ``index``, ``search`` and ``export`` take it, and `load`.
+        """Write the estimator to a folder in the format of a run, which `load` and the commands of `nearfar` read.
 
-        `load` also finds there the `threshold_`, where there is one.
+        ``nearfar embed``, ``index``, ``search`` and ``export`` take the folder. `threshold_` is saved too, if it is
+        set.
+
+        Parameters
+        ----------
+        path : path
+            Folder to create.
 
         Raises
         ------
         ValueError
-            If something is at that place.
+            If the path already exists.
         """
         check_is_fitted(self)
         folder = RunFolder(Path(path))
@@ -225,14 +246,18 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         path : path
             The folder.
         trust : str or collection of str
-            Modules of a user's own that the objective, the trunk and the sampler may name: the next `fit` runs them.
+            Modules of your own that the objective, the trunk and the sampler may name: the next `fit` runs them.
+
+        Returns
+        -------
+        DeepMetric
 
         Raises
         ------
         TrainError
-            If there is no run, or it is damaged.
+            If the folder holds no run, or the run is damaged.
         TrustError
-            If one of these texts names a module that is not trusted.
+            If a setting names a module that is not trusted.
         """
         folder = open_run(Path(path))
         config = TrainConfig.from_json(folder.config, trust)

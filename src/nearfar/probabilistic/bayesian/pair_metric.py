@@ -53,39 +53,54 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Principal directions. Default: 50, or as many as features.
+        Number of principal directions. By default, 50 or the number of features, whichever is smaller.
     prior_mean : float or array-like of shape (n_components + 1,)
-        theta0, its last entry the threshold's. Directions are scaled so that weights of 1 give two rows a mean squared
-        distance of 1.
+        Prior mean theta0 of the weights of the directions, followed by that of the threshold; a number stands for all
+        of them. The directions are scaled so that weights of 1 give two rows a mean squared distance of 1.
     prior_precision : float
-        delta.
+        Precision delta of the prior, above 0.
     n_pairs : int or None
-        Pairs of each kind drawn from labels. None: 20 c^2 for c classes.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels. If None, 20 c^2 of each kind are drawn
+        for c classes.
     max_iter : int
+        Maximum number of rounds of variational updates.
     tol : float
-        Stop where a round raises the bound by at most this, relatively.
+        Stop when a round raises the evidence bound by at most ``tol * max(1, |bound|)``.
     warm_start : bool
-        Start from the last posterior where the number of directions is the same.
+        Start from the posterior of the previous fit, if it has the same number of directions.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs from labels.
 
     Attributes
     ----------
     basis_ : ndarray of shape (d, K)
-    posterior_mean_, posterior_cov_ : ndarray of shape (K + 1,), (K + 1, K + 1)
-        m and C.
+        Principal directions, as columns of V.
+    posterior_mean_ : ndarray of shape (K + 1,)
+        Posterior mean m of the weights and of the threshold.
+    posterior_cov_ : ndarray of shape (K + 1, K + 1)
+        Posterior covariance C.
     components_ : ndarray of shape (K, d)
-        diag(max(g, 0))^(1/2) V' at the posterior mean g: single weights can come out negative.
+        Linear map of the mean metric, diag(max(g, 0))^(1/2) V' for the posterior mean g of the weights. Weights below
+        0, which the posterior allows, are set to 0.
     objective_ : float
-        The evidence bound, `history_` its rise.
+        The evidence lower bound.
+    history_ : ndarray
+        The bound after each round.
     threshold_ : float
-        The root of mu, where pairs were given.
+        Distance below which `predict` calls a pair similar: the root of the posterior mean of mu. It is set if pairs
+        were given.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Yang, Jin & Sukthankar, UAI 2007. A survey prints tanh(xi) for tanh(xi / 2), with which the bound is none, and
-    leaves out the last entry of w. The paper's K, theta0 and delta are not known; the scale is ours, and depends on
-    the rows only, so that every refit of an active learner has the same prior.
+    Yang, Jin & Sukthankar, UAI 2007.
+
+    A survey prints tanh(xi) where tanh(xi / 2) is needed for a bound, and omits the last entry of w. We do not know the
+    paper's K, theta0 and delta. The scale of the directions is our choice. It depends on the rows only, so that every
+    refit of an active learner has the same prior.
     """
 
     def __init__(
@@ -132,11 +147,39 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         self.threshold_ = float(np.sqrt(max(self.posterior_mean_[-1], 0.0)))
 
     def log_odds(self, pairs: AnyArray, X: AnyArray | None = None) -> tuple[Array, Array]:
-        """Posterior mean and variance of theta' w, positive for dissimilar pairs; arguments as for `pair_distance`."""
+        """Return the posterior mean and variance of the log-odds theta' w of each pair, positive if it is dissimilar.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2), or (m, 2, d)
+            Pairs of row numbers of X, or pairs of points.
+        X : array-like of shape (n, d), optional
+            Rows to which the pairs refer.
+
+        Returns
+        -------
+        mean : ndarray of shape (m,)
+            Posterior means.
+        variance : ndarray of shape (m,)
+            Posterior variances.
+        """
         with error_context(self):
             W = augmented(self.pair_features(pairs, X))
         return variational.law(W, Gaussian(self.posterior_mean_, self.posterior_cov_))
 
     def pair_probability(self, pairs: AnyArray, X: AnyArray | None = None) -> Array:
-        """Posterior probability that each pair is similar; arguments as for `pair_distance`."""
+        """Return the posterior probability that each pair is similar.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2), or (m, 2, d)
+            Pairs of row numbers of X, or pairs of points.
+        X : array-like of shape (n, d), optional
+            Rows to which the pairs refer.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Probabilities.
+        """
         return variational.expected("probability", *self.log_odds(pairs, X))

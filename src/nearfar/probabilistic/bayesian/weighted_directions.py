@@ -44,14 +44,16 @@ def components(V: Array, mean: Array) -> Array:
 
 
 class RandomWeights:
-    """Methods about uncertainty, for learners with a Gaussian posterior over weights of directions.
+    """Methods about uncertainty, for learners with a Gaussian posterior over the weights of directions.
 
     Attributes
     ----------
     basis_ : ndarray of shape (d, k)
-        V.
-    posterior_mean_, posterior_cov_ : ndarray of shape (k,), (k, k)
-        Of the weights. If there are more than k entries, the further ones belong to other parameters.
+        Directions, as columns of V.
+    posterior_mean_ : ndarray of shape (k,)
+        Posterior mean of the weights. Entries beyond the first k belong to other parameters.
+    posterior_cov_ : ndarray of shape (k, k)
+        Posterior covariance of the weights. Rows and columns beyond the first k belong to other parameters.
     """
 
     basis_: Array
@@ -79,7 +81,20 @@ class RandomWeights:
         return squares(Z, *checks.check_indices(pairs, 2, len(Z), "pairs").T)
 
     def sample_metric(self, n: int = 1, random_state: Seed = None) -> Array:
-        """Draw n metrics (n, d, d) from the posterior, with negative weights set to 0."""
+        """Draw metrics from the posterior, with negative weights set to 0.
+
+        Parameters
+        ----------
+        n : int
+            Number of metrics to draw.
+        random_state : int, RandomState, Generator or None
+            Seed of the generator that draws them.
+
+        Returns
+        -------
+        ndarray of shape (n, d, d)
+            Positive semi-definite matrices.
+        """
         V = self._directions()
         k = V.shape[1]
         draw = generator(random_state).multivariate_normal
@@ -87,11 +102,20 @@ class RandomWeights:
         return np.matmul(V * np.maximum(g, 0)[:, None], V.T)
 
     def distance_distribution(self, pairs: AnyArray, X: AnyArray | None = None) -> Any:
-        """The posterior of each pair's squared distance, N(mean' w, w' cov w) cut off below 0.
+        """Return the posterior distribution of the squared distance of each pair, N(mean' w, w' cov w) truncated at 0.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2), or (m, 2, d)
+            Pairs of row numbers of X, or pairs of points.
+        X : array-like of shape (n, d), optional
+            Rows to which the pairs refer.
 
         Returns
         -------
-        A frozen `scipy.stats.truncnorm`: ``mean()``, ``std()``, ``interval(0.9)``, ``cdf(x)``, ... of shape (m,).
+        scipy.stats distribution
+            A frozen `scipy.stats.truncnorm`, whose ``mean()``, ``std()``, ``interval(0.9)``, ``cdf(x)`` and other
+            methods return arrays of shape (m,).
         """
         W = self.pair_features(pairs, X)
         k = W.shape[1]

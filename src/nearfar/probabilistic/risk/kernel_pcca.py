@@ -50,43 +50,60 @@ class KernelPCCA(FromPairs, KernelMetric):
     Parameters
     ----------
     n_components : int, optional
-        Columns of T; default: the rank of the kernel.
+        Number of dimensions of the learned space (columns of T). By default, the rank of the kernel matrix.
     beta : float
-        Sharpness of the loss; for large beta it is a hinge.
+        Sharpness of the loss, above 0: as it grows, the loss becomes a hinge.
     reg : float
-        Weight of the squared norm of the projection in feature space beside a mean over pairs. With 0, a rich kernel
-        satisfies every training pair.
-    pair_weight : "none" or "balanced"
-        Every pair weighs the same, or similar and dissimilar pairs weigh a half each.
+        Weight of the squared norm of the map in feature space relative to the mean loss over pairs, at least 0. With 0,
+        a rich kernel satisfies every training pair.
+    pair_weight : {"none", "balanced"}
+        With "none", every pair has the same weight. With "balanced", similar and dissimilar pairs each have half of the
+        total weight.
     normalize_kernel : bool
-        Divide the kernel by its mean diagonal for the search, which makes `reg` comparable between kernels.
-    kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        Divide the kernel by its mean diagonal for the search, so that `reg` is comparable between kernels.
+    kernel : {"rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed"} or callable
+        Kernel to use: its name, or a function that takes two sets of rows and returns their kernel matrix. With
+        "precomputed", X is the kernel matrix itself.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
-    degree, coef0 : float
-        Of the polynomial kernel.
+        Coefficient of the "rbf", "laplacian" and "polynomial" kernels. By default, 1 / median squared distance between
+        rows for "rbf", 1 / median city-block distance for "laplacian", and 1 / d otherwise.
+    degree : float
+        Degree of the "polynomial" kernel.
+    coef0 : float
+        Constant term of the "polynomial" kernel.
     landmarks : int or None
-        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+        Number of rows drawn to span the feature space; the cost grows with its square. If None, all rows are used.
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
+        with None, 20 c^2 of each kind are drawn for c classes.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop where an iteration lowers the mean loss by less than a hundredth of `tol`, relatively where it is above 1.
-    warm_start, verbose : bool
+        Stop when an iteration lowers the objective by at most ``0.01 * tol * max(1, |objective|)``.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws the landmarks, and pairs from labels.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        T.
+        The coefficients T of the learned map, one row per landmark.
     threshold_ : float
-        1, which `predict` uses; set where pairs were given.
+        Distance below which `predict` calls a pair similar, 1. It is set if pairs were given.
+    objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Mignon & Jurie, CVPR 2012. A gradient step in the coordinates of the empirical kernel map is the paper's step
-    preconditioned by the inverse kernel. `reg`, `pair_weight` and 300 landmarks are not the paper's.
+    Mignon & Jurie, CVPR 2012.
+
+    A gradient step in the coordinates of the empirical kernel map is the paper's step, preconditioned by the inverse
+    kernel. `reg`, `pair_weight` and the 300 landmarks are not from the paper.
     """
 
     def __init__(

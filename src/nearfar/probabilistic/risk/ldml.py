@@ -58,37 +58,57 @@ class LDML(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Rows of L. Fewer than features: a search over such L, not convex, from the convex optimum's leading directions.
+        Number of dimensions of the learned space (rows of L). If it is below the number of features, L itself is
+        optimized, which is not convex, starting from the leading directions of the convex optimum. By default, the
+        number of features.
     reg : float
-        Weight of tr(M) beside a mean over pairs.
+        Weight of the penalty tr(M) relative to the mean loss over pairs, at least 0.
     fit_bias : bool
-        Learn b; otherwise it is 1.
-    pair_weight : "none" or "balanced"
-        Every pair weighs the same, or similar and dissimilar pairs weigh a half each.
+        Whether to learn the threshold b. If False, b is 1.
+    pair_weight : {"none", "balanced"}
+        With "none", every pair has the same weight. With "balanced", similar and dissimilar pairs each have half of the
+        total weight.
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
+        with None, 20 c^2 of each kind are drawn for c classes.
     batch_size : int, optional
-        Steps on so many pairs (with ``n_pairs="all"``: on so many rows with all others), `max_iter` epochs of Adam.
+        Number of pairs per step of Adam; with ``n_pairs="all"``, number of rows, which are compared with all others. By
+        default, the search uses all pairs at once.
     max_iter : int
+        Maximum number of iterations, or of epochs if `batch_size` is given.
     tol : float
-        On the optimality conditions (see `kkt_`), weighted and added.
-    warm_start, verbose : bool
+        Stop when the weighted sum of the violations of the optimality conditions, tr(M) ``kkt_[0]`` + ``kkt_[1]`` + |b|
+        ``kkt_[2]``, is at most `tol`.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs from labels, and batches.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     b_ : float
-        The squared distance at which a pair is as likely similar as dissimilar.
+        Squared distance at which a pair is similar with probability 1/2.
     threshold_ : float
-        Its square root, which `predict` uses (0 where b_ is negative); set where pairs were given.
+        Distance below which `predict` calls a pair similar: the root of `b_`, or 0 if `b_` is negative. It is set if
+        pairs were given.
     kkt_ : ndarray of shape (3,)
-        Negative part of the smallest eigenvalue of G = df/dM, |<M, G>| and |df/db|: 0 at the optimum.
+        Violation of the optimality conditions: the negative part of the smallest eigenvalue of the gradient G with
+        respect to M, ``abs(<M, G>)``, and the absolute derivative by b. All are 0 at the optimum.
+    objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Guillaumin, Verbeek & Schmid, ICCV 2009; `reg` and `pair_weight` are ours. Labels enter as 0 and 1: a survey's +1
-    and -1 leave no maximum. Where pairs are separable only `reg` bounds M. The kernel form is ``Kernelized(LDML())``.
+    Guillaumin, Verbeek & Schmid, ICCV 2009.
+
+    `reg` and `pair_weight` are not from the paper. Labels enter as 0 and 1: with a survey's +1 and -1, the likelihood
+    has no maximum. If the pairs are separable, only `reg` bounds M. The kernel form is ``Kernelized(LDML())``.
     """
 
     _both_kinds = False
@@ -122,12 +142,41 @@ class LDML(FromPairs, Mahalanobis):
         self.random_state = random_state
 
     def pair_probability(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
-        """Probability that each pair is similar, shape (m,); pairs as for `pair_distance`."""
+        """Return the probability that each pair is similar.
+
+        Parameters
+        ----------
+        pairs : array-like of shape (m, 2), or (m, 2, d)
+            Pairs of row numbers of X, or pairs of points.
+        X : array-like of shape (n, d), optional
+            Rows to which the pairs refer.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Probabilities.
+        """
         return expit(self.b_ - self.pair_distance(pairs, X) ** 2)
 
     @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> LDML:
-        """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
+        """Take one step of Adam on all pairs of these rows; the first call also draws the start.
+
+        The state of Adam is kept in `stream_`. A stream has no stopping rule, so `converged_` stays False.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows of the batch.
+        y : array-like of shape (n,)
+            Class labels of the rows.
+        unlabeled : object, optional
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self
+        """
         with error_context(self):
             X, labels, first = self._streamed(X, y, unlabeled)
             checks.at_least(0, reg=self.reg)

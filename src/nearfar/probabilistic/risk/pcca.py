@@ -43,37 +43,54 @@ class PCCA(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Rows of L; default: as many as features. The method is meant for far fewer.
+        Number of dimensions of the learned space (rows of L). By default, the number of features; the method is meant
+        for far fewer.
     beta : float
-        Sharpness of the loss; for large beta it is a hinge. Authors' code: 3.
+        Sharpness of the loss, above 0: as it grows, the loss becomes a hinge. The authors' code uses 3.
     reg : float
-        Weight of the squared Frobenius norm of L beside a mean over pairs.
-    pair_weight : "none" or "balanced"
-        Every pair weighs the same, or similar and dissimilar pairs weigh a half each.
-    init : str or array-like of shape (k, d)
-        "pca": whitened principal directions with mean squared distance 1; "identity", "random", or the components.
-        Never 0: it is a saddle.
+        Weight of the penalty on the squared Frobenius norm of L relative to the mean loss over pairs, at least 0.
+    pair_weight : {"none", "balanced"}
+        With "none", every pair has the same weight. With "balanced", similar and dissimilar pairs each have half of the
+        total weight.
+    init : {"pca", "identity", "random"} or array-like of shape (k, d)
+        Start of the search: whitened principal directions with a mean squared distance of 1 ("pca"), the first k axes,
+        or random entries, both scaled so that the median squared distance is 1; or the components themselves. They must
+        not be 0, which is a saddle point.
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
+        with None, 20 c^2 of each kind are drawn for c classes.
     batch_size : int, optional
-        Steps on so many pairs (with ``n_pairs="all"``: on so many rows with all others), `max_iter` epochs of Adam.
+        Number of pairs per step of Adam; with ``n_pairs="all"``, number of rows, which are compared with all others. By
+        default, L-BFGS is run on all pairs at once.
     max_iter : int
+        Maximum number of L-BFGS iterations, or of epochs if `batch_size` is given.
     tol : float
-        Stop where an iteration lowers the mean loss by less than a hundredth of `tol`, relatively where it is above 1.
-    warm_start, verbose : bool
+        Stop when an iteration lowers the objective by at most ``0.01 * tol * max(1, |objective|)``.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs from labels, batches, and the start if ``init="random"``.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        The learned linear map L.
     threshold_ : float
-        1, which `predict` uses; set where pairs were given.
+        Distance below which `predict` calls a pair similar, 1. It is set if pairs were given.
+    objective_ : float
+        Value of the objective at the solution.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Mignon & Jurie, CVPR 2012, by L-BFGS instead of gradient descent. A similar pair beyond distance 1 gets the
-    positive weight s sigma(beta s (d - 1)): the sign printed in the paper, and in a survey's account, is the
-    opposite, and the survey's loss lacks the 1 / beta. `reg` and `pair_weight` are not the paper's.
+    Mignon & Jurie, CVPR 2012, with L-BFGS instead of gradient descent.
+
+    A similar pair beyond distance 1 gets the positive weight s sigma(beta s (d - 1)). The sign printed in the paper and
+    in a survey's account is the opposite, and the survey's loss lacks the factor 1 / beta. `reg` and `pair_weight` are
+    not from the paper.
     """
 
     def __init__(
@@ -107,7 +124,23 @@ class PCCA(FromPairs, Mahalanobis):
 
     @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> PCCA:
-        """One step of Adam (state: `stream_`) on all pairs of these rows; the first call starts. Not `converged_`."""
+        """Take one step of Adam on all pairs of these rows; the first call also draws the start.
+
+        The state of Adam is kept in `stream_`. A stream has no stopping rule, so `converged_` stays False.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows of the batch.
+        y : array-like of shape (n,)
+            Class labels of the rows.
+        unlabeled : object, optional
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self
+        """
         with error_context(self):
             X, labels, first = self._streamed(X, y, unlabeled)
             self._check()

@@ -41,23 +41,34 @@ class ActivePairSelector(BaseEstimator):
     Parameters
     ----------
     learner : BayesianPairMetric
-        Or any learner from pairs with a method ``log_odds(pairs, X)`` giving mean and variance.
-    strategy : "entropy", "bald", "margin" or "random"
+        The learner to ask for, or any learner from pairs with a method ``log_odds(pairs, X)`` that returns mean and
+        variance.
+    strategy : {"entropy", "bald", "margin", "random"}
+        Which pairs to prefer: those with the largest entropy of the predicted answer ("entropy"), those whose answer
+        tells most about the parameters ("bald"), those with the smallest absolute mean of the log-odds ("margin"), or
+        random ones.
     unique_points : bool
-        No point in two pairs of one selection: uncertain pairs are often near copies of each other.
+        Use every point in at most one pair of a selection, as uncertain pairs are often near copies of each other.
     nodes : int
-        Of the trapezoid rule for the one-dimensional integral over t; 32 are exact to 1e-6.
+        Number of nodes of the trapezoid rule for the one-dimensional integral over t. With 32, the error is below 1e-6.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs.
 
     Attributes
     ----------
-    learner_, pairs_, pair_labels_
-        After `loop`: the learner, and what was asked and answered, in order.
+    learner_ : estimator
+        The fitted learner, after `loop`.
+    pairs_ : ndarray of shape (m, 2)
+        Pairs that were asked about, in order, after `loop`.
+    pair_labels_ : ndarray of shape (m,)
+        Answers to `pairs_`.
 
     Notes
     -----
-    Yang, Jin & Sukthankar, UAI 2007, who approximate the integral over theta by Laplace's method; it depends on t only,
-    so one dimension suffices. Probabilities are those of the posterior, negative weights included.
+    Yang, Jin & Sukthankar, UAI 2007.
+
+    The paper approximates the integral over theta by Laplace's method. The integrand depends on t only, so that an
+    integral in one dimension is enough. Probabilities are those of the posterior, including negative weights.
     """
 
     def __init__(
@@ -76,15 +87,23 @@ class ActivePairSelector(BaseEstimator):
         self.random_state = random_state
 
     def select(self, pool: AnyArray, n: int = 1, X: AnyArray | None = None) -> tuple[Ints, Array]:
-        """Positions in the pool of the n best pairs, best first, and their scores; the learner is fitted.
+        """Return the positions in the pool of the best pairs, best first, and their scores. The learner must be fitted.
 
         Parameters
         ----------
-        pool : array-like of shape (m, 2), or (m, 2, d) points
+        pool : array-like of shape (m, 2), or (m, 2, d)
+            Pairs of row numbers of X, or pairs of points.
         n : int
-            With `unique_points`, fewer are returned where the pool has no more disjoint pairs.
+            Number of pairs to select. With `unique_points`, fewer are returned if the pool has no more disjoint pairs.
         X : array-like of shape (q, d), optional
-            The rows that the pool's numbers mean.
+            Rows to which the numbers in the pool refer.
+
+        Returns
+        -------
+        chosen : ndarray of shape (n,)
+            Positions in the pool.
+        scores : ndarray of shape (n,)
+            Scores of the chosen pairs.
         """
         with error_context(self):
             pool = np.asarray(pool)
@@ -106,7 +125,22 @@ class ActivePairSelector(BaseEstimator):
         return chosen, scores[chosen]
 
     def candidates(self, X: AnyArray, n_random: int = 1000, n_neighbors: int = 5) -> Ints:
-        """A pool: drawn pairs of rows of X, and each row with its nearest neighbors under the learner's metric."""
+        """Return a pool of pairs: random ones, and each row with its nearest neighbors under the metric of the learner.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows.
+        n_random : int
+            Number of random pairs.
+        n_neighbors : int
+            Number of nearest neighbors of each row.
+
+        Returns
+        -------
+        ndarray of shape (m, 2)
+            Pairs of row numbers, each once.
+        """
         return querying.candidates(np.asarray(self.learner.transform(X)), n_random, n_neighbors, self.random_state)
 
     def loop(
@@ -119,20 +153,27 @@ class ActivePairSelector(BaseEstimator):
         batch_size: int = 10,
         callback: Callable[[int, Any], None] | None = None,
     ) -> Any:
-        """Ask, refit, and ask again until the pool is empty; starts with random pairs, until both answers were heard.
+        """Ask about pairs, refit, and repeat; random pairs are asked about until both answers have occurred.
 
         Parameters
         ----------
-        X, pool : array-like of shape (n, d), (m, 2)
-            Rows, and numbers of these rows.
+        X : array-like of shape (n, d)
+            Rows.
+        pool : array-like of shape (m, 2)
+            Pairs of row numbers of X to choose from.
         oracle : callable
-            Pairs (batch_size, 2) -> +1 similar, -1 dissimilar.
+            Function from pairs of shape (batch_size, 2) to answers: +1 for similar, -1 for dissimilar.
+        rounds : int
+            Maximum number of rounds; the loop also ends when the pool is empty.
+        batch_size : int
+            Number of pairs to ask about in each round.
         callback : callable, optional
-            Called with (number of answers, learner) after each refit.
+            Called with the number of answers and the learner after each refit.
 
         Returns
         -------
-        A clone of `learner`, fitted to all answers once they were of both kinds.
+        estimator
+            A clone of `learner`, fitted to all answers if both kinds have occurred.
         """
         with error_context(self):
             self._check(rounds=rounds, batch_size=batch_size)

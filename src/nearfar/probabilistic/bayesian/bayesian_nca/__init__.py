@@ -52,34 +52,50 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Principal directions. Default: 50, or as many as features.
+        Number of principal directions. By default, 50 or the number of features, whichever is smaller.
     n_neighbors : int
-        k, at least 2; nearest in the input space, once for all.
+        Number k of nearest rows of any class that are considered for each row, at least 2. They are found once, by
+        Euclidean distance in X.
     prior_mean : float or array-like of shape (n_components,)
-        m0. Directions are scaled so that weights of 1 give two rows a mean squared distance of 1.
+        Prior mean m0 of the weights of the directions; a number stands for all of them. The directions are scaled so
+        that weights of 1 give two rows a mean squared distance of 1.
     prior_cov : float or array-like of shape (n_components, n_components)
-        V0, a number standing for that multiple of the identity.
+        Prior covariance V0; a number stands for that multiple of the identity.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop where no entry of the gradient is larger, in units of 1 / posterior standard deviation.
-    warm_start, verbose : bool
+        Stop when no entry of the gradient is above `tol`, in units of 1 / posterior standard deviation.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
 
     Attributes
     ----------
     basis_ : ndarray of shape (d, K)
-        V.
-    posterior_mean_, posterior_cov_ : ndarray of shape (K,), (K, K)
+        Principal directions, as columns of V.
+    posterior_mean_ : ndarray of shape (K,)
+        Posterior mean m of the weights.
+    posterior_cov_ : ndarray of shape (K, K)
+        Posterior covariance V_T of the weights.
     components_ : ndarray of shape (K, d)
-        diag(max(m, 0))^(1/2) V': single weights can come out negative.
+        Linear map of the mean metric, diag(max(m, 0))^(1/2) V'. Weights below 0, which the posterior allows, are set to
+        0.
     objective_ : float
-        The evidence bound, `history_` its rise.
+        The evidence lower bound.
+    history_ : ndarray
+        The bound after each iteration.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Wang & Tan, IEEE TNNLS 29(7), 2018 (arXiv 2016). The paper's updates of the mean are steps with the fixed matrix
-    V_T, and V_T itself never changes: here L-BFGS finds the same maximum, scaled by V_T. A survey takes neighbors of
-    the row's class only, which leaves nothing to learn, and counts j twice in the normalizer. The paper's k, K, m0
-    and V0 are not known to us. Rows without a neighbor of their class count as neighbors only.
+    Wang & Tan, IEEE TNNLS 29(7), 2018 (arXiv 2016).
+
+    The paper updates the mean by steps with the fixed matrix V_T, which itself never changes; here L-BFGS, scaled by
+    V_T, finds the same maximum. A survey considers neighbors of the row's own class only, which leaves nothing to
+    learn, and counts j twice in the normalizer. We do not know the paper's k, K, m0 and V0. Rows without a neighbor of
+    their class are used as neighbors only.
     """
 
     def __init__(

@@ -64,38 +64,60 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue, in both views.
-    reg_x, reg_z : float
-        Weights of the penalties on M and P, beside a mean over pairs and in units where two rows have a mean squared
-        distance of 1. Without them separable pairs push the scale to infinity.
-    penalty : "trace" or "frobenius"
-        The trace, or half the squared Frobenius norm.
-    pair_weight : "none" or "balanced"
-        Both kinds of pairs weigh a half.
+        Number of directions to keep in each view, those with the largest eigenvalues. By default, all are kept.
+    reg_x : float
+        Weight of the penalty on the metric M of the main view, at least 0, relative to the mean loss over pairs and in
+        units in which two rows have a mean squared distance of 1. Without penalties, separable pairs push the scale to
+        infinity.
+    reg_z : float
+        Weight of the penalty on the metric P of the privileged view, in the same units.
+    penalty : {"trace", "frobenius"}
+        Penalty on each metric: its trace, or half its squared Frobenius norm.
+    pair_weight : {"none", "balanced"}
+        With "none", every pair has the same weight. With "balanced", similar and dissimilar pairs each have half of the
+        total weight.
     n_pairs : int or None
-        Pairs of each kind drawn from labels. None: 20 c^2 for c classes.
+        Number of similar pairs, and of dissimilar pairs, to draw from labels. If None, 20 c^2 of each kind are drawn
+        for c classes.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop where the duality gap is below ``tol * max(1, objective)``.
-    warm_start, verbose : bool
+        Stop when the duality gap falls below ``tol * max(1, |objective|)``.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the generator that draws pairs from labels.
 
     Attributes
     ----------
-    components_, privileged_components_ : ndarray of shape (k, d), (k', e)
-    objective_, duality_gap_ : float
-        Without penalties the gap is none, only the size of what violates the optimality conditions.
+    components_ : ndarray of shape (k, d)
+        The learned linear map of the main view.
+    privileged_components_ : ndarray of shape (k', e)
+        The learned linear map of the privileged view.
+    objective_ : float
+        Value of the objective at the solution.
+    duality_gap_ : float
+        Upper bound on the difference between `objective_` and the optimum. Without penalties, it is only the size of
+        the violation of the optimality conditions.
     kkt_ : ndarray of shape (2,)
-        Negative part of the smallest eigenvalue of the gradient, and abs(<gradient, (M, P)>).
+        Violation of the optimality conditions: the negative part of the smallest eigenvalue of the gradient, and
+        ``abs(<gradient, (M, P)>)``.
     threshold_ : float
-        Of distances in the main view, where pairs were given, least in balanced error on them: there is no privileged
-        distance to compare with afterwards.
+        Distance in the main view below which `predict` calls a pair similar. It is set if pairs were given, to the
+        value with the smallest balanced error on them, because new pairs have no privileged distance to compare with.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
-    Yang et al., IJCAI 2016; its penalty is not known to us. The paper's proximal gradient comes second here, after a
-    search over factors. A survey sums over i only. Without a privileged view P is 0: the logistic loss of LDML with its
-    threshold at 0. No similar pair then costs less than log 2, few directions are kept, and LDML is the better choice.
+    Yang, Wang, Zhang & Tao, IJCAI 2016. We do not know its penalty.
+
+    The paper's proximal gradient steps follow here after a search over factors. A survey sums over i only.
+
+    Without a privileged view, P is 0 and the method is the logistic loss of `LDML` with a threshold of 0. No similar
+    pair then costs less than log 2 and few directions are kept, so that `LDML` is the better choice.
     """
 
     _strategy = "balanced"
@@ -141,7 +163,32 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         rows: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> PrivilegedMetric:
-        """Learn from labeled rows or from pairs (see `FromPairs.fit`), with a second view `privileged` (n, e)."""
+        """Learn from labeled rows or from pairs, with a second view of the rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d), or (m, 2, d)
+            Rows, or pairs of points.
+        y : array-like of shape (n,), or (m,), optional
+            Class labels of the rows, or +1 for similar and -1 for dissimilar pairs of points. Not used if `pairs` is
+            given.
+        privileged : array-like of shape (n, e), optional
+            The second view of the rows of X. By default, there is none.
+        pairs : array-like of shape (m, 2), optional
+            Pairs of row numbers of X.
+        pair_labels : array-like of shape (m,), optional
+            +1 for similar and -1 for dissimilar pairs. By default, all pairs are similar.
+        pair_weights : array-like of shape (m,), optional
+            Weights of the pairs, at least 0. By default, all are 1.
+        rows : array-like of shape (n,), optional
+            Number by which pairs refer to each row of X. By default, 0..n-1. Pairs with other numbers are left out.
+        unlabeled : object, optional
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self
+        """
         return self._fit(
             X,
             y,
