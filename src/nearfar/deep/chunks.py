@@ -32,39 +32,42 @@ def backward_in_chunks(
     chunk: int,
     backward: Callable[[Tensor], Any] = torch.Tensor.backward,
 ) -> Tensor:
-    """Add the gradient of an objective of a whole batch to all parameters, with a graph of one chunk at a time.
+    """Add the gradient of an objective of a whole batch to all parameters, with the graph of one chunk at a time.
 
     Parameters
     ----------
     network : callable
-        From items to a tensor, or a tuple of tensors, with a row for each item.
+        Function that maps items to a tensor, or to a tuple of tensors, with a row for each item.
     items : tensor, or a tuple, list or mapping of tensors
-        A row of each tensor for each item of the batch.
+        Items of the batch, one row of each tensor per item.
     objective : callable
-        From what `network` returns, for the whole batch, to a scalar.
+        Function that maps the output of `network` for the whole batch to a scalar.
     chunk : int
-        Items at a time, at most as many as there are.
+        Number of items processed at a time, from 1 to the size of the batch.
     backward : callable
-        What is called on the value instead of ``value.backward()``, such as ``accelerator.backward``.
+        Function that is called on the value in place of ``value.backward()``, such as ``accelerator.backward``.
 
     Returns
     -------
-    The value of the objective, a scalar without a graph.
+    Tensor
+        Value of the objective, a scalar without a graph.
 
     Raises
     ------
     ValueError
-        If the chunk is larger than the batch or below 1, or tensors have different numbers of rows.
+        If `chunk` is below 1 or larger than the batch, or the tensors have different numbers of rows.
     TypeError
-        If the network is wrapped in DistributedDataParallel, whose gradients would be averaged for each chunk.
+        If the network is wrapped in DistributedDataParallel, which would average the gradients of each chunk.
 
     Notes
     -----
-    The result is that of the whole batch where the network treats every item alone. Both passes of a chunk draw the
-    same numbers from PyTorch's generators, as dropout does, which for a given seed are others than those of the whole
-    batch. Batch normalization in training mode takes the statistics of each chunk; its running statistics follow
-    those of the second pass only. With several processes, pass the network that DistributedDataParallel wraps, and
-    call `average_gradients` of all parameters afterwards.
+    The result equals that of the whole batch if the network treats every item on its own. Both passes of a chunk draw
+    the same numbers from PyTorch's generators, for example in dropout; for a given seed, these differ from the numbers
+    of the whole batch. Batch normalization in training mode uses the statistics of each chunk, and its running
+    statistics are updated in the second pass only.
+
+    With several processes, pass the network that DistributedDataParallel wraps, and call `average_gradients` with all
+    parameters afterwards.
 
     Examples
     --------
@@ -112,7 +115,7 @@ def backward_in_chunks(
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Average the gradients over the processes that share a batch, as DistributedDataParallel does.
 
-    A parameter without a gradient in every process keeps none; where only some have one, the others count as 0.
+    A parameter that has no gradient in any process keeps none. If only some processes have one, the others count as 0.
     """
     world = distributed.world()
     wanted = [parameter for parameter in parameters if parameter.requires_grad]

@@ -40,21 +40,21 @@ def _group() -> Any:
 
 @contextmanager
 def use_group(group: Any) -> Iterator[None]:
-    """Let the processes of a group share their batches, and no others.
+    """Let the processes of a group, and no others, share their batches.
 
-    Objectives and everything inside them, samplers and the training engine count and gather over these processes while
-    the context is open. With tensor or pipeline parallelism the group is that of the processes with different data:
-    those that hold the same data must not be counted twice.
+    While the context is open, objectives and everything inside them, samplers and the training engine count and gather
+    over these processes. With tensor or pipeline parallelism, the group must contain the processes with different data,
+    because those that hold the same data must not be counted twice.
 
     Parameters
     ----------
     group : ProcessGroup or None
-        A group that this process is in, such as ``mesh["dp"].get_group()``; None are all processes.
+        Group that this process is in, such as ``mesh["dp"].get_group()``. None stands for all processes.
 
     Raises
     ------
     TypeError
-        If the group is no process group.
+        If `group` is not a process group.
     ValueError
         If this process is not in the group.
 

@@ -19,9 +19,12 @@ class Episode(NamedTuple):
 
     Attributes
     ----------
-    support, query : (N K, ...) and (q, ...) items
-    support_labels, query_labels : (N K,) and (q,) classes 0 to N - 1
-    support_ids, query_ids : (N K,) and (q,) which samples of the data set they are, for terms that remember; or None
+    support, query : (N K, ...) and (q, ...) tensors
+        Items of the support and of the queries.
+    support_labels, query_labels : (N K,) and (q,) tensors
+        Classes of these items, from 0 to N - 1.
+    support_ids, query_ids : (N K,) and (q,) tensors or None
+        Numbers of the samples in the data set, for terms that remember samples.
     """
 
     support: Tensor
@@ -33,29 +36,33 @@ class Episode(NamedTuple):
 
     @property
     def of_support(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The items, classes and ids of the support."""
+        """Items, classes and ids of the support."""
         return self.support, self.support_labels, self.support_ids
 
     @property
     def of_query(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The items, classes and ids of the queries."""
+        """Items, classes and ids of the queries."""
         return self.query, self.query_labels, self.query_ids
 
 
 def split_episode(items: Tensor, labels: Tensor, n_way: int, k_shot: int) -> Episode:
-    """Cut a batch into support and query, and number its classes.
+    """Split a batch into support and query, and number its classes from 0 to N - 1.
 
     Parameters
     ----------
     items : (n, ...) tensor
-        The first n_way * k_shot are the support, class by class.
+        Items of the episode, of which the first n_way * k_shot are the support, class by class.
     labels : (n,) tensor
-        Any integers.
+        Class of each item, as any integers.
+    n_way : int
+        Number N of classes in the episode.
+    k_shot : int
+        Number K of support items of each class.
 
     Raises
     ------
     ValueError
-        If the support is not k_shot samples of each of n_way classes, or a query is of none of them.
+        If the support does not consist of `k_shot` samples of each of `n_way` classes, or a query is of none of them.
 
     Examples
     --------
@@ -87,11 +94,14 @@ def classify(query: Tensor, support: Tensor, labels: Tensor, n_way: int, *, norm
 
     Parameters
     ----------
-    query, support : (q, d), (s, d) float tensors
-    labels : (s,) integers, 0 to n_way - 1
+    query, support : (q, d) and (s, d) float tensors
+        Embeddings of the queries and of the support.
+    labels : (s,) integers
+        Class of each support embedding, from 0 to n_way - 1.
     n_way : int
+        Number of classes in the episode.
     normalize : bool
-        Scale embeddings and prototypes to unit length first.
+        Whether to scale the embeddings and the prototypes to unit length first.
     """
     if normalize:
         query = unit(query)

@@ -13,23 +13,35 @@ from ..regularizers.energy_confusion import EnergyConfusion
 
 
 class CMLLoss(Sum):
-    """Any loss, with energy and diversity confusion added.
+    """Any loss with energy and diversity confusion added to it.
 
     Parameters
     ----------
     base : Term, optional
-        The loss to regularize; None is the triplet loss with the paper's margin 0.1.
+        Loss to regularize. By default, the triplet loss with the paper's margin of 0.1.
     energy : float or Term
-        lambda_1; 0 leaves the term out (CML-d). Or a term with its own settings and weight, such as
-        ``0.3 * EnergyConfusion("one")``.
+        Weight lambda_1 of the energy confusion, or a term with its own settings and weight, such as
+        ``0.3 * EnergyConfusion("one")``. With 0, the term is left out (CML-d).
     diversity : float or Term
-        lambda_2, or a term, in the same way; with 0 it is CML-e.
+        Weight lambda_2 of the diversity confusion, or a term with its own settings and weight. With 0, the term is left
+        out (CML-e).
+
+    Raises
+    ------
+    TypeError
+        If `base` is not a loss.
+    ValueError
+        If a weight is neither a finite number nor a term.
 
     Notes
     -----
-    Published weights, energy / diversity. CUB-200-2011: triplet 0.02 / 0.01, N-pair 0.3 / 0.02, binomial 0.13 / 0.03.
-    Cars-196: 0.02 / 0.04, 0.3 / 0.02, 0.13 / 0.03. Stanford Online Products and In-Shop: 0.002 / 0.01, 0.03 / 0.02,
-    0.013 / 0.01. They seem to be tuned with ``EnergyConfusion(mode="ecaml_code")``.
+    The published weights, energy / diversity, are:
+
+    - CUB-200-2011: 0.02 / 0.01 with the triplet loss, 0.3 / 0.02 with N-pair, 0.13 / 0.03 with binomial deviance;
+    - Cars-196: 0.02 / 0.04, 0.3 / 0.02 and 0.13 / 0.03;
+    - Stanford Online Products and In-Shop: 0.002 / 0.01, 0.03 / 0.02 and 0.013 / 0.01.
+
+    They appear to be tuned with ``EnergyConfusion(mode="ecaml_code")``.
     """
 
     def __init__(

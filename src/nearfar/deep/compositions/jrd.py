@@ -15,14 +15,17 @@ from ..wholebatch.kernel_embeddings import LAYERS
 
 
 class JRDLoss(Sum):
-    """AM-softmax with the joint representation similarity of its classes as regularizer.
+    """AM-softmax regularized with the joint representation similarity of its classes.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the proxies, which are the parameter ``terms.0.proxies``.
+    num_classes : int
+        Number of classes C. Labels run from 0 to
+        ``num_classes - 1``; -1 stands for an unknown class. The proxies are the parameter ``terms.0.proxies``.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     alpha : float
-        Weight of the regularizer: 1 on CUB-200-2011 and Cars-196, 0.4 on Stanford Online Products.
+        Weight of the regularizer. The paper uses 1 for CUB-200-2011 and Cars-196, and 0.4 for Stanford Online Products.
     layers : sequence of str
         As in ``JRS``; "pooled" needs ``pooled=`` in every call.
     kernel, kernels, class_kernels, degree, multiplier, bandwidths, raw

@@ -26,21 +26,29 @@ class Matryoshka(Term):
     Parameters
     ----------
     objective : Term or str
-        What each prefix is trained with: as text, such as ``"AMSoftmaxLoss() + JRS()"``, from which every prefix gets
-        an objective with proxies of its own length, or as a term, of which every prefix gets a copy.
+        Objective of each prefix. As text, such as ``"AMSoftmaxLoss() + JRS()"``, it is built for every prefix with
+        proxies of that length; as a term, it is copied for every prefix.
     dims : sequence of int
-        Lengths of the prefixes, each at most that of the embedding; include that, or the last dimensions learn nothing.
+        Lengths of the prefixes, each at most that of the embedding. Include the full length, or the last dimensions
+        learn nothing.
     weights : sequence of float, optional
-        w, one of each prefix; 1 where not given, as in the paper.
+        Weight w of each prefix. By default, all weights are 1, as in the paper.
     num_classes : int, optional
-        For objectives with proxies that are given as text.
+        Number of classes, for objectives with proxies that are given as text.
     class_counts : sequence of int, optional
-        Items of each class, for such objectives that take them.
+        Number of items of each class, for objectives given as text that need it.
+
+    Raises
+    ------
+    ValueError
+        If there is not one finite weight for each prefix.
+    TypeError
+        If `objective` is neither a term nor text.
 
     Notes
     -----
-    The paper trains a classifier on every prefix, of lengths 8, 16, ..., 2048. Score and search a prefix with ``dims=``
-    in `nearfar.evaluation.evaluate`, or ``--dims`` on the command line.
+    The paper trains a classifier on every prefix, of lengths 8, 16, ..., 2048. To score and search with a prefix, use
+    ``dims=`` in `nearfar.evaluation.evaluate`, or ``--dims`` on the command line.
 
     Examples
     --------

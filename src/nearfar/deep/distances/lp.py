@@ -16,26 +16,27 @@ from ..unit_vectors import LEAST_NORM
 
 
 class LpDistance(Checked):
-    """Distance in the p-norm, to a power: 1 adds up the differences of the entries, 2 is Euclidean.
+    """Distance in the p-norm, raised to a power: p = 1 is the Manhattan, p = 2 the Euclidean distance.
 
     Parameters
     ----------
     p : float or "inf"
-        At least 1. "inf" is the largest difference of two entries.
+        Order of the norm, at least 1. "inf" takes the largest difference of two entries.
     power : float
-        At least 1.
+        Exponent of the norm, at least 1.
     normalize : bool
-        Scale vectors to length 1 in the p-norm first. (``normalize=True`` of a loss does so in the Euclidean norm.)
+        Whether to scale the vectors to length 1 in the p-norm first. (``normalize=True`` of a loss does so in the
+        Euclidean norm.)
 
     Raises
     ------
     ValueError
-        If p or the power is below 1.
+        If `p` or `power` is below 1.
 
     Notes
     -----
-    Where two points coincide the gradient is 0. For p other than 2 there is no matrix product: time is that of all
-    entries of all pairs, and a gradient cannot be differentiated again.
+    The gradient of two points that coincide is 0. For p other than 2, the computation is not a matrix product: its time
+    is proportional to the number of entries of all pairs, and its gradient cannot be differentiated again.
 
     Examples
     --------

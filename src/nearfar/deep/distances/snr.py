@@ -16,12 +16,12 @@ from ..unit_vectors import LEAST_NORM
 
 
 class SNRDistance(Checked):
-    """Variance of the difference of two vectors over the variance of the anchor.
+    """Variance of the difference of two vectors, divided by the variance of the anchor.
 
     Notes
     -----
-    It is not symmetric, and does not change with the scale of the embeddings. An anchor whose entries are all alike has
-    no variance: its distances are then the variances of the differences, times the number of entries.
+    The distance is not symmetric, and does not change with the scale of the embeddings. An anchor whose entries are all
+    equal has no variance: its distances are then the variances of the differences times the number of entries.
     ``SNRContrastiveLoss`` is the contrastive loss of the paper, which leaves such an anchor out.
 
     Examples

@@ -29,32 +29,44 @@ def cross_batch(memory: Tensor, new: Tensor, position: Tensor) -> Tensor:
 
 
 class CrossBatchMemory(Term):
-    """A loss that also compares with the embeddings of earlier batches.
+    """Loss that also compares each batch with the embeddings of earlier batches.
 
     Parameters
     ----------
     loss : AnchorLoss
         Any pair, triplet or proxy loss.
     size : int
-        M, the number of embeddings that are remembered; 0 remembers none.
+        Number M of embeddings in the memory, at least 0; with 0, there is none.
     weight : float
-        w.
+        Weight w of the comparison with the memory.
     start : int
-        Steps before the memory counts (1000 in the paper); it is filled from the first step on.
+        Number of steps before the memory is used, at least 0; 1000 in the paper. It is filled from the first step on.
     embedding_dim : int, optional
-        d. None takes it from the first batch.
+        Number d of dimensions of the embeddings. By default, it is taken from the first batch.
 
     Attributes
     ----------
-    features, classes, ids, position, steps
-        Buffers: the (M, d) ring, its labels and sample numbers (-1: empty or unknown), the next place to write, and the
-        number of steps so far.
+    features : Tensor of shape (M, d)
+        Embeddings in the memory, a ring buffer.
+    classes, ids : Tensor of shape (M,)
+        Labels and sample numbers of the embeddings; -1 for an empty place or an unknown one.
+    position : Tensor
+        Place of the ring to write next.
+    steps : Tensor
+        Number of steps so far.
+
+    Raises
+    ------
+    TypeError
+        If `loss` is not a pair, triplet or proxy loss.
+    ValueError
+        If `size` or `start` is negative.
 
     Notes
     -----
-    A batch is compared with earlier ones only; the published code stores it first. With ``ids=``, which a training run
-    passes, an earlier embedding of the same sample is neither similar nor dissimilar to it. All processes remember the
-    global batch, in training mode only.
+    A batch is compared with earlier batches only, whereas the published code stores it first. If ``ids=`` is passed, as
+    a training run does, an earlier embedding of the same sample is neither similar nor dissimilar to it. All processes
+    store the global batch, in training mode only.
 
     Examples
     --------
@@ -137,7 +149,7 @@ class CrossBatchMemory(Term):
 
     @torch.no_grad()
     def drift(self, embeddings: Tensor, ids: Tensor) -> float:
-        """Return the mean squared distance from samples' embeddings to those remembered of them; NaN without any."""
+        """Return the mean squared distance of embeddings to those stored for the same samples, or NaN if none are."""
         known = ids.to(self.ids)[:, None]
         sample, place = ((known == self.ids) & (known != UNKNOWN)).nonzero(as_tuple=True)
         if not len(sample):

@@ -38,27 +38,29 @@ def cosine(x: Tensor, z: Tensor) -> Tensor:
 
 
 class Distill(SetTerm):
-    """How far the embeddings of a batch are from those that a trained, larger network gives the same items.
+    """Distance of the embeddings of a batch from those that a trained, larger network gives the same items.
 
     Parameters
     ----------
     teacher : str or (n, k) array
-        The folder of a run, which a training run reads, or the teacher's embeddings of all training items in their
-        order, for a loop of your own.
+        Folder of a run, for use in a training run, or the teacher's embeddings of all training items in their order,
+        for your own training loop.
     kind : {"relational", "cosine"}
-        Compare the cosines of pairs, for embeddings of any length, or each embedding with that of the teacher, which
-        must have the same length.
+        What is compared. "relational": the cosines of all pairs, for embeddings of any length. "cosine": each embedding
+        with that of the teacher, which must have the same length.
 
     Raises
     ------
     ValueError
-        If a batch comes without `ids=`, or the lengths differ for "cosine".
+        If a batch has no `ids=`, or the lengths differ for "cosine".
 
     Notes
     -----
-    Labels are not read. The teacher sees items as they are, without random changes, and once: a training with it takes
-    hardly longer. The name of a run is data: code of a user's own in its settings runs only where it is trusted. Park
-    et al. compare distances and angles, Tung & Mori rows of the similarity matrix; cosines are what scores compare.
+    Labels are not used. The teacher embeds each item once and without augmentation, so that training takes hardly
+    longer. A run is data: custom code that its settings name runs only if it is trusted.
+
+    Park et al. compare distances and angles, and Tung & Mori rows of the similarity matrix; here, cosines are compared,
+    as in the evaluation.
 
     Examples
     --------
@@ -80,12 +82,12 @@ class Distill(SetTerm):
             self.learn(teacher)
 
     def learn(self, rows: Any) -> None:
-        """Take the teacher's embeddings (n, k) of all training items.
+        """Store the teacher's embeddings (n, k) of all training items.
 
         Raises
         ------
         ValueError
-            If they are no finite matrix.
+            If `rows` is not a matrix of finite numbers.
         """
         found = torch.as_tensor(np.asarray(rows)) if not isinstance(rows, Tensor) else rows
         if found.ndim != 2 or not found.is_floating_point():

@@ -10,12 +10,14 @@ from ..rng import fresh_seed
 
 
 class Miner(Checked):
-    """A part of a loss, which calls it with each block of rows; a method states ``narrow(rows) -> rows``.
+    """Base class of miners, which select the pairs or triplets of a block of rows that a loss counts.
+
+    A loss calls its miner with each block of rows. A subclass implements ``narrow(rows) -> rows``.
 
     Attributes
     ----------
     draws : bool
-        Whether `narrow` draws, with ``rows.uniform(...)``.
+        Whether `narrow` draws random numbers, with ``rows.uniform(...)``.
     """
 
     draws: bool = False

@@ -15,9 +15,9 @@ def batch_all(rows: Rows) -> Rows:
 
 
 class BatchAll(Miner):
-    """Every triplet of the batch. This is the published name of what a loss does without a miner.
+    """Keep every triplet of the batch, which is what a loss does without a miner.
 
-    As for all miners, no anchor is its own positive; the survey's sums over a class do not leave it out.
+    As with all miners, no anchor is its own positive; the survey's sums over a class include it.
     """
 
     def narrow(self, rows: Rows) -> Rows:

@@ -25,9 +25,9 @@ def batch_hard(rows: Rows) -> Rows:
 
 
 class BatchHard(Miner):
-    """The hardest positive and the hardest negative of every anchor, in the batch.
+    """Select the hardest positive and the hardest negative of every anchor in the batch.
 
-    Anchors without a positive or without a negative are dropped, not given a distance of zero.
+    Anchors without a positive or without a negative are left out.
     """
 
     def narrow(self, rows: Rows) -> Rows:

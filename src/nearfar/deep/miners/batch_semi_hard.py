@@ -25,14 +25,16 @@ def batch_semi_hard(rows: Rows, fallback: str, window: float | None) -> Rows:
 
 
 class BatchSemiHard(Miner):
-    """For every positive pair the nearest negative that is farther than the positive.
+    """Select, for every positive pair, the nearest negative that is farther than the positive.
 
     Parameters
     ----------
     fallback : str
-        Where no negative is farther: the "farthest" one (the usual code), the "hardest", or "skip" the pair.
+        What to do if no negative is farther than the positive: take the "farthest" negative, as most implementations
+        do; take the "hardest" negative; or "skip" the pair.
     window : float, optional
-        Keep only pairs whose negative is nearer than d_ap + window; None keeps all.
+        Keep only triplets whose negative is nearer than d_ap + window, in the unit of the distance. By default, all are
+        kept.
     """
 
     def __init__(self, fallback: str = "farthest", window: float | None = None) -> None:

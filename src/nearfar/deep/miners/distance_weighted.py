@@ -52,22 +52,32 @@ def squares(rows: Rows) -> Tensor:
 
 
 class DistanceWeighted(Miner):
-    """For every positive pair a negative, drawn so that all distances come about equally often.
+    """Draw a negative for every positive pair such that all distances occur about equally often.
 
     Parameters
     ----------
     cutoff : float
-        Smaller distances count as this one, because negatives that are too near have noisy gradients.
+        Smallest distance that is distinguished, above 0: nearer negatives are weighted as if they were at this
+        distance, because their gradients are noisy.
     limit : float
-        Negatives at this distance or farther are not drawn, unless an anchor has no others.
+        Distance, above `cutoff`, from which on negatives are not drawn, unless an anchor has no others.
+
+    Raises
+    ------
+    ValueError
+        If not 0 < `cutoff` < `limit`.
 
     Notes
     -----
-    Made for unit vectors (distances between 0 and 2, unsquared whatever the distance of the loss). The cutoff of the
-    published code takes the place of the paper's min(lambda, 1 / q). The survey prints the batch size for the dimension
-    in the second exponent of q, and trains the triplet loss; the paper trains ``MarginLoss``. Weights carry no
-    gradient. One number of PyTorch's global generator, in all processes that of the first, sets the draws of a call:
-    neither blocks nor the number of processes change them.
+    The miner is made for unit vectors, whose distances lie between 0 and 2; `cutoff` and `limit` are unsquared
+    Euclidean distances whatever the distance of the loss. Weights carry no gradient.
+
+    The cutoff of the published code takes the place of the paper's min(lambda, 1 / q). In the second exponent of q, the
+    survey prints the batch size in place of the dimension; it trains the triplet loss, whereas the paper trains
+    ``MarginLoss``.
+
+    Random numbers follow from one draw of PyTorch's global generator per call, which the first process shares with the
+    others. They depend neither on the block size of the loss nor on the number of processes.
     """
 
     draws = True

@@ -69,25 +69,32 @@ def only(mask: Tensor, column: Tensor) -> Tensor:
 
 
 class EasyHard(Miner):
-    """One easy, semi-hard or hard positive and negative of every anchor, of those within ranges of distances.
+    """Select an easy, semi-hard or hard positive and negative of every anchor within ranges of distances.
 
     Parameters
     ----------
     positive, negative : str
-        "easy" (the nearest positive, the farthest negative), "hard" (the farthest positive, the nearest negative),
-        "semi_hard" (the hardest on the right side of the other one) or "all".
+        Which sample is selected:
+
+        - "easy": the nearest positive, the farthest negative;
+        - "hard": the farthest positive, the nearest negative;
+        - "semi_hard": the hardest negative that is farther than the selected positive, or the hardest positive that is
+          nearer than the selected negative;
+        - "all": every one.
     positive_range, negative_range : (float, float), optional
-        Lowest and highest distance that counts, in the unit of the loss's distance.
+        Lowest and highest distance of the candidates, in the unit of the distance of the loss. By default, there are no
+        limits.
 
     Raises
     ------
     ValueError
-        For an unknown word, two times "semi_hard", "semi_hard" beside "all", or a range whose ends are not in order.
+        If `positive` or `negative` is unknown, both are "semi_hard", "semi_hard" is combined with "all", or the ends of
+        a range are not in order.
 
     Notes
     -----
-    Anchors without one of the two are dropped. Where one side is "all", the other does not need it: losses of pairs
-    then keep anchors that have positives alone or negatives alone.
+    Anchors without a positive or a negative are left out. If one side is "all", the other side does not need it: losses
+    of pairs then keep anchors that have only positives or only negatives.
 
     Examples
     --------

@@ -40,22 +40,24 @@ def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
 
 
 class EasyPositive(Miner):
-    """The easiest positive of every anchor, against hard, semi-hard or all negatives.
+    """Select the easiest positive of every anchor, with hard, semi-hard or all negatives.
 
     Parameters
     ----------
     negative : str
-        "hard": the nearest negative; "semi_hard": the nearest one that is farther than the positive (anchors without
-        one are dropped); "all": every negative.
+        Negatives of an anchor. "hard": the nearest negative. "semi_hard": the nearest negative that is farther than the
+        positive; anchors without one are left out. "all": every negative.
     duplicate : float, optional
-        Skip positives that are not farther than this, in the unit of the loss's distance: they are copies of one image.
-        The published code does so at a cosine of 0.9999, a squared distance of 0.0002. None skips nothing.
+        Skip positives within this distance, in the unit of the distance of the loss, as copies of the same image. The
+        published code uses a cosine of 0.9999, which is a squared distance of 0.0002. By default, none is skipped.
 
     Notes
     -----
-    With the N-pair or NT-Xent loss this is the paper's easy positive loss; with the triplet loss and ``negative="all"``
-    it is the hinge form. The published code also drops anchors whose similarities are not both positive; this does not.
-    By mistake, the survey minimizes the softmax itself, without minus its logarithm, at the positive that is least
+    With the N-pair or NT-Xent loss, this is the paper's easy positive loss; with the triplet loss and
+    ``negative="all"``, it is the hinge form. The published code also drops anchors unless both similarities are
+    positive; this miner does not.
+
+    The survey, by mistake, minimizes the softmax itself, not minus its logarithm, at the positive that is least
     similar.
     """
 

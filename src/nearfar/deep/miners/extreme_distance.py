@@ -45,18 +45,20 @@ def _extreme(d: Tensor, mask: Tensor, far: Tensor) -> Tensor:
 
 
 class ExtremeDistance(Miner):
-    """One triplet of extremes for every anchor.
+    """Select one triplet of extremes for every anchor.
 
     Parameters
     ----------
     positive, negative : str
-        "easiest", "hardest", or "assorted": each anchor draws easiest or hardest anew at every call.
+        "easiest", "hardest", or "assorted", where each anchor draws one of the two anew at every call.
 
     Notes
     -----
-    ``ExtremeDistance("hardest", "hardest")`` is batch-hard. Anchors without a positive or a negative are dropped.
-    One number of PyTorch's global generator, in all processes that of the first, sets the draws of a call: neither
-    blocks nor the number of processes change them.
+    ``ExtremeDistance("hardest", "hardest")`` is batch-hard mining. Anchors without a positive or a negative are left
+    out.
+
+    Random numbers follow from one draw of PyTorch's global generator per call, which the first process shares with the
+    others. They depend neither on the block size of the loss nor on the number of processes.
     """
 
     def __init__(self, positive: str = "hardest", negative: str = "hardest") -> None:

@@ -31,18 +31,19 @@ def as_cosines(d: Tensor, distance: Distance) -> Tensor:
 
 
 class InformativePairs(Miner):
-    """The pairs that an anchor may confuse: far positives and near negatives, with all triplets among them.
+    """Select the pairs that an anchor may confuse: far positives and near negatives, with all triplets among them.
 
     Parameters
     ----------
     epsilon : float
-        By how much the cosines may overlap. Where vectors are not of unit length: in the unit of the inner product, or
-        of half the squared distance. In that of the distance itself where the loss has a function as its distance.
+        Margin by which the cosines of positives and negatives may overlap. If the vectors are not of unit length, its
+        unit is that of the inner product or of half the squared distance; if the distance of the loss is a callable,
+        its unit is that of the distance.
 
     Notes
     -----
-    ``MultiSimilarityLoss(epsilon=0.1)`` mines in this way itself. An anchor without positives or without negatives
-    loses its other pairs, too.
+    ``MultiSimilarityLoss(epsilon=0.1)`` includes this mining. An anchor without positives or without negatives loses
+    all of its pairs.
     """
 
     def __init__(self, epsilon: float = 0.1) -> None:

@@ -23,32 +23,34 @@ def mine_offline(
     normalize: bool = True,
     block: int = 1024,
 ) -> Tensor:
-    """Return the triplets that a miner chooses when the whole set is one batch.
+    """Return the triplets that a miner selects if the whole set is treated as one batch.
 
     Parameters
     ----------
     miner : callable
-        A miner of triplets, such as ``BatchHard()``, ``ExtremeDistance("easiest", "hardest")``, ``RandomNegative()``.
+        Miner of triplets, such as ``BatchHard()``, ``ExtremeDistance("easiest", "hardest")`` or ``RandomNegative()``.
     embeddings : (n, d) float tensor
         Embeddings of all training samples.
     labels : (n,) integers
-        -1 is unknown: never an anchor, positive or negative.
-    distance, normalize
-        As in ``TripletLoss``.
+        Class of each sample. Samples of unknown class (-1) are neither anchors nor positives nor negatives.
+    distance : str or callable
+        Dissimilarity that the miner reads, as in ``TripletLoss``.
+    normalize : bool
+        Whether to scale the embeddings to unit length first.
     block : int
-        Anchors at a time: memory is block x n.
+        Number of anchors processed at a time. Memory is proportional to block x n.
 
     Returns
     -------
-    (t, 3) int64
-        Anchor, positive and negative, in order of anchors; ``TripletSampler(labels, batch_size, triplets=...)`` makes
-        batches of them.
+    (t, 3) int64 tensor
+        Anchor, positive and negative of each triplet, ordered by anchor.
+        ``TripletSampler(labels, batch_size, triplets=...)`` draws batches of them.
 
     Raises
     ------
     ValueError
-        If the miner narrows masks without choosing triplets (``BatchAll``, ``EasyPositive("all")``), or the distance
-        is not known.
+        If the miner narrows masks without choosing triplets, such as ``BatchAll`` and ``EasyPositive("all")``, or the
+        distance is unknown.
     """
     if block < 1:
         raise ValueError(f"mine_offline: block must be at least 1, got {block}")

@@ -15,12 +15,13 @@ def pair_margins(rows: Rows, pos_margin: float, neg_margin: float) -> Rows:
 
 
 class PairMargins(Miner):
-    """The positives that are too far and the negatives that are too near, by a margin for either.
+    """Select positives that are too far and negatives that are too near, by a margin for each.
 
     Parameters
     ----------
     pos_margin, neg_margin : float
-        In the unit of the loss's distance; for "dot" and "cosine" minus the inner product and one minus the cosine.
+        Distance beyond which positives and within which negatives are selected, in the unit of the distance of the
+        loss. For "dot", the distance is minus the inner product; for "cosine", it is one minus the cosine.
     """
 
     def __init__(self, pos_margin: float = 0.2, neg_margin: float = 0.8) -> None:

@@ -26,17 +26,25 @@ def random_negative(rows: Rows, k: int | None) -> Rows:
 
 
 class RandomNegative(Miner):
-    """A random negative for every positive pair, or k random triplets for every anchor.
+    """Draw a random negative for every positive pair, or k random triplets for every anchor.
 
     Parameters
     ----------
     k : int, optional
-        Triplets per anchor, positive and negative drawn with replacement. None: one triplet for every positive pair.
+        Number of triplets per anchor, at least 1, whose positives and negatives are drawn with replacement. By default,
+        one triplet is drawn for every positive pair.
+
+    Raises
+    ------
+    ValueError
+        If `k` is below 1.
 
     Notes
     -----
-    The expected mean loss is that over all triplets of the anchor. One number of PyTorch's global generator, in all
-    processes that of the first, sets the draws of a call: neither blocks nor the number of processes change them.
+    The expected mean loss is the mean over all triplets of the anchor.
+
+    Random numbers follow from one draw of PyTorch's global generator per call, which the first process shares with the
+    others. They depend neither on the block size of the loss nor on the number of processes.
     """
 
     draws = True

@@ -39,20 +39,29 @@ def drawn_evenly(d: Tensor, mask: Tensor, level: Tensor, bins: int, per_bin: int
 
 
 class UniformHistogram(Miner):
-    """Positives and negatives of every anchor, drawn so that all distances come about equally often.
+    """Draw positives and negatives of every anchor such that all distances occur about equally often.
 
     Parameters
     ----------
     bins : int
-        Bins of equal width between the nearest and the farthest positive of an anchor; and of its negatives.
+        Number of bins of equal width between the nearest and the farthest positive of an anchor, and likewise for its
+        negatives; at least 1.
     per_bin : int
-        How many are drawn of each bin, each once; all of a bin that has fewer.
+        Number of samples to draw from each bin without replacement, at least 1. If a bin has fewer, all of them are
+        taken.
+
+    Raises
+    ------
+    ValueError
+        If `bins` or `per_bin` is below 1.
 
     Notes
     -----
-    The published miner makes its bins of all pairs of the batch, and draws with replacement. Here every anchor has bins
-    of its own, so that neither blocks nor the number of processes change a draw. One number of PyTorch's global
-    generator, in all processes that of the first, sets the draws of a call.
+    The published miner computes its bins from all pairs of the batch and draws with replacement. Here, every anchor has
+    its own bins.
+
+    Random numbers follow from one draw of PyTorch's global generator per call, which the first process shares with the
+    others. They depend neither on the block size of the loss nor on the number of processes.
     """
 
     draws = True

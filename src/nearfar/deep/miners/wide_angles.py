@@ -35,22 +35,23 @@ def wide_angles(rows: Rows, slope: float) -> Rows:
 
 
 class WideAngles(Miner):
-    """All triplets whose angle, as the angular loss has it, is above a limit.
+    """Select all triplets whose angle at the negative, as the angular loss defines it, exceeds a limit.
 
     Parameters
     ----------
     angle : float
-        The limit in degrees, between 0 and 90.
+        Limit in degrees, between 0 and 90.
 
     Raises
     ------
     ValueError
-        If the angle is not between 0 and 90.
+        If `angle` is not between 0 and 90.
 
     Notes
     -----
-    Angles are those of the vectors that the loss compares: scaled to unit length where the loss does so. Memory grows
-    with the number of triplets that are kept. On a device it asks once for the largest number of positives of a row.
+    The angles are those of the vectors that the loss compares, after scaling to unit length if the loss does so. Memory
+    grows with the number of selected triplets. On an accelerator, the largest number of positives of a row is read
+    once, which synchronizes the device.
 
     Examples
     --------

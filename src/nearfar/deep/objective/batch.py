@@ -21,19 +21,28 @@ NO_TUPLES = (  # what the third argument is in another library
 
 
 class Batch(NamedTuple):
-    """The global batch as every term sees it: with several processes, the samples of all of them in rank order.
+    """The global batch as every term receives it; with several processes, the samples of all of them in rank order.
 
     Attributes
     ----------
-    x : (n, d) raw embeddings; losses that compare directions normalize them themselves
-    y : labels: (n,) classes (-1 unknown), an (n, m) relation matrix, or label sets
-    anchors : the rows of x that this process computes
-    pooled : (n, D) features of the trunk, if given
-    scores : (n, C) class scores, published by a proxy loss of the same objective
-    ids : (n,) which sample of the data set each row is, if given
-    ref, ref_y : another set to compare with, if given; None is the batch itself
-    ref_ids : (m,) which sample each row of ref is, -1 unknown; the same sample is neither similar nor dissimilar
-    centers : (K, C, d) K centers of each of C classes, of a loss with class proxies in the same objective
+    x : (n, d) tensor
+        Raw embeddings. Losses that compare directions normalize them themselves.
+    y : (n,) tensor, (n, m) tensor or LabelSets
+        Labels: classes (-1 if unknown), a relation matrix, or label sets.
+    anchors : slice
+        Rows of `x` that this process computes.
+    pooled : (n, D) tensor or None
+        Features of the trunk, if given.
+    scores : (n, C) tensor or None
+        Class scores that a proxy loss of the same objective publishes.
+    ids : (n,) tensor or None
+        Number of each row's sample in the data set, if given.
+    ref, ref_y : tensors or None
+        Reference to compare with and its labels, if given. If None, the batch itself is the reference.
+    ref_ids : (m,) tensor or None
+        Sample number of each row of `ref`, -1 if unknown. The same sample is neither similar nor dissimilar.
+    centers : (K, C, d) tensor or None
+        K centers of each of C classes, from a loss with class proxies in the same objective.
     """
 
     x: Tensor

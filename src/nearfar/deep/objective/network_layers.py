@@ -42,9 +42,9 @@ class BorrowsLayer:
 
 
 class WatchesLayers:
-    """A term that reads what named modules of the trunk put out, as they last ran with gradients.
+    """A term that reads the outputs of named modules of the trunk from their last run with gradients.
 
-    A training run calls `watch` with its trunk; elsewhere call it yourself. Maps (n, C, H, W) are averaged over space.
+    A training run calls `watch` with its trunk; elsewhere, call it yourself. Maps (n, C, H, W) are averaged over space.
     """
 
     _names: tuple[str, ...] = ()
@@ -60,12 +60,12 @@ class WatchesLayers:
         return self._names
 
     def watch(self, trunk: nn.Module) -> None:
-        """Read the named modules of a trunk from now on.
+        """Start reading the outputs of the named modules of a trunk.
 
         Raises
         ------
         ValueError
-            If the trunk has no module of such a name.
+            If the trunk has no module of that name.
         """
         if not self._names:
             return

@@ -43,7 +43,7 @@ EXPECTED = "a sum of losses such as 'TripletLoss(margin=0.2)'"
 
 
 class ObjectiveError(ValueError):
-    """The text of an objective that cannot be understood; the message names the part."""
+    """Text of an objective that is invalid; the message names the part."""
 
 
 def parse_objective(
@@ -58,16 +58,20 @@ def parse_objective(
     Parameters
     ----------
     text : str
-        For example ``"TripletLoss(margin=0.1, miner=BatchHard()) + 0.02*EnergyConfusion()"``.
-    num_classes, embedding_dim, class_counts : int, int, sequence of int, optional
-        Filled in where a method takes them and the text does not give them.
+        Text of the objective, for example ``"TripletLoss(margin=0.1, miner=BatchHard()) + 0.02*EnergyConfusion()"``.
+    num_classes : int, optional
+        Number of classes, for methods that take it if the text does not give it.
+    embedding_dim : int, optional
+        Number of dimensions of the embeddings, for methods that take it if the text does not give it.
+    class_counts : sequence of int, optional
+        Number of samples of each class, for methods that take it if the text does not give it.
 
     Raises
     ------
     ObjectiveError
-        For anything but catalog names, classes of one's own, keyword literals, sums and weights.
+        If the text contains anything but names of the catalog, your own classes, keyword literals, sums and weights.
     TrustError
-        If the text stands in a file, and names a module that is not trusted.
+        If the text comes from a file and names a module that is not trusted.
 
     Examples
     --------

@@ -27,9 +27,10 @@ class LabelSets(NamedTuple):
     Attributes
     ----------
     hot : Tensor
-        (n, C) multi-hot matrix; losses take arrays, too.
+        (n, C) multi-hot matrix. Losses also accept arrays.
     overlap : float
-        Two samples are similar when the Jaccard index of their sets is above this; 0 means that they share a label.
+        Two samples are similar if the Jaccard index of their label sets exceeds this value. With 0, they are similar if
+        they share a label.
     """
 
     hot: Tensor
@@ -56,18 +57,19 @@ Labels: TypeAlias = Tensor | LabelSets
 
 
 def of_pairs(n: int, similar: Tensor | Sequence[Any], dissimilar: Tensor | Sequence[Any]) -> Tensor:
-    """Return the (n, n) relation matrix of n samples of which listed pairs are known, and no others.
+    """Return the (n, n) relation matrix of n samples in which only the listed pairs are known.
 
     Parameters
     ----------
     n : int
+        Number of samples.
     similar, dissimilar : (m, 2) integers
-        Numbers of two samples, in any order. They may be empty.
+        Numbers of the two samples of each pair, in any order. Either list may be empty.
 
     Raises
     ------
     ValueError
-        Pairs of another shape or dtype, a number that is not in 0..n-1, or a pair that is in both lists.
+        If the pairs have another shape or dtype, a number is not in 0..n-1, or a pair is in both lists.
 
     Examples
     --------

@@ -38,7 +38,7 @@ CALLED_WITH = ("embeddings", "labels", "ref", "ref_labels", "ref_replicated", "p
 
 
 class Term(PreciseBuffers):
-    """One part of an objective; its `repr` is the text that makes it."""
+    """Base class of the parts of an objective, whose `repr` is the text that constructs them."""
 
     _given: dict[str, Any]
 
@@ -65,35 +65,41 @@ class Term(PreciseBuffers):
     ) -> Tensor:
         """Return the value of the term, a scalar.
 
-        With several processes, each passes its part of every argument, and the value is that of one process with all
-        parts. So is every gradient, once it is averaged over the processes as DistributedDataParallel does.
+        With several processes, each passes its part of every argument, and the value is that of a single process with
+        all parts. The same holds for every gradient once it is averaged over the processes, as DistributedDataParallel
+        does.
 
         Parameters
         ----------
         embeddings : (n, d) float tensor
-            Raw (not normalized) embeddings; half precision is computed in float32.
+            Embeddings before any normalization. Half precision is computed in float32.
         labels : (n,) integers, (n, m) relation matrix, or LabelSets
-            Class per sample (-1 unknown), or who is similar to whom (1, 0, -1 unknown). With several processes, a
-            relation matrix has a column for each reference of all processes, or only for those of its own process; the
-            others are then unknown.
-        ref, ref_labels : (m, d) float tensor, (m,) integers, optional
-            Compare with these instead of with the batch itself; beside a relation matrix they need no labels.
+            Class of each sample (-1 if unknown), or which samples are similar (1), dissimilar (0) or of unknown
+            relation (-1). With several processes, a relation matrix has a column for each reference of all processes,
+            or only for those of its own process; the relations to the others are then unknown.
+        ref : (m, d) float tensor, optional
+            Reference that the embeddings are compared with. By default, the batch itself.
+        ref_labels : (m,) integers, optional
+            Class of each reference. It is not needed if `labels` is a relation matrix.
         ref_replicated : bool
-            All processes pass the same `ref`, such as prototypes, and not each its part of it.
+            Whether all processes pass the same `ref`, such as prototypes, instead of their part of it.
         pooled : (n, D) float tensor, optional
-            The trunk's features, for terms that act on them.
+            Features of the trunk, for terms that act on them.
         ids : (n,) integers, optional
-            Which sample of the data set each embedding is, for terms that remember samples.
+            Number of each embedding's sample in the data set, for terms that remember samples.
         group : ProcessGroup, optional
-            The processes that share the batch, as in `distributed.use_group`; None are all, or those of the context.
+            Processes that share the batch, as in `distributed.use_group`. By default, all processes, or those of the
+            context.
 
         Raises
         ------
         TypeError
-            If embeddings, ref or pooled is no tensor, more is given without a name, or a name is unknown.
+            If `embeddings`, `ref` or `pooled` is not a tensor, another argument is passed without its name, or a name
+            is unknown.
         ValueError
             If shapes or lengths disagree, embeddings are not finite (checked on the CPU), or this process is not in the
-            group. With several processes, all raise what one of them finds wrong, and the message names it.
+            group. With several processes, all of them raise the error that one of them finds, and the message names
+            that process.
         """
         if others:
             raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
@@ -186,10 +192,12 @@ class Sum(Term):
 
     Attributes
     ----------
-    weights, terms
-        The summands.
+    weights : list of float
+        Weights of the terms.
+    terms : ModuleList
+        Terms of the sum.
     parts_ : dict of str to Tensor
-        Unweighted value of every part at the last call, without gradient.
+        Unweighted value of every term in the last call, without gradient.
     """
 
     def __init__(self, parts: Sequence[tuple[float, Term]]) -> None:
@@ -235,17 +243,19 @@ class Sum(Term):
 
 
 class AnchorLoss(Term):
-    """A loss that is a sum over samples, the anchors, each compared with a reference, in blocks of anchors.
+    """Base class of losses that are a sum over anchors, each compared with a reference, in blocks of anchors.
 
     Parameters
     ----------
     block : int, optional
-        Anchors at a time; the value is the same for any block, memory is block x references. None chooses.
+        Number of anchors processed at a time. Memory is proportional to block x references, and the value is the same
+        for any block. By default, it is chosen from the memory of the device.
 
     Attributes
     ----------
     stats_ : dict of str to float
-        For the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+        Statistics of the last call: "active", the share of anchors with a positive loss, and "positive" and "negative",
+        the mean distances of the positive and negative pairs.
     """
 
     def __init__(self, *, block: int | None = None) -> None:
@@ -280,7 +290,7 @@ class AnchorLoss(Term):
         ref_labels: AnyLabels | None = None,
         ids: Tensor | Sequence[int] | None = None,
     ) -> Tensor:
-        """Return the losses of this process's samples, not reduced: their mean over all processes is the value.
+        """Return the loss of each sample of this process; the mean over all processes is the value of the loss.
 
         Parameters
         ----------
@@ -289,8 +299,9 @@ class AnchorLoss(Term):
 
         Returns
         -------
-        (n,) tensor, 0 for samples that have no part in the value. What a loss adds once for each call, as a penalty of
-        its centers, is left out.
+        (n,) tensor
+            Losses, 0 for samples that do not contribute to the value. Terms that a loss adds once per call, such as a
+            penalty on its centers, are not included.
 
         Examples
         --------
@@ -313,21 +324,21 @@ class AnchorLoss(Term):
         ref_labels: AnyLabels | None = None,
         ids: Tensor | Sequence[int] | None = None,
     ) -> Tensor:
-        """Return the mean of `sample_losses` by weights of the samples, sum_i w_i l_i / sum_i w_i.
+        """Return the weighted mean of `sample_losses`, sum_i w_i l_i / sum_i w_i.
 
-        Weights of classes are ``weights=class_weights[labels]``.
+        To weight classes, pass ``weights=class_weights[labels]``.
 
         Parameters
         ----------
         embeddings, labels, ref, ref_labels, ids
             As in a call of the loss.
         weights : (n,) tensor
-            Not negative.
+            Weight w_i of each sample, at least 0.
 
         Raises
         ------
         ValueError
-            If there is not one weight for each embedding, or one is negative or not a number (checked on the CPU).
+            If there is not one weight for each embedding, or a weight is negative or not a number (checked on the CPU).
         """
         w = torch.as_tensor(weights, device=embeddings.device)
         if w.shape != (len(embeddings),):
@@ -345,7 +356,11 @@ class AnchorLoss(Term):
 
 
 class SetTerm(Term):
-    """A term of the whole batch; with several processes, each computes it and counts an equal share."""
+    """Base class of terms that are a function of the whole batch.
+
+    With several processes, each computes the value and contributes an equal share of it. A subclass implements
+    ``value(batch)``.
+    """
 
     def value(self, batch: Batch) -> Tensor:
         """Return the scalar value."""

@@ -39,14 +39,14 @@ MIN_BLOCK_ROWS = 64  # rows of a block, below which matrix products are slow
 
 
 class Triplets(NamedTuple):
-    """Mined triplets, at most k of each anchor.
+    """Mined triplets, at most k for each anchor.
 
     Attributes
     ----------
     positive, negative : Tensor
         (b, k) int64 columns of the block.
     keep : Tensor
-        (b, k) bool: which of the k places hold a triplet.
+        (b, k) boolean mask of the places that hold a triplet.
     """
 
     positive: Tensor
@@ -60,24 +60,26 @@ class Rows(NamedTuple):
     Attributes
     ----------
     d : Tensor
-        (b, m) dissimilarities: smaller is nearer, whatever the distance ("dot" gives the negative inner product,
-        "cosine" one minus the cosine).
+        (b, m) dissimilarities. Smaller values mean nearer for any distance: "dot" is the negative inner product, and
+        "cosine" is one minus the cosine.
     pos, neg : Tensor
-        (b, m) bool: similar references (never the anchor itself) and dissimilar ones. Miners narrow them.
+        (b, m) boolean masks of the similar references, never the anchor itself, and of the dissimilar ones. Miners
+        narrow them.
     distance : str or callable
-        Which of `DISTANCES` filled `d`, or the function that did.
+        Distance that `d` holds: one of `DISTANCES`, or a function.
     dim : int
-        Dimension of the embeddings.
+        Number of dimensions of the embeddings.
     triplets : Triplets or None
-        Where a miner chooses one negative for each of some positives.
+        Triplets, if a miner chooses one negative for each of some positives.
     first : int
-        Which sample of the batch the block's first anchor is.
+        Number of the block's first anchor in the batch.
     seed : Tensor or None
-        What a miner's draws follow from, (), the same in all blocks and processes; see `uniform`.
+        Seed () of a miner's draws, the same in all blocks and processes; see `uniform`.
     found : Any
-        What a loss found in the whole batch before its rows are summed (`contextual.ContextualRowLoss.find`), or None.
+        What a loss computed from the whole batch before its rows are summed (`contextual.ContextualRowLoss.find`), or
+        None.
     x, ref : Tensor or None
-        (b, d) anchors and (m, d) references as they were compared, scaled to unit length where the loss does so.
+        (b, d) anchors and (m, d) references as they were compared, scaled to unit length if the loss does so.
     """
 
     d: Tensor
@@ -93,14 +95,14 @@ class Rows(NamedTuple):
     ref: Tensor | None = None
 
     def uniform(self, numbers: Tensor, stream: int = 0) -> Tensor:
-        """Return random numbers in [0, 1), (b, k), which neither blocks nor the number of processes change.
+        """Return random numbers in [0, 1), (b, k), that depend neither on blocks nor on the number of processes.
 
         Parameters
         ----------
         numbers : (k,) or (b, k) integers
             What is drawn for each anchor, such as the number of the draw, or the column of the positive that it is for.
         stream : int
-            Tells apart draws of several kinds.
+            Number that distinguishes draws of several kinds.
         """
         if self.seed is None:
             raise ValueError("rows have a seed where the miner has `draws = True`")

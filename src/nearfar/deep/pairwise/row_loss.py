@@ -18,28 +18,34 @@ from .comparison import Comparison, Distance, Rows, check_distance
 
 
 class RowLoss(AnchorLoss):
-    """A loss that is a sum over anchors, each compared with a reference by its row of dissimilarities.
+    """Base class of losses that are a sum over anchors, each compared with a reference.
+
+    A subclass implements ``rows(rows)``, which maps a block of dissimilarities to a numerator and a denominator for
+    each anchor.
 
     Parameters
     ----------
     distance : str or callable
-        One of "sq_euclidean", "euclidean", "cosine", "dot", or a function of anchors (b, d) and references (m, d) that
-        returns their (b, m) dissimilarities: smaller is nearer.
+        Dissimilarity of two embeddings: "sq_euclidean", "euclidean", "cosine" or "dot", or a callable that takes
+        anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape (b, m), such
+        as ``LpDistance(1)``.
     normalize : bool
-        Scale embeddings and reference to unit length first.
+        Whether to scale the embeddings and the reference to unit length first.
     miner : callable, optional
-        A miner: narrows the masks of a block of rows.
+        Miner that narrows the masks of each block of rows. By default, all pairs count.
     block : int, optional
-        Anchors at a time; the value is the same for any block, memory is block x references. None chooses.
+        Number of anchors processed at a time. Memory is proportional to block x references, and the value is the same
+        for any block. By default, it is chosen from the memory of the device.
 
     Attributes
     ----------
     reduction : str
-        "sum" leaves the sum over anchors undivided; anything else divides by the sum of the denominators.
+        "sum" does not divide the sum over the anchors; any other value divides it by the sum of the denominators.
     stats_ : dict of str to float
-        For the last call: "active" (share of anchors with a positive loss), "positive", "negative" (mean distances).
+        Statistics of the last call: "active", the share of anchors with a positive loss, and "positive" and "negative",
+        the mean distances of the positive and negative pairs.
     single_block : bool
-        Whether rows read one another, so that all are held at once where they fit.
+        Whether rows read one another, so that all of them are held at once if they fit.
     """
 
     single_block = False

@@ -39,28 +39,33 @@ def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *in
 
 
 class ClassProxyLoss(AnchorLoss):
-    """A loss of samples against learnable class proxies, the mean over the samples of known class.
+    """Base class of losses that compare samples with learnable class proxies, averaged over the samples of known class.
 
-    The labels are class numbers 0 to num_classes - 1, or `LabelSets` whose rows are the shares of the classes in each
-    sample, as of mixed images: they sum to 1, or to 0 where a sample is unknown, and its loss is the mean over its
-    classes by these shares. The proxies are a parameter of the loss: an optimizer group can
-    pick them out, and they are saved with it.
+    The labels are class numbers from 0 to num_classes - 1, or `LabelSets` whose rows are the shares of the classes in
+    each sample, for example of mixed images. Such a row sums to 1, or to 0 if the sample is unknown, and the loss of
+    the sample is the mean over its classes, weighted by these shares. The proxies are a parameter of the loss, so an
+    optimizer group can select them, and they are saved with it.
 
-    A method states ``per_sample(own, others)``: the loss per sample, from its scaled cosine to its own proxy and the
-    log-sum-exp of those to the other proxies, -inf where there are none. One that needs more than these two numbers
-    states `losses` instead.
+    A subclass implements ``per_sample(own, others)``: the loss of each sample from its scaled cosine to its own proxy
+    and the log-sum-exp of those to the other proxies, -inf if there are none. A loss that needs more than these two
+    numbers implements `losses` instead.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of `proxies`.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     block : int, optional
-        Samples at a time; the value is the same for any block.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Attributes
     ----------
     scale : float
         Factor on the cosines.
+    proxies : Parameter of shape (num_classes, embedding_dim)
+        Proxies of the classes.
     """
 
     scale: float
@@ -110,7 +115,10 @@ class ClassProxyLoss(AnchorLoss):
         return unit(x, self.scale) @ w.T
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
-        """Return the (n, num_classes) logits of embeddings (n, d), without margin: the largest is the class found."""
+        """Return the (n, num_classes) logits of embeddings (n, d), without margin.
+
+        The largest logit of a row is the predicted class.
+        """
         return self.logits(embeddings, self.directions(self.proxies_for(embeddings)))
 
     def find(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor | None:
@@ -304,12 +312,14 @@ class NeighborProxyLoss(ClassProxyLoss):
         Parameters
         ----------
         embeddings : (n, d) float tensor
-        labels : (n,) integers; -1 is left out
+            Embeddings of all training samples.
+        labels : (n,) integers
+            Class of each sample. Samples of unknown class (-1) are left out.
 
         Notes
         -----
-        "class_mean" takes the means of the unit embeddings and starts its running means there; "kmeans" goes on from
-        the means with k-means, so that each center stays tied to the class where it began.
+        "class_mean" takes the means of the unit embeddings, from which its running means continue. "kmeans" starts
+        k-means from these means, so that each center remains tied to the class where it started.
         """
         if self.source == "learned":
             raise ValueError(f"{type(self).__name__}: learned proxies are not refitted; choose class_mean or kmeans")

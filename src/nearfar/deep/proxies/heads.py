@@ -21,25 +21,28 @@ REDUCTIONS = ("mean", "sum")
 
 
 class HeadLoss(Term):
-    """A linear head and a loss on its outputs; the library keeps the embedding, not the outputs.
+    """Base class of losses on the outputs of a linear head, which keeps the embedding separate from the outputs.
 
-    A method states ``term(outputs, targets)``, or `loss_of_rows` where it reads more. Labels are class numbers, or
-    `LabelSets` whose rows are any (n, C) targets, such as class probabilities; samples of unknown class, or with an
-    empty row, are left out. The weight is the parameter `proxies`, (outputs, embedding_dim), beside the parameter
-    `bias`.
+    A subclass implements
+    ``term(outputs, targets)``, or `loss_of_rows` if it reads more. Labels are class numbers, or `LabelSets` whose rows
+    are arbitrary (n, C) targets, such as class probabilities. Samples of unknown class, or with an empty row, are left
+    out. The weight is the parameter `proxies` of shape (outputs, embedding_dim), next to the parameter `bias`.
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        Shape of the head.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     outputs : int, optional
-        Rows of the weight; None is one per class.
+        Number of outputs, which are the rows of the weight. By default, one per class.
     normalize : bool
-        Outputs are cosines, without bias.
+        Whether the outputs are cosines, without bias.
     reduction : str
-        "mean" over the samples of known class, or "sum".
+        "mean" averages over the samples of known class; "sum" adds up their losses.
     block : int, optional
-        Samples at a time.
+        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
     """
 
     def __init__(
@@ -86,7 +89,10 @@ class HeadLoss(Term):
         return self.outputs(x, *w)
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
-        """Return the (n, outputs) outputs for embeddings (n, d): where there is one per class, the largest is found."""
+        """Return the (n, outputs) outputs for embeddings (n, d).
+
+        With one output per class, the largest is the predicted class.
+        """
         return self.logits(embeddings)
 
     def directions(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -146,13 +152,15 @@ class HeadLoss(Term):
 
 
 class RegressionHead(HeadLoss):
-    """A head that regresses one number per class, or the class number: a method states `residual_loss`.
+    """Base class of heads that regress one number per class, or the class number.
+
+    A subclass implements `residual_loss`.
 
     Parameters
     ----------
     target : str
-        "onehot": 1 for the own class and 0 for the others; "index": one output, the class number, which orders the
-        classes.
+        "onehot" regresses 1 for the sample's class and 0 for the others; "index" regresses the class number with a
+        single output, which imposes an order on the classes.
     """
 
     def __init__(self, num_classes: int, embedding_dim: int, *, target: str, reduction: str, block: int | None) -> None:

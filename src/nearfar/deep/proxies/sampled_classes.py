@@ -20,28 +20,32 @@ from .class_proxies import ClassProxyLoss, NeighborProxyLoss
 
 
 class SampledClasses(Term):
-    """A loss with class proxies that compares each batch with some of them.
+    """Loss with class proxies that compares each batch with a sample of the classes.
 
     Parameters
     ----------
     loss : ClassProxyLoss
-        A loss with one learned proxy of each class, whose value is a mean over samples.
+        Loss with one learned proxy for each class, whose value is a mean over samples.
     share : float
-        Share of the classes that a batch is compared with, in (0, 1]; those of the batch are always among them.
+        Share of the classes that a batch is compared with, in (0, 1]. The classes of the batch are always among them.
     sparse : bool
-        Give the proxies a sparse gradient, of the rows that were drawn, for ``torch.optim.SparseAdam`` or SGD without
-        momentum: a step then costs time for these rows alone.
+        Whether to give the proxies a sparse gradient of the rows that were drawn, for ``torch.optim.SparseAdam`` or SGD
+        without momentum. A step then only takes time for these rows.
 
     Raises
     ------
-    TypeError, ValueError
-        If the loss is of another kind, or the share is not in (0, 1].
+    TypeError
+        If `loss` is of another kind.
+    ValueError
+        If `share` is not in (0, 1].
 
     Notes
     -----
-    With ``share=1`` it is the loss itself. With less the log-sum-exp over other classes is that over the drawn ones, as
-    in the paper, which finds 0.1 to be enough. In evaluation mode all classes count. Draws come from PyTorch's global
-    generator, of the first process where there are several. Samples of unknown class are left out.
+    With ``share=1``, this is the loss itself. With a smaller share, the log-sum-exp over the other classes is taken
+    over the drawn ones, as in the paper, which finds 0.1 to be enough. In evaluation mode, all classes count.
+
+    The classes are drawn with PyTorch's global generator; with several processes, with that of the first. Samples of
+    unknown class are left out.
 
     Examples
     --------

@@ -20,31 +20,38 @@ from .class_proxies import ClassProxyLoss, NeighborProxyLoss, in_blocks
 
 
 class ShardedClasses(Term):
-    """A loss with class proxies of which every process keeps, and trains, the proxies of some classes.
+    """Loss with class proxies that are distributed over processes.
+
+    Each process stores and trains the proxies of some classes.
 
     Parameters
     ----------
     loss : ClassProxyLoss
-        A loss with one learned proxy of each class, that reads own cosine and log-sum-exp alone, such as
-        ``CosFaceLoss``, ``ArcFaceLoss``, ``AMSoftmaxLoss``. Its proxies become those of this process: the same seed in
-        all of them makes the proxies that one process would have.
+        Loss with one learned proxy for each class that reads only the cosine to the sample's own class and the
+        log-sum-exp of the others, such as ``CosFaceLoss``, ``ArcFaceLoss`` or ``AMSoftmaxLoss``. Its proxies are
+        reduced to those of this process. With the same seed in all processes, they are initialized as in a single
+        process.
 
     Attributes
     ----------
     first, last : int
-        This process keeps the proxies of the classes from `first` to `last` - 1.
+        This process stores the proxies of the classes from `first` to `last` - 1.
 
     Raises
     ------
-    TypeError, ValueError
-        If the loss is of another kind, or has fewer classes than there are processes.
+    TypeError
+        If `loss` is of another kind.
+    ValueError
+        If there are fewer classes than processes.
 
     Notes
     -----
-    Make it after the process group, and wrap only the network in DistributedDataParallel: it would average the proxies
-    of different classes. Their gradient is whole as it is, and so is that of the network once it is averaged. All
-    processes need the proxies on a device that they exchange tensors from. The state of each process holds its own
-    proxies; `all_proxies` returns those of all. Labels are class numbers.
+    Create it after the process group, and wrap only the network in DistributedDataParallel, which would otherwise
+    average the proxies of different classes. The gradient of the proxies is complete without it, and so is that of the
+    network after averaging. All processes need the proxies on a device that can exchange tensors.
+
+    The state of each process contains its own proxies; `all_proxies` returns those of all processes. Labels are class
+    numbers.
 
     Examples
     --------
@@ -117,7 +124,7 @@ class ShardedClasses(Term):
 
     @torch.no_grad()
     def all_proxies(self) -> Tensor:
-        """Return the proxies of all classes, (C, d); all processes take part."""
+        """Return the proxies of all classes, (C, d). All processes must call it."""
         sizes = [
             self.loss.num_classes * (part + 1) // self.processes - self.loss.num_classes * part // self.processes
             for part in range(self.processes)

@@ -13,13 +13,15 @@ from ..wholebatch.center_terms import CenterTerm, mean_of_real
 
 
 class CenterInvariance(CenterTerm):
-    """How far the squared lengths of class centers are from their mean: rare classes get centers as long as others.
+    """Deviation of the squared lengths of class centers from their mean.
 
-    It acts on the proxies of a loss in the same objective; without one, on the means of the classes of the batch.
+    It gives rare classes centers that are as long as those of the others. The term acts on the proxies of another loss
+    in the same objective or, if there is none, on the class means of the batch.
 
     Notes
     -----
-    Losses that scale their proxies to unit length do not feel it: it is for those that read their lengths, as heads do.
+    The term has no effect on losses that scale their proxies to unit length. It is made for losses that use the
+    lengths, such as classification heads.
 
     Examples
     --------

@@ -14,26 +14,27 @@ from ..wholebatch.center_terms import CenterTerm, mean_of_real
 
 
 class CenterNorms(CenterTerm):
-    """Mean p-norm of class centers, to a power.
+    """Mean p-norm of class centers, raised to a power.
 
-    It acts on the proxies of a loss in the same objective; without one, on the means of the classes of the batch.
+    The term acts on the proxies of another loss in the same objective or, if there is none, on the class means of the
+    batch.
 
     Parameters
     ----------
     p : float
-        At least 1.
+        Order of the norm, at least 1.
     power : float
-        At least 1.
+        Exponent of the norm, at least 1.
 
     Raises
     ------
     ValueError
-        If p or the power is below 1.
+        If `p` or `power` is below 1.
 
     Notes
     -----
-    A center of 0 has the gradient 0. Losses that scale their proxies to unit length feel it only as a decay of their
-    lengths.
+    The gradient at a center of 0 is 0. For losses that scale their proxies to unit length, the term only decays the
+    lengths of the proxies.
 
     Examples
     --------

@@ -28,21 +28,21 @@ class DiversityConfusion(SetTerm):
     Parameters
     ----------
     center : bool
-        Subtract the batch mean first, which gives the trace of the covariance; the paper assumes zero-mean embeddings
-        instead.
+        Whether to subtract the mean of the batch first, which gives the trace of the covariance. The paper assumes
+        embeddings of mean zero instead.
     on : str
-        "raw" or "normalized" embeddings.
+        Whether the term acts on the "raw" or on the "normalized" embeddings.
 
     Raises
     ------
     ValueError
-        If `on` is neither.
+        If `on` is neither "raw" nor "normalized".
 
     Notes
     -----
-    On normalized embeddings without centering the term is the constant 1, with zero gradient. On raw embeddings beside
-    a loss on unit vectors its gradient is radial: it acts on the norms, and through shared weights as a decay.
-    Labels are not used.
+    On normalized embeddings without centering, the term is the constant 1, with zero gradient. On raw embeddings,
+    combined with a loss on unit vectors, its gradient is radial: it acts on the norms, and through shared weights as a
+    weight decay. Labels are not used.
     """
 
     def __init__(self, *, center: bool = False, on: str = "raw") -> None:

@@ -61,32 +61,34 @@ class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
     Parameters
     ----------
     pairs : str or int
-        "one" pair of classes drawn from the batch (the papers'), that many different pairs, or "all" in closed form:
-        the expectation of "one", without its variance.
+        Pairs of classes that are compared. "one" draws one pair from the batch, as in the papers; a number draws that
+        many different pairs; "all" computes the expectation of "one" in closed form, without its variance.
     on : str
-        "raw" embeddings (the published code's) or "normalized".
+        Whether the term acts on the "raw" embeddings, as in the published code, or on the "normalized" ones.
     mode : str
-        "paper": E. "ecaml_code": log E, which is what the published code descends, and what the published weights
-        seem to be tuned for.
+        "paper" is E, the formula of the paper. "ecaml_code" is log E, which the published code minimizes and to which
+        the published weights appear to be tuned.
     layer : nn.Module or "embedding", optional
-        The embedding layer, or "embedding" for that of a training run. With it the term computes ``layer(pooled)``
-        itself from detached features, so that its gradient reaches this layer only, as in the published code; it needs
-        ``pooled=``. The term does not own the layer: it is neither in its parameters nor in its state.
+        Embedding layer of the network; "embedding" stands for that of a training run. If it is given, the term computes
+        ``layer(pooled)`` itself from detached features, which needs ``pooled=``, and its gradient reaches this layer
+        only, as in the published code. The term does not own the layer: it is neither among its parameters nor in its
+        state. By default, the term uses the embeddings.
     seed : int
-        Seed of the draw of class pairs. The generator's state is part of the ``state_dict``; every process draws the
-        same pairs, and the generator moves in training mode only.
+        Seed of the generator that draws the pairs of classes. Its state is part of the ``state_dict``. All processes
+        draw the same pairs, and the generator advances in training mode only.
 
     Raises
     ------
     ValueError
-        If an argument is not one of the above, or ``layer`` is given and a batch comes without pooled features.
+        If an argument is none of the above, or `layer` is given and a batch has no pooled features.
 
     Notes
     -----
-    "ecaml_code" differs from the published code in what is averaged: the code samples ten pairs for each but the last
-    twenty samples, halves their sum and divides it by the number of all negative pairs, which changes log E by a
-    constant for given pairs. A term sees embeddings, not layers, so without ``layer`` the gradient of log E goes on to
-    the trunk. Where E is 0 the value of "ecaml_code" is 0 with zero gradient. Samples of unknown class are left out.
+    "ecaml_code" differs from the published code in what is averaged: that code samples ten pairs for each sample but
+    the last twenty, halves their sum, and divides it by the number of all negative pairs, which for given pairs changes
+    log E by a constant. Since a term receives embeddings and not layers, the gradient of log E also reaches the trunk
+    unless `layer` is given. If E is 0, the value of "ecaml_code" is 0 with zero gradient. Samples of unknown class are
+    left out.
     """
 
     def __init__(

@@ -37,21 +37,21 @@ def ensemble_divergence(x: Tensor, lengths: tuple[int, ...], margin: float, coun
 
 
 class EnsembleDivergence(SetTerm):
-    """Pushes groups of the dimensions of each embedding apart, for embeddings that are ensembles.
+    """Push groups of the dimensions of each embedding apart, for embeddings that are ensembles.
 
     Parameters
     ----------
     groups : int or sequence of int
-        Number of groups of nearly equal length, or their lengths; the paper has 8 of 64 dimensions. Shorter ones are
-        compared with longer ones as if zeros followed.
+        Number of groups, of nearly equal length, or the length of each group. The paper has 8 groups of 64 dimensions.
+        Shorter groups are padded with zeros to be compared with longer ones.
     margin : float
-        m, on squared distances of unit vectors.
+        Margin m on the squared distances of unit vectors.
 
     Notes
     -----
-    It is the divergence loss of attention-based ensembles; the attention heads themselves are not here. Add it to
-    losses of groups such as `BIERLoss`, or to any loss of the whole embedding. Of labels it only reads which
-    samples are of unknown class: these do not count.
+    This is the divergence loss of attention-based ensembles; their attention heads are not implemented. Add it to a
+    loss of groups, such as `BIERLoss`, or to any loss of the whole embedding. Samples of unknown class do not count;
+    apart from that, labels are not used.
     """
 
     def __init__(self, groups: int | Sequence[int] = 2, *, margin: float = 1.0) -> None:

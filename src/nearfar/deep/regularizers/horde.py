@@ -80,30 +80,39 @@ def horde(x: Tensor, signs: Tensor) -> list[Tensor]:
 
 
 class HORDE(Term):
-    """A loss on high-order moments of the features, added to the loss of the embedding.
+    """Loss on high-order moments of the features, which is added to the loss of the embedding.
 
     Parameters
     ----------
     embedding_dim : int
-        Dimension of the embeddings, which the term reads unless `channels` is given.
+        Number of dimensions of the embeddings, which the term uses unless `channels` is given.
     loss : Term or str
-        The loss that trains each order, as a term (one copy of it per order) or as text. Where it reads ``pooled=``,
-        each copy does.
+        Loss of each order, as a term, of which each order gets a copy, or as text. If it uses ``pooled=``, each copy
+        does.
     orders : int
-        K, from 2 on.
+        Highest order K of the moments, at least 2.
     features : int
-        q, the dimension of the moments.
+        Number q of dimensions of the moments, at least 1.
     channels : int, optional
-        D of the trunk's last feature map. The map is then passed as ``pooled=``, (n, D, h, w), as in the paper; None
-        takes the embedding as the one feature vector of its item. A training run passes what the trunk returns: one
-        vector per item where it averages its map, as conv4 and bn_inception do.
+        Number D of channels of the trunk's last feature map, which is then passed as ``pooled=`` with the shape (n, D,
+        h, w), as in the paper. By default, the embedding is the only feature vector of its item. In a training run,
+        ``pooled`` is what the trunk returns: a single vector per item if it averages its map, as conv4 and bn_inception
+        do.
     seed : int
-        Of the random signs, which are saved with the term.
+        Seed of the random signs, which are saved with the term.
+
+    Raises
+    ------
+    ValueError
+        If `orders` is below 2, or `features` or the number of channels is below 1.
+    TypeError
+        If `loss` is not a loss.
 
     Notes
     -----
     The embedding itself is order 1: train with ``loss + HORDE(embedding_dim, loss=...)``, and search with the embedding
-    alone. The signs stay as they are drawn. The defaults of K and q were not checked against the paper.
+    alone. The signs are drawn once and not trained. The defaults of `orders` and `features` were not checked against
+    the paper.
     """
 
     signs: Tensor

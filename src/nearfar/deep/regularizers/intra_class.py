@@ -58,18 +58,19 @@ def joined(similar: Tensor, same: bool) -> tuple[Tensor, Tensor]:
 
 
 class IntraClassPenalty(ContextualRowLoss):
-    """Minus the gaussian similarity within each class, averaged over its pairs and added over the classes.
+    """Negative Gaussian similarity within each class, averaged over its pairs and summed over the classes.
 
     Parameters
     ----------
     normalize : bool
-        Scale embeddings to unit length first, as the paper does.
+        Whether to scale the embeddings to unit length first, as the paper does.
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
 
     Notes
     -----
-    The sum over classes is the paper's: the value grows with the number of classes of the batch. Classes of one
+    The sum over the classes is the paper's, so the value grows with the number of classes in the batch. Classes of one
     sample contribute 0.
     """
 

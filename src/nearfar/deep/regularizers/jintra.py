@@ -25,14 +25,14 @@ def jintra(sums: ClassSums, squared: bool) -> Tensor:
 
 
 class JIntra(JointTerm):
-    """Minus the mean norm of the classes' joint distributions: minimized, it draws each class together.
+    """Negative mean norm of the joint distributions of classes, whose minimum makes each class compact.
 
     Parameters
     ----------
     layers, kernel, kernels, class_kernels, degree, multiplier, bandwidths, raw
         As in ``JRS``.
     squared : bool
-        Take squared norms; the paper does not.
+        Whether to take squared norms; the paper does not.
     """
 
     def __init__(

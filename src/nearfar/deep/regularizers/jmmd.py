@@ -26,18 +26,18 @@ def jmmd(sums: ClassSums, squared: bool) -> Tensor:
 
 
 class JMMD(JointTerm):
-    """Minus the mean distance between the joint distributions of classes.
+    """Negative mean distance between the joint distributions of classes.
 
     Parameters
     ----------
     layers, kernel, kernels, class_kernels, degree, multiplier, bandwidths, raw
         As in ``JRS``.
     squared : bool
-        Take squared norms; the paper does not.
+        Whether to take squared norms; the paper does not.
 
     Notes
     -----
-    The paper weighs it 0.1. Classes that coincide have the distance 0 with zero gradient.
+    The paper gives it a weight of 0.1. Classes that coincide have the distance 0 with zero gradient.
     """
 
     def __init__(

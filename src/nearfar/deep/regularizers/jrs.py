@@ -24,34 +24,47 @@ class JRS(JointTerm):
     Parameters
     ----------
     layers : sequence of str
-        Some of "pooled" (needs ``pooled=``), "embedding" (on unit vectors) and "class" (the cosines to the proxies of
-        a loss in the same objective). ("embedding",) is the paper's MRD, ("pooled", "embedding") its JRD-C,
-        ("embedding", "class") its JRD-Pooling. "trunk.layer3" and the like are modules of the trunk, whose maps are
-        averaged over space: a training run gives them, elsewhere call ``watch(trunk)`` first.
+        Layers of the joint kernel:
+
+        - "pooled": the pooled features, which needs ``pooled=``;
+        - "embedding": the embeddings, scaled to unit length;
+        - "class": the cosines to the proxies of another loss in the same objective;
+        - a module of the trunk, such as "trunk.layer3", whose maps are averaged over space. A training run provides its
+          output; elsewhere, call ``watch(trunk)`` first.
+
+        ("embedding",) is MRD in the paper, ("pooled", "embedding") is JRD-C, and ("embedding", "class") is JRD-Pooling.
     kernel : str or sequence of str
-        "gaussian", "laplace" (bandwidth: mean L1 distance; the paper does not state its own), "polynomial"
-        (x.x' + 1)^degree, "exponential" exp(x.x'), "linear" x.x'. The last three act on unit vectors in every layer,
-        unless `raw`. One for all layers, or one of each.
+        Kernel of all layers, or of each:
+
+        - "gaussian", with the mean squared distance as the bandwidth;
+        - "laplace", with the mean L1 distance as the bandwidth (the paper does not state its own);
+        - "polynomial": (x.x' + 1)^degree;
+        - "exponential": exp(x.x');
+        - "linear": x.x'.
+
+        The last three act on unit vectors in every layer, unless `raw` is True.
     kernels : int or sequence of int
-        Number of mixed bandwidths, K in the paper: one for all layers but "class", or one of each layer.
+        Number K of bandwidths that are mixed: one number for all layers but "class", or one for each layer.
     class_kernels : int
-        Number of bandwidths of the class layer, K' in the paper, where `kernels` is one number.
+        Number K' of bandwidths of the layer "class", if `kernels` is one number.
     degree : int
-        Degree of the polynomial kernel (2 and 5 in the paper).
+        Degree of the polynomial kernel; 2 and 5 in the paper.
     multiplier : float or sequence of float
-        Each bandwidth is so many times the one before; 2 in the paper. One for all layers, or one of each.
+        Ratio of each bandwidth to the one before; 2 in the paper. One number for all layers, or one for each.
     bandwidths : sequence of float, or of such sequences, optional
-        The bandwidths themselves, as multiples of tau, instead of `kernels` and `multiplier`: one set for all layers,
-        or one of each.
+        Bandwidths as multiples of tau, which replace `kernels` and `multiplier`: one set for all layers, or one for
+        each.
     raw : bool
-        Let the last three kernels act on the features as they are. Their powers and exponentials may overflow.
+        Whether the last three kernels act on the features without scaling. Their powers and exponentials may overflow.
 
     Notes
     -----
-    The paper weighs it 1 (CUB-200-2011, Cars-196) or 0.4 (Stanford Online Products), and 0.001 with the polynomial and
-    exponential kernels. Samples of unknown class are left out. The paper's Proposition 1 factorizes the statistic over
-    layers, which holds for independent layers only; what holds in general is the inner product of the joint
-    characteristic functions under the kernel's spectral measure.
+    The paper gives it a weight of 1 (CUB-200-2011, Cars-196) or 0.4 (Stanford Online Products), and of 0.001 with the
+    polynomial and exponential kernels. Samples of unknown class are left out.
+
+    Proposition 1 of the paper factorizes the statistic over the layers, which holds for independent layers only. What
+    holds in general is the inner product of the joint characteristic functions under the spectral measure of the
+    kernel.
     """
 
     def of(self, sums: ClassSums) -> Tensor:

@@ -27,13 +27,15 @@ def nearest_others(w: Tensor, of_class: Tensor, real: Tensor) -> Tensor:
 
 
 class RegularFace(CenterTerm):
-    """Cosine of every class center to the nearest other one, which pushes classes apart.
+    """Mean cosine of each class center to the nearest other center, which pushes classes apart.
 
-    It acts on the proxies of a loss in the same objective; without one, on the means of the classes of the batch.
+    The term acts on the proxies of another loss in the same objective or, if there is none, on the class means of the
+    batch.
 
     Notes
     -----
-    Memory is that of some rows of the matrix of all centers, which is never held. One class alone gives 0.
+    The matrix of the cosines of all centers is never held: memory is that of a block of its rows. With a single class,
+    the value is 0.
 
     Examples
     --------

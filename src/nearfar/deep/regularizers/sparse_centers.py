@@ -14,10 +14,11 @@ from ..wholebatch.center_terms import CenterTerm
 
 
 class SparseCenters(CenterTerm):
-    """Distances between the centers of a class, so that those that are not needed merge.
+    """Mean distance between the centers of a class, so that centers that are not needed merge.
 
-    It acts on a loss with several centers for each class in the same objective, such as ``SubCenterArcFaceLoss``;
-    ``SoftTripleLoss(tau=...)`` has it itself. Classes with one center, such as the means of a batch, give 0.
+    The term acts on another loss in the same objective that has several centers for each class, such as
+    ``SubCenterArcFaceLoss``; ``SoftTripleLoss(tau=...)`` includes it. Classes with one center, such as the class means
+    of a batch, contribute 0.
 
     Examples
     --------

@@ -143,25 +143,28 @@ def check_integer(name: str, value: Any, least: int) -> None:
 
 
 class BatchSampler(Checked, Sampler[list[int]]):
-    """A batch sampler for ``DataLoader(batch_sampler=...)``.
+    """Base class of batch samplers, for ``DataLoader(batch_sampler=...)``.
+
+    A subclass implements ``plan(rng)`` and ``batches_per_epoch()``.
 
     Parameters
     ----------
     samples : int
-        How many samples the data has; only named in messages and checked on resumption.
+        Number of samples in the data. It is only named in messages and checked on resumption.
     batch_size : int
-        Samples of a global batch, those of all processes together.
+        Number of samples in a global batch, across all processes; at least 1.
     seed : int
-        Seed of all epochs; the same on every process.
+        Seed of all epochs, at least 0. It must be the same in every process.
 
     Attributes
     ----------
     epoch : int
-        The epoch that the next iteration yields; it rises when an epoch is finished.
+        Epoch that the next iteration yields. It increases when an epoch is finished.
 
     Notes
     -----
-    An iteration that was broken off starts the same epoch again; only `load_state_dict` enters an epoch in its middle.
+    An iteration that was interrupted starts the same epoch again; only `load_state_dict` continues in the middle of an
+    epoch.
     """
 
     def __init__(self, samples: int, batch_size: int, seed: int) -> None:
@@ -183,7 +186,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that determine the epochs; a resumed run must have the same."""
+        """Return the settings that determine the epochs, which must be the same in a resumed run."""
         return {"samples": self.samples, "batch_size": self.batch_size, "seed": self.seed}
 
     def __len__(self) -> int:
@@ -219,29 +222,34 @@ class BatchSampler(Checked, Sampler[list[int]]):
         self._spent = False
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration yield this epoch; if it is the one being resumed, it goes on where it stopped."""
+        """Make the next iteration yield this epoch, which continues where it stopped if it is the one being resumed."""
         if epoch != self.epoch or self._spent:
             self._enter(epoch)
 
     def state_dict(self, done: int | None = None) -> dict[str, Any]:
-        """Return where the sampler is.
+        """Return the position of the sampler, for `load_state_dict`.
 
         Parameters
         ----------
         done : int, optional
-            Batches of this epoch that training has finished. Pass it if a loader with workers asks ahead of training.
-            None takes the number of batches that were yielded.
+            Number of batches of this epoch that training has finished. Pass it if a loader with workers fetches batches
+            in advance. By default, the number of batches that were yielded.
         """
         batch = self._given if done is None else done
         return {"epoch": self.epoch, "batch": batch, "settings": self.settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken: the next iteration yields the rest of that epoch.
+        """Continue from a saved position: the next iteration yields the rest of that epoch.
+
+        Parameters
+        ----------
+        state : dict
+            Position as returned by `state_dict`.
 
         Raises
         ------
         ValueError
-            If the state is of a sampler with other settings or other data.
+            If the state is that of a sampler with other settings or other data.
         """
         if state["settings"] != self.settings():
             raise ValueError(f"sampler state: taken with {state['settings']}, this sampler has {self.settings()}")
@@ -254,20 +262,21 @@ class BatchSampler(Checked, Sampler[list[int]]):
 
 
 class ClassBatchSampler(BatchSampler):
-    """Batches of `per_batch` classes; an epoch visits every class once, `rounds` times.
+    """Batches of `per_batch` classes, where an epoch visits every class `rounds` times.
 
     Parameters
     ----------
     classes : Classes
-        The classes to draw from.
+        Classes to draw from.
     per_batch : int
-        Classes in a batch.
+        Number of classes in a batch.
     why : str
-        The settings that ask for `per_batch` classes, for the message when there are fewer.
+        Settings that ask for `per_batch` classes, for the message if there are fewer.
     rounds : int, optional
-        Visits of each class per epoch; None makes the epoch about as long as the data.
+        Number of visits of each class per epoch, at least 1. By default, an epoch is about as long as the data.
     drop_last : bool
-        Drop the last, incomplete batch of a round instead of completing it with classes of the round's first batch.
+        Whether to drop the last, incomplete batch of a round instead of completing it with classes of the round's first
+        batch.
     """
 
     def __init__(

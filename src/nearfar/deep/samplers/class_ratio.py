@@ -33,33 +33,34 @@ def class_ratio(classes: Classes, chosen: Ints, size: int, rng: np.random.Genera
 
 
 class ClassRatioSampler(ClassBatchSampler):
-    """Batches with a fixed ratio of classes to samples, as facility location clustering was trained on.
+    """Batches with a fixed ratio of classes to samples, as used to train facility location clustering.
 
     Parameters
     ----------
     labels : (n,) array-like
-        Class of each sample: integers (-1 unknown, never drawn) or strings.
+        Class of each sample: integers, where unknown classes (-1) are never drawn, or strings.
     batch_size : int
-        Samples of a global batch (paper: 128).
+        Number of samples in a global batch, across all processes; 128 in the paper.
     ratio : float
-        Classes per sample, in (0, 1] (paper: 0.25 for CUB-200-2011 and Cars-196, 0.75 for Stanford Online Products).
+        Number of classes per sample, in (0, 1]. The paper uses 0.25 for CUB-200-2011 and Cars-196, and 0.75 for
+        Stanford Online Products.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
     rounds : int, optional
-        Visits of each class per epoch. None makes the epoch about as long as the data.
+        Number of visits of each class per epoch, at least 1. None makes an epoch about as long as the data.
     drop_last : bool
-        Drop the last, incomplete batch of a round. By default it is completed with classes of the round's first
-        batch, which are thus visited once more.
+        Whether to drop the last, incomplete batch of a round. By default, it is completed with classes of the round's
+        first batch, which are then visited once more.
 
     Raises
     ------
     ValueError
-        If the ratio is not in (0, 1], or asks for more classes than there are.
+        If `ratio` is not in (0, 1], or asks for more classes than there are.
 
     Notes
     -----
-    The paper states the ratio, not the epoch: here an epoch visits every class once (`rounds` times). Where the chosen
-    classes hold fewer than `batch_size` samples, some samples come twice in the batch.
+    The paper states the ratio, but not the epoch; here, an epoch visits every class `rounds` times. If the selected
+    classes have fewer than `batch_size` samples, some samples occur twice in the batch.
     """
 
     def __init__(

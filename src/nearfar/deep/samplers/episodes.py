@@ -31,28 +31,35 @@ class EpisodeSampler(BatchSampler):
     Parameters
     ----------
     labels : (n,) array-like
-        Class of each sample: integers (-1 unknown, never drawn) or strings.
+        Class of each sample: integers, where unknown classes (-1) are never drawn, or strings.
     n_way : int
-        N, classes of an episode.
-    k_shot, n_query : int
-        Support and query samples of each class. Classes with fewer than k_shot + n_query samples are left out;
-        `left_out` counts them.
+        Number N of classes in an episode.
+    k_shot : int
+        Number K of support samples of each class.
+    n_query : int
+        Number Q of query samples of each class. Classes with fewer than ``k_shot + n_query`` samples are left out.
     n_episodes : int
-        Batches of an epoch.
+        Number of episodes, each of which is a batch, per epoch; at least 1.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
     query : str
-        "balanced": n_query samples of each class; "random": n_way * n_query of all classes together.
+        "balanced" draws `n_query` samples of each class; "random" draws ``n_way * n_query`` from all classes of the
+        episode together.
+
+    Attributes
+    ----------
+    left_out : int
+        Number of classes with too few samples, which are never drawn.
 
     Raises
     ------
     ValueError
-        If fewer than n_way classes have enough samples.
+        If fewer than `n_way` classes have enough samples.
 
     Notes
     -----
-    Every class, and every sample of a class, is as likely as every other. With several processes, each gets a part of
-    every episode. Pair losses put the parts together again, but `split_episode` needs the whole.
+    All classes, and all samples of a class, are equally likely. With several processes, each gets a part of every
+    episode. Pair losses put the parts together again, but `split_episode` needs the whole episode.
 
     Examples
     --------

@@ -18,39 +18,40 @@ from .base import ClassBatchSampler, Classes, Ints, by_class, check_integer, dea
 
 
 class HierarchicalSampler(ClassBatchSampler):
-    """Batches whose classes come from few groups, for labels of two levels.
+    """Batches whose classes come from a few groups, for labels of two levels.
 
     Parameters
     ----------
     labels : (n,) array-like
-        Class of each sample: integers (-1 unknown, never drawn) or strings.
+        Class of each sample: integers, where unknown classes (-1) are never drawn, or strings.
     groups : (n,) array-like
-        Group of each sample, such as the kind of the product: integers or strings. A class is in one group.
+        Group of each sample, such as the kind of product: integers or strings. All samples of a class are in the same
+        group.
     m : int
-        Samples per class and batch.
+        Number of samples per class in a batch.
     batch_size : int
-        Samples of a global batch, a multiple of m times `groups_per_batch`.
+        Number of samples in a global batch, across all processes; a multiple of m times `groups_per_batch`.
     groups_per_batch : int
-        Groups of a batch; the paper takes 2.
+        Number of groups in a batch; 2 in the paper.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
     rounds : int, optional
-        Visits of each group per epoch. None makes the epoch about as long as the data.
+        Number of visits of each group per epoch. By default, an epoch is about as long as the data.
     drop_last : bool
-        Drop the last, incomplete batch of a round. By default it is completed with groups of the round's first
-        batch, which are thus visited once more.
+        Whether to drop the last, incomplete batch of a round. By default, it is completed with groups of the round's
+        first batch, which are then visited once more.
 
     Raises
     ------
     ValueError
-        If there is not one group for each label, a class is in two groups, `batch_size` is no such multiple, or there
-        are fewer groups than a batch needs.
+        If there is not one group for each label, a class is in two groups, `batch_size` is not a multiple of m times
+        `groups_per_batch`, or there are fewer groups than a batch needs.
 
     Notes
     -----
-    All groups are visited equally often, large and small ones. In a group with fewer classes than P these come several
-    times in a batch, each time with other samples while they last. The published code makes batches of every pair of
-    groups, whose number grows with the square of that of the groups.
+    All groups are visited equally often, whatever their size. If a group has fewer classes than P, its classes occur
+    several times in a batch, each time with other samples as long as there are any. The published code makes batches of
+    every pair of groups, whose number grows with the square of the number of groups.
 
     Examples
     --------

@@ -38,24 +38,25 @@ class MPerClassSampler(ClassBatchSampler):
     Parameters
     ----------
     labels : (n,) array-like
-        Class of each sample: integers (-1 unknown, never drawn) or strings.
+        Class of each sample: integers, where unknown classes (-1) are never drawn, or strings.
     m : int
-        Samples per class and batch.
+        Number of samples per class in a batch, at least 1.
     batch_size : int
-        Samples of a global batch, a multiple of m.
+        Number of samples in a global batch, across all processes; a multiple of m.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
     allow_repeat : bool
-        Whether classes with fewer than m samples take part by repeating theirs, so that a set of small classes stays
-        whole. If not, they are left out; `left_out` counts them.
+        Whether classes with fewer than m samples are used, with repeated samples, so that a data set of small classes
+        remains complete. Otherwise, they are left out.
     rounds : int, optional
-        Visits of each class per epoch. None makes the epoch about as long as the data.
+        Number of visits of each class per epoch, at least 1. None makes an epoch about as long as the data.
     drop_last : bool
-        Drop the last, incomplete batch of a round. By default it is completed with classes of the round's first
-        batch, which are thus visited once more.
+        Whether to drop the last, incomplete batch of a round. By default, it is completed with classes of the round's
+        first batch, which are then visited once more.
     weights : (n,) array-like, optional
-        Draw the samples of a class in proportion to these, with replacement, instead of dealing all of them evenly.
-        Classes whose samples all weigh 0 are left out.
+        Weights of the samples, at least 0. The samples of a class are drawn in proportion to them, with replacement;
+        classes whose samples all have a weight of 0 are left out. By default, all samples of a class are used equally
+        often.
 
     Attributes
     ----------
@@ -65,12 +66,12 @@ class MPerClassSampler(ClassBatchSampler):
     Raises
     ------
     ValueError
-        If `batch_size` is no multiple of `m`, or needs more classes than there are; or weights are not one for each
-        sample, finite and not negative.
+        If `batch_size` is not a multiple of `m` or needs more classes than there are, or if `weights` does not have one
+        finite number of at least 0 for each sample.
 
     Notes
     -----
-    Repeats of one image are only useful with random augmentation: without it their embeddings are equal.
+    Repeated images are only useful with random augmentation, since their embeddings are equal without it.
 
     Examples
     --------

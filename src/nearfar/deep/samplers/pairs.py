@@ -45,32 +45,34 @@ def deal_anchors(alone: np.ndarray, hands: int, count: int, similar: int, rng: n
 
 
 class PairSampler(BatchSampler):
-    """Batches of pairs, a fixed share of them similar.
+    """Batches of pairs, of which a fixed share is similar.
 
     Parameters
     ----------
     labels : (n,) array-like
-        Class of each sample: integers (-1 unknown, never drawn) or strings.
+        Class of each sample: integers, where unknown classes (-1) are never drawn, or strings.
     batch_size : int
-        Samples of a global batch, even: batch_size / 2 pairs.
+        Number of samples in a global batch, across all processes; even, for batch_size / 2 pairs.
     similar : float
-        Share of similar pairs in every batch, rounded to whole pairs.
+        Share of similar pairs in every batch, in [0, 1], rounded to whole pairs.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
     drop_last : bool
-        Drop the last, incomplete batch. By default it is completed with anchors of the epoch's first batch.
+        Whether to drop the last, incomplete batch. By default, it is completed with anchors of the epoch's first batch.
 
     Raises
     ------
     ValueError
-        If batch_size is odd or larger than twice the samples, or no pair of a wanted kind exists: dissimilar pairs need
-        two classes, similar pairs need a class of two samples.
+        If `batch_size` is odd or larger than twice the number of samples, or if there is no pair of a requested kind:
+        dissimilar pairs need two classes, and similar pairs need a class of two samples.
 
     Notes
     -----
-    An epoch has every sample once as anchor, as far as the share allows: a sample alone in its class is in no similar
-    pair, so it is an anchor only where there is room among the dissimilar ones, and samples of other classes come twice
-    for it. A batch lists a_1, b_1, a_2, b_2, ...: ``x.view(-1, 2, d)`` are the pairs.
+    An epoch has every sample once as an anchor as far as the share allows. A sample that is alone in its class forms no
+    similar pair, so it is an anchor only if there is room among the dissimilar pairs; otherwise, samples of other
+    classes are anchors twice.
+
+    A batch lists a_1, b_1, a_2, b_2, ...: ``x.view(-1, 2, d)`` are the pairs.
     """
 
     def __init__(

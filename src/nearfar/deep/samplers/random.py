@@ -12,26 +12,29 @@ from .base import BatchSampler, Ints, chances_of, deal, hands_of
 
 
 class RandomBatchSampler(BatchSampler):
-    """Plain seeded shuffle: an epoch visits every sample once.
+    """Plain shuffle with a seed, where an epoch visits every sample once.
 
     Parameters
     ----------
     labels : (n,) array-like
-        Only its length counts, so that all samplers are made the same way.
+        Class of each sample. Only their number is used; they are an argument so that all samplers are constructed in
+        the same way.
     batch_size : int
-        Samples of a global batch.
+        Number of samples in a global batch, across all processes.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
     drop_last : bool
-        Drop the last, incomplete batch. By default it is completed with samples of the epoch's first batch, so that
-        every sample is visited and no batch is smaller than the others.
+        Whether to drop the last, incomplete batch. By default, it is completed with samples of the epoch's first batch,
+        so that every sample is visited and all batches have the same size.
     weights : (n,) array-like, optional
-        Draw each sample of an epoch in proportion to these, with replacement, instead of visiting every one once.
+        Weights of the samples, at least 0. The samples of an epoch are drawn in proportion to them, with replacement.
+        By default, every sample is visited once.
 
     Raises
     ------
     ValueError
-        If there are fewer samples than `batch_size`, or weights are not one for each sample, finite and not negative.
+        If there are fewer samples than `batch_size`, or if `weights` does not have one finite number of at least 0 for
+        each sample.
 
     Examples
     --------

@@ -21,25 +21,30 @@ OWN = f"a subclass of {BatchSampler.__module__}.BatchSampler"
 
 
 def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -> BatchSampler:
-    """Return the batch sampler that `text` names; its epochs are about as long as the data.
+    """Return the batch sampler that a text describes, whose epochs are about as long as the data.
 
     Parameters
     ----------
     text : str
-        "auto", "random", "m_per_class:M", "class_ratio:R", or a subclass of `BatchSampler` in a module of one's own,
-        "package.module:Name(option=value)", which is called with the labels, `batch_size`, `seed` and the options.
-        "auto" is m_per_class with the smallest M from 4 on for which the batch needs no more classes than there are.
+        Description of the sampler:
+
+        - "random": every sample once per epoch;
+        - "m_per_class:M": M samples of each class in a batch;
+        - "class_ratio:R": R classes per sample of a batch;
+        - "auto": "m_per_class" with the smallest M from 4 on for which a batch needs no more classes than there are;
+        - "package.module:Name(option=value)": your own subclass of `BatchSampler`, which is called with the labels,
+          `batch_size`, `seed` and the options.
     labels : (n,) array-like
         Class of each sample.
     batch_size : int
-        Samples of a global batch.
+        Number of samples in a global batch, across all processes.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
 
     Raises
     ------
     ValueError
-        If the text names no sampler, or its number is missing or wrong.
+        If the text describes no sampler, or its number is missing or invalid.
 
     Examples
     --------

@@ -26,21 +26,23 @@ class TripletSampler(BatchSampler):
     Parameters
     ----------
     labels : (n,) array-like
-        Class of each sample: integers (-1 unknown, never drawn) or strings. Samples alone in their class are never
-        anchors.
+        Class of each sample: integers, where unknown classes (-1) are never drawn, or strings. Samples that are alone
+        in their class are never anchors.
     batch_size : int
-        Samples of a global batch, a multiple of 3: batch_size / 3 triplets.
+        Number of samples in a global batch, across all processes; a multiple of 3, for batch_size / 3 triplets.
     triplets : (t, 3) array-like of int, optional
-        Anchor, positive and negative, as ``mine_offline`` returns them: an epoch then visits each of these once.
+        Anchor, positive and negative of each triplet, as returned by ``mine_offline``. An epoch visits each of them
+        once. By default, every sample is an anchor once per epoch, with a random positive and negative.
     seed : int
-        Seed of all epochs.
+        Seed of the random order of all epochs.
     drop_last : bool
-        Drop the last, incomplete batch. By default it is completed with triplets of the epoch's first batch.
+        Whether to drop the last, incomplete batch. By default, it is completed with triplets of the epoch's first
+        batch.
 
     Raises
     ------
     ValueError
-        If batch_size is no multiple of 3 or asks for more triplets than there are, or no triplet is possible.
+        If `batch_size` is not a multiple of 3 or asks for more triplets than there are, or if no triplet is possible.
 
     Notes
     -----
