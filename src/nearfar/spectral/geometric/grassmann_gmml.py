@@ -55,40 +55,47 @@ def grassmann_gmml(
 class GrassmannGMML(WeightedPairs):
     """Learn a metric on subspaces, such as the spans of sets of images.
 
-    `fit` and `transform` take bases X of shape (n, d, q), any of each span, preferably orthonormal. Rows (n, d) stand
-    for the lines through them and 0.
+    `fit` and `transform` take bases X of shape (n, d, q). Any basis of each subspace will do, preferably an
+    orthonormal one. Rows of shape (n, d) stand for the lines through them and the origin.
 
     Parameters
     ----------
     t : float
-        0 gives the inverse of the similar scatter, 1 the dissimilar scatter.
+        Point on the geodesic, in [0, 1]: 0 gives the inverse of the similar scatter, and 1 gives the dissimilar
+        scatter.
     reg : float or "auto"
-        lam in units of the mean eigenvalue of the similar scatter; "auto": 1e-6, and only where that is singular.
+        Weight of the identity that is added to both scatters, in units of the mean eigenvalue of the similar scatter.
+        "auto" adds 1e-6, and only if the similar scatter is nearly singular.
     n_rounds : int
-        Most rounds of the alternation. 1: T_i stays the orthogonal projector on the span.
+        Maximum number of rounds of the alternation, at least 1. With 1, T_i remains the orthogonal projector onto the
+        subspace.
     tol : float
-        On the relative change of M.
+        Stop when the relative change of M in a round is at most `tol`.
     keep : "best" or "last"
-        Which round: that of the lowest objective, or the last one.
-    n_pairs, weighting
-        As for `GMML`.
+        Which round to keep: that with the smallest objective, or the last one.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (d, d)
-        L; `transform` gives the entries of L T_i, shape (n, d^2).
+        Linear map L: `transform` returns the entries of L T_i, shape (n, d^2).
     rule_ : ndarray of shape (d, d)
-        The M within T_i: that of the round before.
+        Metric M inside T_i, which is that of the previous round.
 
     Notes
     -----
     Zhu, Cheng, Hu, Wang & Zhang, "Towards generalized and efficient metric learning on Riemannian manifold", IJCAI
-    2018. T_i does not depend on the basis, so no QR factorization is needed. The objective need not fall from round to
-    round; where it rises, classification by neighbors got worse too in our trials, hence `keep`.
+    2018. T_i does not depend on the basis, so no QR factorization is needed. The objective may rise from one round to
+    the next, and in our experiments the accuracy of nearest neighbors fell when it did; this is the reason for `keep`.
 
-    There is no `partial_fit`: T_i depends on M, so that every round needs all bases again, and sums over them would
-    serve one round only.
+    There is no `partial_fit`: T_i depends on M, so every round needs all bases again, and sums over them would serve
+    only one round.
     """
 
     _holds = ("n_features_in_", "components_", "rule_")
@@ -133,15 +140,17 @@ class GrassmannGMML(WeightedPairs):
         return grassmann_gmml(U, pairs, **self._settings("t", "reg", "n_rounds", "tol", "keep"))
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """The entries of L T_i: Euclidean distances between the rows of the result are the learned ones.
+        """Return the entries of L T_i: Euclidean distances between the transformed rows are the learned distances.
 
         Parameters
         ----------
         X : array-like of shape (n, d, q) or (n, d)
+            Bases of the subspaces.
 
         Returns
         -------
         ndarray of shape (n, d^2)
+            Transformed subspaces.
         """
         check_is_fitted(self)
         with error_context(self):

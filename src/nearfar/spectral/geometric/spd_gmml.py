@@ -28,46 +28,55 @@ EMBEDDINGS = ("matrix", "vec")
 
 
 def spd_gmml(T: Array, pairs: Pairs | LabelPairs, t: float = 0.5, reg: float | str = 0.1) -> Array:
-    """L (d, d) with L' L = M from logarithms T (n, d, q); see `SPDGMML` for the settings."""
+    """Return L (d, d) with L' L = M from logarithms T (n, d, q); see `SPDGMML` for the settings."""
     return psd.sharp_factor(*geodesic.regularized(*geodesic.stack_scatters(T, pairs), reg), t)
 
 
 class SPDGMML(PairSums):
     """Learn a metric on positive definite matrices, such as covariances of images or signals, in closed form.
 
-    `fit` and `transform` take X of shape (n, d, d). Rows (n, d) are taken as logarithms that are vectors already.
+    `fit` and `transform` take X of shape (n, d, d). Rows of shape (n, d) are taken as logarithms that are already
+    vectors.
 
     Parameters
     ----------
     t : float
-        0 gives the inverse of the similar scatter, 1 the dissimilar scatter.
+        Point on the geodesic, in [0, 1]: 0 gives the inverse of the similar scatter, and 1 gives the dissimilar
+        scatter.
     reg : float or "auto"
-        lam in units of the mean eigenvalue of the similar scatter. "auto": 1e-6, and only where that is singular.
+        Weight of the identity that is added to both scatters, in units of the mean eigenvalue of the similar scatter.
+        "auto" adds 1e-6, and only if the similar scatter is nearly singular.
     embedding : "matrix" or "vec"
-        "vec" learns a metric of d (d + 1) / 2 x d (d + 1) / 2 on the entries of the logarithms, for small d.
+        "matrix" learns a d x d metric on the logarithms. "vec" learns a metric of d (d + 1) / 2 x d (d + 1) / 2 on
+        their entries, for small d.
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue.
+        Number of dimensions of the learned space: the directions with the largest eigenvalues of M are kept. By
+        default, all directions are kept.
     n_pairs : "all", int or None
-        As for `GMML`.
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     weighting : "pairs" or "class"
-        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        L; `transform` gives the entries of L T_i, shape (n, k d).
+        Linear map L: `transform` returns the entries of L T_i, shape (n, k d).
     columns_ : int
-        Of each T_i: d of matrices, 1 of rows.
+        Number of columns of each T_i: d for matrices, 1 for rows.
 
     Notes
     -----
     Zhu, Cheng, Hu, Wang & Zhang, "Towards generalized and efficient metric learning on Riemannian manifold", IJCAI
-    2018. Log-Euclidean: distances do not change under X -> Q X Q' with orthogonal Q (M turns with it), nor under the
-    inverse, but do under other congruences. Scatters are means and `reg` is relative, where the paper has sums.
+    2018. The metric is log-Euclidean: distances do not change under X -> Q X Q' with orthogonal Q (M rotates
+    accordingly) or under inversion, but do change under other congruences. The scatters are means and `reg` is
+    relative, where the paper has sums.
 
-    `partial_fit` keeps the scatter of each column in each class: c d^3 numbers for matrices and c classes.
-    ``embedding="vec"`` is `GMML` on the entries of the logarithms (each off-diagonal one once, times the root of 2).
+    There is no `sample_weight`, no `partial_fit` and no sparse X, because sums over matrices would have to keep the
+    scatter of each column in each class. ``embedding="vec"`` is `GMML` on the entries of the logarithms (each
+    off-diagonal entry once, times the square root of 2), and `GMML` supports weights and partial fits.
 
     Examples
     --------
@@ -141,15 +150,17 @@ class SPDGMML(PairSums):
         return Solution(psd.compress(L, self.n_components), attributes={"columns": q})
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """The entries of L T_i: Euclidean distances between the rows of the result are the learned ones.
+        """Return the entries of L T_i: Euclidean distances between the transformed rows are the learned distances.
 
         Parameters
         ----------
         X : array-like of shape (n, d, d) or (n, d)
+            Positive definite matrices, or rows.
 
         Returns
         -------
         ndarray of shape (n, k d)
+            Transformed matrices.
         """
         check_is_fitted(self)
         with error_context(self):
@@ -160,7 +171,7 @@ class SPDGMML(PairSums):
             return (self.components_ @ T).reshape(len(T), -1).astype(X.dtype)
 
     def get_metric(self) -> Callable[..., float]:
-        """The learned distance as a function of two points."""
+        """Return the learned distance as a function of two points."""
         return MetricLearner.get_metric(self)
 
     @property

@@ -25,47 +25,57 @@ def stiefel_spd(
 
 
 class StiefelSPDMetric(FromPairs, Mahalanobis):
-    """Learn a projection and a metric behind it together, from pairs.
+    """Learn a projection and a metric on the projected rows jointly, from pairs.
 
     Parameters
     ----------
     n_components : int, optional
-        p. Default (ours): the rank of the data, at most 16.
+        Number p of dimensions of the learned space. By default, the rank of the data, at most 16 (not from the paper).
     lam : float
-        Weight of Burg's divergence of Lam from the prior, above 0. Default: ours.
+        Weight of the Burg divergence of Lam from the prior, above 0. The default is not from the paper.
     prior : array-like of shape (p, p), optional
-        In units in which the mean squared distance of the pairs is 1 (`scale_`). Default: the identity.
+        Prior P, in units in which the mean squared distance of the pairs is 1 (see `scale_`). By default, the
+        identity.
     bias : float
-        u, in those units: pairs are told apart at d = u instead of 0.
+        Threshold u on the squared distance d, in the same units: similar pairs should have d < u, and dissimilar pairs
+        d > u. The paper uses 0.
     init : "discriminant", "pca", "random" or array-like of shape (p, d)
-        Where the directions of the start come from, or components to start from.
-    n_pairs : int, "all" or None
-        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
+        Initial directions, or the initial components themselves.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the gradient.
+        Stop when the largest entry of the gradient falls below ``tol * max(1, |objective|)``.
     warm_start : bool
-        Start from the last fit.
+        Start from the solution of the previous fit.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs and the components of ``init="random"``.
 
     Attributes
     ----------
     components_ : ndarray of shape (p, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     stiefel_ : ndarray of shape (d, p)
-        V.
+        Projection V, with orthonormal columns.
     spd_ : ndarray of shape (p, p)
-        Lam, in the units of X: M = V Lam V'.
+        Metric Lam, in the units of X: M = V Lam V'.
     scale_ : float
         Root mean square distance of the pairs.
 
     Notes
     -----
     Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML 2017.
-    With P = I the value depends on V Lam V' = L' L alone, so the search is over any L, without manifolds; with another
-    prior it goes through a QR factorization. Means instead of sums, the scale of X and `bias` are ours. V lies in the
-    span of the data. The distance is squared; a survey prints it without the square.
-    The objective is not convex, and a search ends in a local optimum: with a `prior` a random start may end lower.
+    With P = I, the objective depends only on V Lam V' = L' L, so L is optimized directly, without manifolds; with
+    another prior, L is optimized through a QR factorization. Means instead of sums, the scaling of X and `bias` are
+    not from the paper. V lies in the span of the data. The distance is squared; the survey of Ghojogh et al. (2022)
+    prints it without the square.
+
+    The objective is not convex, and the search ends in a local optimum. With a `prior`, a random start may reach a
+    lower value.
     """
 
     def __init__(

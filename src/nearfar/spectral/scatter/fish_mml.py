@@ -85,43 +85,51 @@ def ascent(
 
 
 def value(P: list[Array], own: list[Array], C: list[list[Array]], lam2: float) -> float:
-    """The objective."""
+    """Return the objective."""
     fisher = sum(np.sum(Pv * (A @ Pv)) for Pv, A in zip(P, own, strict=True))
     hsic = sum(np.sum((P[v].T @ C[v][w] @ P[w]) ** 2) for v in range(len(P)) for w in range(v))
     return float(fisher + lam2 * hsic)
 
 
 class FISHMML(LabelSums):
-    """Learn an orthogonal projection per view that separates classes and makes the views depend on each other.
+    """Learn an orthogonal projection of each view that separates classes and makes the views depend on each other.
 
     Parameters
     ----------
     n_components : int, optional
-        Directions per view. Default: one less than the classes, at most the narrowest view's features.
+        Number of directions of each view. By default, one less than the number of classes, but at most the number of
+        features of the narrowest view.
     lam1 : float
-        Weight of the total covariance.
+        Weight of the total covariance, at least 0.
     lam2 : float
-        Weight of the dependence between views.
+        Weight of the dependence between views, at least 0.
     view_sizes : sequence of int, optional
-        Columns of each view where X is one matrix (so that pipelines work). Default: one view.
+        Number of columns of each view if X is a single matrix, as in pipelines. By default, X is one view.
     hsic_scale : bool
-        Divide the dependence by (n - 1)^2, which makes `lam2` independent of n.
+        Divide the dependence by (n - 1)^2, which makes `lam2` independent of the number n of rows.
     max_iter : int
+        Maximum number of iterations. One iteration updates the projection of every view.
     tol : float
-        On the relative gain of one sweep over the views.
-    warm_start, verbose : bool
+        Stop when one iteration raises the objective by at most `tol` times its absolute value.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Block-diagonal over the concatenated views: squared distances of the views add up.
-    view_components_, view_sizes_ : list of ndarray of shape (n_components, d_v), ndarray of int
-        Orthonormal rows of each view, and how many columns each has.
+        Block-diagonal map of the concatenated views, so that the squared distances of the views add up.
+    view_components_ : list of ndarray of shape (n_components, d_v)
+        Projection of each view, with orthonormal rows.
+    view_sizes_ : ndarray of int
+        Number of columns of each view.
 
     Notes
     -----
-    Zhang, Liu, Liu, Hu, Liu & Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018, with a grid
-    of weights; their defaults are ours. A survey has one projection for all views, which would need equal widths.
+    Zhang, Liu, Liu, Hu, Liu & Zhu, "FISH-MML: Fisher-HSIC multi-view metric learning", IJCAI 2018. The paper searches
+    a grid of weights; the default weights here are not from the paper. The survey of Ghojogh et al. (2022) uses one
+    projection for all views, which would require views of equal width.
     """
 
     def __init__(
@@ -156,13 +164,19 @@ class FISHMML(LabelSums):
         Parameters
         ----------
         X : list of array-like of shape (n, d_v); or array-like, CSR or Dask collection of shape (n, d)
-            Views, or their columns side by side.
+            List of views, or the columns of all views side by side.
         y : array-like of shape (n,)
             Class labels of any kind.
         sample_weight : array-like of shape (n,), optional
-            How often each row counts, at least 0; not with a list of views. Default: once.
+            Number of times that each row counts, at least 0. Not supported with a list of views. By default, every row
+            counts once.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : FISHMML
+            The fitted learner.
         """
         return self._fit(X, y, sample_weight=sample_weight, unlabeled=unlabeled)
 
@@ -183,7 +197,18 @@ class FISHMML(LabelSums):
         return replace(supervised, known=(*supervised.known, widths))
 
     def transform(self, X: Any) -> AnyArray:
-        """Every view's projection side by side, shape (n, k); X as in `fit`."""
+        """Return the projections of all views side by side.
+
+        Parameters
+        ----------
+        X : list of array-like of shape (n, d_v), or array-like of shape (n, d)
+            Views, as in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Transformed rows.
+        """
         with error_context(self):
             return super().transform(checks.side_by_side(X, getattr(self, "view_sizes_", None))[0])
 

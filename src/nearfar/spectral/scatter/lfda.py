@@ -44,7 +44,7 @@ def lfda(
 
 
 def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Array]:
-    """S_w and S_b, each (d, d), in O(sum_c n_c^2 d)."""
+    """Return S_w and S_b, each of shape (d, d), in O(sum_c n_c^2 d)."""
     sizes = class_sizes(labels)
     order = np.argsort(labels, kind="stable")
     S_w = np.zeros((X.shape[1],) * 2)
@@ -89,30 +89,35 @@ def affinity_scatter(X: Array, k: int) -> Array:
 
 
 class LFDA(FromLabels, Mahalanobis):
-    """Find directions that separate classes and keep near rows of a class near, in closed form.
+    """Find directions that separate classes and keep nearby rows of the same class together, in closed form.
 
     Parameters
     ----------
     n_components : int, optional
-        Default: every direction that keeps classes apart.
+        Number of dimensions of the learned space. By default, every direction that separates the classes is kept.
     n_neighbors : int
-        k; 7 as in the paper. A class with fewer rows uses all of them.
+        Number k of the neighbor whose distance sets the local scale sigma_i of each row, at least 1. The default of 7
+        is that of the paper. In smaller classes, all rows are used.
     embedding_type : "weighted", "orthonormalized" or "plain"
-        The generalized eigenvectors u times the square roots of their mu, an orthonormal basis of them, or as they
-        are, with U' S_w U = I.
+        "weighted" multiplies the generalized eigenvectors u by the square roots of their eigenvalues mu,
+        "orthonormalized" uses an orthonormal basis of them, and "plain" uses them as they are, with U' S_w U = I.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     eigenvalues_ : ndarray of shape (k,)
-        mu, falling.
+        Generalized eigenvalues mu, in decreasing order.
     objective_ : float
-        Their sum.
+        Sum of the eigenvalues.
 
     Notes
     -----
-    Sugiyama, JMLR 8, 2007. Rows of unknown class do not count. Rows that coincide with their k-th neighbor have
-    affinity 1 with equal rows and 0 with others. Time is O(sum_c n_c^2 d) for classes of n_c rows, in blocks of them.
+    Sugiyama, "Dimensionality reduction of multimodal labeled data by local Fisher discriminant analysis", JMLR 8,
+    2007.
+
+    Rows without a label are ignored. Rows that coincide with their k-th neighbor have affinity 1 with equal rows and 0
+    with other rows. The computation takes O(sum_c n_c^2 d) time for classes of n_c rows, in blocks of rows.
     """
 
     _span = True

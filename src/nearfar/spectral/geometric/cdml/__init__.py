@@ -25,60 +25,69 @@ SOLVERS = ("auto", "lbfgs", "adam")
 
 
 def cdml(X: Array, pairs: Pairs, start: Array, margins: tuple[float, float], lam: float, **search: Any) -> Solution:
-    """Curves (m, d, c) as `x`, from those of `start`; ``attributes["curvature"]`` as in `CDML`."""
+    """Return curves (m, d, c) as `x`, from the initial curves `start`; for ``attributes["curvature"]`` see `CDML`."""
     return objective.minimize(X, pairs, start, margins, lam, **search)
 
 
 class CDML(FromPairs, MetricLearner):
-    """Measure distances along learned curves instead of lines.
+    """Measure distances along learned curves instead of straight lines.
 
     Parameters
     ----------
     n_components : int, optional
-        Curves. Default: the number of features, at most 16.
+        Number of curves. By default, the number of features, at most 16.
     degree : int
-        c, of the curves; 1 gives a Mahalanobis distance.
+        Degree c of the curves, at least 1. With 1, the result is a Mahalanobis distance.
     margins : (float, float)
-        Squared distances up to which similar pairs, and from which dissimilar pairs, cost nothing.
+        Squared distances (near, far): similar pairs nearer than the first and dissimilar pairs farther than the second
+        have no loss.
     lam : float
-        Weight of the squared coefficients.
+        Weight of the penalty on the squared coefficients, at least 0.
     init : "pca", "gmml" or array-like of shape (n_components, d, degree)
-        Linear coefficients from which the best straight lines are sought, scaled so that pairs have a mean squared
-        distance between the margins; then come higher ones, small and random at first. Or all coefficients, in the
-        units of `components_`.
+        Initial linear coefficients, scaled so that the mean squared distance of the pairs lies between the margins.
+        From there, the best straight lines are found first; then the higher coefficients are added, small and random
+        at first. An array holds all initial coefficients, in the units of `components_`.
     solver : "auto", "lbfgs" or "adam"
-        All pairs at once, or batches; "auto" takes batches above a million nearest points.
+        "lbfgs" uses all pairs at once, and "adam" uses batches. "auto" uses batches above a million nearest points.
     batch_size : int
-        Pairs in a batch.
-    n_pairs : int, "all" or None
-        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
+        Number of pairs in a batch, at least 1.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     max_iter : int
-        Iterations, or passes over the pairs; up to half of them are iterations on straight lines.
+        Maximum number of iterations, or of passes over the pairs with batches. Up to half of them are spent on
+        straight lines.
     tol : float
-        On the gradient, or on the change of the objective with batches. Where jumps of the objective end the search,
-        it goes on as long as it falls by 1 % from one to the next; `converged_` says that one of these ended it.
+        Tolerance on the gradient, or with batches on the change of the objective. If jumps of the objective end the
+        search, it is restarted as long as the objective falls by 1 % from one jump to the next. `converged_` is True
+        if one of these criteria ended the search.
     warm_start : bool
-        Start from the last fit.
+        Start from the solution of the previous fit.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs, the batches and the initial higher coefficients.
 
     Attributes
     ----------
     components_ : ndarray of shape (m, d, c)
-        Coefficients, of rows less `mean_` in units of `scale_`.
+        Coefficients of the curves, for rows that are centered by `mean_` and divided by `scale_`.
     mean_ : ndarray of shape (d,)
+        Mean of the training rows.
     scale_ : float
-        Root mean squared length of the centered rows.
+        Root mean square length of the centered training rows.
     curvature_ : float
-        Least second derivative at a nearest point; near 0, some row is about to jump along its curve.
+        Smallest second derivative at a nearest point. If it is near 0, some row is about to jump along its curve.
 
     Notes
     -----
-    Chen, Luo, Yang, Gong, Li & Huang, "Curvilinear distance metric learning", NeurIPS 2019. Distances are of an
-    explicit embedding; lengths are by 32 Gauss-Legendre nodes and gradients exact (implicit ones through T), where the
-    published code takes random differences. Centering, units, `degree`, `lam`, the start and the straight lines before
-    the curves are ours. The objective is not convex, and jumps where a nearest point changes branch: where a jump ends
-    L-BFGS, it goes on from the best of some steps of Adam. The best curves met are kept.
+    Chen, Luo, Yang, Gong, Li & Huang, "Curvilinear distance metric learning", NeurIPS 2019. Distances are those of an
+    explicit embedding. Lengths are computed with 32 Gauss-Legendre nodes and gradients are exact (implicit through T),
+    where the published code uses random differences. Centering, units, `degree`, `lam`, the initial curves and the
+    straight lines before the curves are not from the paper.
+
+    The objective is not convex, and it jumps where a nearest point changes branch. If a jump ends L-BFGS, the search
+    continues from the best of several steps of Adam. The best curves that were found are kept.
     """
 
     _holds = ("n_features_in_", "components_", "mean_", "scale_")
@@ -137,7 +146,18 @@ class CDML(FromPairs, MetricLearner):
         return cdml(X, pairs, start, (near, far), self.lam, **search)
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """y (n, m) of rows X (n, d): Euclidean distances between its rows are the learned ones."""
+        """Return the coordinates y (n, m) of rows X (n, d): Euclidean distances between them are the learned distances.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows to transform.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+            Transformed rows.
+        """
         check_is_fitted(self)
         with error_context(self):
             X = self._rows(X, reset=False)

@@ -36,7 +36,10 @@ def layered_gmml(
     activation: str = "tanh",
     normalize: bool = True,
 ) -> list[Layer]:
-    """Layers of so many outputs each (None: as many as inputs), `activation` between them; see `LayeredGMML`."""
+    """Return layers with `dims` outputs each (None: as many outputs as inputs) and `activation` between them.
+
+    See `LayeredGMML` for the settings.
+    """
     layers: list[Layer] = []
     row_weight = pairs.row_weight if isinstance(pairs, LabelPairs) else None
     for k, p in enumerate(dims):
@@ -55,43 +58,54 @@ def layered_gmml(
 
 
 class LayeredGMML(WeightedPairs):
-    """Geometric mean metrics one behind the other, with a nonlinearity between them.
+    """Stack several geometric mean metrics, with a nonlinearity between them.
 
     Parameters
     ----------
     n_components : int, optional
-        Outputs of the last layer.
+        Number of outputs of the last layer. By default, as many as it has inputs.
     n_layers : int
-        1 is `GMML`.
+        Number of layers, at least 1. A single layer is `GMML`.
     dims : sequence of int, optional
-        Outputs of the layers but the last. Default: as many as features.
+        Number of outputs of each layer but the last. By default, as many as there are features.
     t : float
-        Point on the geodesic, in [0, 1].
+        Point on the geodesic, in [0, 1]: 0 gives the inverse of the similar scatter, and 1 gives the dissimilar
+        scatter.
     reg : float or "auto"
-        As for `GMML`, in each layer anew.
+        Weight of the identity that each layer adds to both its scatters, in units of the mean eigenvalue of its
+        similar scatter. "auto" adds 1e-6, and only if the similar scatter is nearly singular.
     activation : "identity", "tanh", "relu" or "reeig"
-        f, after each layer but the last. "reeig" reads k (k + 1) / 2 outputs as a symmetric matrix and raises its
-        eigenvalues to 1e-4. With "identity" and no fewer dimensions depth is vacuous, and a warning says so.
+        Function f applied after each layer but the last. "reeig" treats k (k + 1) / 2 outputs as a symmetric matrix
+        and raises its eigenvalues to at least 1e-4. With "identity" and no reduction of dimensions, the layers only
+        give a power of one metric, and a warning says so.
     normalize : bool
-        Scale what leaves a layer to a root mean square of 1.
-    n_pairs, weighting, random_state
-        As for `GMML`.
+        Scale the outputs of each layer to a root mean square of 1.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
+    random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
-    layers_, means_ : list of ndarray
-        L of shape (k, inputs) and the mean of what enters, layer by layer.
+    layers_ : list of ndarray of shape (k, inputs)
+        Map L of each layer.
+    means_ : list of ndarray of shape (inputs,)
+        Mean of the inputs of each layer.
     scales_ : ndarray of shape (n_layers,)
+        Scale by which the outputs of each layer are divided.
     components_ : ndarray of shape (k, inputs)
-        L of the last layer.
+        Map L of the last layer.
 
     Notes
     -----
-    Hajiabadi, Godaz, Ghasemi & Monsefi, "Layered geometric learning", ICAISC 2019. Centering and `normalize` are ours,
-    and that the last layer has no activation.
+    Hajiabadi, Godaz, Ghasemi & Monsefi, "Layered geometric learning", ICAISC 2019. Unlike in the paper, inputs are
+    centered, outputs can be normalized, and the last layer has no activation.
 
-    There is no `partial_fit`: the scatters of a layer are of what the layers before it make of the rows, so that all
-    rows are needed once for each layer. One layer is `GMML`, which learns from parts and sparse rows too.
+    There is no `partial_fit`: the scatters of a layer are those of the outputs of the previous layers, so all rows are
+    needed once for each layer. A single layer is `GMML`, which supports partial fits, weights and sparse rows.
     """
 
     _holds = ("n_features_in_", "layers_", "means_", "scales_")
@@ -149,7 +163,18 @@ class LayeredGMML(WeightedPairs):
         return [*self.dims]
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """What leaves the last layer, shape (n, k): Euclidean distances between its rows are the learned ones."""
+        """Return the outputs of the last layer: Euclidean distances between them are the learned distances.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows to transform.
+
+        Returns
+        -------
+        ndarray of shape (n, k)
+            Transformed rows.
+        """
         check_is_fitted(self)
         with error_context(self):
             X = self._rows(X, reset=False)

@@ -56,36 +56,53 @@ class LowRankGMML(PairSums):
     Parameters
     ----------
     n_components : int, optional
-        Rank. Default (ours): as many generalized eigenvalues of (D, S) as hold 98 % of what all have above 1.
-    t, reg, n_pairs, weighting
-        As for `GMML`.
+        Rank p of the metric. By default, the number of generalized eigenvalues of (D, S) that hold 98 % of what all of
+        them have above 1 (a rule that is not from the paper).
+    t : float
+        Point on the geodesic, in [0, 1]: 0 gives the inverse of the similar scatter, and 1 gives the dissimilar
+        scatter.
+    reg : float or "auto"
+        Weight of the identity that is added to both scatters, in units of the mean eigenvalue of the similar scatter.
+        "auto" adds 1e-6, and only if the similar scatter is nearly singular.
     subspace : "discriminant", "riemannian" or "trace"
-        Where the metric lives: see the notes.
+        Subspace on which the metric is learned; see Notes.
     init : "discriminant", "pca" or "random"
-        First start of the two searches. Further ones are random.
+        First starting point of the searches for "riemannian" and "trace". The other starting points are random.
     restarts : int
-        Starts in all; the first of the best is kept.
-    max_iter, tol
-        Of each search (L-BFGS through a QR factorization); `tol` is on the gradient.
+        Number of starting points, at least 1. The best result is kept; among equally good results, the first.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
+    max_iter : int
+        Maximum number of L-BFGS iterations of each search.
+    tol : float
+        Stop when the largest entry of the gradient falls below ``tol * max(1, |objective|)``.
     warm_start : bool
-        Search from the last fit's subspace alone.
+        Search only once, from the subspace of the previous fit.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs and the random starting points.
 
     Attributes
     ----------
     components_ : ndarray of shape (p, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     subspace_ : ndarray of shape (d, p)
-        U, orthonormal columns.
+        Orthonormal basis U of the subspace, in columns.
     inner_ : ndarray of shape (p, p)
-        B.
+        Metric B inside the subspace.
 
     Notes
     -----
-    Bhutani, Jawanpuria, Kasai & Mishra, "Low-rank geometric mean metric learning", 2018. Both published objectives
-    choose poor subspaces: "trace" is least where the data vary least, and "riemannian" is 0 wherever the lam are all 1,
-    on subspaces that depend on the start and on the units of X. Hence the default, which is not the paper's. No
-    objective's subspace depends on t. A survey searches U with B fixed, a cost that is not one of subspaces.
+    Bhutani, Jawanpuria, Kasai & Mishra, "Low-rank geometric mean metric learning", 2018.
+
+    Both objectives of the paper select poor subspaces. "trace" is smallest where the data vary least. "riemannian" is
+    0 wherever all eigenvalues lam are 1, and the subspace then depends on the starting point and on the units of X.
+    The default is therefore not from the paper. No choice of `subspace` depends on t. The survey of Ghojogh et al.
+    (2022) searches U with B fixed, which is not a cost on subspaces.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Subspaces on which the eigenvalues of U' S U U' D U are best: costs on the Grassmann manifold and their search."""
+"""Subspaces on which the eigenvalues of U' S U U' D U are optimal: costs on the Grassmann manifold and their search."""
 
 from __future__ import annotations
 

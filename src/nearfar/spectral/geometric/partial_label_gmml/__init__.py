@@ -51,33 +51,38 @@ def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, 
 
 
 class PartialLabelGMML(FromSets, Mahalanobis):
-    """Learn a geometric mean metric from rows with several candidate classes each.
+    """Learn a geometric mean metric from rows that have several candidate classes each.
 
     Parameters
     ----------
     n_neighbors : int
-        k.
+        Number k of neighbors of each row, at least 1.
     l1 : float
-        Ridge of the weights of neighbors: large values weigh all the same.
+        Ridge penalty of the neighbor weights, above 0. Large values give all neighbors the same weight.
     lam : float
-        Weight of keeping each row a combination of its neighbors.
+        Weight of the term that keeps each row a combination of its neighbors, at least 0.
     t : float
-        0 gives the inverse of S, 1 gives D.
+        Point on the geodesic, in [0, 1]: 0 gives the inverse of S, and 1 gives D.
     reg : float or "auto"
-        In units of the mean eigenvalue of S; "auto": 1e-6, and only where S is nearly singular.
+        Weight of the identity that is added to S and D, in units of the mean eigenvalue of S. "auto" uses 1e-6, and
+        only if S is nearly singular.
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue.
+        Number of dimensions of the learned space: the directions with the largest eigenvalues of M are kept. By
+        default, all directions are kept.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
 
     Notes
     -----
-    Zhou & Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018. Defaults are ours. S
-    and D are means where the paper has sums, which makes `reg` comparable and else only scales M. Rows whose
-    candidates nobody shares are left out of S. Where classes lie so far apart that every N_i^- is empty, D is 0: the
-    metric is then that of S and `reg` alone, which is warned of.
+    Zhou & Gu, "Geometric mean metric learning for partial label data", Neurocomputing 275, 2018. The defaults are not
+    from the paper. S and D are means where the paper has sums, which makes `reg` comparable between data sets and
+    otherwise only scales M.
+
+    Rows whose candidates are shared by no other row are left out of S. If the classes are so far apart that every
+    N_i^- is empty, D is 0; the metric is then that of S and `reg` alone, and a warning says so.
 
     Examples
     --------

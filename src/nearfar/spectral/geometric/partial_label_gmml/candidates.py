@@ -1,4 +1,4 @@
-"""Rows with known candidate classes only: which near rows may be of the same class, and which cannot be."""
+"""Neighbors among rows of which only candidate classes are known: rows that may be of the same class, or cannot."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ CANDIDATE_ROUNDING = 1e-14  # share of squared lengths: a smaller sum of squared
 
 
 class CandidateNeighbors(NamedTuple):
-    """Neighbors that share a candidate, and the scatter of those within their reach that share none.
+    """Neighbors that share a candidate class, and the scatter of the nearer rows that share none.
 
     Attributes
     ----------
     near : ndarray of shape (n, k)
-        Rows that share a candidate, in no fixed order; where `there` is False the place is empty.
+        Rows that share a candidate, in no particular order. Where `there` is False, the place is empty.
     there : ndarray of shape (n, k)
+        Whether each neighbor exists.
     apart : ndarray of shape (d, d)
-        Sum over (i, t) of (x_i - x_t)(x_i - x_t)', where t shares no candidate with i and is nearer to i than i's
-        furthest neighbor.
+        Sum over pairs (i, t) of (x_i - x_t)(x_i - x_t)', where t shares no candidate with i and is nearer to i than
+        the furthest neighbor of i.
     n_apart : int
-        Pairs (i, t).
+        Number of these pairs (i, t).
     """
 
     near: Ints

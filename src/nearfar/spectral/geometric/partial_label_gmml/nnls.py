@@ -11,23 +11,24 @@ NNLS_TOL = 1e-10  # share of max |c|: a problem is solved once no entry of c - G
 
 
 def nnls(G: Array, c: Array) -> Array:
-    """argmin over w >= 0 of w' G w / 2 - c' w, for each of n problems of k unknowns.
+    """Return the minimizer over w >= 0 of w' G w / 2 - c' w, for each of n problems with k unknowns.
 
     Parameters
     ----------
     G : ndarray of shape (n, k, k)
-        Positive semi-definite.
+        Positive semi-definite matrices.
     c : ndarray of shape (n, k)
-        In the range of its G.
+        Linear terms, each in the range of its G.
 
     Returns
     -------
     ndarray of shape (n, k)
+        Minimizers.
 
     Notes
     -----
-    Active sets: in each round every unsolved problem lets in the unknown of steepest descent, then takes the longest
-    step towards the solution on its support, leaving out what would turn negative.
+    Active-set method: in each round, every unsolved problem adds the unknown of steepest descent to its support, and
+    then takes the longest step toward the solution on the support, dropping the unknowns that would turn negative.
     """
     n, k = c.shape
     G = G + NNLS_RIDGE * np.trace(G, axis1=1, axis2=2)[:, None, None] * np.eye(k)
