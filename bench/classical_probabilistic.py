@@ -36,7 +36,8 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nearfar import ITML, LDML, MCML, NCA, PCCA, FastNCA
-from nearfar.numerics.constraints import LabelPairs, encode
+from nearfar.numerics.checks import encode
+from nearfar.numerics.constraints import LabelPairs
 from nearfar.probabilistic import neighbor_softmax
 from nearfar.probabilistic.collapsing.objective import Collapse
 from nearfar.probabilistic.neighborhood import search

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from nearfar import LFDA, NCA, RCA
 from nearfar.fit_warnings import LEARNER
-from nearfar.numerics.eig import regularize_singular
+from nearfar.numerics.psd import regularize_singular
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 5))[:, [0, 1, 2, 3, 4, 0]]

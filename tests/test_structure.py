@@ -17,6 +17,7 @@ import pytest
 
 import nearfar
 from nearfar.catalog import BY_NAME, ELSEWHERE, HERE, METHODS, missing
+from tools import measure
 
 DONE = [method for method in METHODS if method.done]
 FILES = sorted(HERE.rglob("*.py"))
@@ -366,6 +367,27 @@ def test_classical_names_never_load_torch():
     names = [m.name for m in DONE if m.home.startswith(("spectral", "probabilistic"))]
     load = f"import sys, nearfar, nearfar.evaluation\nfor name in {names!r}: getattr(nearfar, name)\n"
     assert run(load + "print('torch' in sys.modules)") == "False"
+
+
+# files of ours that a call passes through, at most: `python tools/measure.py` lists them
+MAX_FILES = {
+    "train(TrainConfig.of(data='digits', ...), out)": 75,
+    "LMNN().fit(X, y)": 15,
+    "evaluate(embeddings, labels)": 12,
+    "nearfar search rows.index query.npy": 26,
+}
+
+
+@pytest.mark.slow  # it trains twice
+def test_calls_pass_through_few_files():
+    pytest.importorskip("torch")
+    passed = {}
+    for name, call in measure.walks().items():
+        call()  # imports, and what is made once, are no part of it
+        passed[name] = measure.follow(call).files
+    assert passed.keys() == MAX_FILES.keys()
+    for name, files in passed.items():
+        assert len(files) <= MAX_FILES[name], f"{name} passes through {len(files)} files: {', '.join(files)}"
 
 
 def test_unknown_and_planned_names_say_so():

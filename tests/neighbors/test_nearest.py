@@ -10,7 +10,8 @@ from nearfar.neighbors import nearest as neighbors
 from nearfar.neighbors.blocks import Product, Space
 from nearfar.neighbors.nearest import nearest
 from nearfar.numerics import distances
-from nearfar.numerics.distances import as_rows, distance_blocks, pair_distances, squared_distances
+from nearfar.numerics.distances import as_rows, distance_blocks, pair_distances
+from nearfar.numerics.pair_differences import squared_distances
 from tests.references.evaluation import rankings
 
 DISTANCES = ("cosine", "euclidean", "sqeuclidean")

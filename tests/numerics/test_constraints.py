@@ -15,7 +15,7 @@ label_lists = st.lists(st.integers(-1, 4), min_size=4, max_size=30).filter(
 
 
 def codes(y):
-    return constraints.encode(np.array(y))[1]
+    return checks.encode(np.array(y))[1]
 
 
 def every(y, same):
@@ -70,11 +70,11 @@ def test_written_out():
 
 def test_objects_are_numbered_and_minus_one_stays_unknown():
     y = np.array(["owl", -1, "cat", "owl"], dtype=object)
-    assert constraints.numbered(y, -1).tolist() == [0, -1, 1, 0]
+    assert checks.numbered(y, -1).tolist() == [0, -1, 1, 0]
     for plain in (y.tolist(), tuple(y), [b"owl", -1, b"cat", b"owl"], ["owl", np.int64(-1), "cat", "owl"]):
-        assert constraints.numbered(plain, -1).tolist() == [0, -1, 1, 0]
+        assert checks.numbered(plain, -1).tolist() == [0, -1, 1, 0]
     given = np.array([3, -1, 3])
-    assert constraints.numbered(given) is given
+    assert checks.numbered(given) is given
 
 
 @pytest.mark.parametrize(
@@ -86,27 +86,27 @@ def test_objects_are_numbered_and_minus_one_stays_unknown():
 )
 def test_objects_that_are_no_labels(labels, message):
     with pytest.raises(ValueError, match=message):
-        constraints.numbered(np.array(labels, dtype=object))
+        checks.numbered(np.array(labels, dtype=object))
 
 
 def test_the_missing_label_of_tables():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="y: 1 of 2 labels are missing"):
-        constraints.numbered(pandas.Series(["owl", pandas.NA], dtype="string"))
+        checks.numbered(pandas.Series(["owl", pandas.NA], dtype="string"))
     with pytest.raises(ValueError, match="y: 1 of 2 labels are missing"):
-        constraints.numbered(pandas.Series([1, pandas.NA], dtype="Int64"))
+        checks.numbered(pandas.Series([1, pandas.NA], dtype="Int64"))
 
 
 def test_numbers_that_are_missing_are_told_how_unknown_labels_are_written():
     with pytest.raises(ValueError, match="y: 1 of 3 labels are missing; write another value there, such as -1"):
-        constraints.numbered(np.array([0.0, np.nan, 1.0]))
+        checks.numbered(np.array([0.0, np.nan, 1.0]))
 
 
 def test_codes_do_not_depend_on_names_and_keep_unknown():
-    names, y = constraints.encode(np.array([7, -1, 3, 7, 5]), -1)
+    names, y = checks.encode(np.array([7, -1, 3, 7, 5]), -1)
     assert_array_equal(y, [0, -1, 1, 0, 2])
     assert_array_equal(names, [7, 3, 5])
-    assert_array_equal(constraints.encode(np.array(["b", "-1", "a", "b"]), -1)[1], [0, 1, 2, 0])
+    assert_array_equal(checks.encode(np.array(["b", "-1", "a", "b"]), -1)[1], [0, 1, 2, 0])
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -125,18 +125,18 @@ def test_chunklets_are_of_one_class_and_reach_every_class(size):
 
 
 def test_closure_of_must_links():
-    pairs = checks.check_pairs([[0, 1], [1, 2], [3, 4], [0, 3]], [1, 1, 1, -1], None, 7)
+    pairs = constraints.check_pairs([[0, 1], [1, 2], [3, 4], [0, 3]], [1, 1, 1, -1], None, 7)
     chunklets, apart = constraints.close(pairs, 7)
     assert chunklets[0] == chunklets[1] == chunklets[2] != chunklets[3] == chunklets[4]
     assert_array_equal(chunklets[5:], -1)
     assert_array_equal(apart, [[False, True], [True, False]])
-    torn = checks.check_pairs([[0, 1], [1, 2], [0, 2]], [1, 1, -1], None, 3)
+    torn = constraints.check_pairs([[0, 1], [1, 2], [0, 2]], [1, 1, -1], None, 3)
     with pytest.raises(ValueError, match=r"\[\[0, 2\]\].*chain"):
         constraints.close(torn, 3)
 
 
 def test_repeated_pairs_are_merged_and_their_weights_add():
-    pairs = checks.check_pairs([[1, 0], [2, 3], [0, 1]], [1, -1, 1], [1.0, 2.0, 3.0], 4)
+    pairs = constraints.check_pairs([[1, 0], [2, 3], [0, 1]], [1, -1, 1], [1.0, 2.0, 3.0], 4)
     assert isinstance(pairs, Pairs)
     assert_array_equal(pairs.i, [0, 2])
     assert_array_equal(pairs.j, [1, 3])
@@ -145,7 +145,7 @@ def test_repeated_pairs_are_merged_and_their_weights_add():
 
 
 def test_pairs_of_no_weight_are_left_out():
-    pairs = checks.check_pairs([[2, 3], [0, 1], [3, 2], [0, 2]], [-1, 1, -1, 1], [0.0, 5.0, 0.0, 0.0], 4)
+    pairs = constraints.check_pairs([[2, 3], [0, 1], [3, 2], [0, 2]], [-1, 1, -1, 1], [0.0, 5.0, 0.0, 0.0], 4)
     assert_array_equal([*pairs.i, *pairs.j, *pairs.weight], [0, 1, 5])
 
 
@@ -168,30 +168,30 @@ def test_pairs_of_no_weight_are_left_out():
 )
 def test_bad_pairs(arguments, word):
     with pytest.raises(ValueError, match=word):
-        checks.check_pairs(*arguments, 4)
+        constraints.check_pairs(*arguments, 4)
 
 
 @pytest.mark.parametrize("twice", [[1, 1, 2], [1, 2, 1], [2, 1, 1]])
 def test_a_triplet_has_three_different_rows(twice):
     with pytest.raises(ValueError, match=r"triplets must join different rows; triplets\[1\] joins a row with itself"):
-        checks.check_indices([[0, 1, 2], twice], 3, 4, "triplets")
+        constraints.check_indices([[0, 1, 2], twice], 3, 4, "triplets")
 
 
 def test_chunklet_numbers_and_links():
-    chunklets, apart = checks.check_chunklets([5, 5, -1, 2, 2, 9], [[2, 5]], 6)
+    chunklets, apart = constraints.check_chunklets([5, 5, -1, 2, 2, 9], [[2, 5]], 6)
     assert_array_equal(chunklets, [0, 0, -1, 1, 1, 2])
     assert_array_equal(np.argwhere(apart), [[0, 1], [1, 0]])
-    assert_array_equal(checks.check_chunklets([0, 0, 1], None, 3)[1], [[False, True], [True, False]])
+    assert_array_equal(constraints.check_chunklets([0, 0, 1], None, 3)[1], [[False, True], [True, False]])
     for bad, word in (([0, 0], "chunklets must be 3"), ([-1, -1, -1], "at least one"), (["a", "b", "c"], "integers")):
         with pytest.raises(ValueError, match=word):
-            checks.check_chunklets(bad, None, 3)
+            constraints.check_chunklets(bad, None, 3)
     for links in ([[0, 4]], [[1, 1]], [0, 1], [[0, 1, 1]]):
         with pytest.raises(ValueError, match="negative_links"):
-            checks.check_chunklets([0, 0, 1], links, 3)
-    some = checks.check_chunklets([5, 5, -1, 2, 2, 9], [[2, 5], [5, 7], [8, 7]], 6, partly=True)
+            constraints.check_chunklets([0, 0, 1], links, 3)
+    some = constraints.check_chunklets([5, 5, -1, 2, 2, 9], [[2, 5], [5, 7], [8, 7]], 6, partly=True)
     assert_array_equal(some[1], apart)
     with pytest.raises(ValueError, match="negative_links"):
-        checks.check_chunklets([0, 0, 1], [[0, 4]], 3, partly=True)
+        constraints.check_chunklets([0, 0, 1], [[0, 4]], 3, partly=True)
 
 
 def test_a_state_of_numpy_is_a_seed_and_goes_on():

@@ -4,7 +4,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from nearfar import LMNN, NCA, FastNCA, KernelNCA
-from nearfar.numerics.threads import one_thread
+from nearfar.numerics.optimize import one_thread
 from tests.learners import data
 
 

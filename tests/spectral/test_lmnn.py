@@ -11,8 +11,7 @@ from nearfar import LMNN
 from nearfar.numerics import scatter
 from nearfar.numerics.optimize import Solution
 from nearfar.spectral.margin import impostors
-from nearfar.spectral.margin.lmnn import active_set, mining, newton, stratified
-from nearfar.spectral.margin.lmnn import problem as large_margin_data
+from nearfar.spectral.margin.lmnn import active_set, mining, objective, stratified
 from nearfar.spectral.margin.lmnn.objective import Hinge
 from nearfar.spectral.margin.scml.triplets import nearest_triplets
 from tests import conic
@@ -28,7 +27,7 @@ def rows(n=40, d=3, classes=3, seed=0):
 
 def problem(squared=False, mu=0.4, k=2, **settings):
     X, y = rows()
-    rule = large_margin_data.PullsAndPushes(k, mu, squared, **settings)
+    rule = objective.PullsAndPushes(k, mu, squared, **settings)
     return X, y, rule.pose(X, y, None, np.eye(3))
 
 
@@ -65,9 +64,9 @@ def test_impostors_of_some_rows_are_those_among_all_rows():
 
 @pytest.mark.parametrize("squared", [False, True])
 def test_a_sample_of_anchors_sums_their_triplets_only(monkeypatch, squared):
-    monkeypatch.setattr(large_margin_data, "MAX_ANCHORS", 15)
+    monkeypatch.setattr(objective, "MAX_ANCHORS", 15)
     X, y = rows()
-    posed = large_margin_data.PullsAndPushes(2, 0.4, squared, seed=0).pose(X, y, None, np.eye(3))
+    posed = objective.PullsAndPushes(2, 0.4, squared, seed=0).pose(X, y, None, np.eye(3))
     L = np.random.default_rng(1).normal(size=(3, 3))
     anchors = np.flatnonzero((posed.j != posed.i).reshape(-1, 2).any(axis=1))
     assert len(anchors) == 15
@@ -94,7 +93,7 @@ def test_a_sample_of_anchors_sums_their_triplets_only(monkeypatch, squared):
 def test_many_rows_are_learned_from_a_sample_of_anchors(monkeypatch):
     X, y = rows(600, 4, 4)
     everything = LMNN(random_state=0).fit(X, y)
-    monkeypatch.setattr(large_margin_data, "MAX_ANCHORS", 300)
+    monkeypatch.setattr(objective, "MAX_ANCHORS", 300)
     with pytest.warns(UserWarning, match=r"600 rows: 300 of them.*recall of 50% of the impostors"):
         sample = LMNN(random_state=0).fit(X, y)
     assert sample.objective_ == pytest.approx(everything.objective_, rel=0.15)
@@ -380,7 +379,7 @@ def test_curvature_equals_second_differences(hinge, p):
     rng = np.random.default_rng(2)
     K = 0.4 * rng.normal(size=(p, 3))
     edges = task.scan(K, 0.1)
-    H, (a, b, weight) = newton.curvature(task, K, edges, hinge)
+    H, (a, b, weight) = active_set.curvature(task, K, edges, hinge)
     D = rng.normal(size=(p, p))
     D += D.T
     d = D[a, b] * weight
@@ -393,18 +392,18 @@ def test_curvature_equals_second_differences(hinge, p):
 def test_newton_steps_lower_the_value_to_where_no_gradient_is_left():
     _, _, task = problem()
     hinge, K = Hinge(False, 0.5), active_set.scaled(task, np.eye(3))
-    edges, damping = task.scan(K, 5.0), newton.Damping()
+    edges, damping = task.scan(K, 5.0), active_set.Damping()
     values = [task.value(K, edges, hinge)]
     for _ in range(15):
-        K, slopes = newton.descend(task, K, edges, hinge, damping)
+        K, slopes = active_set.descend(task, K, edges, hinge, damping)
         values.append(task.value(K, edges, hinge))
-        assert len(slopes) <= newton.NEWTON_STEPS
+        assert len(slopes) <= active_set.NEWTON_STEPS
     assert (np.diff(values) <= 0).all()
     assert np.abs(task(K, edges, hinge)[1]).max() < 1e-3 * np.abs(task.C).max()
 
 
 def test_steps_of_newton_are_damped_until_the_value_falls():
-    damping = newton.Damping(1e-3)
+    damping = active_set.Damping(1e-3)
     assert not damping.seen(1.0, -1.0)
     assert_allclose(damping.share, 1e-2)
     assert damping.seen(1.0, 0.2)
@@ -415,19 +414,19 @@ def test_steps_of_newton_are_damped_until_the_value_falls():
 
 def test_a_step_stays_positive_definite():
     entries = (*np.triu_indices(2), np.array([1.0, np.sqrt(2.0), 1.0]))
-    D = newton.step(np.eye(3), np.diag([50.0, 0.5]), entries, 0.0)
+    D = active_set.step(np.eye(3), np.diag([50.0, 0.5]), entries, 0.0)
     assert_allclose(D, np.diag([-0.9, -0.5]), atol=1e-9)
 
 
 def test_a_step_has_an_end_where_nothing_bends():
     entries = (*np.triu_indices(2), np.array([1.0, np.sqrt(2.0), 1.0]))
-    D = newton.step(np.diag([1.0, 1.0, 0.0]), np.diag([0.5, -1.0]), entries, 1e-20)
+    D = active_set.step(np.diag([1.0, 1.0, 0.0]), np.diag([0.5, -1.0]), entries, 1e-20)
     assert np.linalg.eigvalsh(D).max() <= 1e3
     np.linalg.cholesky(np.eye(2) + D)
 
 
 def test_damping_stays_within_numbers():
-    damping = newton.Damping(1e-3)
+    damping = active_set.Damping(1e-3)
     for _ in range(50):
         damping.seen(1.0, 1.0)
     assert damping.share >= 1e-10
@@ -465,8 +464,8 @@ def test_means_of_slopes_bound_the_optimum(squared):
 def test_whitening_leaves_out_what_no_row_has():
     X, y = rows(60, 4)
     X = np.column_stack([X, X[:, 0] + X[:, 1], np.ones(60)])
-    task = large_margin_data.PullsAndPushes().pose(X, y, None, np.eye(6))
-    A, B = large_margin_data.whitening(task)
+    task = objective.PullsAndPushes().pose(X, y, None, np.eye(6))
+    A, B = active_set.whitening(task)
     assert A.shape == B.shape == (6, 4)
     assert_allclose(A.T @ B, np.eye(4), atol=1e-9)
     C = A.T @ task.C @ A

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from nearfar.spectral import pair_graph
-from nearfar.spectral.pair_graph import Edges
+from nearfar.numerics import pair_differences
+from nearfar.numerics.pair_differences import Edges
 from nearfar.spectral.scatter.mmc import distance_sum
 
 rng = np.random.default_rng(0)
@@ -19,11 +19,11 @@ def graph(n, share):
 
 @pytest.mark.parametrize("rows", [7, 128])
 def test_squares_from_products_equal_those_of_differences(rows, monkeypatch):
-    monkeypatch.setattr(pair_graph, "GRAPH_BLOCK_ROWS", rows)
+    monkeypatch.setattr(pair_differences, "GRAPH_BLOCK_ROWS", rows)
     Z, found = 100 + rng.normal(size=(60, 40)), graph(60, 0.3)
     assert_allclose(
-        pair_graph.dense_squared_distances(Z, found.a, found.b),
-        pair_graph.pair_squares(Z, found.a, found.b),
+        pair_differences.dense_squared_distances(Z, found.a, found.b),
+        pair_differences.pair_squares(Z, found.a, found.b),
         rtol=1e-11,
     )
 
@@ -43,15 +43,20 @@ def test_differences_of_edges_are_those_of_pairs():
 def test_near_pairs_far_from_the_others_keep_their_digits():
     Z, found = rng.normal(size=(60, 40)), graph(60, 0.9)
     Z[30:] = 1e8 + 1e-3 * Z[30:]
-    expected = pair_graph.pair_squares(Z, found.a, found.b)
+    expected = pair_differences.pair_squares(Z, found.a, found.b)
     assert expected.min() < 1
-    assert_allclose(pair_graph.dense_squared_distances(Z, found.a, found.b), expected, rtol=1e-9)
+    assert_allclose(pair_differences.dense_squared_distances(Z, found.a, found.b), expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("share", "columns", "many"), [(0.3, 40, True), (0.01, 40, False), (0.05, 4, False)])
 def test_products_are_taken_where_edges_are_many_for_their_rows(share, columns, many, monkeypatch):
-    taken, measure = [], pair_graph.dense_squared_distances
-    monkeypatch.setattr(pair_graph, "dense_squared_distances", lambda *given: taken.append(True) or measure(*given))
+    taken, measure = [], pair_differences.dense_squared_distances
+
+    def counted(*given):
+        taken.append(True)
+        return measure(*given)
+
+    monkeypatch.setattr(pair_differences, "dense_squared_distances", counted)
     Z, found = rng.normal(size=(80, columns)), graph(80, share)
     assert_allclose(found.squares(Z), np.sum((Z[found.a] - Z[found.b]) ** 2, axis=1), rtol=1e-11)
     assert bool(taken) == many

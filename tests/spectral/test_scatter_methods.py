@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import KNeighborsClassifier
 
 import nearfar
-from nearfar.estimators.mahalanobis import row_order
-from nearfar.numerics import eig, scatter
-from nearfar.numerics.constraints import LabelPairs, encode
+from nearfar.estimators.validation import row_order
+from nearfar.numerics import psd, scatter
+from nearfar.numerics.checks import encode
+from nearfar.numerics.constraints import LabelPairs
 from nearfar.spectral.scatter import fisher, side_information
 from tests import conic
 from tests.learners import all_pairs, data, distances, toy
@@ -566,7 +567,7 @@ def test_high_dimensional_dca_is_an_orthogonal_projection_at_the_exact_ratio():
     assert_allclose(L @ L.T, np.eye(2), atol=1e-12)
     S_b, S_w, ratio = scatters.dissimilar, scatters.similar, learner.objective_
     assert abs(np.linalg.eigvalsh(S_b - ratio * S_w)[-2:].sum()) < 1e-9 * np.trace(S_b)
-    V = np.linalg.qr(eig.gevd(S_b, S_w, 2)[1])[0]
+    V = np.linalg.qr(psd.gevd(S_b, S_w, 2)[1])[0]
     assert ratio >= np.trace(V.T @ S_b @ V) / np.trace(V.T @ S_w @ V) - 1e-12
     bound = np.linalg.eigvalsh(S_b)[-2:].sum() / np.linalg.eigvalsh(S_w)[:2].sum()
     assert np.trace(S_b) / np.trace(S_w) <= ratio <= bound
@@ -863,7 +864,7 @@ def test_dca_in_the_span_equals_the_whole_space(solver):
     C_b, C_w = dca_loops.scatters(WIDE, chunklets)
     A = span.components_.T
     inner = V @ C_w @ V.T
-    shrunk = inner + (eig.SHRINK * np.trace(inner) / 39 * np.eye(39) if solver == "gevd" else 0)
+    shrunk = inner + (psd.SHRINK * np.trace(inner) / 39 * np.eye(39) if solver == "gevd" else 0)
     assert_allclose(A.T @ V.T @ shrunk @ V @ A, np.eye(2), atol=1e-8)
     assert_allclose(A.T @ C_b @ A, np.diag(span.eigenvalues_), rtol=1e-7, atol=1e-8 * span.eigenvalues_[0])
 
@@ -875,7 +876,7 @@ def test_rca_in_the_span_whitens_there():
     C = V @ (scatter.within(WIDE, WIDE_Y) / 40) @ V.T
     L = learner.components_ @ V.T
     assert learner.components_.shape == (39, 90)
-    assert_allclose(L @ (C + eig.SHRINK * np.trace(C) / 39 * np.eye(39)) @ L.T, np.eye(39), atol=1e-7)
+    assert_allclose(L @ (C + psd.SHRINK * np.trace(C) / 39 * np.eye(39)) @ L.T, np.eye(39), atol=1e-7)
     assert_allclose(learner.components_ @ (np.eye(90) - V.T @ V), 0, atol=1e-8 * np.abs(learner.components_).max())
 
 

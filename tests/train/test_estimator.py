@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nearfar import TripletLoss
 from nearfar.evaluation import verify_pairs
-from nearfar.numerics.checks import check_pairs
+from nearfar.numerics.constraints import check_pairs
 from nearfar.report import report_run
 from nearfar.train import DeepMetric, TrainConfig, embed_run, train
 from nearfar.train.listed_pairs import KnownPairBatches, KnownPairs

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 import nearfar
 
 from ..estimators.fitted import LinearDistance
-from ..estimators.points import rows_of_points
+from ..estimators.validation import rows_of_points
 from ..numerics.types import AnyArray, Ints
 
 __all__ = [

@@ -53,10 +53,9 @@ from ..fit_warnings import warn
 from ..numerics import checks, constraints
 from ..numerics.constraints import LabelPairs, Pairs
 from ..numerics.types import AnyArray, Bools, Ints
-from .errors import error_context, with_signature_hint
 from .kernel import KernelMetric
 from .mahalanobis import Mahalanobis, MetricLearner, Self, Supervised, Workspace
-from .points import holds_tuples, rows_of_points
+from .validation import error_context, holds_tuples, rows_of_points, with_signature_hint
 
 __all__ = [
     "FromChunklets",
@@ -104,7 +103,7 @@ class FromLabels(MetricLearner):
         if y is None and not self._y_required:
             return Supervised(self._rows(X), (None,))
         rows = self._labeled(X, y, unlabeled)
-        constraints.require_classes(rows.labels, similar=self._y_required)
+        checks.require_classes(rows.labels, similar=self._y_required)
         return Supervised(rows.X, (rows.labels,), rows.order, classes=rows.classes)
 
 
@@ -181,7 +180,7 @@ class FromPairs(MetricLearner):
             apart = numbers[:, 0] != numbers[:, 1]
             if not apart.all():
                 warn(f"{np.count_nonzero(~apart)} of {len(apart)} pairs hold the same point twice; they are left out")
-            signs = checks.check_pair_labels(y, len(apart))
+            signs = constraints.check_pair_labels(y, len(apart))
             labels = np.where(signs, 1, -1)[apart]
             supervised = self._supervise(points, None, pairs=numbers[apart], pair_labels=labels)
             return replace(supervised, points=points)
@@ -192,7 +191,9 @@ class FromPairs(MetricLearner):
         if pair_weights is not None and not self._weights:
             raise ValueError("pair_weights are not supported by this method")
         if rows is not None:
-            pairs, pair_labels, pair_weights = checks.present(pairs, rows, len(X), "pairs", pair_labels, pair_weights)
+            pairs, pair_labels, pair_weights = constraints.present(
+                pairs, rows, len(X), "pairs", pair_labels, pair_weights
+            )
         told = self._from_pairs(pairs, pair_labels, pair_weights, len(X))
         if self._both_kinds:
             counts = told.weights > 0
@@ -201,11 +202,11 @@ class FromPairs(MetricLearner):
 
     def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
         """Return the user's pairs of rows 0..n-1, checked."""
-        return checks.check_pairs(pairs, pair_labels, pair_weights, n)
+        return constraints.check_pairs(pairs, pair_labels, pair_weights, n)
 
     def _from_labels(self, labels: Ints) -> Pairs | LabelPairs:
         """Make pairs from labels as the setting `n_pairs` says."""
-        constraints.require_classes(labels)
+        checks.require_classes(labels)
         n_pairs: Any = getattr(self, "n_pairs", "all")
         if n_pairs == "all":
             return LabelPairs(labels, getattr(self, "weighting", "pairs"))
@@ -269,12 +270,12 @@ class FromTriplets(MetricLearner):
             return self._supervise(points, None, triplets=numbers)
         if triplets is None:
             known = self._labeled(X, y, unlabeled, "; pass labels, or triplets=")
-            constraints.require_classes(known.labels)
+            checks.require_classes(known.labels)
             return Supervised(known.X, (known.labels, None), known.order, classes=known.classes)
         X = self._rows(X)
         if rows is not None:
-            triplets = checks.present(triplets, rows, len(X), "triplets")[0]
-        return Supervised(X, (None, checks.check_indices(triplets, 3, len(X), "triplets")))
+            triplets = constraints.present(triplets, rows, len(X), "triplets")[0]
+        return Supervised(X, (None, constraints.check_indices(triplets, 3, len(X), "triplets")))
 
 
 class FromChunklets(MetricLearner):
@@ -360,15 +361,15 @@ class FromChunklets(MetricLearner):
             raise ValueError("chunklets and pairs were given; pass one of them")
         if chunklets is None and pairs is None:
             known = self._labeled(X, y, unlabeled, "; pass labels, chunklets= or pairs=")
-            constraints.require_classes(known.labels)
+            checks.require_classes(known.labels)
             return Supervised(known.X, self._linked(*self._from_labels(known.labels)), known.order)
         X = self._rows(X)
         if chunklets is not None:
-            told = checks.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
+            told = constraints.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
             return Supervised(X, self._linked(*told))
         if rows is not None:
-            pairs, pair_labels = checks.present(pairs, rows, len(X), "pairs", pair_labels)
-        closed = constraints.close(checks.check_pairs(pairs, pair_labels, None, len(X)), len(X))
+            pairs, pair_labels = constraints.present(pairs, rows, len(X), "pairs", pair_labels)
+        closed = constraints.close(constraints.check_pairs(pairs, pair_labels, None, len(X)), len(X))
         return Supervised(X, self._linked(*closed))
 
     def _linked(self, chunklets: Ints, apart: Bools) -> tuple[Any, ...]:
@@ -416,7 +417,7 @@ class FromSets(MetricLearner):
     def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:
         if y is None or np.asarray(y).shape[1:] in ((), (1,)):
             known = self._labeled(X, y, unlabeled)
-            constraints.require_classes(known.labels)
+            checks.require_classes(known.labels)
             labels = known.labels[:, None]
             return Supervised(known.X, ((labels == np.arange(labels.max() + 1)) | (labels < 0),), known.order)
         X = self._rows(X)

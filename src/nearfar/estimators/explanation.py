@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from ..numerics import checks, constraints, psd
 from ..numerics.types import AnyArray, Array, Ints
-from .errors import error_context
+from .validation import error_context
 
 
 class Explanation(NamedTuple):
@@ -108,7 +108,7 @@ def explain(
         checks.counts(2, n_fits=n_fits)
         checks.between(0, 1, level=level)
         rows = np.asarray(X, dtype=np.float64)
-        labels = constraints.encode(np.asarray(constraints.numbered(y)))[1]
+        labels = checks.encode(np.asarray(checks.numbered(y)))[1]
         names = [str(name) for name in getattr(X, "columns", [f"x{k}" for k in range(rows.shape[1])])]
         fitted = learner if prefit else clone(learner).fit(rows, y)
         if not hasattr(fitted, "get_mahalanobis_matrix"):
@@ -151,7 +151,7 @@ def halves(labels: Ints, rng: np.random.Generator) -> Ints:
     """
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
-    sizes = constraints.class_sizes(labels)
+    sizes = checks.class_sizes(labels)
     place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     taken = np.minimum(np.maximum(-(-sizes // 2), 2), sizes)
     return np.sort(order[place < np.repeat(taken, sizes)])

@@ -23,13 +23,12 @@ from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
 from ..io.untrusted import parse_json
 from ..neighbors import nearest
-from ..numerics import checks
+from ..numerics import constraints
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
 from ..quoting import PATH, in_brief, quoted
 from . import probability, thresholds
-from .errors import error_context
-from .points import holds_tuples
+from .validation import error_context, holds_tuples
 
 Self = TypeVar("Self", bound="Fitted")
 
@@ -65,11 +64,6 @@ class Fitted(BaseEstimator):
     _matrices = False  # whether X may be a stack of matrices
     _training_marks: TrainingMarks | None = None  # of the rows that it has learned from
 
-    def _marks_of(self, X: AnyArray, y: Any, after: TrainingMarks | None = None) -> TrainingMarks:
-        """Return the marks of checked rows and of their classes, together with those of rows that came before."""
-        marks = TrainingMarks.of_rows(X, y, map(str, getattr(self, "feature_names_in_", ())))
-        return marks if after is None else after.joined(marks)
-
     def _packed_marks(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
         """Return the arrays and the text that a saved learner holds of its training rows."""
         return ({}, {}) if self._training_marks is None else self._training_marks.packed()
@@ -97,7 +91,7 @@ class Fitted(BaseEstimator):
         with error_context(self):
             if X is not None:
                 Z = np.asarray(self.transform(X))
-                ij = checks.check_indices(pairs, 2, len(Z), "pairs")
+                ij = constraints.check_indices(pairs, 2, len(Z), "pairs")
                 return np.sqrt(pair_squares(Z, ij[:, 0], ij[:, 1]))
             points = np.asarray(pairs)
             if points.ndim < 3 or points.shape[1] != 2:
@@ -197,7 +191,7 @@ class Fitted(BaseEstimator):
         """
         with error_context(self):
             distance = self.pair_distance(pairs, X)
-            similar = checks.check_pair_labels(pair_labels, len(distance))
+            similar = constraints.check_pair_labels(pair_labels, len(distance))
             self.threshold_ = thresholds.calibrate(distance, similar, strategy, min_rate, beta)
         return self
 
@@ -240,7 +234,7 @@ class Fitted(BaseEstimator):
         """
         with error_context(self):
             distance = np.asarray(self.pair_distance(pairs, X), dtype=np.float64)
-            similar = checks.check_pair_labels(pair_labels, len(distance))
+            similar = constraints.check_pair_labels(pair_labels, len(distance))
             self.sigmoid_ = probability.fit_sigmoid(distance, similar)
         return self
 
@@ -288,7 +282,7 @@ class Fitted(BaseEstimator):
         check_is_fitted(self)
         with error_context(self):
             if holds_tuples(X, 2) and not self._matrices:
-                similar = checks.check_pair_labels(y, len(X))
+                similar = constraints.check_pair_labels(y, len(X))
                 return float(roc_auc_score(similar, self.pair_score(X)))
             labels = np.asarray(y)
             n = X.shape[0] if issparse(X) else len(X)

@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..numerics import checks, kernels
 from ..numerics.types import AnyArray, Array, Ints
-from .errors import error_context
-from .mahalanobis import MetricLearner, Workspace, row_order
+from .mahalanobis import MetricLearner, Workspace
+from .validation import error_context, row_order
 
 
 class KernelMetric(MetricLearner):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
@@ -15,14 +14,24 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import settings
 from ..fit_warnings import warn
-from ..numerics import checks, constraints, psd, scatter
+from ..numerics import checks, psd, scatter
 from ..numerics.constraints import Pairs
 from ..numerics.optimize import Report, Solution
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array, Ints
 from . import thresholds
-from .errors import error_context
 from .fitted import Fitted, LinearDistance
+from .validation import (
+    check_n_components,
+    error_context,
+    is_plain,
+    is_plain_labels,
+    mark_training_rows,
+    row_order,
+    warn_if_degenerate,
+    warn_of_minus_one,
+    without_numbers,
+)
 
 Self = TypeVar("Self", bound="MetricLearner")
 
@@ -138,18 +147,6 @@ class Workspace:
         return {"pairs": ij, "pair_labels": np.where(pairs.similar, 1, -1)}
 
 
-def without_numbers(X: Any) -> list[str]:
-    """Return the names of the columns of a table that hold anything but numbers."""
-    found = []
-    for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
-        if getattr(kind, "kind", "O") not in "biuf":  # missing values of numbers are another matter
-            try:
-                np.asarray(X[name], dtype=np.float64)
-            except (TypeError, ValueError):
-                found.append(str(name))
-    return found
-
-
 class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     """Base class of learners of a distance: validates input before `_solve`, sets fitted attributes after it."""
 
@@ -172,7 +169,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with error_context(self):
             settings.check_settings(self)
             supervised = self._supervise(X, y, **given)
-            marks = self._marks_of(supervised.X, y)  # before the workspace overwrites the rows
+            marks = mark_training_rows(self, supervised.X, y)  # before the workspace overwrites the rows
             work = replace(self._workspace(supervised.X, supervised.order), classes=supervised.classes)
             self._check_search(work, features=supervised.X.shape[1])
             solution = self._solve(work.rows, *supervised.known, work=work)
@@ -275,7 +272,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         if not is_plain_labels(y, len(y)) or 2 * len(np.unique(y)) >= len(y):  # others pass, without a warning
             check_classification_targets(y)
         order = self._order(X)
-        numbers, labels = constraints.encode(codes[order], unlabeled=-1)  # anew, by first appearance in this order
+        numbers, labels = checks.encode(codes[order], unlabeled=-1)  # anew, by first appearance in this order
         first = np.unique(codes, return_index=True)[1][-len(numbers) :]  # a row of each of 0, 1, ...; -1 comes before
         return Labeled(X[order], labels, order, np.asarray(given)[first][numbers])
 
@@ -283,14 +280,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self, X: AnyArray, y: AnyArray, unlabeled: Any, reset: bool = True, least: int | None = None
     ) -> tuple[AnyArray, AnyArray, Ints]:
         """Return checked rows and labels, and the labels' codes 0, 1, ..., with -1 for rows without a label."""
-        names = constraints.numbered(y, unlabeled)
+        names = checks.numbered(y, unlabeled)
         if names is not y and unlabeled is not None:
             unlabeled = -1  # as `numbered` writes it
         X, y = self._rows(X, names, reset=reset, least=least)
         y = np.asarray(y)
         if unlabeled is None:
             warn_of_minus_one(y)
-        return X, y, constraints.encode(y, unlabeled)[1]
+        return X, y, checks.encode(y, unlabeled)[1]
 
     def _streamed(self, X: AnyArray, y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints, bool]:
         """Return the next rows of a stream, their label codes and whether they are its first; checked as for `fit`."""
@@ -299,7 +296,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         first = not hasattr(self, "components_")
         settings.check_settings(self)
         X, _, labels = self._coded(X, y, unlabeled, reset=first)
-        constraints.require_classes(labels)
+        checks.require_classes(labels)
         check_n_components(getattr(self, "n_components", None), X.shape[1])
         return X, labels, first
 
@@ -445,56 +442,3 @@ def is_fitted_name(name: str) -> bool:
     """Return whether this is the name of a result of a fit, and not of the number or the names of the features."""
     of_rows = ("n_features_in_", "feature_names_in_")
     return name.endswith("_") and not name.startswith("_") and name not in of_rows
-
-
-def warn_of_minus_one(y: AnyArray) -> None:
-    """Warn if y holds the label -1 besides classes 0, 1, ..., because it often marks rows without a label."""
-    if y.dtype.kind not in "if" or y.ndim != 1:
-        return
-    others = np.unique(y[y != -1])
-    count = len(y) - int(np.count_nonzero(y != -1))
-    if count and len(others) >= 2 and others[0] >= 0:
-        warn(
-            f"y: {count} of {len(y)} rows have the label -1, a class like any other; unlabeled=-1 leaves them unlabeled"
-        )
-
-
-def is_plain(X: Any) -> bool:
-    """Return whether X is a matrix of finite floats."""
-    if type(X) is not np.ndarray or X.ndim != 2 or X.size == 0 or X.dtype not in (np.float64, np.float32):
-        return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(X.sum()))
-
-
-def is_plain_labels(y: Any, n: int) -> bool:
-    """Return whether y is an array of n integers or booleans."""
-    return type(y) is np.ndarray and y.shape == (n,) and y.dtype.kind in "biu"
-
-
-def row_order(X: AnyArray) -> Ints:
-    """Return an order of rows that depends only on their values (up to exact duplicates)."""
-    weights = np.cos(np.arange(1.0, X.shape[1] + 1))
-    return np.argsort(np.einsum("nd,d->n", X, weights), kind="stable")
-
-
-def warn_if_degenerate(components: Any, X: AnyArray) -> None:
-    """Warn if the metric is 0 although the training rows X differ."""
-    if components is not None and not np.any(components) and (X[:1] != X).any():
-        message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
-        warn(f"{message}; scale the features, or regularize less")
-
-
-def check_n_components(n_components: int | None, d: int, features: int | None = None) -> None:
-    """Raise a ValueError unless n_components is None or in 1..d, the number of directions in which the rows differ.
-
-    `features` is the number of features, which the message states.
-    """
-    if n_components is None:
-        return
-    if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
-        if features is None:
-            why = ""
-        else:
-            why = f": the rows differ only in {d} directions, of {features} features"
-        raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}{why}")

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..numerics.types import AnyArray
-from .errors import error_context
+from .validation import error_context
 
 
 class PairClassifier(ClassifierMixin, BaseEstimator):

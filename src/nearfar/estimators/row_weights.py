@@ -12,9 +12,9 @@ from sklearn.utils.validation import _num_samples
 from ..numerics.constraints import LabelPairs
 from ..numerics.types import AnyArray, Array
 from .base import FromPairs
-from .errors import error_context, with_signature_hint
 from .mahalanobis import Self, Supervised
 from .sums import check_sample_weight
+from .validation import error_context, with_signature_hint
 
 
 class WeightedPairs(FromPairs):

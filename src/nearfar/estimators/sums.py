@@ -27,14 +27,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from .. import settings
 from ..fit_warnings import warn
 from ..io.training_marks import TrainingMarks
-from ..numerics import class_sums, constraints
+from ..numerics import checks, class_sums
 from ..numerics.class_sums import ClassMoments
 from ..numerics.optimize import Solution
 from ..numerics.types import AnyArray, Array, Ints
 from . import dask_collections
 from .base import FromChunklets, FromLabels, FromPairs
-from .errors import error_context, with_signature_hint
 from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace
+from .validation import error_context, mark_training_rows, with_signature_hint
 
 WRITTEN_OUT_VALUES = 1 << 16
 """Numbers of a table that is simply written out, sparse rows and rows of whole weights alike: the result is then that
@@ -240,7 +240,7 @@ class FromSums(MetricLearner):
             weight = weight[keep]
         others = np.where(codes < 0, 0, -1)
         points = self._points(X)
-        marks = self._marks_of(X, y)
+        marks = mark_training_rows(self, X, y)
         if points.ndim == 3:
             sums = class_sums.column_sums(points, codes, weight, classes=len(names))
             unknown = class_sums.column_sums(points, others, weight, classes=1)
@@ -264,7 +264,7 @@ class FromSums(MetricLearner):
         if not self._labels_read:
             return "" if found.rows.n > 1 else "one row (a row counts as its weight) shows no spread; give more"
         try:
-            constraints.require_weighted_classes(found.count[found.count > 0])
+            checks.require_weighted_classes(found.count[found.count > 0])
         except ValueError as error:
             return str(error)
         return ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..numerics.constraints import is_missing
+from ..numerics.checks import is_missing
 from ..numerics.types import Ints
 
 

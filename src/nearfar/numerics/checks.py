@@ -1,4 +1,7 @@
-"""Checks of what a user passes: each raises one ValueError that names the argument, what came and what was expected."""
+"""Checks of what a user passes: each raises one ValueError that names the argument, what came and what was expected.
+
+Labels become integer codes 0, 1, ... with -1 for unknown. Pairs, triplets and chunklets are checked in `constraints`.
+"""
 
 from __future__ import annotations
 
@@ -10,187 +13,7 @@ import numpy as np
 from ..fit_warnings import warn
 from ..quoting import quoted
 from ..settings import no_option
-from .constraints import Pairs, encode
 from .types import AnyArray, Array, Bools, Ints
-
-
-def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
-    """Return a user's index tuples as an (m, width) integer array into n rows, none of which names a row twice.
-
-    The two pairs of a quadruplet (width 4) may share a row.
-
-    Raises
-    ------
-    ValueError
-        Names the argument, what came and what was expected.
-    """
-    needs = f"{name} must be an integer array of shape (m, {width}), m >= 1"
-    indices = table(indices, needs, None)
-    if indices.ndim != 2 or indices.shape[1] != width or len(indices) == 0:
-        if indices.ndim == 3:
-            points = f"; points belong in X, and their row numbers in {name}"
-        else:
-            points = ""
-        raise ValueError(f"{needs}; got shape {indices.shape}{points}")
-    if not np.issubdtype(indices.dtype, np.integer):
-        raise ValueError(f"{name} must hold integer row numbers; got dtype {indices.dtype}")
-    out = (indices < 0) | (indices >= n)
-    if out.any():
-        raise ValueError(f"{name} must point at rows 0..{n - 1}; got {indices[out][:5].tolist()}")
-    ordered = np.sort(indices.reshape(len(indices), -1, 2 if width == 4 else width), axis=2)
-    twice = (ordered[..., 1:] == ordered[..., :-1]).any(axis=(1, 2))
-    if twice.any():
-        k = int(twice.argmax())
-        told = f"{name}[{k}] joins a row with itself: {indices[k].tolist()}"
-        raise ValueError(f"{name} must join different rows; {told}")
-    return indices.astype(np.intp)
-
-
-def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
-    """Translate tuples of the user's row numbers into places in `rows`; leave out tuples with a number not in it.
-
-    Returns the places, (m', width), and the entries of each of `beside`, (m,) or None, for the tuples that are there.
-    Warns of as many tuples as rows: a search takes them for one per row, and cuts them as it cuts X.
-    """
-    rows = np.asarray(rows)
-    indices = np.asarray(indices)
-    if rows.shape != (n,) or len(np.unique(rows)) < n:
-        raise ValueError(f"rows must be {n} different numbers, one per row of X; got shape {rows.shape}")
-    if indices.ndim != 2:
-        raise ValueError(f"{name} must be an integer array of two dimensions; got shape {indices.shape}")
-    if len(indices) == n:
-        cut = f"scikit-learn cuts {name} by its folds as if they were one per row; a list one longer is left whole"
-        warn(f"there are as many {name} as rows, {n}: {cut}, such as with one of them given twice")
-    order = np.argsort(rows)
-    at = np.minimum(np.searchsorted(rows, indices, sorter=order), n - 1)
-    kept = (rows[order][at] == indices).all(axis=1)
-    if not kept.any():
-        raise ValueError(f"{name}: none of {len(indices)} join two of the rows given by rows=")
-    entries = (None if values is None else one_each(values, len(kept), name)[kept] for values in beside)
-    return [order[at[kept]], *entries]
-
-
-def one_each(values: AnyArray, m: int, name: str) -> AnyArray:
-    """Return the values as an array; raise unless there is one for each of m constraints."""
-    values = np.asarray(values)
-    if values.shape != (m,):
-        raise ValueError(f"labels and weights of {name} must have shape ({m},); got {values.shape}")
-    return values
-
-
-def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
-    """Check a user's pairs and return them in their order with i < j; merge repeated ones, adding weights, and warn.
-
-    Pairs of weight 0 are left out, so that they do not count even where a method only counts pairs.
-
-    Parameters
-    ----------
-    pairs : array-like of shape (m, 2)
-    pair_labels : array-like of shape (m,) or None
-        +1 similar, -1 dissimilar; None: all similar.
-    pair_weights : array-like of shape (m,) or None
-        At least 0.
-    n : int
-        Rows of X.
-
-    Raises
-    ------
-    ValueError
-        Bad indices or labels, or one pair with both labels (lists the first five).
-    """
-    ij = np.sort(check_indices(pairs, 2, n, "pairs"), axis=1)
-    similar = check_pair_labels(pair_labels, len(ij))
-    if pair_weights is None:
-        weight = None
-    else:
-        weight = check_weights(pair_weights, len(ij), "pair_weights")
-    _, first, which = np.unique(ij[:, 0] * n + ij[:, 1], return_index=True, return_inverse=True)
-    torn = similar != similar[first[which]]
-    if torn.any():
-        raise ValueError(f"pair_labels contradict: both +1 and -1 for pairs {np.unique(ij[torn], axis=0)[:5].tolist()}")
-    keep = np.sort(first)
-    if len(keep) < len(ij):
-        added = "" if weight is None else ", their weights added"
-        warn(f"{len(ij) - len(keep)} of {len(ij)} pairs repeat others; they were merged{added}")
-    if weight is None:
-        return Pairs(ij[keep, 0], ij[keep, 1], similar[keep])
-    weight = np.bincount(which, weight)[which[keep]]
-    keep = keep[weight > 0]
-    weight = weight[weight > 0]
-    return Pairs(ij[keep, 0], ij[keep, 1], similar[keep], weight)
-
-
-def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
-    """Return labels +1 as True and -1 as False; None as all True."""
-    if pair_labels is None:
-        return np.ones(m, dtype=bool)
-    s = np.asarray(pair_labels)
-    if s.shape != (m,):
-        raise ValueError(f"pair_labels must have one entry per pair, shape ({m},); got shape {s.shape}")
-    if not np.isin(s, (-1, 1)).all():
-        if np.isin(s, (0, 1)).all():
-            hint = "; 2 * same - 1 makes them of 1 and 0, or of True and False"
-        else:
-            hint = ""
-        got = np.unique(s)[:5].tolist()
-        raise ValueError(f"pair_labels must be +1 (similar) or -1 (dissimilar); got {got}{hint}")
-    return s == 1
-
-
-def check_weights(weights: AnyArray, m: int, name: str) -> Array:
-    """Return the weights; raise unless they are finite, at least 0, one per constraint and not all 0."""
-    w = np.asarray(weights)
-    if not np.issubdtype(w.dtype, np.number):
-        raise ValueError(f"{name} must be {m} finite numbers >= 0, not all 0; got dtype {w.dtype}")
-    w = w.astype(np.float64)
-    if w.shape != (m,) or not np.isfinite(w).all() or (w < 0).any() or not w.any():
-        raise ValueError(
-            f"{name} must be {m} finite numbers >= 0, not all 0; got shape {w.shape}, {w.ravel()[:5].tolist()}"
-        )
-    return w
-
-
-def check_chunklets(
-    chunklets: AnyArray, negative_links: AnyArray | None, n: int, partly: bool = False
-) -> tuple[Ints, Bools]:
-    """Return chunklet numbers as codes 0, 1, ... (-1 stays: in no chunklet), and which chunklets differ.
-
-    Parameters
-    ----------
-    chunklets : array-like of shape (n,)
-    negative_links : array-like of shape (m, 2) or None
-        Numbers of two chunklets that differ; None: any two do.
-    n : int
-        Rows of X.
-    partly : bool
-        Whether links may name chunklets that have no row here; such links are left out.
-    """
-    needs = f"chunklets must be {n} integers (-1: in none), one per row of X"
-    c = table(chunklets, needs, None)
-    if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
-        called = c.shape == (n,) and (c.dtype.kind not in "iuf" or bool(np.isnan(c).any()))
-        if called:
-            hint = "; pandas.factorize(c)[0] numbers names, and gives -1 to missing ones"
-        else:
-            hint = ""
-        raise ValueError(f"{needs}; got shape {c.shape}, dtype {c.dtype}{hint}")
-    names, codes = encode(np.where(c < 0, -1, c), unlabeled=-1)
-    if len(names) == 0:
-        raise ValueError("chunklets must name at least one chunklet; every entry is negative")
-    if negative_links is None:
-        return codes, ~np.eye(len(names), dtype=bool)
-    links = np.asarray(negative_links)
-    if links.ndim != 2 or links.shape[1] != 2 or (links[:, 0] == links[:, 1]).any():
-        raise ValueError(f"negative_links must be rows of two different chunklet numbers; got {links[:5].tolist()}")
-    known = np.isin(links, names).all(axis=1)
-    if not known.all() and not (partly and known.any()):
-        raise ValueError(f"negative_links must be numbers of two chunklets of X; got {links[~known][:5].tolist()}")
-    links = links[known]
-    order = np.argsort(names)
-    i, j = order[np.searchsorted(names, links, sorter=order)].T
-    apart = np.zeros((len(names),) * 2, dtype=bool)
-    apart[i, j] = apart[j, i] = True
-    return codes, apart
 
 
 def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int] | None]:
@@ -321,3 +144,134 @@ def only_with(other: str, there: AnyArray | None, **given: Any) -> None:
     for name, value in given.items():
         if there is None and value is not None:
             raise ValueError(f"{name} must be given with {other}")
+
+
+def is_label(y: AnyArray, label: Any) -> Bools:
+    """Return which entries of y are this label; text and numbers are never equal."""
+    if label is None or ((y.dtype.kind in "US") != isinstance(label, (str, bytes)) and y.dtype != object):
+        return np.zeros(len(y), dtype=bool)
+    return np.asarray(y == label, dtype=bool)
+
+
+def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
+    """Return labels that are objects, or a list of text and a number, as numbers; return others as they are.
+
+    Labels that equal `unlabeled` become -1, and others 0, 1, ...
+
+    Raises
+    ------
+    ValueError
+        Missing labels (None, NaN), or labels of several types.
+
+    Examples
+    --------
+    >>> numbered(["owl", -1, "cat", "owl"], unlabeled=-1).tolist()
+    [0, -1, 1, 0]
+    """
+    names = np.asarray(y)
+    if (
+        names.dtype.kind in "US"
+        and isinstance(y, (list, tuple))
+        and not all(isinstance(name, (str, bytes)) for name in y)
+    ):
+        names = np.array(y, dtype=object)  # beside text NumPy turns numbers into text, and so -1 into a class
+    if names.dtype.kind == "f" and np.isnan(names).any():
+        names = names.astype(object)
+    if names.dtype != object or names.ndim != 1:
+        return y
+    missing = sum(is_missing(label) for label in names)
+    if missing:
+        told = f"y: {missing} of {len(names)} labels are missing"
+        raise ValueError(f"{told}; write another value there, such as -1, and pass it as unlabeled=")
+    known = ~is_label(names, unlabeled)
+    kinds = sorted({type(label).__name__ for label in names[known].tolist()})
+    if len(kinds) > 1:
+        hint = "the value that marks rows without a label is passed as unlabeled="
+        raise ValueError(f"y must hold labels of one type; got {', '.join(kinds)}; {hint}")
+    codes = np.full(len(names), -1, dtype=np.intp)
+    codes[known] = encode(names[known])[1]
+    return codes
+
+
+def is_missing(label: Any) -> bool:
+    """Whether the label is None, NaN, or the NA of pandas, which cannot be compared."""
+    return label is None or type(label).__name__ == "NAType" or bool(label != label)
+
+
+def encode(y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints]:
+    """Return class names and each row's code: 0, 1, ... by first appearance, or -1 where y equals `unlabeled`.
+
+    Codes that do not depend on the names make every learner invariant to them.
+    """
+    known = ~is_label(y, unlabeled)
+    names, first, inverse = np.unique(y[known], return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    codes = np.full(len(y), -1, dtype=np.intp)
+    codes[known] = np.argsort(order)[inverse.ravel()]
+    return names[order], codes
+
+
+def class_sizes(labels: Ints) -> Ints:
+    """Return how many rows each class 0..c-1 has; unknown rows are in none."""
+    return np.bincount(labels[labels >= 0])
+
+
+def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, setting: str = "n_neighbors") -> None:
+    """Warn, once, of classes whose rows have fewer than k other rows of their class.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Codes; -1 rows are in no class.
+    k : int
+    names : ndarray of shape (c,), optional
+        The user's names of the classes.
+    setting : str
+        The user's name of k.
+    """
+    n = class_sizes(labels)
+    small = np.flatnonzero((n > 0) & (n <= k))
+    if len(small) == 0:
+        return
+    smallest = small[n[small].argmin()]
+    name = smallest if names is None else names[smallest]
+    told = f"class {name!s} has {n[smallest]} row(s)"
+    if len(small) > 1:
+        told = f"{len(small)} classes have no more rows than that; the smallest, {name!s}, has {n[smallest]}"
+    warn(f"{setting}={k}: {told}; a row has at most the other rows of its class as neighbors")
+
+
+def require_classes(labels: Ints, similar: bool = True) -> None:
+    """Raise unless there are at least two classes and, with `similar`, one class of two members.
+
+    Raises
+    ------
+    ValueError
+    """
+    n = class_sizes(labels)
+    if len(n) < 2:
+        raise ValueError(f"y must hold at least 2 classes; got {len(n)}")
+    if similar and n.max() < 2:
+        raise ValueError("y holds only classes of one sample, so there is no similar pair")
+
+
+def class_counts(labels: Ints, row_weight: Array | None = None) -> Ints | Array:
+    """Return how many rows each class 0..c-1 has, or the sum of their weights; unknown rows are in none."""
+    if row_weight is None:
+        return class_sizes(labels)
+    known = labels >= 0
+    return np.asarray(np.bincount(labels[known], row_weight[known]), dtype=np.float64)
+
+
+def require_weighted_classes(count: AnyArray) -> None:
+    """Raise unless there are at least two classes, and one with a weight above 1.
+
+    Raises
+    ------
+    ValueError
+    """
+    if len(count) < 2:
+        raise ValueError(f"y must hold at least 2 classes; got {len(count)}")
+    if not (count > 1).any():
+        told = "y holds only classes of one sample, so there is no similar pair"
+        raise ValueError(f"{told} (a class counts as the sum of its weights)")

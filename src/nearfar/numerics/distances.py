@@ -174,22 +174,6 @@ def _dots(a: Array, b: Array) -> Array:
     return np.einsum("ij,ij->i", a, b)
 
 
-def squared_distances(x: AnyArray, y: AnyArray) -> Array:
-    """All squared Euclidean distances, (n, m), through one product of centered rows; never negative.
-
-    Faster than differences and as exact as the spread of the rows around their mean allows: values far below that
-    spread squared lose digits. Use `pair_distances` where such small values matter.
-    """
-    center = y.mean(axis=0, dtype=np.float64)
-    a = x - center
-    b = y - center
-    out = a @ b.T
-    out *= -2.0
-    out += np.einsum("ij,ij->i", a, a)[:, None]
-    out += np.einsum("ij,ij->i", b, b)
-    return np.maximum(out, 0.0, out=out)
-
-
 def distance_blocks(
     x: AnyArray, y: AnyArray, distance: str = "euclidean", block: int = 1024, *, ahead: bool = False
 ) -> Iterator[tuple[slice, Array]]:

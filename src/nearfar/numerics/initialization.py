@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import checks, eig, scatter
+from . import checks, psd, scatter
 from .constraints import generator
 from .types import AnyArray, Array, Ints, Seed
 
@@ -20,7 +20,7 @@ def principal(X: Array, k: int) -> Array:
 def discriminant(X: Array, labels: Ints, k: int) -> Array:
     """Return the k directions that separate classes best, scaled so that the within-class covariance is I."""
     n = int((labels >= 0).sum())
-    return eig.gevd(scatter.between(X, labels), scatter.within(X, labels) / n, k)[1].T
+    return psd.gevd(scatter.between(X, labels), scatter.within(X, labels) / n, k)[1].T
 
 
 def start(

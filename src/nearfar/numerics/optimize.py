@@ -1,13 +1,19 @@
-"""Optimizers with one convergence protocol: each returns a Solution that says whether, where and why it stopped."""
+"""Optimizers with one convergence protocol: each returns a Solution that says whether, where and why it stopped.
+
+`one_thread` is for those that take many small products.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 
 from .types import AnyArray, Array
 
@@ -307,3 +313,22 @@ def backtrack(
             break
         step /= 2
     return x, value, gradient, step
+
+
+@cache
+def linear_algebra() -> ThreadpoolController:
+    """Return the libraries of NumPy and SciPy, looked up once: that takes milliseconds."""
+    import scipy.linalg  # noqa: F401 - it loads the second of them
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let the linear algebra inside take one thread, as suits searches of many small products; then as many as before.
+
+    A product of some megabytes takes less time than two threads need to meet, and while they wait they take processor
+    time from everything else.
+    """
+    with linear_algebra().limit(limits=1, user_api="blas"):
+        yield

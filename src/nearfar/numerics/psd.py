@@ -1,13 +1,19 @@
-"""Positive semi-definite matrices: projections, powers, geodesics, and the factor L of a metric M = L' L."""
+"""Positive semi-definite matrices: spectra, projections, powers, geodesics, and the factor L of a metric M = L' L.
+
+Eigenproblems of two of them are here too: the generalized one, with a policy for a singular B, and the trace ratio.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
+from ..fit_warnings import warn
+from .optimize import Solution
 from .types import Array
 
 EPS = float(np.finfo(np.float64).eps)
+SHRINK = 1e-6  # share of the mean eigenvalue that is added to a singular matrix
 ZERO_EIGENVALUE_IN_EPS = (
     100  # times EPS: with thousands of rows a zero eigenvalue comes out as up to 16 EPS, even with few features
 )
@@ -198,3 +204,105 @@ def truncate_rank(L: Array, n_components: int | None) -> Array:
     """Return the same metric, rows by falling length; exactly `n_components` of them if given, the last maybe 0."""
     L = compress(L, n_components)
     return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))
+
+
+def regularize_singular(
+    B: Array, on_singular: str = "shrink", name: str = "the scatter matrix", amount: float = SHRINK
+) -> Array:
+    """Return B itself if it is positive definite; else do what `on_singular` says.
+
+    Parameters
+    ----------
+    on_singular : str
+        "shrink": add `amount` tr(B)/d to the diagonal, and warn. "raise": ValueError with the rank.
+    name : str
+        How messages call B.
+    amount : float
+    """
+    w = eigh(symmetrize(B), eigvals_only=True)
+    if not is_singular(w):
+        return B
+    d = len(w)
+    if on_singular == "raise":
+        raise ValueError(f"{name} is singular (rank {rank(w)} of {d}); shrink it, or drop or combine features first")
+    eps = amount * (w.sum() / d if w.max() > 0 else 1.0)
+    warn(f"{name} is singular (rank {rank(w)} of {d}); {eps:.3g} was added to its diagonal")
+    return B + eps * np.eye(d)
+
+
+def gevd(
+    A: Array,
+    B: Array,
+    p: int | None = None,
+    on_singular: str = "shrink",
+    name: str = "the scatter matrix",
+    amount: float = SHRINK,
+) -> tuple[Array, Array]:
+    """Return the p largest w of A u = w B u, falling, and their vectors with U' B U = I.
+
+    Parameters
+    ----------
+    A, B : ndarray of shape (d, d)
+        Symmetric; B positive definite, or see `on_singular`.
+    p : int or None
+        None: all (with "pinv", as many as the dimension of the range of B).
+    on_singular : str
+        "shrink" (add a little to the diagonal and warn), "pinv" (work in the range of B) or "raise".
+    name : str
+        How messages call B.
+    amount : float
+        "shrink" adds this times tr(B)/d to the diagonal.
+
+    Returns
+    -------
+    w : ndarray of shape (p,)
+    U : ndarray of shape (d, p)
+
+    Notes
+    -----
+    With p = d, U U' = B^-1 whatever A is: a method that learns from A must keep fewer.
+    """
+    if on_singular == "pinv":
+        b, V = spectrum(B)
+        r = rank(b)
+        whiten = V[:, :r] / np.sqrt(b[:r])
+        w, U = spectrum(whiten.T @ A @ whiten)
+        return w[:p], fix_signs(whiten @ U[:, :p])
+    B = symmetrize(regularize_singular(B, on_singular, name, amount))
+    d = len(B)
+    w, U = eigh(symmetrize(A), B, subset_by_index=[d - min(p or d, d), d - 1])
+    return w[::-1], fix_signs(U[:, ::-1])
+
+
+def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int = 100) -> Solution:
+    """Maximize tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton on the ratio; Wang et al., 2007).
+
+    Parameters
+    ----------
+    Sb, Sw : ndarray of shape (d, d)
+        Positive semi-definite.
+    p : int
+        Columns of U.
+    tol : float
+        Stop when the sum of the p largest eigenvalues of Sb - ratio Sw is below ``tol * tr(Sb)``.
+
+    Returns
+    -------
+    Solution
+        `x` is U (d, p), `objective` the ratio: infinite when Sw has a null space of dimension p or more.
+    """
+    w = eigh(symmetrize(Sw), eigvals_only=True)
+    nullity = len(w) - rank(w)
+    if p <= nullity:
+        null = spectrum(Sw)[1][:, len(w) - nullity :]
+        _, Z = spectrum(null.T @ Sb @ null)
+        return Solution(fix_signs(null @ Z[:, :p]), objective=np.inf)
+    ratio = np.trace(Sb) / np.trace(Sw)
+    k = 0
+    for k in range(1, max_iter + 1):
+        w, U = leading(Sb - ratio * Sw, p)
+        if abs(w.sum()) <= tol * np.trace(Sb):
+            return Solution(U, objective=float(ratio), n_iter=k)
+        ratio = np.sum(U * (Sb @ U)) / np.sum(U * (Sw @ U))
+    message = f"trace ratio: optimality {abs(w.sum()):.3g} above tol after {k} steps"
+    return Solution(U, objective=float(ratio), n_iter=k, converged=False, message=message)

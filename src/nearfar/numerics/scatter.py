@@ -9,15 +9,8 @@ from scipy.sparse import coo_array, csr_array
 
 from ..fit_warnings import warn
 from . import checks, psd
-from .constraints import (
-    LabelPairs,
-    Pairs,
-    class_counts,
-    class_sizes,
-    require_both,
-    require_classes,
-    require_weighted_classes,
-)
+from .checks import class_counts, class_sizes, require_classes, require_weighted_classes
+from .constraints import LabelPairs, Pairs, require_both
 from .pair_differences import differences
 from .types import Array, Bools, Ints
 
@@ -244,6 +237,21 @@ def data_span(X: Array) -> Array:
     """Return orthonormal rows (r, d) that span the differences of the rows of X, so that projecting loses nothing."""
     _, s, Vt = np.linalg.svd(centered_triangle(X), full_matrices=False)
     return psd.fix_signs(Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)].T).T
+
+
+def coordinates(X: Array) -> Array:
+    """Return coordinates (r, d), r >= 1, that keep all differences of rows; r < d for few rows or dependent columns."""
+    n, d = X.shape
+    if d > n:
+        V = data_span(X)
+        return V if len(V) else np.eye(1, d)  # no two rows differ
+    R = centered_triangle(X)
+    lengths = np.linalg.norm(R, axis=0)
+    R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding
+    s = np.linalg.svd(R, compute_uv=False)
+    if not s.size or s[-1] > n * psd.EPS * s[0]:
+        return np.eye(d)
+    return data_span(X)
 
 
 def widest(L: Array, X: Array, k: int | None) -> Array:

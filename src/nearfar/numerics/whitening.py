@@ -18,8 +18,9 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from . import psd, scatter
+from .checks import class_sizes
 from .class_sums import ClassMoments
-from .constraints import class_sizes, generator
+from .constraints import generator
 from .types import AnyArray, Array, Ints, Seed
 
 POWER = -0.5  # t: directions in which the class means lie far apart already are emphasized a little less

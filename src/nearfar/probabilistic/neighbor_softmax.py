@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..numerics.constraints import class_sizes
+from ..numerics.checks import class_sizes
 from ..numerics.types import AnyArray, Array, Bools, Ints
 
 SOFTMAX_BLOCK_PAIRS = 1 << 18  # pairs of one block

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..fit_warnings import warn
-from ..numerics import eig, mahalanobis, psd, scatter
+from ..numerics import mahalanobis, psd, scatter
 from ..numerics.class_sums import ClassMoments
 from ..numerics.optimize import Solution
 from ..numerics.types import Array, Ints
@@ -46,10 +46,10 @@ def discriminative_components(
         raise ValueError(f"n_components must be at most {most} (the rank of the between scatter, below d); got {p}")
     p = most if p is None else p
     if solver == "gevd":
-        mu, A = eig.gevd(C_b, C_w, p, on_singular, "the within-chunklet covariance")
+        mu, A = psd.gevd(C_b, C_w, p, on_singular, "the within-chunklet covariance")
     else:
         Z = V[:, :rank] / np.sqrt(b[:rank])
-        inner = eig.regularize_singular(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
+        inner = psd.regularize_singular(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
         w, U = psd.spectrum(inner)
         mu = 1 / w[::-1][:p]
         A = psd.fix_signs(Z @ U[:, ::-1][:, :p] / np.sqrt(w[::-1][:p]))

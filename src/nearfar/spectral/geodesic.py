@@ -10,7 +10,8 @@ from scipy.linalg import eigvalsh, inv
 
 from ..fit_warnings import warn
 from ..numerics import checks, psd, scatter
-from ..numerics.constraints import LabelPairs, Pairs, class_counts, require_classes, require_weighted_classes
+from ..numerics.checks import class_counts, require_classes, require_weighted_classes
+from ..numerics.constraints import LabelPairs, Pairs
 from ..numerics.types import AnyArray, Array
 
 SCATTER_CANCELLATION = 1e-6  # share of sums of squares: smaller differences of them have few digits left

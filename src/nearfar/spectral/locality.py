@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-from ..numerics import eig, psd
+from ..numerics import psd
 from ..numerics.optimize import Solution
 from ..numerics.types import Array
 
@@ -74,10 +74,10 @@ def ratio_directions(
         p = max(1, min(wish, r - 1))
     if solver == "gevd":
         p = max(1, r - 1) if p is None else p
-        mu, U = eig.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighborhoods")
+        mu, U = psd.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighborhoods")
         ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
         return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})
-    found = eig.trace_ratio(S_b, S_w, fewest(S_b, S_w, share, tol) if p is None else p, tol)
+    found = psd.trace_ratio(S_b, S_w, fewest(S_b, S_w, share, tol) if p is None else p, tol)
     return found.with_x(psd.fix_signs(V @ found.x).T)
 
 
@@ -87,7 +87,7 @@ def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
     high = max(len(S_b) - 1, 1)
     while low < high:
         p = (low + high) // 2
-        U = eig.trace_ratio(S_b, S_w, p, tol).x
+        U = psd.trace_ratio(S_b, S_w, p, tol).x
         if np.sum(U * (S_b @ U)) >= share * np.trace(S_b):
             low, high = (low, p)
         else:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import cholesky, inv
 from scipy.special import expit
 
-from ..numerics import checks, eig, manifolds, psd, scatter
+from ..numerics import checks, manifolds, psd, scatter
 from ..numerics.constraints import LabelPairs, Pairs, generator, written_out
 from ..numerics.optimize import Objective, Report, Solution, lbfgs, lbfgs_in_rounds
 from ..numerics.pair_differences import PairList
@@ -199,7 +199,7 @@ def directions(X: Array, pairs: Pairs, p: int, init: str, seed: Seed) -> Array:
         return manifolds.orthonormal(generator(seed).normal(size=(X.shape[1], p)))[0].T
     S, D = scatter.pair_scatters(X, pairs).mean()
     ridge = (1e-3 * np.trace(S + D) / len(S) or 1.0) * np.eye(len(S))
-    return manifolds.orthonormal(eig.gevd(D + ridge, S + ridge, p)[1])[0].T
+    return manifolds.orthonormal(psd.gevd(D + ridge, S + ridge, p)[1])[0].T
 
 
 def parts(L: Array) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..numerics import checks
+from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Array, Ints
 
 
@@ -37,6 +37,6 @@ def check(
     if t.shape != (m,) or not np.isfinite(t).all() or (t < 0).any():
         raise ValueError(f"{needs}; got shape {t.shape}, {t.ravel()[:5].tolist()}")
     if rows is not None:
-        pairs, t = checks.present(pairs, rows, n, f"{prefix}pairs", t)
-    ij = checks.check_indices(pairs, 2, n, f"{prefix}pairs")
+        pairs, t = constraints.present(pairs, rows, n, f"{prefix}pairs", t)
+    ij = constraints.check_indices(pairs, 2, n, f"{prefix}pairs")
     return Told(ij[:, 0], ij[:, 1], t**2)

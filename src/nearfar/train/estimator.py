@@ -18,8 +18,8 @@ from ..data.checks.training_items import TrainingItems
 from ..data.dataset import carve_validation
 from ..data.readers.in_memory import GIVEN, are_rows, as_column, even, images
 from ..deep.networks.embedder import Embedder
-from ..estimators.errors import as_rows_and_numbers, error_context
 from ..estimators.fitted import Fitted
+from ..estimators.validation import as_rows_and_numbers, error_context
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
 from .checkpoint import first_weights, read_about, save_tensors, undisturbed
@@ -286,8 +286,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         refuse_classes(config)
         n = len(items)
         if rows is not None:
-            pairs, pair_labels = checks.present(pairs, rows, n, "pairs", pair_labels)
-        told = checks.check_pairs(pairs, pair_labels, None, n)
+            pairs, pair_labels = constraints.present(pairs, rows, n, "pairs", pair_labels)
+        told = constraints.check_pairs(pairs, pair_labels, None, n)
         constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
         dataset = self._dataset(items, constraints.groups(told, n))
         task = Task(dataset.name, dataset, None, test=dataset, gallery=None, protocol=GIVEN)
@@ -327,9 +327,9 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Items of known classes."""
         X = self._items(X)
         check_consistent_length(X, y)
-        check_classification_targets(y := column_or_1d(constraints.numbered(y, unlabeled=-1), warn=True))
-        codes = constraints.encode(y, unlabeled=-1)[1]
-        constraints.require_classes(codes, similar=False)
+        check_classification_targets(y := column_or_1d(checks.numbered(y, unlabeled=-1), warn=True))
+        codes = checks.encode(y, unlabeled=-1)[1]
+        checks.require_classes(codes, similar=False)
         dataset = self._dataset(X, codes)
         return dataset if codes.min() >= 0 else dataset.subset(codes >= 0)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
-from ...numerics.constraints import is_missing
+from ...numerics.checks import is_missing
 from ...settings import Checked
 from .. import distributed
 from ..objective.relations import UNKNOWN

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import truncnorm
 
-from ...numerics import checks, scatter
+from ...numerics import checks, constraints, scatter
 from ...numerics.constraints import generator
 from ...numerics.types import AnyArray, Array, Ints, Seed
 
@@ -78,7 +78,7 @@ class RandomWeights:
             a, b = (np.asarray(self._rows(points[:, side], reset=False), np.float64) for side in (0, 1))
             return ((a - b) @ V) ** 2
         Z = np.asarray(self._rows(X, reset=False), np.float64) @ V
-        return squares(Z, *checks.check_indices(pairs, 2, len(Z), "pairs").T)
+        return squares(Z, *constraints.check_indices(pairs, 2, len(Z), "pairs").T)
 
     def sample_metric(self, n: int = 1, random_state: Seed = None) -> Array:
         """Draw metrics from the posterior, with negative weights set to 0.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...estimators.base import FromPairs, Mahalanobis, Workspace
-from ...numerics import certified_psd, checks, constraints, eig, gradient_descent, initialization, psd, scatter
+from ...numerics import certified_psd, checks, constraints, gradient_descent, initialization, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Report, Solution, lbfgs
 from ...numerics.types import Array, Ints
@@ -34,7 +34,7 @@ def mcml(
     """Return L (d, d) at the convex optimum, or L (rank, d) at a local optimum. See `MCML`."""
     problem = Collapse(X, told, weighting, **{penalty: reg})
     if rank is not None:
-        first = eig.gevd(scatter.total(X), problem.S0, rank)[1].T
+        first = psd.gevd(scatter.total(X), problem.S0, rank)[1].T
         return low_rank(
             problem, initialization.median_scaled(X, first) if start is None else start, max_iter, tol, report
         )

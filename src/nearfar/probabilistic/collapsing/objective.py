@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, inv, solve_triangular
 
-from ...numerics import eig, psd, scatter
+from ...numerics import psd, scatter
 from ...numerics.constraints import Pairs
 from ...numerics.optimize import lbfgs
 from ...numerics.types import Array, Ints
@@ -68,7 +68,7 @@ class Collapse:
         if frobenius:
             self.S0 = S0
         else:
-            self.S0 = eig.regularize_singular(S0, name="the within-class scatter (give reg)")
+            self.S0 = psd.regularize_singular(S0, name="the within-class scatter (give reg)")
 
     def scaling(self) -> Array:
         """A symmetric A for which the start L = A has the median squared distance 1 within classes."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve
 
-from ...numerics import eig, psd, scatter
-from ...numerics.constraints import class_sizes
+from ...numerics import psd, scatter
+from ...numerics.checks import class_sizes
 from ...numerics.types import AnyArray, Array, Ints
 
 
@@ -38,6 +38,6 @@ def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:
     eps is `ridge` times the mean eigenvalue of B / lam.
     """
     B = B / lam
-    B = eig.regularize_singular(B + ridge * np.trace(B) / len(B) * np.eye(len(B)), name="the precision of the rows")
+    B = psd.regularize_singular(B + ridge * np.trace(B) / len(B) * np.eye(len(B)), name="the precision of the rows")
     w, V = psd.spectrum(B)
     return (V / np.sqrt(w)).T[::-1], float(len(B) + np.log(w).sum())

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-from ...numerics import checks, eig, mahalanobis, psd
+from ...numerics import checks, mahalanobis, psd
 from ...numerics.constraints import generator, unrank_same
 from ...numerics.pair_differences import pair_squares
 from ...numerics.types import AnyArray, Array, Seed
@@ -35,7 +35,7 @@ def factor(prior: AnyArray | str, X: Array) -> Array:
         if prior == "identity":
             return np.eye(d)
         if prior == "covariance":
-            return psd.power(eig.regularize_singular(mahalanobis.covariance(X), name="the covariance"), -0.5)
+            return psd.power(psd.regularize_singular(mahalanobis.covariance(X), name="the covariance"), -0.5)
         raise ValueError(f"prior must be 'identity', 'covariance' or a ({d}, {d}) array; got {prior!r}")
     matrix = psd.require_pd(prior, "prior")
     if matrix.shape != (d, d):

@@ -10,8 +10,7 @@ import numpy as np
 from ...fit_warnings import warn
 from ...numerics import gradient_descent
 from ...numerics.constraints import generator
-from ...numerics.optimize import Report, Solution, lbfgs
-from ...numerics.threads import one_thread
+from ...numerics.optimize import Report, Solution, lbfgs, one_thread
 from ...numerics.types import Array, Ints, Seed
 from .. import neighbor_softmax
 from ..neighbor_softmax import AnchorBlock, SortedRows

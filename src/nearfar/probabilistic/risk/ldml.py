@@ -12,6 +12,7 @@ from typing import Any
 from scipy.special import expit
 
 from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
+from ...estimators.validation import mark_training_rows
 from ...fit_warnings import warn
 from ...numerics import checks, gradient_descent
 from ...numerics.constraints import LabelPairs, Pairs
@@ -190,7 +191,7 @@ class LDML(FromPairs, Mahalanobis):
             found = solvers.stream(adam, R, L, 1.0 if first else self.b_, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
             found = found.with_x(found.x, attributes={**found.attributes, "stream": adam.state})
             self._store(found, Workspace(R.X), dtype=X.dtype)
-            self._training_marks = self._marks_of(X, y, after=None if first else self._training_marks)
+            self._training_marks = mark_training_rows(self, X, y, after=None if first else self._training_marks)
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
+from ...estimators.validation import mark_training_rows
 from ...numerics import checks, gradient_descent, initialization
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -150,7 +151,7 @@ class PCCA(FromPairs, Mahalanobis):
             found = solvers.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
             found = found.with_x(found.x, attributes={"stream": adam.state})
             self._store(found, Workspace(R.X), dtype=X.dtype)
-            self._training_marks = self._marks_of(X, y, after=None if first else self._training_marks)
+            self._training_marks = mark_training_rows(self, X, y, after=None if first else self._training_marks)
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:

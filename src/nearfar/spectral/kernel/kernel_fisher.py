@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...estimators.base import FromPairs, KernelMetric, Workspace
-from ...numerics import checks, eig, psd, scatter
+from ...numerics import checks, psd, scatter
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -38,7 +38,7 @@ def kernel_fisher(
         useful = int((w > psd.rounding(np.diag(S + D))).sum())
     else:
         S = S + reg * np.trace(S) / len(S) * np.eye(len(S))
-        w, V = eig.gevd(D, S, None, on_singular, "the similar scatter")
+        w, V = psd.gevd(D, S, None, on_singular, "the similar scatter")
         gain = w - 1
         useful = min(int((w > 1 + psd.rounding(w)).sum()), max(len(S) - 1, 1))
     p = min(useful, MAX_COMPONENTS) if n_components is None else n_components

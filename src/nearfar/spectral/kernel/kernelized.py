@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_consistent_length
 import nearfar
 
 from ...estimators.base import KernelMetric, MetricLearner, Supervised, Workspace, error_context, with_signature_hint
-from ...numerics import checks, constraints
+from ...numerics import checks
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
@@ -122,7 +122,7 @@ class Kernelized(KernelMetric):
             return Supervised(X, (told,))
         # what else was given names rows by their numbers, so that only rows with labels alone may be sorted
         order = np.arange(len(X)) if told else self._order(X)
-        labels = constraints.numbered(y, unlabeled)
+        labels = checks.numbered(y, unlabeled)
         if unlabeled is not None:
             told["unlabeled"] = unlabeled if labels is y else -1
         return Supervised(X[order], ({"y": np.asarray(labels)[order], **told},), order)

@@ -3,7 +3,8 @@
     N_i = the k nearest rows of i's class;  l is an impostor of i where |z_i - z_l|^2 < 1 + max_{j in N_i} |z_i - z_j|^2
 
 A block of float32 products with a known error proposes impostors and never misses one; whoever reads the list measures
-its pairs in float64. Labels must be sorted, so that every class is one range of rows.
+its pairs in float64. Labels must be sorted, so that every class is one range of rows; `rows_by_class` sorts
+them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...fit_warnings import warn
-from ...numerics.constraints import class_sizes
-from ...numerics.distances import squared_distances
+from ...numerics.checks import class_sizes
+from ...numerics.pair_differences import squared_distances
 from ...numerics.types import AnyArray, Array, Bools, Ints
 
 IMPOSTOR_BLOCK_CELLS = 1 << 21  # cells in one block of products
@@ -45,6 +46,12 @@ class Impostors(NamedTuple):
         n = 1 + max(int(part.max(initial=0)) for part in (self.l, other.l))
         both = np.unique(np.r_[self.i * n + self.l, other.i * n + other.l])
         return Impostors(*np.divmod(both, n), None, self.complete and other.complete)
+
+
+def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
+    """Rows of known class, in the order of their classes."""
+    order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
+    return X[order], labels[order]
 
 
 def class_groups(labels: Ints) -> Iterator[slice]:

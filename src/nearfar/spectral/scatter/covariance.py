@@ -13,7 +13,7 @@ from sklearn.covariance import MinCovDet, oas
 
 from ...estimators.base import Workspace, with_signature_hint
 from ...estimators.sums import LabelSums
-from ...numerics import checks, constraints, mahalanobis, scatter
+from ...numerics import checks, mahalanobis, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
@@ -31,7 +31,7 @@ def covariance(
     """Return L (k, d) as `x`, with L' L = Sigma^-1; see `CovarianceMetric`."""
     lost = 0 if assume_centered else 1
     if labels is not None:
-        constraints.require_classes(labels)
+        checks.require_classes(labels)
         X, labels = scatter.known(X, labels)
         several = np.bincount(labels)[labels] > 1  # a row alone in its class is its mean, and shows no spread
         X = (X - scatter.class_means(X, labels)[labels])[several]

@@ -16,9 +16,9 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from ...estimators.base import Workspace
-from ...estimators.errors import error_context
 from ...estimators.fitted import PointDistance
 from ...estimators.sums import LabelSums
+from ...estimators.validation import error_context
 from ...numerics import checks, psd, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.optimize import Solution

@@ -15,7 +15,7 @@ import numpy as np
 from ...estimators.base import Workspace
 from ...estimators.sums import PairSums
 from ...fit_warnings import warn
-from ...numerics import checks, class_sums, eig, psd, scatter
+from ...numerics import checks, class_sums, psd, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -32,7 +32,7 @@ def fisher(
     d = d or len(S)
     if n_components == d > 1:
         raise ValueError(f"n_components must be below {d}: with all directions M would be S^-1 whatever D is")
-    mu, U = eig.gevd(D, S, None, on_singular, "the similar scatter", eig.SHRINK * len(S) / d)
+    mu, U = psd.gevd(D, S, None, on_singular, "the similar scatter", psd.SHRINK * len(S) / d)
     if n_components is None:
         p = min(int((mu > 1).sum()), max(d - 1, 1))
     else:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...estimators.base import Workspace
 from ...estimators.sums import PairSums
-from ...numerics import class_sums, eig, psd, scatter
+from ...numerics import class_sums, psd, scatter
 from ...numerics.class_sums import ClassMoments
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -58,7 +58,7 @@ def trace_ratio_directions(
         p = locality.fewest(S_b, S_w, 0.95, tol)
     else:
         p = max(n_components, 1)
-    found = eig.trace_ratio(S_b, S_w, p, tol)
+    found = psd.trace_ratio(S_b, S_w, p, tol)
     return found.with_x(R @ found.x)
 
 

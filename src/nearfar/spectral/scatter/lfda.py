@@ -13,8 +13,8 @@ import numpy as np
 
 from ...estimators.base import FromLabels, Mahalanobis, Workspace
 from ...neighbors.nearest import nearest
-from ...numerics import checks, eig, scatter
-from ...numerics.constraints import class_sizes
+from ...numerics import checks, psd, scatter
+from ...numerics.checks import class_sizes
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Ints
 
@@ -29,7 +29,7 @@ def lfda(
 ) -> Solution:
     """Return L (p, d) as `x`, for rows that all have a class."""
     S_w, S_b = local_scatters(X, labels, n_neighbors)
-    mu, U = eig.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
+    mu, U = psd.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
     above = mu > 1e-9 * max(mu[0], 0.0)
     if not above.any():
         raise ValueError("no direction separates the classes")

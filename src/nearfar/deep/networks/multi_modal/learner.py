@@ -11,8 +11,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import Tensor
 
-from ....estimators.errors import error_context
-from ....numerics.constraints import numbered
+from ....estimators.validation import error_context, mark_training_rows
+from ....numerics.checks import numbered
 from ....numerics.types import AnyArray
 from ...objective.relations import UNKNOWN
 from ..reconstruction.codecs import squared_error, widths
@@ -126,7 +126,7 @@ class ViewReconstruction(NetworkLearner):
         curve = self._minimize(list(self.network_.parameters()), loss, len(X), order)
         self.loss_curve_ = np.array(curve)
         self.n_iter_ = len(curve)
-        self._training_marks = self._marks_of(X, y)
+        self._training_marks = mark_training_rows(self, X, y)
         return self
 
     def _trainer(self, order: torch.Generator, epochs: int) -> Any:

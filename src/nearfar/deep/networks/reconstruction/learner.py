@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from ....catalog import BY_NAME
-from ....estimators.errors import error_context
 from ....estimators.fitted import Fitted, marks_in
+from ....estimators.validation import error_context, mark_training_rows
 from ....io import tensor_file
 from ....io.untrusted import parse_json
 from ....numerics.checks import is_finite
@@ -255,7 +255,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         curve = self._minimize(parameters, lambda rows: self._objective(x[rows.to(x.device)], noise), len(x), order)
         self.loss_curve_ = np.array(curve)
         self.n_iter_ = len(curve)
-        self._training_marks = self._marks_of(X, y)
+        self._training_marks = mark_training_rows(self, X, y)
         return self
 
     def _look(self, x: Tensor) -> None:

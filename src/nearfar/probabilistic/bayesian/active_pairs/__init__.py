@@ -178,7 +178,7 @@ class ActivePairSelector(BaseEstimator):
         with error_context(self):
             self._check(rounds=rounds, batch_size=batch_size)
             rng = constraints.generator(self.random_state)
-            pool = checks.check_indices(pool, 2, len(X), "pool")
+            pool = constraints.check_indices(pool, 2, len(X), "pool")
         self.learner_ = clone(self.learner).set_params(warm_start=True)
         order = rng.permutation(len(pool))
         self.pairs_ = pool[:0]

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.covariance import ledoit_wolf_shrinkage
 
 from ....estimators.base import FromLabels, Mahalanobis, Workspace
-from ....numerics import checks, constraints, eig, optimize, psd, scatter
+from ....numerics import checks, constraints, optimize, psd, scatter
 from ....numerics.constraints import LabelPairs
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints, Seed
@@ -45,7 +45,7 @@ def dmbk(
     classes = divergences.gaussians(X, labels, shares(X, labels, shrinkage))
     alpha = float(len(classes.sizes) == 2) if alpha is None else alpha
     apart = constraints.pairs_from_labels(labels, n_pairs, seed).part(similar=False)
-    A = psd.power(eig.regularize_singular(scatter.pair_scatters(X, LabelPairs(labels)).mean()[0], amount=1e-3), -0.5)
+    A = psd.power(psd.regularize_singular(scatter.pair_scatters(X, LabelPairs(labels)).mean()[0], amount=1e-3), -0.5)
     Y = X @ A
     seen = classes.mapped(A)
     distance = divergences.MeanDistance(Y, apart.i, apart.j)
@@ -72,7 +72,7 @@ def dmbk(
 
 def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:
     """Of the identity in each class's covariance."""
-    n = constraints.class_sizes(labels)
+    n = checks.class_sizes(labels)
     if n.min() < 2:
         raise ValueError(f"y holds {int((n < 2).sum())} classes of one sample, which have no covariance")
     if not isinstance(shrinkage, str):

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from ....estimators.base import FromTriplets, Mahalanobis, Supervised, Workspace, with_signature_hint
-from ....estimators.points import holds_tuples, rows_of_points
+from ....estimators.validation import holds_tuples, rows_of_points
 from ....numerics import checks, constraints, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import AnyArray, Array, Ints
@@ -182,10 +182,10 @@ class LSML(FromTriplets, Mahalanobis):
         X = self._rows(X)
         weight = quadruplet_weights
         if rows is not None:
-            quadruplets, weight = checks.present(quadruplets, rows, len(X), "quadruplets", weight)
-        listed = checks.check_indices(quadruplets, 4, len(X), "quadruplets")
+            quadruplets, weight = constraints.present(quadruplets, rows, len(X), "quadruplets", weight)
+        listed = constraints.check_indices(quadruplets, 4, len(X), "quadruplets")
         if weight is not None:
-            weight = checks.check_weights(weight, len(listed), "quadruplet_weights")
+            weight = constraints.check_weights(weight, len(listed), "quadruplet_weights")
         return Supervised(X, (None, None, listed, weight))
 
     def _solve(

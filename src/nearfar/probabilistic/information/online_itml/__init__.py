@@ -16,6 +16,7 @@ from scipy.linalg import cholesky
 
 from .... import settings
 from ....estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
+from ....estimators.validation import mark_training_rows
 from ....numerics import checks, constraints, psd
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
@@ -176,7 +177,7 @@ class OnlineITML(FromPairs, Mahalanobis):
             else:
                 told = stream.with_targets(pairs, targets, len(rows))
             state = None if first else (self.metric_, self.bounds_, self.n_updates_)
-            marks = self._marks_of(rows, y, after=None if first else self._training_marks)
+            marks = mark_training_rows(self, rows, y, after=None if first else self._training_marks)
             work = self._workspace(rows, order)
             self._check_search(work, features=rows.shape[1])
             self._store(self._solve(work.rows, told, state, work=work), work, dtype=rows.dtype)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import blas
 
-from ....numerics import checks
+from ....numerics import constraints
 from ....numerics.constraints import Pairs
 from ....numerics.types import AnyArray, Array
 
@@ -65,8 +65,8 @@ STEPS = {"implicit": implicit, "explicit": explicit}
 
 def with_targets(pairs: AnyArray, targets: AnyArray, n: int) -> Pairs:
     """Return a user's pairs of rows 0..n-1 in their order, with the squared distances to approach as weights."""
-    ij = checks.check_indices(pairs, 2, n, "pairs")
-    y = checks.check_weights(targets, len(ij), "targets")
+    ij = constraints.check_indices(pairs, 2, n, "pairs")
+    y = constraints.check_weights(targets, len(ij), "targets")
     if not y.all():
         raise ValueError(f"targets must be squared distances above 0; got 0 for pair {int(y.argmin())}")
     return Pairs(ij[:, 0], ij[:, 1], np.ones(len(ij), dtype=bool), y)
@@ -74,5 +74,5 @@ def with_targets(pairs: AnyArray, targets: AnyArray, n: int) -> Pairs:
 
 def in_order(pairs: AnyArray, pair_labels: AnyArray | None, n: int) -> Pairs:
     """Return a user's labeled pairs of rows 0..n-1 in their order: a stream may tell a pair again, and otherwise."""
-    ij = checks.check_indices(pairs, 2, n, "pairs")
-    return Pairs(ij[:, 0], ij[:, 1], checks.check_pair_labels(pair_labels, len(ij)))
+    ij = constraints.check_indices(pairs, 2, n, "pairs")
+    return Pairs(ij[:, 0], ij[:, 1], constraints.check_pair_labels(pair_labels, len(ij)))

@@ -19,7 +19,7 @@ from scipy.linalg import inv
 from sklearn.utils.validation import check_is_fitted
 
 from ....estimators.base import FromPairs, Mahalanobis, Workspace, error_context
-from ....numerics import checks, optimize, psd, scatter
+from ....numerics import checks, constraints, optimize, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Report, Solution
 from ....numerics.types import AnyArray, Array
@@ -145,6 +145,6 @@ class AML(FromPairs, Mahalanobis):
         check_is_fitted(self)
         with error_context(self):
             X = np.asarray(self._rows(X, reset=False), dtype=np.float64)
-            ij = checks.check_indices(pairs, 2, len(X), "pairs")
-            similar = checks.check_pair_labels(pair_labels, len(ij))
+            ij = constraints.check_indices(pairs, 2, len(X), "pairs")
+            similar = constraints.check_pair_labels(pair_labels, len(ij))
             return adversary.moved(X[ij], similar, self.get_mahalanobis_matrix(), self.beta)

@@ -18,10 +18,9 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from ....neighbors import graphs
 from ....numerics import scatter
-from ....numerics.distances import squared_distances
 from ....numerics.gradient_descent import hardly_changes
 from ....numerics.optimize import Report, Solution, in_unit, lbfgs, stopped
-from ....numerics.pair_differences import PairList
+from ....numerics.pair_differences import PairList, squared_distances
 from ....numerics.types import Array, Ints
 
 MIN_PAIR_WEIGHT = 1e-8  # pairs of smaller weight w_ij are left out

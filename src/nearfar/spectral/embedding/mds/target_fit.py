@@ -18,7 +18,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh, inv
 
 from ....numerics import certified_psd, psd, scatter
-from ....numerics.constraints import class_sizes
+from ....numerics.checks import class_sizes
 from ....numerics.gradient_descent import hardly_changes
 from ....numerics.optimize import Report, Solution, fista, in_unit, lbfgs, stopped
 from ....numerics.pair_differences import PairList

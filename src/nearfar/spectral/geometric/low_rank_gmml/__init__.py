@@ -16,7 +16,7 @@ import numpy as np
 
 from ....estimators.base import Workspace
 from ....estimators.sums import PairSums
-from ....numerics import checks, class_sums, eig, manifolds, psd, scatter
+from ....numerics import checks, class_sums, manifolds, psd, scatter
 from ....numerics.class_sums import ClassMoments
 from ....numerics.constraints import LabelPairs, Pairs
 from ....numerics.optimize import Solution
@@ -34,7 +34,7 @@ def low_rank_gmml(
     S: Array, D: Array, p: int | None, t: float = 0.5, subspace: str = "discriminant", **search: Any
 ) -> Solution:
     """Return L (p, d) as `x` from both scatters, S positive definite; see `LowRankGMML` for the settings."""
-    mu, V = eig.gevd(D, S)
+    mu, V = psd.gevd(D, S)
     p = psd.holding(np.maximum(mu - 1, 0.0), HELD_SHARE) if p is None else p
     rank = psd.rank(psd.spectrum(D)[0])
     if p > max(rank, 1):

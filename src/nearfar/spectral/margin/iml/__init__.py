@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from ....estimators.base import FromLabels, Mahalanobis, Workspace
-from ....numerics import checks, constraints, scatter
+from ....numerics import checks, scatter
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints
-from ..coordinates import rows_by_class
+from ..impostors import rows_by_class
 from . import neighbor_hinges as rivals
 
 
@@ -111,7 +111,7 @@ class IML(FromLabels, Mahalanobis):
         checks.between(0, 1, a=self.a)
         checks.one_of(("dynamic", "fixed"), rivals=self.rivals)
         checks.one_of(("mean", "frequency"), weighting=self.weighting)
-        constraints.warn_of_small_classes(labels, self.n_neighbors, work.classes)
+        checks.warn_of_small_classes(labels, self.n_neighbors, work.classes)
         X, labels = rows_by_class(X, labels)
         settings = self._settings("a", "m", "gamma", "weighting") | self._search()
         start = work.start((X.shape[1],) * 2)

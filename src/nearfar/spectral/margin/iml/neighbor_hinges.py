@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from ....numerics import psd
-from ....numerics.constraints import class_sizes
-from ....numerics.distances import squared_distances
+from ....numerics.checks import class_sizes
 from ....numerics.optimize import Report, Solution, lbfgs
+from ....numerics.pair_differences import squared_distances
 from ....numerics.types import Array, Ints
 from ..impostors import IMPOSTOR_BLOCK_CELLS, smallest, target_neighbors
 from . import hinge_dual

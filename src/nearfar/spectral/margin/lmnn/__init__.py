@@ -14,15 +14,14 @@ import numpy as np
 
 from ....estimators.base import FromTriplets, Mahalanobis, Workspace
 from ....fit_warnings import warn
-from ....numerics import checks, constraints, initialization, psd, scatter
-from ....numerics.optimize import Solution
-from ....numerics.threads import one_thread
+from ....numerics import checks, initialization, psd, scatter
+from ....numerics.optimize import Solution, one_thread
+from ....numerics.scatter import coordinates
 from ....numerics.types import AnyArray, Array, Ints
-from ..coordinates import coordinates, rows_by_class
-from . import active_set, sdp
-from . import problem as data
+from ..impostors import rows_by_class
+from . import active_set, objective, sdp
 from . import stratified as strata
-from .objective import LargeMargin
+from .objective import MINING, LargeMargin, PullsAndPushes
 
 
 def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -> Solution:
@@ -159,7 +158,7 @@ class LMNN(FromTriplets, Mahalanobis):
             rows = X
             codes = None
         else:
-            constraints.warn_of_small_classes(labels, self.n_neighbors, work.classes)
+            checks.warn_of_small_classes(labels, self.n_neighbors, work.classes)
             rows, codes = rows_by_class(X, labels)
         V = coordinates(rows)  # in which the problem is posed and solved
         squared = self.loss == "squared_hinge"
@@ -167,7 +166,7 @@ class LMNN(FromTriplets, Mahalanobis):
         first = initialization.inside(V, X, labels, init, self.n_components, seed)
         last = work.start((len(first), X.shape[1]))
         begin = first if last is None else unit * last @ V.T
-        rule = data.PullsAndPushes(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
+        rule = PullsAndPushes(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
             with one_thread():
@@ -193,11 +192,12 @@ class LMNN(FromTriplets, Mahalanobis):
     def _share_of_anchors(self, n: int, codes: Ints | None) -> float:
         """Return which share of the rows are anchors, and say so where it is not all of them."""
         everything = codes is not None and self.mining in (None, "batch_all") and not self.stratified
-        if not everything or n <= data.MAX_ANCHORS:
+        if not everything or n <= objective.MAX_ANCHORS:
             return 1.0
-        share = data.MAX_ANCHORS / n
+        anchors = objective.MAX_ANCHORS
+        share = anchors / n
         warn(
-            f"{n} rows: {data.MAX_ANCHORS} of them, drawn by random_state, are anchors, each with all its impostors "
+            f"{n} rows: {anchors} of them, drawn by random_state, are anchors, each with all its impostors "
             f"among all rows: a recall of {share:.0%} of the impostors; objective_ and duality_gap_ are estimates"
         )
         return share
@@ -210,5 +210,5 @@ class LMNN(FromTriplets, Mahalanobis):
         checks.above(0, tol=self.tol)
         checks.one_of(("hinge", "squared_hinge"), loss=self.loss)
         checks.one_of(("lbfgs", "pgd", "sdp"), solver=self.solver)
-        checks.one_of(data.MINING, mining=self.mining)
+        checks.one_of(MINING, mining=self.mining)
         checks.one_of(("targets", "triplets"), pull=self.pull)

@@ -1,7 +1,7 @@
 """Large margins solved in rounds: find the impostors, search over those, look again.
 
 A round searches M = K' K over the impostors found (and those a little farther off): by L-BFGS on K, near the optimum
-by Newton's method where K has few rows (`newton`), or by projected gradient on M. Then all rows are scanned again: the
+by Newton's method where K has few rows (`descend`), or by projected gradient on M. Then all rows are scanned again: the
 step counts only where f itself, over all impostors, fell. With few directions rounds soon go too far, as ever more rows
 become impostors: there a round is as long as the last ones were good for. A bound on how far f can still fall comes
 from the slopes at K (`LargeMargin.certify`) and from means of those met on the way there. The kink is rounded over a
@@ -9,6 +9,14 @@ width that costs a third of what the tolerance allows. If the problem is convex,
 those that M has lost are dropped before each round, and those along which f falls are put back.
 
 Rows are whitened by the scatter of the pulls, C: K = L C^(1/2).
+
+Newton's method moves M in the coordinates of a factor: M = K' (I + D) K for a symmetric D of few rows,
+
+    f(D) ~ f + <g, D> + <D, H D> / 2,   g = K G K',   H = mu sum_t h''(u_t) a_t a_t',   a_t = K A_t K'
+
+Only triplets at the rounded kink of the hinge bend f. If there are few, the matrix over D is cheap, and a handful of
+steps settles the slopes in all directions at once, which takes gradients hundreds of steps. Steps are damped
+(Levenberg, 1944; Marquardt, 1963) as much as it takes for f to fall.
 """
 
 from __future__ import annotations
@@ -18,12 +26,11 @@ from itertools import chain, cycle
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
 
-from ....numerics import psd
+from ....numerics import psd, scatter
 from ....numerics.optimize import Report, Solution, fista, lbfgs, stopped
-from ....numerics.types import Array
-from . import newton
-from . import problem as large_margin_data
+from ....numerics.types import Array, Ints
 from .objective import Certificate, Dual, Graph, Hinge, LargeMargin, Pushed
 
 SLACK = 0.2
@@ -37,6 +44,19 @@ LOST = 1e-4  # squared length of a row of K that is dropped, relative to the lon
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # weights of new slopes that are tried in their mean with the old ones
 SHARP = (1 / 10, 1 / 100)  # how much less the hinge is rounded in the last rounds, which are Newton's
 MAX_CHEAP_RANK = 12  # rows of K up to which those rounds take next to no time
+PULL_FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
+SCATTER_ROUNDING = 1e-20  # smallest scatter that is not rounding, relative to the largest
+
+# Newton's method
+MAX_NEWTON_ROWS = 44  # rows of K: the matrix has a row for each of r (r + 1) / 2 entries
+FEATURE_BLOCK_VALUES = 1 << 19  # values in one block of features
+NEWTON_STEPS = 4
+DAMPING_TRIES = 10
+LITTLE = 1e-7  # share of f: a step that promises to lower it by less is the last
+SAFE = 0.9  # share by which a direction of M may shrink in a step
+MAX_STEP_GROWTH = 100.0  # times its length by which it may grow: where H is singular, D would be unbounded
+DAMPING = 1e-3  # share of the mean curvature that is added at first
+MIN_DAMPING = 1e-9  # smallest such share: with less, a singular H would stay singular
 
 
 class Place(NamedTuple):
@@ -72,7 +92,7 @@ def minimize(
     Solution
         `objective` is f over all impostors; `history` its value after each round.
     """
-    A, B = large_margin_data.whitening(problem)
+    A, B = whitening(problem)
     search = ActiveSetSearch(problem.on(problem.X @ A), method, report)
     here = search.place(psd.compress(L0 @ B), Hinge(problem.squared))
     race = SearchState(tol, len(L0) >= B.shape[1], here)
@@ -83,7 +103,7 @@ def minimize(
         planned = search.brief or next(plan)
     for share in SHARP:
         if race.close and search.quick(race.best.K, race.full, MAX_CHEAP_RANK):
-            search.round(race.best, race, share * race.share, 0, newton.NEWTON_STEPS)
+            search.round(race.best, race, share * race.share, 0, NEWTON_STEPS)
     return race.solution(A, len(L0))
 
 
@@ -102,7 +122,7 @@ class ActiveSetSearch:
         self.method = method
         self.report = report
         self.slack = SLACK
-        self.damping = newton.Damping()
+        self.damping = Damping()
         self.brief = 0
 
     def place(self, K: Array, hinge: Hinge) -> Place:
@@ -110,7 +130,7 @@ class ActiveSetSearch:
         edges = self.problem.scan(K, self.slack)
         return Place(K, edges, self.problem.certify(K, edges, hinge))
 
-    def quick(self, K: Array, full: bool, most: int = newton.MAX_NEWTON_ROWS) -> bool:
+    def quick(self, K: Array, full: bool, most: int = MAX_NEWTON_ROWS) -> bool:
         """Whether to take Newton's method, whose matrix must be affordable."""
         return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
 
@@ -123,8 +143,8 @@ class ActiveSetSearch:
         else:
             K = here.K
         if planned == 0 and self.quick(K, race.full):
-            steps = min(newton.NEWTON_STEPS, most)
-            K, slopes = newton.descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
+            steps = min(NEWTON_STEPS, most)
+            K, slopes = descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
             steps = len(slopes)
         else:
             K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or FIRST_ORDER_STEPS, most))
@@ -339,3 +359,119 @@ def on_metric(
     M = K.T @ K
     step = float(np.linalg.norm(M)) / max(float(np.linalg.norm(fun(M)[1])), 1e-300)
     return fista(fun, project, M, gap=lambda M, f, G: np.inf, max_iter=steps, step=step, report=report)
+
+
+def whitening(problem: LargeMargin) -> tuple[Array, Array]:
+    """A and B (d, r) with A' C A = I up to scale and A' B = I.
+
+    A direction with few pulls or none weighs a small share of its spread; one without spread is left out.
+    """
+    S = scatter.total(problem.X)
+    w, V = psd.spectrum(problem.C + PULL_FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
+    w, V = (w, V) if w[0] > 0 else (np.ones_like(w), V)
+    kept = w > SCATTER_ROUNDING * w[0]
+    w = w[kept] / w[kept].mean()
+    V = V[:, kept]
+    return V / np.sqrt(w), V * np.sqrt(w)
+
+
+class Damping:
+    """How much of its mean curvature is added to H; it goes on from step to step.
+
+    Parameters
+    ----------
+    share : float
+    """
+
+    def __init__(self, share: float = DAMPING) -> None:
+        self.share = share
+
+    def seen(self, promised: float, fall: float) -> bool:
+        """Damp less after a step that kept most of its promise; damp more and return False after one that broke it."""
+        if fall <= 1e-4 * promised:
+            self.share *= 10
+            return False
+        if fall > 0.4 * promised:
+            self.share = max(self.share / 5, MIN_DAMPING)
+        return True
+
+    def failed(self) -> None:
+        """Reset the share if none helped: this says nothing about the next place, and the share would only grow."""
+        self.share = DAMPING
+
+
+def descend(
+    problem: LargeMargin,
+    K: Array,
+    edges: Graph,
+    hinge: Hinge,
+    damping: Damping,
+    steps: int = NEWTON_STEPS,
+    report: Report | None = None,
+) -> tuple[Array, list[Pushed]]:
+    """K after some steps over the given impostors, and the slopes on the way."""
+    seen = []
+    for k in range(1, steps + 1):
+        f, slope, pushed = problem(K, edges, hinge)
+        g = (slope @ K.T + K @ slope.T) / 4
+        seen.append(pushed)
+        if report is not None:
+            report(k, f, float(np.abs(slope).max()))
+        H, entries = curvature(problem, K, edges, hinge)
+        for _ in range(DAMPING_TRIES):
+            D = step(H, g, entries, damping.share)
+            after = cholesky(np.eye(len(K)) + D) @ K
+            promised = -float(np.vdot(g, D))
+            if damping.seen(promised, f - problem.value(after, edges, hinge)):
+                break
+        else:
+            damping.failed()
+            break
+        K = after
+        if promised <= LITTLE * max(1.0, f) and damping.share <= 1e-3:
+            break
+    return K, seen
+
+
+def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) -> Array:
+    """D, with its eigenvalues cut so that I + D is positive definite, also after rounding."""
+    a, b, weight = entries
+    ridge = share * max(float(np.trace(H)) / len(H), 1e-12)
+    x = cho_solve(cho_factor(H + ridge * np.eye(len(H))), -g[a, b] * weight) / weight
+    D = np.zeros(g.shape)
+    D[a, b] = D[b, a] = x
+    w, V = eigh(D)
+    if w[0] > -SAFE and w[-1] < MAX_STEP_GROWTH:
+        return D
+    return (V * np.clip(w, -SAFE, MAX_STEP_GROWTH)) @ V.T
+
+
+def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tuple[Array, tuple[Ints, Ints, Array]]:
+    """H over the upper triangle of D, rows (a, b), weighted so that its vectors have the length of D."""
+    a, b = np.triu_indices(len(K))
+    weight = np.where(a == b, 1.0, np.sqrt(2.0))
+    Z = problem.X @ K.T
+    push, pull = kinks(problem, edges.squares(Z), edges, hinge)
+    H = np.zeros((len(a), len(a)))
+    block = max(1, FEATURE_BLOCK_VALUES // len(a))
+    for start in range(0, len(push), block):
+        pushed = push[start : start + block]
+        pulled = pull[start : start + block]
+        far = Z[edges.a[pushed]] - Z[edges.b[pushed]]
+        near = Z[edges.a[pulled]] - Z[edges.b[pulled]]
+        A = (far[:, a] * far[:, b] - near[:, a] * near[:, b]) * weight
+        H += A.T @ A
+    return problem.mu * (2.0 if hinge.squared else 1 / hinge.width) * H, (a, b, weight)
+
+
+def kinks(problem: LargeMargin, square: Array, edges: Graph, hinge: Hinge) -> tuple[Ints, Ints]:
+    """The edges of the push and of the pull of every triplet at which f bends."""
+    near = edges.near
+    high = np.inf if hinge.squared else hinge.width
+    found = []
+    for part, u in problem.margins(square, edges):
+        target, p = np.nonzero((u > 0) & (u < high))
+        p += part.start
+        found.append((p, problem.k * near.i[p] + target if near.target is None else near.target[p]))
+    p, pull = (np.concatenate([np.zeros(0, np.intp), *(of[k] for of in found)]) for k in (0, 1))
+    return edges.push[p], edges.pull[pull]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....numerics.constraints import class_sizes, generator
-from ....numerics.distances import squared_distances
+from ....numerics.checks import class_sizes
+from ....numerics.constraints import generator
+from ....numerics.pair_differences import squared_distances
 from ....numerics.types import Array, Ints, Seed
 from ..impostors import IMPOSTOR_BLOCK_CELLS, smallest
 

@@ -10,6 +10,8 @@ G = (1 - mu) C - mu sum_t a_t A_t, and where G is positive semi-definite
 
 Any slopes are made feasible by a factor theta <= 1. The slopes of the bare hinge jump at its kink, so that theta stays
 far below 1 even near the optimum: the search uses a hinge rounded over a width, whose slopes settle.
+
+`PullsAndPushes` poses the problem, a `LargeMargin`, from labels or triplets: it says which rows pull and push.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ....numerics import scatter
-from ....numerics.distances import squared_distances
-from ....numerics.pair_differences import pair_squares
-from ....numerics.types import Array, Ints
-from ...pair_graph import Edges
+from ....numerics.constraints import generator
+from ....numerics.pair_differences import Edges, pair_squares, squared_distances
+from ....numerics.types import Array, Ints, Seed
 from .. import impostors
 from ..impostors import Impostors
+from . import mining as triplet_mining
 
+MAX_ANCHORS = 25_000  # rows up to which all are anchors; the time grows with anchors times rows
+MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
 PAIRS_PER_CHUNK = 1 << 17  # pairs looked at together
 NO_REACH = -1e200  # of a pull that is not there: its hinge is 0 against every impostor
 NONE = Impostors(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp), None)
@@ -317,3 +321,39 @@ class LargeMargin:
         pulled = ~self.empty.reshape(-1, self.k)[rows]
         pairs = np.nonzero(apart)
         return float(reach.sum()), (far[pairs][:, None] - reach[pairs[0]])[pulled[pairs[0]]]
+
+
+class PullsAndPushes(NamedTuple):
+    """How labels become pulls and pushes; the settings of the same names of `LMNN`."""
+
+    n_neighbors: int = 3
+    mu: float = 0.5
+    squared: bool = False
+    mining: str | None = None
+    pull: str = "targets"
+    seed: Seed = None
+
+    def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
+        """The problem on rows sorted by class, or on triplets, with neighbors looked up under L."""
+        if labels is not None and self.mining in (None, "batch_all"):
+            near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors, self.anchors(len(X)))
+            i = np.repeat(np.arange(len(X)), near.shape[1])
+            return LargeMargin(X, i, near.ravel(), self.mu, self.squared, labels=labels)
+        if labels is not None:
+            triplets = triplet_mining.mine(X @ L.T, labels, self.mining or "", self.n_neighbors, seed=self.seed)
+        return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
+
+    def anchors(self, n: int) -> Ints:
+        """The rows that pull and are intruded on, rising: all of them, or a sample of many."""
+        if n <= MAX_ANCHORS:
+            return np.arange(n)
+        return np.sort(generator(self.seed).choice(n, MAX_ANCHORS, replace=False))
+
+
+def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str = "targets") -> LargeMargin:
+    """The problem of listed triplets (m, 3); pulls weigh 1 each, or ("triplets") as often as they occur."""
+    a, p, n = triplets[np.argsort(triplets[:, 0], kind="stable")].T
+    edges, target, count = np.unique(a * len(X) + p, return_inverse=True, return_counts=True)
+    i, j = np.divmod(edges, len(X))
+    weight = count.astype(float) if pull == "triplets" else None
+    return LargeMargin(X, i, j, mu, squared, weight=weight, fixed=Impostors(a, n, target.ravel()))

@@ -15,8 +15,8 @@ import numpy as np
 from ....estimators.base import FromTriplets, Mahalanobis, Workspace
 from ....numerics import checks, psd, scatter
 from ....numerics.optimize import Solution
+from ....numerics.scatter import coordinates
 from ....numerics.types import AnyArray, Array, Ints
-from ..coordinates import coordinates
 from . import linear_program, local_directions
 from .triplets import nearest_triplets
 

@@ -20,8 +20,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.spatial.distance import cdist
 
 from ....numerics.optimize import Report, Solution, lbfgs, stopped
+from ....numerics.pair_differences import Edges
 from ....numerics.types import Array, Ints
-from ...pair_graph import Edges
 
 # width of the rounding: the first, how it shrinks, the last
 FIRST_WIDTH = 1.0

@@ -13,8 +13,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from ....neighbors.nearest import nearest
 from ....numerics import psd, scatter
-from ....numerics.constraints import class_sizes, generator
-from ....numerics.distances import squared_distances
+from ....numerics.checks import class_sizes
+from ....numerics.constraints import generator
+from ....numerics.pair_differences import squared_distances
 from ....numerics.types import Array, Ints, Seed
 
 DIRECTION_RIDGE = 0.1  # share of the mean variance within classes that is added to the variance of every direction

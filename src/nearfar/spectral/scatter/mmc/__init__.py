@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from ....estimators.base import FromPairs, Mahalanobis, Workspace
-from ....numerics import checks, eig, psd, scatter
+from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs, written_out
 from ....numerics.optimize import Solution
 from ....numerics.types import Array
@@ -163,7 +163,7 @@ class MMC(FromPairs, Mahalanobis):
         checks.between(0, 0.99, floor=floor)
         S = scatter.pair_scatters(X, pairs).similar
         S = np.diag(np.diag(S)) if self.diagonal else S
-        S = eig.regularize_singular(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
+        S = psd.regularize_singular(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
         solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
         found = solve(X, S, pairs.part(similar=False), scale, floor, work.start(), **self._search())
         k = self.n_components

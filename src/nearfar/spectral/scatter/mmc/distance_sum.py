@@ -8,8 +8,8 @@ import numpy as np
 
 from ....numerics import psd
 from ....numerics.optimize import Report, Solution, stopped
+from ....numerics.pair_differences import Edges
 from ....numerics.types import Array, Ints
-from ...pair_graph import Edges
 
 WRITTEN = 1 << 16  # numbers in differences up to which these are written out
 POWER_GROWTH = 1.5  # factor of the power from step to step

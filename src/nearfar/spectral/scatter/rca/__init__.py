@@ -14,7 +14,7 @@ import numpy as np
 
 from ....estimators.base import Workspace
 from ....estimators.sums import ChunkletSums
-from ....numerics import checks, eig, psd, scatter
+from ....numerics import checks, psd, scatter
 from ....numerics.class_sums import ClassMoments
 from ....numerics.optimize import Solution
 from ....numerics.types import Array, Ints
@@ -39,11 +39,11 @@ def rca(
     """Return L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
     chunks = discriminant.without_singles(chunklets)
     C, share = discriminant.shrunk_within(X, chunks, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
-    C = eig.regularize_singular(C, on_singular, "the within-chunklet covariance")
+    C = psd.regularize_singular(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
         found = Solution(psd.power(C, -0.5))
     else:
-        found = Solution(eig.gevd(scatter.total(X), C, n_components)[1].T)
+        found = Solution(psd.gevd(scatter.total(X), C, n_components)[1].T)
         if criterion == "chunklet":
             found = widest_chunklets(X, chunks, C, found.x, share, **limits)
     return in_units(found, objective, kappa)
@@ -63,10 +63,10 @@ def rca_from_sums(
 ) -> Solution:
     """Return `rca` with criterion "total" from the sums over chunklets and over all rows."""
     C = discriminant.shrunk_from_sums(sums, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
-    C = eig.regularize_singular(C, on_singular, "the within-chunklet covariance")
+    C = psd.regularize_singular(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
         return in_units(Solution(psd.power(C, -0.5)), objective, kappa)
-    return in_units(Solution(eig.gevd(rows.total, C, n_components)[1].T), objective, kappa)
+    return in_units(Solution(psd.gevd(rows.total, C, n_components)[1].T), objective, kappa)
 
 
 def in_units(found: Solution, objective: str, kappa: float | None) -> Solution:

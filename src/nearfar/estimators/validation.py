@@ -1,0 +1,181 @@
+"""What a learner is given, looked at before it learns: rows, labels and settings, and errors that name the learner."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from ..fit_warnings import LEARNER, warn
+from ..io.training_marks import TrainingMarks
+from ..numerics.types import AnyArray, Ints
+
+WIDE_FEATURES = 3000  # so many features that a square matrix of them may not fit into memory
+# messages of SciPy and Python about overflows inside a computation, which name nothing that a user knows
+OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
+
+
+@contextmanager
+def error_context(estimator: object) -> Iterator[None]:
+    """Prefix every ValueError, warning, overflow and MemoryError raised inside with the name of the estimator."""
+    name = type(estimator).__name__
+    before = LEARNER.set(name)
+    try:
+        yield
+    except NotFittedError:
+        raise
+    except MemoryError as error:
+        d = getattr(estimator, "n_features_in_", 0)
+        if d < WIDE_FEATURES or str(error).startswith(name):
+            raise
+        told = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
+        hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"
+        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {told}: {hint}") from error
+    except (ValueError, OverflowError) as error:
+        text = str(error)
+        if text.startswith(name):
+            raise
+        if any(words in text for words in OVERFLOWS):
+            text = "numbers became infinite or vanished on the way; scale the features of X (or the weights)"
+        elif isinstance(error, OverflowError):
+            raise
+        raise ValueError(f"{name}: {text}") from error
+    finally:
+        LEARNER.reset(before)
+
+
+def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `fit` so that its error for unexpected arguments names the learner and all arguments that it takes."""
+    form = signature(fit)
+    takes = list(form.parameters)[1:]
+
+    @wraps(fit)
+    def told(self: Any, *args: Any, **named_ones: Any) -> Any:
+        try:
+            form.bind(self, *args, **named_ones)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.{fit.__name__} takes {', '.join(takes)}; {error}") from None
+        try:
+            return fit(self, *args, **named_ones)
+        except ValueError as error:
+            X = args[0] if args else named_ones.get("X")
+            hint = "" if self._matrices else as_rows_and_numbers(X, takes)
+            if hint and "dim 3" in str(error):  # else they were taken, and something else is wrong
+                raise ValueError(f"{type(self).__name__}: {hint}") from error
+            raise
+
+    return told
+
+
+def as_rows_and_numbers(X: Any, takes: list[str]) -> str:
+    """Return a hint on how to pass pairs or larger tuples of points to a `fit` that takes lists of row numbers."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if len(shape) == 3:
+        word = {2: "pairs", 3: "triplets", 4: "quadruplets"}.get(shape[1])
+    else:
+        word = None
+    if word not in takes:
+        return ""
+    m, size, d = shape
+    also = " and their labels as pair_labels=" if word == "pairs" else ""
+    numbers = f"{word}=np.arange({m * size}).reshape(-1, {size})"
+    return f"X must be rows, got {word} of points, shape {shape}; give X.reshape(-1, {d}), {numbers}{also}"
+
+
+def holds_tuples(X: Any, size: int) -> bool:
+    """Return whether X is an array of tuples of `size` points each, shape (m, size, d)."""
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    return len(shape) == 3 and shape[1] == size
+
+
+def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
+    """Return the different points as rows (n, d), and for each tuple the numbers of its rows (m, size).
+
+    >>> rows, numbers = rows_of_points(np.array([[[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]]]))
+    >>> rows.tolist(), numbers.tolist()
+    ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[0, 1], [1, 2]])
+    """
+    points = np.asarray(points)
+    m, size, d = points.shape
+    rows, numbers = np.unique(points.reshape(-1, d), axis=0, return_inverse=True)
+    return rows, numbers.reshape(m, size)
+
+
+def without_numbers(X: Any) -> list[str]:
+    """Return the names of the columns of a table that hold anything but numbers."""
+    found = []
+    for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
+        if getattr(kind, "kind", "O") not in "biuf":  # missing values of numbers are another matter
+            try:
+                np.asarray(X[name], dtype=np.float64)
+            except (TypeError, ValueError):
+                found.append(str(name))
+    return found
+
+
+def warn_of_minus_one(y: AnyArray) -> None:
+    """Warn if y holds the label -1 besides classes 0, 1, ..., because it often marks rows without a label."""
+    if y.dtype.kind not in "if" or y.ndim != 1:
+        return
+    others = np.unique(y[y != -1])
+    count = len(y) - int(np.count_nonzero(y != -1))
+    if count and len(others) >= 2 and others[0] >= 0:
+        warn(
+            f"y: {count} of {len(y)} rows have the label -1, a class like any other; unlabeled=-1 leaves them unlabeled"
+        )
+
+
+def is_plain(X: Any) -> bool:
+    """Return whether X is a matrix of finite floats."""
+    if type(X) is not np.ndarray or X.ndim != 2 or X.size == 0 or X.dtype not in (np.float64, np.float32):
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(X.sum()))
+
+
+def is_plain_labels(y: Any, n: int) -> bool:
+    """Return whether y is an array of n integers or booleans."""
+    return type(y) is np.ndarray and y.shape == (n,) and y.dtype.kind in "biu"
+
+
+def row_order(X: AnyArray) -> Ints:
+    """Return an order of rows that depends only on their values (up to exact duplicates)."""
+    weights = np.cos(np.arange(1.0, X.shape[1] + 1))
+    return np.argsort(np.einsum("nd,d->n", X, weights), kind="stable")
+
+
+def warn_if_degenerate(components: Any, X: AnyArray) -> None:
+    """Warn if the metric is 0 although the training rows X differ."""
+    if components is not None and not np.any(components) and (X[:1] != X).any():
+        message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
+        warn(f"{message}; scale the features, or regularize less")
+
+
+def check_n_components(n_components: int | None, d: int, features: int | None = None) -> None:
+    """Raise a ValueError unless n_components is None or in 1..d, the number of directions in which the rows differ.
+
+    `features` is the number of features, which the message states.
+    """
+    if n_components is None:
+        return
+    if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
+        if features is None:
+            why = ""
+        else:
+            why = f": the rows differ only in {d} directions, of {features} features"
+        raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}{why}")
+
+
+def mark_training_rows(learner: object, X: AnyArray, y: Any, after: TrainingMarks | None = None) -> TrainingMarks:
+    """Return the marks of checked rows and of their classes, together with those of rows that came before."""
+    names = getattr(learner, "feature_names_in_", ())
+    marks = TrainingMarks.of_rows(X, y, columns=map(str, names))
+    if after is None:
+        return marks
+    return after.joined(marks)
