@@ -1,4 +1,4 @@
-"""Learners from pairs that need all rows at once, and let each row count as often as its weight says."""
+"""Learners from pairs that need all rows at once and support weights of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from .validation import error_context, with_signature_hint
 
 
 class WeightedPairs(FromPairs):
-    """`FromPairs` with ``fit(X, y, sample_weight=...)``; `_solve` finds the weights in ``pairs.row_weight``."""
+    """Learners from pairs with weights of rows: `FromPairs` with ``fit(X, y, sample_weight=...)``.
+
+    `_solve` gets the weights as ``pairs.row_weight``.
+    """
 
     n_pairs: int | str | None
 
@@ -40,23 +43,30 @@ class WeightedPairs(FromPairs):
         Parameters
         ----------
         X : array-like of shape (n, d), or (m, 2, d)
-            Rows, or pairs of points.
+            Training rows, or pairs of points.
         y : array-like of shape (n,), or (m,), optional
-            Class labels of rows, not read where `pairs` are given; or +1 for similar and -1 for dissimilar pairs of
-            points.
+            Class labels of the rows, which are ignored if `pairs` is given. For pairs of points, +1 for similar pairs
+            and -1 for dissimilar pairs.
         pairs : array-like of shape (m, 2), optional
-            Row numbers of X.
+            Pairs of row numbers of X.
         pair_labels : array-like of shape (m,), optional
-            +1 similar, -1 dissimilar. Default: all similar.
+            +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         pair_weights : array-like of shape (m,), optional
-            At least 0. Default: all 1.
+            Weights of the pairs, at least 0. By default, all weights are 1.
         rows : array-like of shape (n,), optional
-            The number that pairs use for each row of X. Default: 0..n-1. Pairs with other numbers are left out, so that
-            one list for all data serves every fold of a search (route ``rows=np.arange(n)`` along).
+            Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs with other numbers are left out,
+            so that the same list can be passed to every fold of a grid search (route ``rows=np.arange(n)`` along with
+            it).
         sample_weight : array-like of shape (n,), optional
-            How often each labeled row counts, at least 0: a weight of 2 is the row given twice. Default: once.
+            Number of times that each labeled row counts, at least 0: a weight of 2 has the same effect as passing the
+            row twice. By default, every row counts once.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
         """
         given = {"pairs": pairs, "pair_labels": pair_labels, "pair_weights": pair_weights, "rows": rows}
         if sample_weight is None:

@@ -52,13 +52,16 @@ class RowSums:
     classes : tuple
         Labels of the classes of `sums`, as the user gave them.
     sums : ClassMoments
-        Sums over the labeled rows, by class.
+        Sums over the labeled rows, by class. If points are matrices, sums over each column in each class: column k of
+        class c is stored at c q + k.
     others : ClassMoments
         Sums over the rows without a label, as one class.
     marks : TrainingMarks
         Marks of the training rows.
     dtype : dtype
         Data type of the rows.
+    columns : int
+        Number q of columns of each matrix; 1 if points are rows.
     """
 
     classes: tuple[Any, ...]

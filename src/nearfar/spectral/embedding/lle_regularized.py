@@ -46,42 +46,49 @@ def lle_regularized(
 class LLERegularizedMetric(FromPairs, Mahalanobis):
     """Find orthonormal directions that keep dissimilar pairs apart, and similar pairs and neighborhoods together.
 
-    Rows without a label count too: they shape the neighborhoods.
+    Rows without a label are used as well: they shape the neighborhoods.
 
     Parameters
     ----------
     n_components : int, optional
-        Below the rank of the data. Default: with labels one less than the classes; with pairs the fewest that keep 95 %
-        of the dissimilar scatter, or all but one with the solver "gevd".
+        Number of dimensions of the learned space, below the rank of the data. By default, one less than the number of
+        classes with labels, and with pairs the smallest number that keeps 95 % of the dissimilar scatter, or all but
+        one with ``solver="gevd"``.
     lam : float
-        Weight of the neighborhoods; with 0 this is `HighDimensionalDCA`.
+        Weight of the neighborhoods, at least 0. With 0, this is `HighDimensionalDCA`.
     n_neighbors : int
-        Below the number of rows.
+        Number of neighbors of each row, below the number of rows.
     lle_reg : float
-        Ridge of each row's rebuilding weights, in units of the mean eigenvalue of its neighbors' Gram matrix.
+        Ridge penalty of the weights that reconstruct each row from its neighbors, at least 0, in units of the mean
+        eigenvalue of the Gram matrix of the neighbors.
     solver : "ratio" or "gevd"
-        The problem above, or generalized eigenvectors, whose constraint is U' (S_S + lam X' E X / n) U = I instead.
+        "ratio" maximizes the trace ratio. "gevd" uses generalized eigenvectors, whose constraint is U' (S_S + lam X' E
+        X / n) U = I instead.
     tol : float
-        On the ratio's optimality, relative to the trace of S_D.
+        Tolerance for the optimality of the trace ratio, relative to the trace of S_D.
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     weighting : "pairs" or "class"
-        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Orthonormal rows with ``solver="ratio"``.
+        Linear map L of the metric: the distance is |L (a - b)|. Its rows are orthonormal with ``solver="ratio"``.
     objective_ : float
-        The ratio.
+        Trace ratio.
 
     Notes
     -----
     Soleymani Baghshah & Bagheri Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
-    The neighborhoods' scatter is divided by n, so that `lam` does not depend on the number of rows; its default and
-    those of `n_neighbors` and `lle_reg` are ours. A survey's account exchanges similar and dissimilar pairs, and solves
-    the ratio by generalized eigenvectors, which are not orthonormal: that is ``solver="gevd"``.
+
+    The scatter of the neighborhoods is divided by n, so that `lam` does not depend on the number of rows. Its default
+    and those of `n_neighbors` and `lle_reg` are not from the paper. The survey of Ghojogh et al. (2022) exchanges
+    similar and dissimilar pairs, and solves the ratio by generalized eigenvectors, which are not orthonormal; this is
+    ``solver="gevd"``.
     """
 
     def __init__(

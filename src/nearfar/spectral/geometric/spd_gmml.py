@@ -74,9 +74,9 @@ class SPDGMML(PairSums):
     accordingly) or under inversion, but do change under other congruences. The scatters are means and `reg` is
     relative, where the paper has sums.
 
-    There is no `sample_weight`, no `partial_fit` and no sparse X, because sums over matrices would have to keep the
-    scatter of each column in each class. ``embedding="vec"`` is `GMML` on the entries of the logarithms (each
-    off-diagonal entry once, times the square root of 2), and `GMML` supports weights and partial fits.
+    `partial_fit` keeps the scatter of each column in each class: c d^3 numbers for matrices and c classes.
+    ``embedding="vec"`` is `GMML` on the entries of the logarithms (each off-diagonal entry once, times the square root
+    of 2).
 
     Examples
     --------

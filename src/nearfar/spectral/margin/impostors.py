@@ -25,15 +25,16 @@ MAX_IMPOSTORS = 10_000_000  # most impostors kept at a time
 
 
 class Impostors(NamedTuple):
-    """Pairs (i, l) by rising i; each is held against all k targets of i, or against the listed ones.
+    """Pairs (i, l) in order of i; each is compared with all k targets of i, or with the listed ones.
 
     Attributes
     ----------
     i, l : ndarray of shape (m,)
+        Rows and their impostors.
     target : ndarray of shape (m,) or None
-        The one pull that each pair is held against; None: the pulls k i, ..., k i + k - 1.
+        The pull with which each pair is compared. None stands for the pulls k i, ..., k i + k - 1.
     complete : bool
-        Whether all impostors are there.
+        Whether the list holds all impostors.
     """
 
     i: Ints
@@ -55,7 +56,7 @@ def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
 
 
 def class_groups(labels: Ints) -> Iterator[slice]:
-    """Ranges of whole classes of sorted labels: one large class, or small ones up to about `GROUP` rows."""
+    """Yield ranges of whole classes of sorted labels: one large class, or small ones of up to about `GROUP` rows."""
     ends = np.flatnonzero(np.diff(labels, append=labels[-1] + 1)) + 1
     start = 0
     for end, following in zip(ends, np.append(ends[1:], np.inf), strict=True):
@@ -65,10 +66,10 @@ def class_groups(labels: Ints) -> Iterator[slice]:
 
 
 def target_neighbors(X: Array, labels: Ints, k: int, asked: Ints | None = None) -> Ints:
-    """The k nearest rows of the same class, nearest first, shape (n, k); labels sorted.
+    """Return the k nearest rows of the same class, nearest first, shape (n, k); labels must be sorted.
 
-    A row whose class has fewer others stands itself in the places that are left, and one that is not among those asked
-    for (sorted; None: all) in all of them; k is cut to the largest class.
+    A row whose class has fewer other rows is listed itself in the remaining places. So is a row that is not in `asked`
+    (sorted; None stands for all rows), in all its places. k is reduced to what the largest class allows.
     """
     if asked is None:
         asked = np.arange(len(X))
@@ -92,7 +93,7 @@ def target_neighbors(X: Array, labels: Ints, k: int, asked: Ints | None = None) 
 
 
 def smallest(D: AnyArray, k: int) -> Ints:
-    """Columns of the k smallest values of each row, in rising order."""
+    """Return the columns of the k smallest values of each row, in increasing order."""
     at = np.sort(np.argpartition(D, k - 1, axis=1)[:, :k], axis=1)
     return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
 
@@ -103,12 +104,14 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Im
     Parameters
     ----------
     Z : ndarray of shape (n, p)
+        Rows.
     labels : ndarray of shape (n,)
-        Sorted.
+        Sorted class codes.
     radius : ndarray of shape (n,)
-        Squared; a row without a positive one has no impostors.
+        Squared radius of each row; rows whose radius is not positive have no impostors.
     most : int
-        If there would be more than about this many, each row keeps its nearest ones, with a warning.
+        Approximate maximum number of pairs. If there were more, only the nearest impostors of each row are kept, and a
+        warning says so.
     """
     n = len(Z)
     asked = np.flatnonzero(radius > 0)
@@ -139,7 +142,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Im
 
 
 def factors(Z: Array, radius: Array) -> tuple[AnyArray, AnyArray, AnyArray]:
-    """float32 left, right and bound with ``left @ right.T < bound`` wherever the distance is below the radius."""
+    """Return float32 factors and bounds with ``left @ right.T < bound`` wherever the distance is below the radius."""
     C = Z - Z.mean(axis=0)
     square = np.einsum("np,np->n", C, C)
     # p + 1 products, each off by at most one unit of roundoff of |z_i|^2 + |z_l|^2, and the three conversions
@@ -151,7 +154,7 @@ def factors(Z: Array, radius: Array) -> tuple[AnyArray, AnyArray, AnyArray]:
 
 
 def hide_own_class(hit: Bools, labels: Ints, stops: Ints) -> None:
-    """Clear the cells of rows of the same class, one rectangle per class of the block."""
+    """Clear the entries of rows of the same class, one rectangle for each class of the block."""
     cuts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
     for cut, stop in zip(cuts, np.append(cuts[1:], len(labels)), strict=True):
         c = labels[cut]
@@ -159,7 +162,7 @@ def hide_own_class(hit: Bools, labels: Ints, stops: Ints) -> None:
 
 
 def keep_nearest(hit: Bools, D: AnyArray, k: int) -> None:
-    """Leave at most about k hits in each row, the nearest."""
+    """Keep at most about k hits in each row, the nearest ones."""
     allowed = np.where(hit, D, np.inf)
     limit = np.partition(allowed, min(k, D.shape[1] - 1), axis=1)[:, min(k, D.shape[1] - 1)]
     hit &= np.less_equal(D, limit[:, None])

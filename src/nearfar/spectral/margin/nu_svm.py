@@ -58,47 +58,58 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     Parameters
     ----------
     l1 : float
-        Weight of the similar pairs' mean squared distance; at least 0.
+        Weight of the mean squared distance of the similar pairs, at least 0.
     l2 : float
-        Weight of the margin; above 0.
+        Weight of the margin, above 0.
     nu : float
-        In (0, 1]: bounds the share of dissimilar pairs that miss the margin, where `margin_` is above 0.
+        Upper bound on the share of dissimilar pairs that miss the margin if `margin_` is above 0, in (0, 1].
     prior : array-like of shape (d, d), optional
-        Positive semi-definite: the original distance. Default: the identity.
+        Positive semi-definite matrix of the original distance. By default, the identity.
     definite : bool
-        False: solve without the constraint that M be semi-definite, and cut its negative part off afterwards.
+        Constrain M to be positive semi-definite. If False, the problem is solved without this constraint, and the
+        negative part of M is discarded afterwards.
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue.
-    n_pairs : int, "all" or None
-        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
+        Number of dimensions of the learned space: the directions with the largest eigenvalues of M are kept. By
+        default, all directions are kept.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the duality gap, relative to the objective where that is above 1.
+        Stop when the duality gap falls below ``tol * max(1, objective)``.
     warm_start : bool
-        Begin with the multipliers of the last fit, where there are as many dissimilar pairs.
+        Start from the multipliers of the previous fit if the number of dissimilar pairs is the same.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
+        Linear map L of the metric: the distance is |L (a - b)|.
     duality_gap_ : float
+        Upper bound on the difference between `objective_` and the optimum.
     margin_ : float
-        g, in units of the dissimilar pairs' mean original squared distance.
+        Margin g, in units of the mean original squared distance of the dissimilar pairs.
     dual_ : ndarray of shape (number of dissimilar pairs,)
-        Multipliers, between 0 and l2 / |D|, of ``pairs_[pair_labels_ == -1]``.
-    pairs_, pair_labels_ : ndarray of shape (m, 2), (m,)
-        Rows of X, and +1 or -1: the pairs that were made of labels, or the given ones, each once.
+        Multipliers of ``pairs_[pair_labels_ == -1]``, between 0 and l2 / |D|.
+    pairs_ : ndarray of shape (m, 2)
+        Row numbers of the pairs that were made from labels, or of the given pairs, each once.
+    pair_labels_ : ndarray of shape (m,)
+        +1 for similar pairs and -1 for dissimilar pairs.
 
     Notes
     -----
-    Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Rows are scaled so that the mean original squared
-    distance of dissimilar pairs is 1, which makes the settings free of units; their defaults are ours, chosen in folds
-    of eleven small tables. With a much smaller `l2` the margin is 0 and every dissimilar pair counts alike: that is no
-    support vector machine, and a warning says so.
-    A survey prints + nu g, which makes g 0, has M in the place of d0, and wants similar pairs further apart than
-    dissimilar ones. Newton steps end the search: where they get to the end, M is the optimum to rounding, whatever
-    `tol`.
+    Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Rows are scaled so that the mean original
+    squared distance of the dissimilar pairs is 1, which makes the settings independent of units. The defaults are not
+    from the paper; they were chosen in folds of eleven small tables. With a much smaller `l2`, the margin is 0 and
+    every dissimilar pair counts the same; this is no longer a support vector machine, and a warning says so.
+
+    The survey of Ghojogh et al. (2022) prints + nu g, which makes g 0, has M in place of d0, and asks for similar
+    pairs to be farther apart than dissimilar pairs. The search ends with Newton steps: if they converge, M is the
+    optimum up to rounding, whatever `tol` is.
     """
 
     def __init__(

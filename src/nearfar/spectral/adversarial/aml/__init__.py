@@ -41,7 +41,7 @@ def aml(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """L (d, d) as `x`, F its objective, ``attributes["gmml_objective"]`` F without adversaries in the learning."""
+    """Return L (d, d) as `x` with its objective F; ``attributes["gmml_objective"]`` is F of the geometric mean."""
     first = psd.sharp_factor(S, D)
     plain = adversary.value(first, S, D, alpha, beta)[0]
     if solver == "alternate":
@@ -69,36 +69,52 @@ class AML(FromPairs, Mahalanobis):
     Parameters
     ----------
     alpha : float
-        Weight of the adversary's pairs. 0 gives `GMML`. Paper's demonstration: 10.
+        Weight of the pairs of the adversary, at least 0. With 0, this is `GMML`. The demonstration of the paper uses
+        10.
     beta : float
-        How much the adversary keeps points in place: 0 and infinity give `GMML` too.
+        Weight of the term that keeps the points of the adversary in place, above 0. In the limits 0 and infinity, this
+        is `GMML` as well.
     solver : "bilevel" or "alternate"
-        "bilevel" minimizes F, the adversary's answer to M taken into account. "alternate" fixes the adversary's pairs,
-        then M, in turn: its fixed point is no minimum of F, and its `objective_` (F as well) is larger.
+        "bilevel" minimizes F, which takes the response of the adversary to M into account. "alternate" fixes the pairs
+        of the adversary and M in turn; its fixed point is not a minimum of F, and its `objective_` (also F) is larger.
     reg : float or "auto"
-        Added to both scatters, in units of the similar one's mean eigenvalue; "auto": 1e-6, where that is singular.
+        Weight of the identity that is added to both scatters, in units of the mean eigenvalue of the similar scatter.
+        "auto" adds 1e-6, and only if the similar scatter is nearly singular.
     n_components : int, optional
-        Keep this many directions, those of largest eigenvalue.
-    n_pairs, weighting, random_state
-        As for `GMML`.
+        Number of dimensions of the learned space: the directions with the largest eigenvalues of M are kept. By
+        default, all directions are kept.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
+    weighting : "pairs" or "class"
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the gradient of F relative to F at the start, or on the relative change of M.
+        With "bilevel", stop when the largest entry of the gradient of F falls below `tol` times the value of F at the
+        start. With "alternate", stop when the relative change of M is at most `tol`.
     warm_start : bool
-        Start from the last fit ("bilevel").
+        Start from the solution of the previous fit. Used only with ``solver="bilevel"``.
     verbose : bool
+        Print progress.
+    random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-    objective_, gmml_objective_ : float
-        F of the metric found and of the geometric mean alone.
+        Linear map L of the metric: the distance is |L (a - b)|.
+    objective_ : float
+        Value of F for the learned metric.
+    gmml_objective_ : float
+        Value of F for the geometric mean metric.
 
     Notes
     -----
-    Chen, Gong, Yang, Li, Wei & Li, "Adversarial metric learning", IJCAI 2018. Scatters are means. The published code
-    has beta^2 where the derivation gives beta, and M instead of its inverse on dissimilar adversaries. A survey
-    sums the adversary's first two terms over the real pairs, which no generated point could change.
+    Chen, Gong, Yang, Li, Wei & Li, "Adversarial metric learning", IJCAI 2018. The scatters are means. The published
+    code has beta^2 where the derivation gives beta, and M instead of its inverse for dissimilar adversaries. The
+    survey of Ghojogh et al. (2022) sums the first two terms of the adversary over the real pairs, which no generated
+    point could change.
     """
 
     _span = True
@@ -141,7 +157,22 @@ class AML(FromPairs, Mahalanobis):
         return found.with_x(found.x[: self.n_components])
 
     def adversarial_pairs(self, X: AnyArray, pairs: AnyArray, pair_labels: AnyArray) -> Array:
-        """The adversary's answer (m, 2, d) for pairs (m, 2) of rows of X; `pair_labels` are +1 similar, -1 not."""
+        """Return the response of the adversary to pairs of rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows.
+        pairs : array-like of shape (m, 2)
+            Pairs of row numbers of X.
+        pair_labels : array-like of shape (m,)
+            +1 for similar pairs and -1 for dissimilar pairs.
+
+        Returns
+        -------
+        ndarray of shape (m, 2, d)
+            Pairs of points that replace the given pairs.
+        """
         check_is_fitted(self)
         with error_context(self):
             X = np.asarray(self._rows(X, reset=False), dtype=np.float64)

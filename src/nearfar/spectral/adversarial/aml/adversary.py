@@ -1,8 +1,7 @@
-"""An adversary of pairs: it moves similar points apart and dissimilar ones together, as seen by a metric M.
+"""Adversary of pairs: it moves similar points apart and dissimilar points together, as measured by a metric M.
 
 p - p' = P (x - x') for similar pairs, P = beta M^2 (2 I + beta M^2)^-1, and c (x - x'), c = beta / (2 + beta), for
-dissimilar ones; midpoints stay
-F(M) = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(M P S P)
+dissimilar ones; midpoints do not move F(M) = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(M P S P)
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter:
 
 
 def moved(points: Array, similar: Bools, M: Array, beta: float) -> Array:
-    """Return the adversaries (m, 2, d) of pairs (m, 2, d), which have the same midpoints and other differences."""
+    """Return the pairs (m, 2, d) of the adversary, which have the same midpoints as the given pairs."""
     half = (points[:, 0] - points[:, 1]) / 2
     answer = np.where(similar[:, None], half @ confusion(M, beta), beta / (2 + beta) * half)
     middle = points.mean(axis=1)

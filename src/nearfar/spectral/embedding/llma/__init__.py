@@ -23,7 +23,7 @@ from .smooth_shift import Field
 
 
 def llma(X: Array, similar: Pairs, n_centers: int = 200, **settings: Any) -> tuple[list[Field], Solution]:
-    """The fields of all stages, and how the last was found; see `LLMA` for the settings."""
+    """Return the fields of all stages and the solution of the last stage; see `LLMA` for the settings."""
     centers = smooth_shift.far_rows(X[np.unique(np.r_[similar.i, similar.j])], n_centers)
     return smooth_shift.shifts(X, similar.i, similar.j, similar.weights, centers, **settings)
 
@@ -34,44 +34,56 @@ class LLMA(FromPairs, MetricLearner):
     Parameters
     ----------
     lam : float
-        Weight of kept distances; at least 0.
+        Weight of the term that preserves distances, at least 0.
     omega : float, optional
-        Width of the field's bumps; above 0. Default: a third of the root mean square distance of rows and centers.
+        Width of the Gaussian bumps of the field, above 0. By default, a third of the root mean square distance between
+        rows and centers.
     sigma : float, optional
-        Range over which rows keep their distance; above 0. Default: from the median squared distance of those pairs.
+        Range within which rows keep their distances, above 0. By default, the square root of the median squared
+        distance of the pairs that keep their distance.
     n_centers : int
-        At most so many rows of similar pairs, far from each other, are centers.
+        Maximum number of centers, at least 1. They are chosen far from each other among the rows of similar pairs.
     n_neighbors : int or None
-        Each row keeps its distance to so many nearest ones; None: to all, as in the paper, for a few thousand rows.
+        Number of nearest rows to which each row keeps its distance. None preserves the distances between all rows, as
+        in the paper, and suits a few thousand rows.
     n_stages : int
-        Maps one after the other, each with half the width of the last, and half the range where `sigma` is given.
+        Number of maps that are applied one after another, at least 1. Each has half the width of the previous one, and
+        half its range if `sigma` is given.
     ridge : float
-        Weight of |B|^2 in the objective, in units of its mean curvature; above 0. It smooths the field between centers.
-    n_pairs : int, "all" or None
-        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
+        Weight of |B|^2 in the objective, in units of its mean curvature, above 0. It smooths the field between
+        centers.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     max_iter : int
-        Of each stage.
+        Maximum number of iterations of each stage.
     tol : float
-        On the fall of the objective in a step, relative to it where it is above 1 (for features of deviation 1).
+        Stop when an iteration lowers the objective by less than ``tol * max(1, objective)``, for features scaled to a
+        standard deviation of 1.
     warm_start : bool
-        Start from the last fit where its centers are the same.
+        Start from the coefficients of the previous fit if their shape is the same.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
-    centers_, coef_ : list of ndarray of shape (k, d), of ndarray of shape (d, k)
-        c and B of each stage.
+    centers_ : list of ndarray of shape (k, d)
+        Centers c of each stage.
+    coef_ : list of ndarray of shape (d, k)
+        Coefficients B of each stage.
     widths_ : ndarray of shape (n_stages,)
-        omega of each stage.
+        Width omega of each stage.
     objective_ : float
-        Of the last stage, as `history_`, `n_iter_` and `converged_`.
+        Objective of the last stage. `history_`, `n_iter_` and `converged_` are also those of the last stage.
 
     Notes
     -----
     Chang & Yeung, "Locally linear metric adaptation for semi-supervised clustering", ICML 2004. Dissimilar pairs are
-    not used. The widths are settings, not variables: a sigma of 0 would void the second term. `ridge` and defaults are
-    ours, and so is L-BFGS in units of the paper's majorizer, whose own steps then tell whether to stop.
+    not used. The widths are settings and not variables, because a sigma of 0 would remove the second term. `ridge` and
+    the defaults are not from the paper, and neither is L-BFGS, which is run in units of the majorizer of the paper;
+    steps of the majorizer then determine whether to stop.
     """
 
     _both_kinds = False
@@ -136,7 +148,18 @@ class LLMA(FromPairs, MetricLearner):
         return int(self.n_features_in_)
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """The rows (n, d) where the field takes them: Euclidean distances between them are the learned ones."""
+        """Return the rows (n, d) as moved by the field: Euclidean distances between them are the learned distances.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows to transform.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            Moved rows.
+        """
         check_is_fitted(self)
         with error_context(self):
             X = self._rows(X, reset=False)

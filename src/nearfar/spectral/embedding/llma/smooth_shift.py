@@ -27,7 +27,7 @@ MIN_PAIR_WEIGHT = 1e-8  # pairs of smaller weight w_ij are left out
 
 
 class Field(NamedTuple):
-    """Centers (k, d), coefficients B (d, k) and width omega of a field."""
+    """Field with centers (k, d), coefficients B (d, k) and width omega."""
 
     centers: Array
     coef: Array
@@ -39,12 +39,15 @@ class Field(NamedTuple):
 
 
 def bumps(X: Array, centers: Array, width: float) -> Array:
-    """pi of each row, shape (n, k)."""
+    """Return pi of each row, shape (n, k)."""
     return np.exp(-squared_distances(X, centers) / (2 * width**2))
 
 
 def far_rows(X: Array, k: int) -> Array:
-    """Return k different rows far from each other: each is the farthest from those before, the first from the mean."""
+    """Return at most k different rows far from each other: each is the farthest from the previous ones.
+
+    The first row is the farthest from the mean.
+    """
     X = np.unique(X, axis=0)
     if len(X) <= k:
         return X
@@ -58,7 +61,10 @@ def far_rows(X: Array, k: int) -> Array:
 
 
 def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Array]:
-    """Return pairs i < j of near rows (k None: of all) and w_ij; default of sigma^2: their median squared distance."""
+    """Return the pairs i < j of nearby rows (all pairs if k is None) and their weights w_ij.
+
+    By default, sigma^2 is the median squared distance of these pairs.
+    """
     n = len(X)
     if k is None or k >= n - 1:
         i, j = np.triu_indices(n, 1)
@@ -75,20 +81,24 @@ def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Arra
 
 
 class Shift:
-    """The problem on given rows.
+    """Problem on given rows.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     i, j : ndarray of shape (m,)
         Similar pairs.
     weight : ndarray of shape (m,)
+        Weights of the similar pairs.
     centers : ndarray of shape (k, d)
+        Centers of the field.
     lam, width : float
+        Weight of the term that preserves distances, and width omega of the field.
     near : (i, j, w)
-        Pairs that keep their distance.
+        Pairs that keep their distance, and their weights.
     ridge : float
-        rho in units of the mean eigenvalue of the rest of the quadratic.
+        Weight rho in units of the mean eigenvalue of the rest of the quadratic.
     """
 
     def __init__(
@@ -122,20 +132,20 @@ class Shift:
         return self.similar.laplacian_times(self.weight, Y) + self.near.laplacian_times(2 * self.lam * self.w, Y)
 
     def value(self, B: Array) -> tuple[float, Array, Array]:
-        """Return f, the moved rows, and the distances of near rows."""
+        """Return f, the moved rows, and the distances of the nearby rows."""
         Y = self.X + self.P @ B.T
         q = np.sqrt(self.near.squared_distances(Y))
         f = self.weight @ self.similar.squared_distances(Y) + 2 * self.lam * self.w @ (q - self.d) ** 2
         return float(f + self.rho * np.sum(B * B)), Y, q
 
     def step(self, Y: Array, q: Array) -> Array:
-        """Return the B at which the majorizer at Y is least."""
+        """Return the minimizer B of the majorizer at Y."""
         ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
         kept = self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
         return cho_solve(self.H, self.P.T @ kept - self.base).T
 
     def gradient(self, B: Array) -> Array:
-        """df/dB."""
+        """Return df/dB."""
         _, Y, q = self.value(B)
         ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
         pull = self.pulled(Y) - self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
@@ -145,10 +155,10 @@ class Shift:
 def majorize(
     problem: Shift, B: Array, *, max_iter: int = 200, tol: float = 1e-6, report: Report | None = None
 ) -> Solution:
-    """Return B of a small f, from a start; stop once a step lowers f by less than ``tol * max(1, f)``.
+    """Return B with a small f; stop once a step lowers f by less than ``tol * max(1, f)``.
 
-    In units in which the majorizer's curvature H is 1, its step is half a gradient step. L-BFGS works in these units,
-    much faster than steps of the majorizer, which follow only to tell whether f can still fall.
+    In units in which the curvature H of the majorizer is 1, its step is half a gradient step. L-BFGS runs in these
+    units and is much faster than steps of the majorizer, which only follow to determine whether f can still fall.
     """
     enough = hardly_changes(tol)
     f, Y, q = problem.value(B)
@@ -188,7 +198,10 @@ def majorize(
 def shifts(
     X: Array, i: Ints, j: Ints, weight: Array, centers: Array, *, last: Sequence[Array] = (), **settings: Any
 ) -> tuple[list[Field], Solution]:
-    """Run `stages` with some rows of X as centers; if features outnumber rows, in their span, which no shift leaves."""
+    """Run `stages` with some rows of X as centers.
+
+    If there are more features than rows, the computation takes place in the span of the rows, which no shift leaves.
+    """
     if X.shape[1] <= len(X):
         return stages(X, i, j, weight, centers, last=last, **settings)
     V = scatter.span_or_axes(X, 1)
@@ -217,16 +230,16 @@ def stages(
     scale: float | None = None,
     **limits: Any,
 ) -> tuple[list[Field], Solution]:
-    """Return fields in turn, each with half the width and range of the one before, and the last one's solution (x = B).
+    """Return the fields, each with half the width and range of the previous one, and the solution of the last (x = B).
 
     Parameters
     ----------
     omega : float or None
-        None: a third of the root mean square distance of rows and centers.
+        Width of the first field. If None, a third of the root mean square distance between rows and centers.
     last : sequence of ndarray of shape (d, k)
-        Where each stage starts, if its shape fits.
+        Initial coefficients of each stage, used if their shape fits.
     scale : float or None
-        The deviation of the features, in units of which the search goes. None: that of the columns of X.
+        Standard deviation of the features, which is the unit of the search. If None, that of the columns of X.
     """
     fields: list[Field] = []
     u = scatter.unit(X) if scale is None else scale  # else tol would mean more or less for rows in other units

@@ -34,39 +34,56 @@ def mds(targets: ClassTargets | ListedTargets, L: Array, loss: str = "sstress", 
 
 
 class MDSMetric(FromLabels, Mahalanobis):
-    """Fit distances to targets: shorter within classes and longer between them, or as given.
+    """Fit distances to targets: shorter ones within classes and longer ones between them, or given ones.
 
     Parameters
     ----------
     targets : "label", "euclidean", callable or array-like of shape (n, n)
-        "label": see `a`, `b`. "euclidean": the distances as they are, in fewer dimensions. A function of squared
-        distances (m,) and of whether the classes are the same (m,) that returns squared targets. Or target distances.
+        "label" multiplies the squared distances by `a` within and by `b` between classes. "euclidean" reproduces the
+        distances as they are, in fewer dimensions. A callable takes the squared distances (m,) and whether the classes
+        are the same (m,), and returns squared target distances. An array holds the target distances.
     a, b : float
-        At least 0: factors of squared distances within and between classes.
+        Factors of the squared distances within and between classes, at least 0.
     loss : "sstress" or "stress"
-        On squared distances: convex where `n_components` is None; or on distances, as in the paper.
+        "sstress" is a loss on squared distances, and convex if `n_components` is None. "stress" is a loss on
+        distances, as in the paper.
     weighting : "equal" or "relative"
-        Each pair weighs 1; or 1 / t^2 (stress: 1 / t), t at least its 5 % quantile, as large distances rule otherwise.
+        "equal" gives every pair the weight 1. "relative" gives it the weight 1 / t^2 (for "stress", 1 / t), because
+        large distances dominate otherwise; t is raised to at least its 5 % quantile.
     n_components : int, optional
+        Number of dimensions of the learned space. By default, the number of features.
     n_pairs : int or None
-        Draw this many pairs of rows. None: all, except that only 2 million are drawn where pairs must be listed, which
-        they must for everything but equal weights, sstress and `targets="label"`.
+        Number of pairs of rows to draw. None uses all pairs, except that at most 2 million are drawn if pairs must be
+        listed, which is the case unless weights are equal, the loss is "sstress" and ``targets="label"``.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        sstress: on the duality gap relative to the objective; stress: on its relative fall in a step.
-    warm_start, verbose : bool
+        With "sstress", stop when the duality gap falls below `tol` times the objective. With "stress", stop when the
+        relative decrease of the objective in an iteration falls below `tol`.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the pairs.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-    duality_gap_, kkt_ : float, ndarray of shape (2,)
-        sstress with ``n_components=None``; `kkt_` as of `MCML`.
+        Linear map L of the metric: the distance is |L (a - b)|.
+    duality_gap_ : float
+        Upper bound on the difference between `objective_` and the optimum. Set only with "sstress" and
+        ``n_components=None``.
+    kkt_ : ndarray of shape (2,)
+        Violation of the optimality conditions: the negative part of the smallest eigenvalue of the gradient G with
+        respect to M, and ``abs(<M, G>)``. Both are 0 at the optimum. Set only with "sstress" and
+        ``n_components=None``.
 
     Notes
     -----
-    Zhang, Kwok & Yeung, "Parametric distance metric learning with label information", IJCAI 2003. The targets by labels
-    are ours. Without them all components have the identity as trivial answer, refused. M is 0 where no two rows differ.
+    Zhang, Kwok & Yeung, "Parametric distance metric learning with label information", IJCAI 2003. The targets from
+    labels are not from the paper. Without labels and with all components, the identity is a trivial solution, so this
+    combination raises a ValueError. M is 0 along the directions in which no two rows differ.
     """
 
     def __init__(
@@ -114,14 +131,22 @@ class MDSMetric(FromLabels, Mahalanobis):
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Training rows.
         y : array-like of shape (n,), optional
-            Class labels. Read only where no `pairs` are given and `targets` depend on classes.
-        pairs, distances : array-like of shape (m, 2), (m,), optional
-            Row numbers of X, and target distances of at least 0.
+            Class labels. Used only if `pairs` is not given and `targets` depends on classes.
+        pairs : array-like of shape (m, 2), optional
+            Pairs of row numbers of X.
+        distances : array-like of shape (m,), optional
+            Target distance of each pair, at least 0.
         rows : array-like of shape (n,), optional
-            The numbers by which pairs call the rows of X; pairs of other rows are left out. Default: 0..n-1.
+            Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs of other rows are left out.
         unlabeled : object, optional
-            The value in y that marks rows without a label, such as -1. Default: every value is a class.
+            Value in y that marks rows without a label, such as -1. By default, every value is a class.
+
+        Returns
+        -------
+        self : MDSMetric
+            The fitted learner.
         """
         return self._fit(X, y, pairs=pairs, distances=distances, rows=rows, unlabeled=unlabeled)
 

@@ -29,13 +29,14 @@ TRACE_SHARE = 0.5  # of tr(N)^2 beside |N|^2 in the curvature
 
 
 class Targets(Protocol):
-    """Pairs with weights and squared targets, as sums over them.
+    """Pairs with weights and squared targets, represented by sums over them.
 
     Attributes
     ----------
     S, T : ndarray of shape (d, d)
+        Sums defined above.
     weight, constant : float
-        W, and sum_p w_p t_p^2.
+        Sums W and sum_p w_p t_p^2.
     """
 
     S: Array
@@ -54,9 +55,11 @@ class ClassTargets:
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     labels : ndarray of shape (n,)
-        Codes, all known.
+        Class codes, all known.
     same, other : float
+        Factors of the squared distances within and between classes.
     """
 
     def __init__(self, X: Array, labels: Ints, same: float, other: float) -> None:
@@ -77,15 +80,18 @@ class ClassTargets:
 
 
 class ListedTargets:
-    """Listed pairs.
+    """Listed pairs with squared target distances.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     i, j : ndarray of shape (m,)
+        Pairs.
     t : ndarray of shape (m,)
         Squared target distances.
     w : ndarray of shape (m,), optional
+        Weights. By default, all 1.
     """
 
     def __init__(self, X: Array, i: Ints, j: Ints, t: Array, w: Array | None = None) -> None:
@@ -116,10 +122,10 @@ def sstress(
     tol: float = 1e-8,
     report: Report | None = None,
 ) -> Solution:
-    """Return L (k, d) of the least sstress, from L0.
+    """Return L (k, d) of the smallest sstress, from the start L0.
 
-    For k = d it is within tol times f of the optimum, or times `STRESS_FLOOR` sum_p w_p t_p^2 where f is below that;
-    where all t are 0, f at L0 takes the place of their sum. For k < d see `low_rank`.
+    For k = d, it is within `tol` times f of the optimum, or within `tol` times `STRESS_FLOOR` sum_p w_p t_p^2 if f is
+    below that. If all t are 0, f at L0 replaces their sum. For k < d see `low_rank`.
     """
     d = len(targets.S)
     if len(L0) < d:
@@ -211,7 +217,7 @@ def stress(
 
     Notes
     -----
-    L' <- S^-1 X' B Y with Y = X L', B the Laplacian of w sqrt(t) / |y_i - y_j|: S is factored once.
+    L' <- S^-1 X' B Y with Y = X L', where B is the Laplacian of w sqrt(t) / |y_i - y_j|. S is factorized only once.
     """
     X = targets.X
     pairs = targets.pairs

@@ -17,7 +17,7 @@ MAX_TARGET_PAIRS = 2_000_000
 
 
 def listed(n: int, n_pairs: int | None, seed: Seed) -> tuple[Ints, Ints]:
-    """All pairs i < j of n rows, or a sample of them."""
+    """Return all pairs i < j of n rows, or a sample of them."""
     total = n * (n - 1) // 2
     chosen = sample(total, min(total, MAX_TARGET_PAIRS) if n_pairs is None else n_pairs, generator(seed))
     return unrank_same(chosen, np.array([n]))

@@ -105,7 +105,7 @@ class LayeredGMML(WeightedPairs):
     centered, outputs can be normalized, and the last layer has no activation.
 
     There is no `partial_fit`: the scatters of a layer are those of the outputs of the previous layers, so all rows are
-    needed once for each layer. A single layer is `GMML`, which supports partial fits, weights and sparse rows.
+    needed once for each layer. A single layer is `GMML`, which also supports partial fits and sparse rows.
     """
 
     _holds = ("n_features_in_", "layers_", "means_", "scales_")

@@ -27,53 +27,64 @@ def iml(
 
 
 class IML(FromLabels, Mahalanobis):
-    """Neighbors of a class within a squared distance of 1, its rivals beyond 1 + m, each class with the same weight.
+    """Pull neighbors of each class within a squared distance of 1 and push rivals beyond 1 + m, with balanced classes.
 
-    Scale features first: both bounds are absolute.
+    Rivals are the nearest rows of other classes. Every class has the same weight. Scale the features first, because
+    both bounds are absolute.
 
     Parameters
     ----------
     n_neighbors : int
-        Neighbors of each kind per row. Classes of fewer rows have fewer, which is warned of.
+        Number k of neighbors, and of rivals, of each row, at least 1. Rows of smaller classes have fewer neighbors,
+        and a warning says so.
     a : float
-        In [0, 1]: share of the similar pairs. The paper tries 0 to 1 in steps of 0.05.
+        Weight of the similar pairs, in [0, 1]; that of the dissimilar pairs is 1 - a. The paper tries 0 to 1 in steps
+        of 0.05.
     m : float
-        The margin, in squared distance. The paper tries 1 to 10^4.
+        Margin between the bounds, in squared distance, at least 0. The paper tries 1 to 10^4.
     gamma : float
-        Pull towards the identity; the paper tries 0 to 10. With 0 the problem is solved without a certificate.
+        Weight of the term that pulls M toward the identity, at least 0. The paper tries 0 to 10. With 0, the problem
+        is solved without a certificate.
     rivals : "dynamic" or "fixed"
-        Look rows of other classes up again under each metric found (the paper), or once in the input space. Both
-        problems are convex.
+        "dynamic" searches for the rivals again under each learned metric, as in the paper. "fixed" searches for them
+        once, in the input space. Both problems are convex.
     weighting : "mean" or "frequency"
-        Each class's pairs sum to the same, or each pair weighs the share of rows that are not of its class.
+        "mean" gives the pairs of each class the same total weight. "frequency" weights each pair by the share of rows
+        that are not of its class.
     n_components : int, optional
-        Keep this many directions: those along which rows differ most in the metric.
+        Number of dimensions of the learned space: the directions along which the transformed rows vary most. By
+        default, all directions are kept.
     max_iter : int
-        Steps for each set of rivals; there are at most 20 sets.
+        Maximum number of iterations for each set of rivals. There are at most 20 sets.
     tol : float
-        On the duality gap relative to the objective (with gamma = 0: on the gradient), for each set of rivals; a
-        thousand times that where they follow the metric.
+        For each set of rivals, stop when the duality gap falls below `tol` times the objective (with ``gamma=0``, when
+        the gradient does). With ``rivals="dynamic"``, end the search once the gap over all sets of rivals falls below
+        ``1000 * tol * max(1, objective)``.
     warm_start : bool
-        With ``gamma=0``: start from the last fit.
+        Start from the solution of the previous fit. Used only with ``gamma=0``.
     verbose : bool
+        Print progress.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        With more features than rows 0 outside the span of the rows' differences, where no pair says anything.
+        Linear map L of the metric: the distance is |L (a - b)|. If there are more features than rows, it is 0 outside
+        the span of the differences between rows, about which the pairs carry no information.
     duality_gap_ : float
-        Only with gamma > 0.
+        Upper bound on the difference between `objective_` and the optimum. Set only if gamma is above 0.
     n_looks_ : int
-        How often rivals were looked up.
+        Number of times that the rivals were searched for.
     rivals_settled_ : bool
-        Whether the metric is the best for its own rivals, as far as `tol` asks.
+        Whether the metric is optimal for its own rivals, up to the tolerance.
 
     Notes
     -----
-    Gautheron, Habrard, Morvant & Sebban, ICTAI 2019, for two classes; with C classes the factors 1/4 are 1 / (2 C).
-    A survey draws the pairs at random. The paper looks rivals up in every evaluation; here the convex problem of each
-    set is solved exactly, until the set stays or its optimum, which no rivals can undercut, is next to the objective of
-    the best metric so far.
+    Gautheron, Habrard, Morvant & Sebban, "Metric learning from imbalanced data", ICTAI 2019, for two classes; with C
+    classes, the factors 1/4 become 1 / (2 C). The survey of Ghojogh et al. (2022) draws the pairs at random.
+
+    The paper searches for the rivals in every evaluation. Here, the convex problem of each set of rivals is solved
+    exactly, until the set no longer changes, or until its optimum, which is a lower bound for any rivals, is close to
+    the objective of the best metric so far.
     """
 
     _span = True

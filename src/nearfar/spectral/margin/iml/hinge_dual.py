@@ -15,21 +15,22 @@ SLOW_SCALE_RATIO = 100  # ratio of the sizes of two features from which the sear
 
 
 class Hinges(NamedTuple):
-    """sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|_F^2 of a matrix M.
+    """Objective sum_p c_p [s_p (z_p' M z_p - b_p)]_+ + gamma |M - A0|_F^2 of a matrix M.
 
     Attributes
     ----------
     Z : ndarray of shape (m, d)
-        Differences of the pairs.
+        Differences z of the pairs.
     s : ndarray of shape (m,)
-        +1: the squared distance should stay below b; -1: above.
+        +1 if the squared distance should stay below b, -1 if above.
     b : ndarray of shape (m,)
         Bounds.
     c : ndarray of shape (m,)
         Weights, at least 0.
     A0 : ndarray of shape (d, d)
-        Where the regularizer pulls to.
+        Matrix toward which the regularizer pulls M.
     gamma : float
+        Weight of the regularizer.
     """
 
     Z: Array
@@ -44,19 +45,19 @@ class Hinges(NamedTuple):
         return self.given(M, self.margins(M))
 
     def given(self, M: Array, margins: Array) -> float:
-        """The value at M, whose margins are known."""
+        """Return the value at M, whose margins are known."""
         return float(self.c @ np.maximum(margins, 0.0) + self.gamma * np.sum((M - self.A0) ** 2))
 
     def margins(self, M: Array) -> Array:
-        """s_p (z_p' M z_p - b_p)."""
+        """Return s_p (z_p' M z_p - b_p)."""
         return self.s * (np.einsum("pd,pd->p", self.Z @ M, self.Z) - self.b)
 
     def metric(self, a: Array) -> Array:
-        """The PSD M that multipliers a give: [A0 - Z' diag(a s) Z / (2 gamma)]_+."""
+        """Return the PSD M for multipliers a: [A0 - Z' diag(a s) Z / (2 gamma)]_+."""
         return psd.project(self.A0 - (self.Z * (a * self.s)[:, None]).T @ self.Z / (2 * self.gamma))[0]
 
     def dual(self, a: Array, M: Array) -> float:
-        """The dual at multipliers a, M being their metric."""
+        """Return the dual value at multipliers a, whose metric is M."""
         return float(self.gamma * np.sum(self.A0**2) - self.gamma * np.sum(M**2) - a @ (self.s * self.b))
 
 
@@ -68,19 +69,19 @@ def minimize(
     start: Array | None = None,
     report: Report | None = None,
 ) -> Solution:
-    """The minimum over PSD M, for gamma above 0.
+    """Return the minimum over PSD M, for gamma above 0.
 
     Parameters
     ----------
     tol : float
-        On the duality gap, relative to the primal value.
+        Stop when the duality gap falls below `tol` times the objective.
     start : ndarray of shape (m,), optional
-        Multipliers to begin with.
+        Initial multipliers.
 
     Returns
     -------
     Solution
-        `x` is M; `objective` the primal value; `duality_gap` bounds its distance to the optimum;
+        `x` is M, `objective` the primal value, `duality_gap` a bound on its distance to the optimum, and
         ``attributes["dual"]`` the multipliers a (m,).
 
     Notes

@@ -26,7 +26,7 @@ LOOSE = 1000  # times tol: the gap that ends the search where rivals follow the 
 
 
 def rivals(Z: Array, labels: Ints, k: int) -> Ints:
-    """The k nearest rows of other classes, nearest first, shape (n, k); labels sorted."""
+    """Return the k nearest rows of other classes, nearest first, shape (n, k); labels must be sorted."""
     out = np.empty((len(Z), k), dtype=np.intp)
     step = max(1, IMPOSTOR_BLOCK_CELLS // len(Z))
     for a in range(0, len(Z), step):
@@ -37,15 +37,18 @@ def rivals(Z: Array, labels: Ints, k: int) -> Ints:
 
 
 def class_weights(labels: Ints, k: Ints, share: float, weighting: str) -> Array:
-    """The weight of each row's pairs: every class the same in sum, or by the share of the other classes.
+    """Return the weight of the pairs of each row: the same total for every class, or the share of the other classes.
 
     Parameters
     ----------
     labels : ndarray of shape (n,)
+        Sorted class codes.
     k : ndarray of shape (c,)
-        Pairs that each row of a class has.
+        Number of pairs of each row of a class.
     share : float
+        Factor of the weights: a for similar pairs, 1 - a for dissimilar pairs.
     weighting : "mean" or "frequency"
+        How weights are assigned, as in `IML`.
     """
     size = class_sizes(labels).astype(float)
     if weighting == "mean":
@@ -70,21 +73,23 @@ def hinges(
     start: Array | None = None,
     report: Report | None = None,
 ) -> Solution:
-    """L (d, d) as `x`; labels sorted.
+    """Return L (d, d) as `x`; labels must be sorted.
 
     Parameters
     ----------
     k : int
-        Neighbors of each kind, or as many as there are: of its own class for each row, of others for all rows alike.
+        Number of neighbors of each kind, reduced where there are fewer: of the own class for each row, of other
+        classes for all rows alike.
     a : float
-        In [0, 1]: share of the similar pairs.
+        Weight of the similar pairs, in [0, 1].
     width : float
-        The margin between the bounds 1 and 1 + width.
+        Margin between the bounds 1 and 1 + width.
     gamma : float
-        0: the search is over L, without a certificate.
+        Weight of the regularizer. With 0, the search is over L, without a certificate.
     weighting : "mean" or "frequency"
+        How pairs are weighted, as in `IML`.
     dynamic : bool
-        Look rivals up again under the metric found.
+        Search for the rivals again under the learned metric.
     """
     sizes = class_sizes(labels)
     mates = target_neighbors(X, labels, k)
@@ -147,7 +152,7 @@ def hinges(
 def fixed(
     problem: Hinges, L: Array, dual: Array | None, *, max_iter: int, tol: float, report: Report | None
 ) -> Solution:
-    """The problem with the pairs given; `x` is L. The search begins with L or the multipliers `dual`."""
+    """Return the solution for given pairs, with L as `x`, starting from L or from the multipliers `dual`."""
     if problem.gamma > 0:
         found = hinge_dual.minimize(problem, start=dual, max_iter=max_iter, tol=tol, report=report)
         return found.with_x(psd.components(found.x))
