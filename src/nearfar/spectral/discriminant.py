@@ -17,24 +17,26 @@ SINGLE = "every chunklet has a single row; chunklets of two or more are needed"
 def discriminative_components(
     C_b: Array, C_w: Array, p: int | None = None, solver: str = "gevd", on_singular: str = "shrink", tol: float = 1e-9
 ) -> Solution:
-    """Return A with A' C_w A = I and A' C_b A diagonal and falling, which makes |A' C_b A| / |A' C_w A| large.
+    """Return A with A' C_w A = I and A' C_b A diagonal and decreasing, which makes |A' C_b A| / |A' C_w A| large.
 
     Parameters
     ----------
     C_b, C_w : ndarray of shape (d, d)
-        Scatter between and within.
+        Between and within scatter.
     p : int or None
-        Columns of A. None: the rank of C_b, below d.
+        Number of columns of A. If None, the rank of C_b, but below d.
     solver : str
-        "gevd": C_b a = mu C_w a, the optimum. "hoi": whiten C_b in its range first, then diagonalize C_w there
-        (Hoi et al., 2006), a subspace of the range of C_b.
+        "gevd" solves C_b a = mu C_w a, which is the optimum. "hoi" whitens C_b in its range and then diagonalizes C_w
+        there (Hoi et al., 2006), which gives a subspace of the range of C_b.
+    on_singular : str
+        How to treat a singular C_w; see `numerics.psd.regularize_singular`.
     tol : float
-        Eigenvalues of C_b below ``tol * largest`` count as 0.
+        Eigenvalues of C_b below ``tol * largest`` are treated as 0.
 
     Returns
     -------
     Solution
-        `x` is A' (p, d), `objective` log |A' C_b A|, ``attributes["eigenvalues"]`` its diagonal.
+        `x` is A' (p, d), `objective` is log |A' C_b A|, and ``attributes["eigenvalues"]`` is its diagonal.
     """
     b, V = psd.spectrum(C_b)
     rank = int((b > tol * max(b[0], 0.0)).sum())
@@ -57,7 +59,7 @@ def discriminative_components(
 
 
 def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
-    """Return the covariance (d, d) of rows about the mean of their chunklet; chunklets of a single row do not count.
+    """Return the covariance (d, d) of rows about the mean of their chunklet; chunklets of a single row are not counted.
 
     Raises
     ------
@@ -71,7 +73,7 @@ def chunklet_covariance(X: Array, chunklets: Ints) -> Array:
 
 
 def without_singles(chunklets: Ints) -> Ints:
-    """Return the chunklets of two rows or more as codes 0, 1, ...; -1 for all other rows.
+    """Return the chunklets of at least two rows as codes 0, 1, ...; -1 for all other rows.
 
     Raises
     ------
@@ -89,26 +91,30 @@ def without_singles(chunklets: Ints) -> Ints:
 
 
 def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array:
-    """Return the covariance (d, d) of rows about the mean of their chunklet; each chunklet counts `lost` rows less.
+    """Return the covariance (d, d) of rows about the mean of their chunklet.
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
     chunks : ndarray of shape (n,)
-        Codes, -1 for rows in no chunklet.
+        Chunklet codes, -1 for rows in no chunklet.
+    lost : int
+        Number of degrees of freedom that each chunklet loses.
     weighting : "rows" or "chunklets"
-        Whether all rows count the same, or all chunklets.
+        Whether every row or every chunklet has the same weight.
     """
     rows, codes = scatter.known(X, chunks)
     return scatter.deviations(rows, codes, scatter.class_means(rows, codes), row_weights(codes, lost, weighting))
 
 
 def row_weights(codes: Ints, lost: int, weighting: str) -> Array:
-    """Return the weight (c,) in the covariance of a row of each chunklet."""
+    """Return the weight (c,) of a row of each chunklet in the covariance."""
     return size_weights(np.bincount(codes) - lost, weighting)
 
 
 def size_weights(sizes: Array | Ints, weighting: str) -> Array:
-    """Return the weight (c,) in the covariance of a row of each chunklet, from how many rows each counts."""
+    """Return the weight (c,) of a row of each chunklet in the covariance, from the numbers of rows."""
     if weighting == "rows":
         return np.full(len(sizes), 1 / sizes.sum())
     return 1 / (sizes * len(sizes))
@@ -117,7 +123,7 @@ def size_weights(sizes: Array | Ints, weighting: str) -> Array:
 def shrunk_within(
     X: Array, chunks: Ints, lost: int, weighting: str, shrinkage: float | str = 0.0
 ) -> tuple[Array, float]:
-    """Return `within_chunklets` with a share of the scaled identity mixed in, and that share; "lw" estimates it."""
+    """Return `within_chunklets` with a share of the scaled identity mixed in, and that share, which "lw" estimates."""
     C = within_chunklets(X, chunks, lost, weighting)
     if isinstance(shrinkage, str):
         rows, codes = scatter.known(X, chunks)
@@ -129,7 +135,7 @@ def shrunk_within(
 
 
 def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: float | str = 0.0) -> Array:
-    """Return the covariance of `shrunk_within` from the sums over chunklets, of which those of one row do not count."""
+    """Return the covariance of `shrunk_within` from the sums over chunklets; chunklets of one row are not counted."""
     several = sums.count > 1
     alone = int((~several).sum())
     if alone:

@@ -18,7 +18,10 @@ SCATTER_CANCELLATION = 1e-6  # share of sums of squares: smaller differences of 
 
 
 def relative(reg: float | str, S: Array) -> float:
-    """Return lam, with reg in units of tr(S) / d; "auto" is 1e-6, with a warning, if S is nearly singular, else 0."""
+    """Return the weight lam of the prior, with reg in units of tr(S) / d.
+
+    "auto" is 1e-6, with a warning, if S is nearly singular, and 0 otherwise.
+    """
     unit = float(np.trace(S)) / len(S) or 1.0
     if isinstance(reg, str) and reg == "auto":
         w = eigvalsh(psd.symmetrize(S))
@@ -34,7 +37,7 @@ def relative(reg: float | str, S: Array) -> float:
 
 
 def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = None) -> tuple[Array, Array]:
-    """Return S + lam M0^-1 and D + lam M0, with M0 the identity unless a prior is given.
+    """Return S + lam M0^-1 and D + lam M0, where M0 is the identity unless a prior is given.
 
     Raises
     ------
@@ -92,7 +95,7 @@ def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters
 
 
 def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
-    """`stack_scatters` of T_i = V_i V_i' for V (n, d, q): no T is formed where class sums leave digits enough."""
+    """Return `stack_scatters` of T_i = V_i V_i' for V (n, d, q); no T is formed if class sums are accurate enough."""
     narrow = V.shape[2] < V.shape[1]
     if narrow and isinstance(pairs, LabelPairs) and pairs.weighting in tuple(scatter.SCATTERS):
         if pairs.row_weight is None:
@@ -149,7 +152,7 @@ def class_scatters(V: Array, pairs: LabelPairs) -> tuple[Array, Array, float]:
 
 
 def unit_mean(V: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -> tuple[Array, float]:
-    """Return L of the geometric mean of projectors V_i V_i', scaled to tr M = d, and the unscaled objective."""
+    """Return L of the geometric mean of projectors V_i V_i', scaled to tr M = d, and the objective before scaling."""
     S, D = regularized(*projector_scatters(V, pairs), reg)
     L = psd.sharp_factor(S, D, t)
     value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))

@@ -1,4 +1,4 @@
-"""Directions that keep dissimilar pairs apart, similar pairs together and a neighborhood graph's shape."""
+"""Directions that keep dissimilar pairs apart and similar pairs together, and preserve a neighborhood graph."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def rebuilding_scatter(R: Array, S: csr_array) -> Array:
     Parameters
     ----------
     R : ndarray of shape (n, r)
+        Rows.
     S : sparse array of shape (n, n)
-        Its rows sum to 1, so that a shift of all rows of R changes nothing.
+        Weights, whose rows sum to 1, so that a shift of all rows of R changes nothing.
     """
     total = np.zeros((R.shape[1],) * 2)
     step = max(1, RESIDUAL_BLOCK_VALUES // max(R.shape[1], 1))
@@ -45,21 +46,23 @@ def ratio_directions(
     Parameters
     ----------
     S_b, S_w : ndarray of shape (d, d)
-        Positive semi-definite.
+        Positive semi-definite matrices.
     p : int or None
-        Number of directions, below the dimension of the range. None: the fewest that keep `share` of tr(S_b), or with
-        "gevd" all but one.
+        Number of directions, below the dimension of the range. If None, the smallest number that keeps `share` of
+        tr(S_b), or with "gevd" all but one.
+    share : float
+        Share of tr(S_b) to keep if p is None.
     wish : int or None
-        With p None: this many directions, or as many as there can be.
+        Desired number of directions if p is None, which is reduced to the largest possible number.
     solver : str
-        "ratio": the maximum over U' U = I. "gevd": the generalized eigenvectors, with U' S_w U = I.
+        "ratio" finds the maximum over U' U = I. "gevd" finds the generalized eigenvectors, with U' S_w U = I.
     tol : float
-        On how far the ratio is from its optimum.
+        Tolerance for the optimality of the ratio.
 
     Returns
     -------
     Solution
-        `x` is U' (p, d), `objective` the ratio.
+        `x` is U' (p, d), and `objective` is the ratio.
     """
     V = np.eye(len(S_b))
     if psd.is_singular(eigh(psd.symmetrize(S_b + S_w), eigvals_only=True)):
@@ -82,7 +85,7 @@ def ratio_directions(
 
 
 def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
-    """Return the smallest p whose best U keeps that share of tr(S_b), by bisection over p below the dimension."""
+    """Return the smallest p whose best U keeps this share of tr(S_b), by bisection over p below the dimension."""
     low = 1
     high = max(len(S_b) - 1, 1)
     while low < high:

@@ -40,7 +40,10 @@ STRETCH_ROUNDING = 1e-13  # share of the largest stretch: smaller errors are rou
 
 
 class NuMargin(NamedTuple):
-    """The problem; with `definite` False, M is any symmetric matrix; `prior` stands for |z_p|^2."""
+    """Problem to solve.
+
+    With `definite` False, M is any symmetric matrix. `prior` replaces |z_p|^2 if given.
+    """
 
     S: Array
     Z: Array
@@ -53,33 +56,33 @@ class NuMargin(NamedTuple):
 
     @property
     def before(self) -> Array:
-        """Squared distances before learning: lengths of the differences, where no prior metric gave others."""
+        """Squared distances before learning: squared lengths of the differences, unless a prior metric gave others."""
         if self.prior is None:
             return np.einsum("pd,pd->p", self.Z, self.Z)
         return self.prior
 
     def moved(self, a: Array) -> Array:
-        """sum_p a_p z_p z_p'."""
+        """Return sum_p a_p z_p z_p'."""
         return (self.Z * a[:, None]).T @ self.Z
 
     def metric(self, a: Array) -> Array:
-        """M(a)."""
+        """Return M(a)."""
         G = self.moved(a) - self.l1 * self.S
         return psd.project(G)[0] if self.definite else G
 
     def rates(self, a: Array) -> tuple[Array, Array]:
-        """V and C: towards any B, the derivative of M(a) is V (C * V'BV) V'."""
+        """Return V and C: in the direction of any B, the derivative of M(a) is V (C * V'BV) V'."""
         w, V = psd.spectrum(self.moved(a) - self.l1 * self.S)
         up = np.maximum(w, 0.0)
         size = np.maximum(np.add.outer(abs(w), abs(w)), np.finfo(np.float64).tiny)
         return V, np.add.outer(up, up) / size if self.definite else np.ones_like(V)
 
     def stretched(self, M: Array) -> Array:
-        """How much longer each pair's squared distance has become."""
+        """Return the increase of the squared distance of each pair."""
         return np.einsum("pd,pd->p", self.Z @ M, self.Z) - self.before
 
     def margin(self, M: Array) -> float:
-        """The best margin for M: a quantile of the stretches at nu."""
+        """Return the best margin for M: a quantile of the stretches at nu."""
         t = self.stretched(M)
         order = np.argsort(t)
         k = int(np.searchsorted(np.cumsum(self.weight[order]), self.nu * (1 - 1e-12)))
@@ -94,7 +97,7 @@ class NuMargin(NamedTuple):
         return float(a @ self.before - np.sum(self.metric(a) ** 2) / 2)
 
     def feasible(self, a: Array) -> Array:
-        """The nearest point towards the upper bounds where the multipliers reach their least sum."""
+        """Return the nearest point toward the upper bounds at which the multipliers reach their smallest sum."""
         missing = self.l2 * self.nu - a.sum()
         if missing <= 0:
             return a
@@ -103,7 +106,7 @@ class NuMargin(NamedTuple):
 
 
 class Conditions(NamedTuple):
-    """How far multipliers are from optimal."""
+    """How far multipliers are from the optimality conditions."""
 
     a: Array
     beyond: Array  # (m,) stretch less the margin
@@ -125,7 +128,7 @@ class Conditions(NamedTuple):
 
 
 def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report | None = None) -> tuple[Array, int]:
-    """Run Newton's method until it gets no further; return the multipliers and the number of steps."""
+    """Run Newton's method until it makes no more progress; return the multipliers and the number of steps."""
     here = Conditions.of(problem, a)
     for k in range(max_iter):
         if here.wrong > STRETCH_ROUNDING * here.scale:
@@ -142,7 +145,7 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
 
 
 def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
-    """Return the step to optimal multipliers, if the right pairs are on the margin; None if too many are on it."""
+    """Return the step to optimal multipliers if the right pairs are on the margin, or None if too many are on it."""
     # the sum is, else the margin is 0
     top = problem.l2 * problem.weight
     fixed = here.margin > here.spare / problem.l2
@@ -218,29 +221,31 @@ def nu_margin(
     max_iter: int = 1000,
     report: Report | None = None,
 ) -> Solution:
-    """The metric of least objective.
+    """Return the metric with the smallest objective.
 
     Parameters
     ----------
     problem : NuMargin
+        Problem to solve.
     start : ndarray of shape (m,), optional
-        Multipliers to begin with; those of a problem with another number of dissimilar pairs are left alone.
+        Initial multipliers. They are ignored if the number of dissimilar pairs differs.
     tol : float
-        On the duality gap, relative to max(1, |objective|).
+        Stop when the duality gap falls below ``tol * max(1, |objective|)``.
     max_iter : int
-        Steps of L-BFGS and of Newton's method in all.
+        Maximum number of L-BFGS and Newton steps in total.
 
     Returns
     -------
     Solution
-        `x` is M; ``attributes``: "margin", "dual" (m,).
+        `x` is M; ``attributes`` are "margin" and "dual" (m,).
 
     Notes
     -----
-    The bound on the sum goes into an augmented Lagrangian, whose multiplier tends to the margin, the box to L-BFGS-B.
-    One evaluation costs O(m d^2 + d^3). After each round Newton's method is tried, whatever `tol`: where it gets to
-    the end, M is the optimum to rounding. One of its steps costs O(m d^2 + d^3 + k^2 d min(r, d - r)) with k pairs on
-    the margin and r positive eigenvalues.
+    The bound on the sum of the multipliers is handled by an augmented Lagrangian, whose multiplier tends to the
+    margin, and the box constraints by L-BFGS-B. One evaluation costs O(m d^2 + d^3).
+
+    After each round, Newton's method is tried, whatever `tol` is: if it converges, M is the optimum up to rounding.
+    One of its steps costs O(m d^2 + d^3 + k^2 d min(r, d - r)) with k pairs on the margin and r positive eigenvalues.
     """
     top = problem.l2 * problem.weight
     floor = problem.l2 * problem.nu
@@ -298,14 +303,14 @@ def nu_margin(
 
 
 def warn_without_margin(found: Solution) -> None:
-    """Warn where the margin is 0, so that nothing tells one dissimilar pair from another."""
+    """Warn if the margin is 0, because then no dissimilar pair is treated differently from another."""
     if found.attributes["margin"] <= 0:
         message = "the margin is 0: every dissimilar pair counts alike, as in no support vector machine"
         warn(f"{message}; raise l2 or lower l1")
 
 
 def certified(problem: NuMargin, a: Array) -> tuple[float, float, Array]:
-    """Duality gap, primal value and M of the nearest multipliers that the dual allows."""
+    """Return the duality gap, the primal value and M of the nearest feasible multipliers."""
     inside = problem.feasible(a)
     M = problem.metric(inside)
     primal = problem.primal(M)

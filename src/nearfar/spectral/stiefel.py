@@ -45,17 +45,21 @@ def stiefel_spd(
     Parameters
     ----------
     p : int or None
-        None: the rank of X, at most 16.
+        Number of rows of L. If None, the rank of X, at most 16.
+    lam : float
+        Weight of the divergence from the prior, above 0.
     prior : array-like of shape (p, p), optional
-        P, in the units of `scale`.
+        Prior P, in the units of `scale`. By default, the identity.
+    bias : float
+        Threshold u on the distances d, in the units of `scale`.
     init : str or array-like of shape (p, d)
-        Where the directions of the start come from, or components to start from.
+        Initial directions, or the initial components themselves.
     last : ndarray of shape (p', d), optional
-        Components to start from instead, if they are p rows that are independent in the span of X.
+        Initial components that take precedence if they are p rows that are linearly independent in the span of X.
 
     Notes
     -----
-    X is first divided by `scale`, the root mean square distance of the pairs; results are in the units of X.
+    X is first divided by `scale`, the root mean square distance of the pairs. Results are in the units of X.
     """
     checks.above(0, lam=lam)
     if not checks.is_finite(bias):
@@ -99,7 +103,7 @@ def paired(X: Array, pairs: Pairs) -> tuple[Array, Pairs]:
 
 
 def check_rank(p: int | None, rank: int) -> int:
-    """Return p, or its default for None; raise if p is above the rank."""
+    """Return p, or its default if p is None; raise a ValueError if p is above the rank."""
     if rank == 0:
         raise ValueError("all rows of X are equal, so there is nothing to learn from")
     if p is not None and p > rank:
@@ -115,7 +119,7 @@ def mean_distance(X: Array, pairs: Pairs) -> float:
 
 
 def pair_loss(X: Array, pairs: Pairs, bias: float) -> Objective:
-    """Return the function L -> (loss, a mean over each kind of pairs; its gradient (p, d))."""
+    """Return the function L -> (loss, gradient (p, d)), where the loss is the mean over each kind of pairs."""
     listed = PairList(pairs.i, pairs.j, len(X))
     similar = pairs.similar[listed.order]
     weight = pairs.weights[listed.order]
@@ -132,7 +136,7 @@ def pair_loss(X: Array, pairs: Pairs, bias: float) -> Objective:
 
 
 def without_prior(loss: Objective, lam: float) -> Objective:
-    """The objective in L."""
+    """Return the objective as a function of L."""
 
     def fun(L: Array) -> tuple[float, Array]:
         value, G = loss(L)
@@ -145,7 +149,7 @@ def without_prior(loss: Objective, lam: float) -> Objective:
 
 
 def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
-    """The objective in [A', K] (p, d + p); P = root' root."""
+    """Return the objective as a function of [A', K] (p, d + p); P = root' root."""
     back = inv(root)
     precision = back @ back.T
 
@@ -161,13 +165,13 @@ def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
 
 
 def retract(x: Array) -> Array:
-    """Return [V', K] for [A', K]: the value depends on A only by its basis V."""
+    """Return [V', K] for [A', K], because the value depends on A only through its basis V."""
     _, K, V, _ = factor(x, len(x))
     return np.hstack([V.T, K])
 
 
 def factor(x: Array, p: int) -> tuple[Array, Array, Array, Callable[[Array], Array]]:
-    """Return L = K V', K, V and the function that turns a gradient in V into one in A."""
+    """Return L = K V', K, V and the function that turns a gradient with respect to V into one with respect to A."""
     V, pullback = manifolds.orthonormal(x[:, :-p].T)
     K = x[:, -p:]
     return K @ V.T, K, V, pullback

@@ -21,13 +21,15 @@ class Told(NamedTuple):
 def check(
     pairs: AnyArray | None, distances: AnyArray | None, n: int, rows: AnyArray | None = None, prefix: str = ""
 ) -> Told:
-    """Check a user's pairs and distances; with `rows`, the numbers that pairs use for rows, keep those of rows here.
+    """Validate pairs and target distances of the user.
+
+    With `rows`, the numbers that pairs use for rows, only the pairs of existing rows are kept.
 
     Raises
     ------
     ValueError
-        One was given without the other, indices are bad, or distances are not finite numbers of at least 0. Messages
-        put `prefix` before the names of both arguments.
+        One argument was given without the other, indices are invalid, or distances are not finite numbers of at least
+        0. Messages put `prefix` before the names of both arguments.
     """
     if pairs is None or distances is None:
         raise ValueError(f"{prefix}pairs and {prefix}distances must be given together")

@@ -33,47 +33,53 @@ def kernel_dca(
 
 
 class KernelDCA(FromChunklets, KernelMetric):
-    """Find directions of a kernel's feature space that keep groups of similar rows together and different groups apart.
+    """Find directions of the feature space of a kernel that keep similar rows together and different groups apart.
 
     Parameters
     ----------
     n_components : int, optional
-        Default and most: the rank of the between scatter (less than the number of chunklets).
+        Number of dimensions of the learned space, at most the rank of the between-chunklet scatter (which is less than
+        the number of chunklets). By default, the largest possible number.
     reg : float
-        Added to the diagonal of the within scatter, in units of its mean eigenvalue. A rich kernel separates any
-        training rows: with 0 it collapses their chunklets to points.
+        Value added to the diagonal of the within-chunklet scatter, at least 0, in units of its mean eigenvalue. A rich
+        kernel can separate any training rows: with 0, it maps each chunklet of the training rows to a single point.
     solver : "gevd" or "hoi"
-        The optimum by a generalized eigenproblem, or the paper's two eigendecompositions.
+        "gevd" finds the optimum as a generalized eigenproblem. "hoi" uses the two eigendecompositions of the paper.
     on_singular : "shrink" or "raise"
-        What to do with a within scatter that `reg` leaves singular.
+        How to treat a within-chunklet scatter that is still singular after `reg` is added: add a small value to its
+        diagonal and warn, or raise a ValueError.
     tol : float
-        Eigenvalues of the between scatter below `tol` times the largest count as 0.
+        Eigenvalues of the between-chunklet scatter below `tol` times the largest are treated as 0.
     kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
+        and returns the matrix of their kernel values.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
+        Coefficient of the kernel. By default, 1 / (median squared distance), for "laplacian" 1 / (median city-block
+        distance), and for the other kernels 1 / d.
     degree, coef0 : float
-        Of the polynomial kernel.
+        Degree and constant term of the polynomial kernel.
     landmarks : int or None
-        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+        Number of rows drawn to span the feature space (Nystroem approximation), which costs O(n landmarks^2). None
+        uses all rows, which costs O(n^3).
     n_chunklets : int, optional
-        Draw this many chunklets from labels. Default: one per class.
+        Number of chunklets to draw from labels. By default, every class is one chunklet.
     chunklet_size : int
-        Rows of each drawn chunklet.
+        Number of rows in each drawn chunklet, at least 2.
     random_state : int, RandomState, Generator or None
-        Draws landmarks and chunklets.
+        Seed of the random number generator that draws the landmarks and the chunklets.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        T.
+        Coefficients of the map in the rows that span the feature space: a point maps to k(x)' dual_coef_.
     eigenvalues_ : ndarray of shape (k,)
-        Diagonal of T' K_b T, falling.
+        Diagonal of T' K_b T, in decreasing order.
 
     Notes
     -----
-    Hoi, Liu, Lyu & Ma, CVPR 2006, kernel DCA. Solved on the rows of the kernel map: in the coordinates of all rows K_w
-    has no inverse. `reg` and its default are not the paper's.
+    Hoi, Liu, Lyu & Ma, "Learning distance metrics with contextual constraints for image retrieval", CVPR 2006 (kernel
+    DCA). The problem is solved on the rows of the kernel map, because K_w is not invertible in the coordinates of all
+    rows. `reg` and its default are not from the paper.
     """
 
     _links = True

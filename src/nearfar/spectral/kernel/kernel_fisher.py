@@ -49,45 +49,55 @@ def kernel_fisher(
 
 
 class KernelFisherMetric(FromPairs, KernelMetric):
-    """Find directions of a kernel's feature space in which dissimilar pairs are farther apart than similar pairs.
+    """Find directions of the feature space of a kernel in which dissimilar pairs are farther apart than similar pairs.
 
     Parameters
     ----------
     n_components : int, optional
-        Default: every direction that lowers the objective, at most 50.
+        Number of dimensions of the learned space. By default, every direction that lowers the objective is kept, up to
+        50.
     constraint : "orthonormal" or "within"
-        Orthonormal directions, or directions of unit similar scatter (which is kernel discriminant analysis of pairs).
+        "orthonormal" finds orthonormal directions. "within" finds directions of unit similar scatter, which is kernel
+        discriminant analysis of pairs.
     reg : float
-        With "within": added to the diagonal of the similar scatter, in units of its mean eigenvalue.
+        Value added to the diagonal of the similar scatter with ``constraint="within"``, at least 0, in units of its
+        mean eigenvalue.
     on_singular : "shrink", "pinv" or "raise"
-        With "within", for a similar scatter that `reg` leaves singular.
+        How "within" treats a similar scatter that is still singular after `reg` is added: add a small value to its
+        diagonal and warn, work in its range, or raise a ValueError.
     kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
+        and returns the matrix of their kernel values.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
+        Coefficient of the kernel. By default, 1 / (median squared distance), for "laplacian" 1 / (median city-block
+        distance), and for the other kernels 1 / d.
     degree, coef0 : float
-        Of the polynomial kernel.
+        Degree and constant term of the polynomial kernel.
     landmarks : int or None
-        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+        Number of rows drawn to span the feature space (Nystroem approximation), which costs O(n landmarks^2). None
+        uses all rows, which costs O(n^3).
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     weighting : "pairs" or "class"
-        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
-        Draws landmarks and pairs.
+        Seed of the random number generator that draws the landmarks and the pairs.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        T.
+        Coefficients of the map in the rows that span the feature space: a point maps to k(x)' dual_coef_.
     eigenvalues_ : ndarray of shape (k,)
-        Of the objective, rising; with "within" of K_D t = mu K_S t, falling.
+        With "orthonormal", the eigenvalues of the objective, in increasing order. With "within", the generalized
+        eigenvalues mu of K_D t = mu K_S t, in decreasing order.
 
     Notes
     -----
-    Kernel form of Alipanahi, Biggs & Ghodsi, AAAI 2008: "orthonormal" of their first approach with orthonormal
-    directions, "within" of their second. Centering the kernel changes nothing: pairs only span differences. `reg` is
-    not theirs; without it a rich kernel maps all training rows of a class to one point.
+    Alipanahi, Biggs & Ghodsi, "Distance metric learning vs. Fisher discriminant analysis", AAAI 2008, in its kernel
+    form. "orthonormal" corresponds to the first approach of the paper with orthonormal directions, and "within" to the
+    second. Centering the kernel would change nothing, because pairs only depend on differences. `reg` is not from the
+    paper; without it, a rich kernel maps all training rows of a class to one point.
     """
 
     def __init__(

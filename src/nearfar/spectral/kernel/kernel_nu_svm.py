@@ -40,56 +40,71 @@ def kernel_nu_svm(
 
 
 class KernelNuSVMMetric(FromPairs, KernelMetric):
-    """Stretch dissimilar pairs by a margin in a feature space, with similar pairs and the metric itself kept small.
+    """Stretch dissimilar pairs by a margin in the feature space of a kernel, and keep similar pairs near.
 
     Parameters
     ----------
     n_components : int, optional
-        Keep this many leading eigenvectors of M, scaled by the roots of their eigenvalues.
-    l1, l2 : float
-        Weights of the similar pairs, at least 0, and of the margin, above 0.
+        Number of dimensions of the learned space: the eigenvectors of M with the largest eigenvalues, scaled by the
+        square roots of their eigenvalues. By default, all are kept.
+    l1 : float
+        Weight of the mean squared distance of the similar pairs, at least 0.
+    l2 : float
+        Weight of the margin, above 0.
     nu : float
-        In (0, 1]: where the margin is above 0, at most this share of the dissimilar pairs lies inside it, and at least
-        this share on it or inside.
+        Upper bound on the share of dissimilar pairs inside the margin, and lower bound on the share on the margin or
+        inside it, if the margin is above 0; in (0, 1].
     definite : bool
-        Ask for a positive semi-definite M in the problem. If False, the problem is the simpler quadratic program, and
-        the negative eigenvalues of its M are dropped afterwards.
+        Constrain M to be positive semi-definite. If False, a simpler quadratic program is solved, and the negative
+        eigenvalues of M are discarded afterwards.
     kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
+        and returns the matrix of their kernel values.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
+        Coefficient of the kernel. By default, 1 / (median squared distance), for "laplacian" 1 / (median city-block
+        distance), and for the other kernels 1 / d.
     degree, coef0 : float
-        Of the polynomial kernel.
+        Degree and constant term of the polynomial kernel.
     landmarks : int or None
-        Rows drawn to span the feature space; a step costs their cube. None: all rows.
-    n_pairs : int, "all" or None
-        Pairs made from labels: this many of each kind, all (written out), or 20 c^2 of each kind for c classes.
+        Number of rows drawn to span the feature space (Nystroem approximation). An iteration costs the cube of this
+        number. None uses all rows.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the duality gap, relative to max(1, |objective|).
+        Stop when the duality gap falls below ``tol * max(1, |objective|)``.
     warm_start : bool
-        Begin with the multipliers of the last fit, where there are as many dissimilar pairs.
+        Start from the multipliers of the previous fit if the number of dissimilar pairs is the same.
     verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
-        Draws landmarks and pairs.
+        Seed of the random number generator that draws the landmarks and the pairs.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
+        Coefficients of the map in the rows that span the feature space: a point maps to k(x)' dual_coef_.
     objective_, duality_gap_, margin_ : float
-        In units in which the mean d0^2 of the dissimilar pairs is 1.
+        Objective, upper bound on its difference to the optimum, and margin, in units in which the mean d0^2 of the
+        dissimilar pairs is 1.
     dual_ : ndarray of shape (number of dissimilar pairs,)
         Multipliers of ``pairs_[pair_labels_ == -1]``.
-    pairs_, pair_labels_ : ndarray of shape (p, 2), (p,)
-        Rows of X, and +1 or -1: the pairs that were made of labels, or the given ones, each once.
+    pairs_ : ndarray of shape (p, 2)
+        Row numbers of the pairs that were made from labels, or of the given pairs, each once.
+    pair_labels_ : ndarray of shape (p,)
+        +1 for similar pairs and -1 for dissimilar pairs.
 
     Notes
     -----
     Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Distances are first scaled to a mean d0^2 of 1
-    over the dissimilar pairs, so that the unit of the kernel does not matter; that and the defaults are ours. Where
-    `l2` is too small the margin is 0, which is warned of: every dissimilar pair then counts alike. Positive
-    definiteness is part of the problem here. Newton steps end the search: where they get to the end, M is the optimum
-    to rounding, whatever `tol`.
+    over the dissimilar pairs, so that the unit of the kernel does not matter. This scaling and the defaults are not
+    from the paper. If `l2` is too small, the margin is 0 and every dissimilar pair counts the same, and a warning says
+    so.
+
+    Positive semi-definiteness is part of the problem here. The search ends with Newton steps: if they converge, M is
+    the optimum up to rounding, whatever `tol` is.
     """
 
     def __init__(

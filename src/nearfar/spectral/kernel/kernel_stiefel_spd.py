@@ -26,52 +26,68 @@ def kernel_stiefel_spd(
 
 
 class KernelStiefelSPDMetric(FromPairs, KernelMetric):
-    """Learn a projection of a kernel's feature space and a metric behind it together, from pairs.
+    """Learn a projection of the feature space of a kernel and a metric on it jointly, from pairs.
 
     Parameters
     ----------
     n_components : int, optional
-        p. Default (ours): the rank of the kernel map, at most 16.
+        Number p of dimensions of the learned space. By default, the rank of the kernel map, at most 16 (not from the
+        paper).
     lam : float
-        Weight of Burg's divergence of Lam from the prior, above 0. Default: ours.
+        Weight of the Burg divergence of Lam from the prior, above 0. The default is not from the paper.
     prior : array-like of shape (p, p), optional
-        In units in which the mean squared distance of the pairs is 1 (`scale_`). Default: the identity.
+        Prior P, in units in which the mean squared distance of the pairs is 1 (see `scale_`). By default, the
+        identity.
     bias : float
-        u, in those units: pairs are told apart at d = u instead of 0.
+        Threshold u on the squared distance d, in the same units: similar pairs should have d < u, and dissimilar pairs
+        d > u. The paper uses 0.
     init : "discriminant", "pca" or "random"
-        Directions of the start.
-    n_pairs : int, "all" or None
-        Pairs made from labels: this many of each kind, all, or 20 c^2 of each kind for c classes.
+        Initial directions.
+    n_pairs : "all", int or None
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
+        and returns the matrix of their kernel values.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
+        Coefficient of the kernel. By default, 1 / (median squared distance), for "laplacian" 1 / (median city-block
+        distance), and for the other kernels 1 / d.
     degree, coef0 : float
-        Of the polynomial kernel.
+        Degree and constant term of the polynomial kernel.
     landmarks : int or None
-        Rows drawn to span the feature space; the cost grows with their square. None: all rows.
+        Number of rows drawn to span the feature space (Nystroem approximation). The cost grows with the square of this
+        number. None uses all rows.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the gradient.
-    warm_start, verbose : bool
+        Stop when the largest entry of the gradient falls below ``tol * max(1, |objective|)``.
+    warm_start : bool
+        Start from the solution of the previous fit.
+    verbose : bool
+        Print progress.
     random_state : int, RandomState, Generator or None
-        Draws pairs, landmarks and a random start.
+        Seed of the random number generator that draws the pairs, the landmarks and the components of
+        ``init="random"``.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, p)
+        Coefficients of the map in the rows that span the feature space: a point maps to k(x)' dual_coef_.
     stiefel_ : ndarray of shape (r, p)
-        V, in coordinates of the kernel map: T = B V with B its basis.
+        Projection V in the coordinates of the kernel map: T = B V, where B is the basis of the map.
     spd_ : ndarray of shape (p, p)
-        Lam.
+        Metric Lam.
     scale_ : float
         Root mean square distance of the pairs in the feature space.
 
     Notes
     -----
     Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML 2017,
-    section 4. The linear method on the empirical kernel map; 2000 landmarks are not the paper's.
-    The objective is not convex, and a search ends in a local optimum: with a `prior` a random start may end lower.
+    section 4. The linear method is applied to the empirical kernel map. The default of 2000 landmarks is not from the
+    paper.
+
+    The objective is not convex, and the search ends in a local optimum. With a `prior`, a random start may reach a
+    lower value.
     """
 
     def __init__(

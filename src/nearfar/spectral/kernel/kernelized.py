@@ -58,23 +58,32 @@ class Kernelized(KernelMetric):
     Parameters
     ----------
     learner : estimator
-        Linear by its `components_`; ``learner__name`` are its settings. Files hold {"class": name, "settings": {...}}.
+        Linear learner, with `components_` after a fit. Its settings are available as ``learner__name``. Saved files
+        hold {"class": name, "settings": {...}}.
     kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
+        and returns the matrix of their kernel values.
     landmarks : int or None
-        Rows drawn with `random_state` to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+        Number of rows drawn with `random_state` to span the feature space (Nystroem approximation), which costs O(n
+        landmarks^2). None uses all rows, which costs O(n^3).
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
-    degree, coef0 : of the polynomial kernel
+        Coefficient of the kernel. By default, 1 / (median squared distance), for "laplacian" 1 / (median city-block
+        distance), and for the other kernels 1 / d.
+    degree, coef0 : float
+        Degree and constant term of the polynomial kernel.
     rank : int, optional
-        Keep this many leading directions of the kernel map, which regularizes. Default: all above 1e-10 of the largest.
+        Number of leading directions of the kernel map to keep, at least 1, which acts as regularization. By default,
+        all directions with eigenvalues above 1e-10 of the largest are kept.
     random_state : int, RandomState, Generator or None
+        Seed of the random number generator that draws the landmarks.
 
     Attributes
     ----------
     learner_ : estimator
-        Fitted on the kernel map's rows (not kept in files). Its `n_iter_`, `objective_` and the like are here too.
+        Learner fitted to the rows of the kernel map, which is not saved to files. Its `n_iter_`, `objective_` and
+        similar attributes are also attributes of this learner.
     dual_coef_ : ndarray of shape (m, k)
+        Coefficients of the map in the rows that span the feature space: a point maps to k(x)' dual_coef_.
 
     Notes
     -----
@@ -111,7 +120,22 @@ class Kernelized(KernelMetric):
 
     @with_signature_hint
     def fit(self, X: AnyArray, y: AnyArray | None = None, **supervision: Any) -> Kernelized:
-        """Learn from labels y, or from what else the learner takes (``pairs=``, ``sample_weight=``, ...)."""
+        """Learn from labels y, or from other supervision that the learner supports (``pairs=``, ...).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Training rows.
+        y : array-like of shape (n,), optional
+            Class labels of any kind.
+        **supervision : dict
+            Other arguments of the `fit` of the learner.
+
+        Returns
+        -------
+        self : Kernelized
+            The fitted learner.
+        """
         return self._fit(X, y, **supervision)
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:
@@ -170,7 +194,13 @@ class Kernelized(KernelMetric):
         return tags
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file as every learner does; the linear learner is kept as its name and settings."""
+        """Save the settings and fitted arrays to a file; the linear learner is saved as its name and settings.
+
+        Parameters
+        ----------
+        path : str or path-like
+            File to write.
+        """
         inner = self._linear()
         shadow = copy.copy(self)
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in inner.get_params(deep=False).items()}

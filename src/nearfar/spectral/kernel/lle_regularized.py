@@ -44,57 +44,65 @@ def lle_regularized(
 
 
 class KernelLLERegularizedMetric(FromPairs, KernelMetric):
-    """Keep dissimilar pairs apart, and similar pairs and neighborhoods together, in a kernel's feature space.
+    """Keep dissimilar pairs apart, and similar pairs and neighborhoods together, in the feature space of a kernel.
 
-    Rows without a label count too: they shape the neighborhoods.
+    Rows without a label are used as well: they shape the neighborhoods.
 
     Parameters
     ----------
     n_components : int, optional
-        Default: with labels one less than the classes; with pairs the fewest that keep 95 % of the dissimilar scatter
-        (often all but one), or all but one with the solver "gevd".
+        Number of dimensions of the learned space. By default, one less than the number of classes with labels, and
+        with pairs the smallest number that keeps 95 % of the dissimilar scatter (often all but one), or all but one
+        with ``solver="gevd"``.
     lam : float
-        Weight of the neighborhoods.
+        Weight of the neighborhoods, at least 0.
     n_neighbors : int
-        Below the number of rows.
+        Number of neighbors of each row, below the number of rows.
     lle_reg : float
-        Ridge of each row's rebuilding weights.
+        Ridge penalty of the weights that reconstruct each row from its neighbors, at least 0.
     lle_space : "input" or "feature"
-        Neighbors and weights from the rows themselves, or from their images (the only way with "precomputed").
+        Whether neighbors and weights come from the rows themselves, or from their images in the feature space
+        (required with ``kernel="precomputed"``).
     reg : float
-        Added to the denominator's diagonal, in units of its mean eigenvalue: a rich kernel can make it 0, or small in
-        directions that tell only the training rows apart.
+        Value added to the diagonal of the denominator, at least 0, in units of its mean eigenvalue. With a rich
+        kernel, the denominator can be 0, or small in directions that only separate the training rows.
     solver : "ratio" or "gevd"
-        The paper's problem, or generalized eigenvectors, whose constraint is T' (K_S + lam K E K / n) T = I instead.
+        "ratio" solves the problem of the paper. "gevd" uses generalized eigenvectors, whose constraint is T' (K_S +
+        lam K E K / n) T = I instead.
     tol : float
-        On the ratio's optimality, relative to the trace of K_D.
+        Tolerance for the optimality of the trace ratio, relative to the trace of K_D.
     kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
+        and returns the matrix of their kernel values.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
+        Coefficient of the kernel. By default, 1 / (median squared distance), for "laplacian" 1 / (median city-block
+        distance), and for the other kernels 1 / d.
     degree, coef0 : float
-        Of the polynomial kernel.
+        Degree and constant term of the polynomial kernel.
     landmarks : int or None
-        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+        Number of rows drawn to span the feature space (Nystroem approximation), which costs O(n landmarks^2). None
+        uses all rows, which costs O(n^3).
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     weighting : "pairs" or "class"
-        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
-        Draws landmarks and pairs.
+        Seed of the random number generator that draws the landmarks and the pairs.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-        T.
+        Coefficients of the map in the rows that span the feature space: a point maps to k(x)' dual_coef_.
     objective_ : float
-        The ratio; infinite where the denominator has a null space of `n_components` or more directions.
+        Trace ratio. It is infinite if the denominator has a null space of `n_components` or more dimensions.
 
     Notes
     -----
-    Soleymani Baghshah & Bagheri Shouraki, IJCAI 2009. The neighborhood term is divided by n, so that `lam` does not
-    depend on the number of rows; `reg` is not theirs. Its default has the best mean accuracy of 3 neighbors over
-    eleven tables, in folds inside their training parts: 8.2 points above that of 1e-3.
+    Soleymani Baghshah & Bagheri Shouraki, "Semi-supervised metric learning using pairwise constraints", IJCAI 2009.
+    The neighborhood term is divided by n, so that `lam` does not depend on the number of rows. `reg` is not from the
+    paper. Its default gave the best mean accuracy of 3-NN over eleven tables, in folds of their training parts: 8.2
+    points above that of 1e-3.
     """
 
     def __init__(

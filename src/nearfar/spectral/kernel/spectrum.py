@@ -54,46 +54,57 @@ def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
 
 
 class KernelSpectrumMetric(FromPairs, KernelMetric):
-    """Keep the eigenvectors of a kernel, and weight each by how little it changes along similar pairs.
+    """Keep the eigenvectors of a kernel, and weight each of them by how little it changes along similar pairs.
 
     Parameters
     ----------
     n_components : int, optional
-        Eigenvectors. Default: as many as reach `share` of the trace.
+        Number of eigenvectors. By default, the smallest number whose eigenvalues reach `share` of the trace.
     share : float
-        In (0, 1].
+        Share of the trace of the kernel matrix that the eigenvectors keep, in (0, 1]. Used only if `n_components` is
+        None.
     scale : float
-        c, the sum of the weights, above 0.
+        Sum c of the weights, above 0.
     floor : float
-        Smaller f count as `floor` times the largest: else an eigenvector that no similar pair changes got all weight.
+        Lower bound on the values f, in [0, 1], relative to the largest of them. Without it, an eigenvector that does
+        not change along any similar pair would get all the weight.
     center : bool
-        Take the eigenvectors of the centered kernel matrix.
+        Use the eigenvectors of the centered kernel matrix.
     kernel : str or callable
-        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed" or a function of two sets of rows.
+        "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
+        and returns the matrix of their kernel values.
     gamma : float, optional
-        Default: 1 / median squared distance, for "laplacian" 1 / median city-block distance; for others 1 / d.
+        Coefficient of the kernel. By default, 1 / (median squared distance), for "laplacian" 1 / (median city-block
+        distance), and for the other kernels 1 / d.
     degree, coef0 : float
-        Of the polynomial kernel.
+        Degree and constant term of the polynomial kernel.
     landmarks : int or None
-        Rows drawn to span the feature space (Nystroem): O(n landmarks^2). None: all rows, O(n^3).
+        Number of rows drawn to span the feature space (Nystroem approximation), which costs O(n landmarks^2). None
+        uses all rows, which costs O(n^3).
     n_pairs : "all", int or None
-        Pairs made from labels: all, this many of each kind, or 20 c^2 of each kind for c classes.
+        Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
     weighting : "pairs" or "class"
-        With ``n_pairs="all"``: every pair weighs the same, or every class does.
+        With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
-        Draws landmarks and pairs.
+        Seed of the random number generator that draws the landmarks and the pairs.
 
     Attributes
     ----------
     dual_coef_ : ndarray of shape (m, k)
-    beta_, f_, eigenvalues_ : ndarray of shape (k,)
-        New weights, spreads over similar pairs, eigenvalues of the kernel matrix.
+        Coefficients of the map in the rows that span the feature space: a point maps to k(x)' dual_coef_.
+    beta_ : ndarray of shape (k,)
+        New weights of the eigenvectors.
+    f_ : ndarray of shape (k,)
+        Spread of each eigenvector over the similar pairs.
+    eigenvalues_ : ndarray of shape (k,)
+        Eigenvalues of the kernel matrix.
 
     Notes
     -----
-    Yeung & Chang, IEEE Transactions on Neural Networks 18, 2007. Dissimilar pairs are not used, and the kernel's own
-    eigenvalues are thrown away: `n_components` decides how much noise comes in. `share`, `floor` and `center` are not
-    the paper's.
+    Yeung & Chang, "A kernel approach for semisupervised metric learning", IEEE Transactions on Neural Networks 18,
+    2007. Dissimilar pairs are not used. The eigenvalues of the kernel are discarded, so `n_components` determines how
+    much noise is included. `share`, `floor` and `center` are not from the paper.
     """
 
     _both_kinds = False

@@ -26,30 +26,30 @@ MAX_STEP_TO_BOUNDARY = 0.9  # share of the way to the boundary that a step may g
 def cheapest(
     C: Array, Z: Array, c: float = 1.0, *, tol: float = 1e-6, max_iter: int = 200, report: Report | None = None
 ) -> Solution:
-    """Return Q with <C, Q> least and z' Q z >= c for every row z of Z.
+    """Return Q with the smallest <C, Q> for which z' Q z >= c for every row z of Z.
 
     Parameters
     ----------
     C : ndarray of shape (q, q)
-        Positive definite.
+        Positive definite matrix.
     Z : ndarray of shape (m, q)
         Nonzero rows.
     c : float
-        Above 0: a scale.
+        Bound, above 0, which only sets the scale.
     tol : float
-        On the duality gap, relative to the value.
+        Stop when the duality gap falls below `tol` times the objective.
     max_iter : int
-        Interior-point steps in all.
+        Maximum number of interior-point steps in total.
 
     Returns
     -------
     Solution
-        `x` is Q, feasible; `duality_gap` bounds how far <C, Q> is from the least, over all rows of Z;
-        ``attributes["dual"]`` the multipliers (m,).
+        `x` is Q, which is feasible; `duality_gap` bounds the difference between <C, Q> and the optimum, over all rows
+        of Z; ``attributes["dual"]`` are the multipliers (m,).
 
     Notes
     -----
-    One step costs O(k^2 q + k^3 + q^3) for the k constraints in use, rarely more than 10 q.
+    One step costs O(k^2 q + k^3 + q^3) for the k constraints in use, which are rarely more than 10 q.
     """
     root = cholesky(C, lower=True)
     U = solve_triangular(root, Z.T, lower=True).T
@@ -83,12 +83,12 @@ def cheapest(
 
 
 def lengths(U: Array, Q: Array | None = None) -> Array:
-    """u' Q u for every row u."""
+    """Return u' Q u for every row u."""
     return np.einsum("mq,mq->m", U if Q is None else U @ Q, U)
 
 
 class SeparationPoint(NamedTuple):
-    """Strictly feasible: u' Q u = 1 + s, S = I - sum_p a_p u_p u_p'."""
+    """Strictly feasible point: u' Q u = 1 + s, S = I - sum_p a_p u_p u_p'."""
 
     Q: Array
     s: Array
@@ -125,7 +125,7 @@ def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = N
 
 
 def predicted_and_corrected(here: SeparationPoint, U: Array) -> SeparationPoint:
-    """One step: try mu = 0, then aim at the mu that this try suggests, with its second-order terms (Mehrotra, 1992)."""
+    """Take one step: try mu = 0, then aim at the mu that this suggests, with second-order terms (Mehrotra, 1992)."""
     Q, s, S, a = here
     inverse = cho_solve(cho_factor(S), np.eye(len(S)))
     B = U @ inverse
@@ -162,5 +162,5 @@ def reach(A: Array, D: Array) -> float:
 
 
 def ratio(v: Array, d: Array) -> float:
-    """Do the same as `reach` for positive numbers."""
+    """Return the same as `reach` for positive numbers."""
     return min(1.0, MAX_STEP_TO_BOUNDARY / float(np.max(-d / v, initial=MAX_STEP_TO_BOUNDARY)))

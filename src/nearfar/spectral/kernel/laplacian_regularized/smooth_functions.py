@@ -24,7 +24,7 @@ def graph_laplacian(X: Array, k: int) -> csr_array:
 
 
 def smoothest(laplacian: csr_array, q: int) -> Array:
-    """Return the q smoothest eigenvectors other than the constant, orthonormal, shape (n, q)."""
+    """Return the q smoothest eigenvectors besides the constant one, orthonormal, shape (n, q)."""
     n = laplacian.shape[0]
     top = 2 * float(laplacian.diagonal().max())  # above all eigenvalues: the constant's is moved there
     if n <= DENSE_ROWS or 4 * q >= n:
