@@ -22,23 +22,23 @@ UP = f".lora_B.{NAME}.weight"
 
 
 def add_adapters(trunk: nn.Module, rank: int, alpha: float) -> list[str]:
-    """Put adapters into a trunk, and leave nothing else of it to be trained; return the names of the adapted layers.
+    """Add adapters to a trunk, freeze all of its other parameters, and return the names of the adapted layers.
 
-    Layers whose sides are not larger than the rank, which an adapter would not make smaller, are left as they are.
+    Layers with a side not larger than the rank, which an adapter would not make smaller, are not changed.
 
     Parameters
     ----------
     trunk : Module
-        Is changed in place.
+        Network, which is changed in place.
     rank : int
-        r.
+        Rank r of the adapters.
     alpha : float
-        The adapters' product is multiplied by alpha / r.
+        Scale of the adapters: their product is multiplied by alpha / r.
 
     Raises
     ------
     TrunkError
-        If peft is not installed, or no layer takes adapters of this rank.
+        If peft is not installed, or no layer can have adapters of this rank.
     """
     largest = 0
     chosen = []
@@ -66,7 +66,7 @@ def add_adapters(trunk: nn.Module, rank: int, alpha: float) -> list[str]:
 def adaptable(trunk: nn.Module) -> dict[str, Any]:
     """Return the linear layers and pointwise convolutions of a trunk by their names.
 
-    Those inside of torch's own attention are left out: it reads their weights without calling them.
+    Those inside PyTorch's own attention are left out, because it reads their weights without calling them.
     """
     inside = {
         id(part) for module in trunk.modules() if isinstance(module, nn.MultiheadAttention) for part in module.modules()
@@ -83,14 +83,14 @@ def _is_pointwise(module: nn.Module) -> bool:
 
 
 def merged(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return weights with their adapters added in, under the names that they have without adapters.
+    """Return weights with their adapters added, under the names that the weights have without adapters.
 
     Parameters
     ----------
     tensors : mapping of str to Tensor
-        The state of a network, or of several, with adapters.
+        State of a network, or of several, with adapters.
     scale : float
-        alpha / r.
+        Factor alpha / r of the adapters.
     """
     found = {}
     for name, value in tensors.items():
@@ -108,16 +108,18 @@ def merged(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
 
 
 def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: float) -> tuple[dict[str, Tensor], str]:
-    """Return the adapters under the names of peft, and its settings as JSON, for `PeftModel.from_pretrained`.
+    """Return the adapters under the names of peft, and their settings as JSON, for `PeftModel.from_pretrained`.
 
     Parameters
     ----------
     tensors : mapping of str to Tensor
-        The state of a network with adapters.
+        State of a network with adapters.
     inner : str
-        The beginning of the names of the model in it that peft is to load them into.
-    rank, alpha
-        As in `add_adapters`.
+        Prefix, in these names, of the model that peft loads the adapters into.
+    rank : int
+        Rank r of the adapters.
+    alpha : float
+        Scale of the adapters, as in `add_adapters`.
     """
     found = {
         f"base_model.model.{name.removeprefix(inner).replace(f'.{NAME}.', '.')}": value

@@ -30,43 +30,49 @@ class Autoencoder(Reconstruction):
     Parameters
     ----------
     n_components : int
-        p, length of the code; above the number of features (over-complete) it needs a penalty or noise.
+        Length p of the code. If it is above the number of features (over-complete), the network needs a penalty or
+        noise.
     hidden : int or sequence of int
-        Hidden layers of the encoder, which the decoder mirrors: how many, in geometric steps from d to p, or their
-        sizes. With 0 and activation "identity" the codes span the principal components.
+        Hidden layers of the encoder, which the decoder mirrors: their number, with sizes in geometric steps from d to
+        p, or their sizes. With 0 layers and the activation "identity", the codes span the principal components.
     activation : str
-        "relu", "tanh", "sigmoid" or "identity" between layers; code and output are linear.
+        Activation between layers: "relu", "tanh", "sigmoid" or "identity". Code and output are linear.
     reg : float
-        lambda. The error is summed over features: frameworks that average over d features need lambda / d.
+        Weight lambda of the penalty, at least 0. The error is summed over the features: frameworks that average over d
+        features need lambda / d.
     penalty : str
-        Omega: "weights_l2" or "weights_l1", a sum over all weights without biases; "codes_l2" or "codes_l1", a sum over
-        the code in the mean over rows.
+        Penalty Omega: "weights_l2" or "weights_l1" sums over all weights without biases; "codes_l2" or "codes_l1" sums
+        over the entries of the code and averages over the rows.
     standardize : bool
-        First subtract the mean of each feature and divide by its standard deviation.
+        Whether to subtract the mean of each feature and divide by its standard deviation first.
     max_iter : int
-        Passes over the rows.
+        Maximum number of epochs, which are passes over the rows.
     batch_size : int
-        Rows of a step of Adam.
+        Number of rows in each step of Adam.
     learning_rate : float
         Learning rate of Adam.
     tol : float
-        Stop after 10 passes without a relative gain above it; 0 never stops.
+        Stop if, for 10 epochs, the loss has not fallen below the best value by more than `tol` relative to it. With 0,
+        training does not stop early.
     random_state : int, RandomState, Generator or None
-        Seed of weights and batches.
+        Seed or generator that draws the initial weights and the batches.
     verbose : bool
-        Print the loss of every pass.
+        Print the loss of every epoch.
     device : str
-        Where to compute, such as "cuda".
+        Device of the computation, such as "cuda".
 
     Attributes
     ----------
     network_ : Module
-        With `encoder` and `decoder`.
+        Trained network, with the modules `encoder` and `decoder`.
     mean_, scale_ : (d,) arrays
-        Of the training rows.
+        Mean and standard deviation of each feature in the training rows.
     loss_curve_ : (n_iter_,) array
-        Mean loss of every pass.
-    n_iter_, n_features_in_ : int
+        Mean loss of every epoch.
+    n_iter_ : int
+        Number of epochs.
+    n_features_in_ : int
+        Number of features of the training rows.
 
     Examples
     --------

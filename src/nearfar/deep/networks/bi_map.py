@@ -20,22 +20,29 @@ def bi_map(X: Tensor, W: Tensor) -> Tensor:
 
 
 class BiMap(Checked, nn.Module):
-    """Bilinear map with a weight on the Stiefel manifold.
+    """Bilinear map of positive definite matrices with a weight on the Stiefel manifold.
 
     Parameters
     ----------
-    in_size, out_size : int
-        n and m <= n.
+    in_size : int
+        Size n of the input matrices.
+    out_size : int
+        Size m of the output matrices, from 1 to n.
 
     Attributes
     ----------
     weight : Parameter of shape (n, m)
-        W, drawn uniformly from the matrices with orthonormal columns.
+        Weight W, initialized uniformly among the matrices with orthonormal columns.
+
+    Raises
+    ------
+    ValueError
+        If `out_size` is outside 1 to `in_size`.
 
     Notes
     -----
-    W keeps orthonormal columns only if it is trained by `nearfar.deep.StiefelSGD`;
-    `stiefel_parameters(net)` and `other_parameters(net)` divide the weights of a network between two optimizers.
+    The columns of W remain orthonormal only if it is trained with `nearfar.deep.StiefelSGD`; `stiefel_parameters(net)`
+    and `other_parameters(net)` divide the weights of a network between two optimizers.
 
     Examples
     --------

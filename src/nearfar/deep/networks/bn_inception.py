@@ -21,11 +21,17 @@ class InceptionBlock(NamedTuple):
 
     Attributes
     ----------
-    one : 1x1 (0: the block has stride 2, and neither this branch nor the projection of the pool)
-    three : reduction and 3x3
-    double : reduction and both 3x3
-    pool : projection of the pool
-    average : average pooling, else maximum
+    one : int
+        Width of the 1x1 branch. If it is 0, the block has stride 2, and neither this branch nor the projection of the
+        pooling.
+    three : (int, int)
+        Widths of the reduction and of the 3x3 convolution.
+    double : (int, int)
+        Widths of the reduction and of both 3x3 convolutions.
+    pool : int
+        Width of the projection after pooling.
+    average : bool
+        Whether the pooling is an average instead of a maximum.
     """
 
     one: int
@@ -63,8 +69,9 @@ class BNInception(PreciseBuffers):
 
     Notes
     -----
-    Takes RGB images in [0, 1] and turns them into what the public weights were trained on: blue, green, red in
-    0..255 less their mean. Batch normalization averages its statistics with PyTorch's momentum, 0.1.
+    The network takes RGB images in [0, 1] and converts them to the input of the public weights: channels in the order
+    blue, green, red, in 0..255, minus their mean. Batch normalization updates its running statistics with PyTorch's
+    momentum of 0.1.
     """
 
     in_channels = 3

@@ -26,7 +26,7 @@ PARTS = ("weight", "bias")
 
 
 class CaffeFileError(ValueError):
-    """A file is no `.caffemodel`, or is damaged; the message is one line."""
+    """A file is not a `.caffemodel`, or is damaged; the message is one line."""
 
 
 class LayerFields(NamedTuple):
@@ -46,17 +46,17 @@ def read_caffe_weights(data: bytes) -> dict[str, Tensor]:
     Parameters
     ----------
     data : bytes
-        The content of the file.
+        Content of the file.
 
     Returns
     -------
     dict of str to Tensor
-        ``conv1/7x7_s2`` of the file gives ``conv1_7x7_s2.weight`` and ``conv1_7x7_s2.bias``.
+        State dict. The layer ``conv1/7x7_s2`` of the file becomes ``conv1_7x7_s2.weight`` and ``conv1_7x7_s2.bias``.
 
     Raises
     ------
     CaffeFileError
-        If the file is cut off or is none of this kind.
+        If the file is truncated or of another kind.
     """
     found: dict[str, Tensor] = {}
     for number, value in _fields(memoryview(data)):

@@ -14,19 +14,20 @@ from ...settings import Checked
 
 
 class Conv4(Checked, nn.Module):
-    """Four convolutional blocks, pooled to one feature of `width`.
+    """Four convolutional blocks, pooled to a feature vector of length `width`.
 
     Parameters
     ----------
     in_channels : int
-        Channels of the images.
+        Number of channels of the images.
     width : int
-        Filters of every convolution.
+        Number of filters of every convolution.
 
     Notes
     -----
-    Images need 16 pixels or more a side. What is left of larger ones after the last block is averaged, so that the
-    feature has `width` entries for every size. `maps` is taken before the last pooling (3x3 for 28x28 images).
+    Images need at least 16 pixels on each side. For larger images, the output of the last block is averaged over space,
+    so that the feature has `width` entries for every size. `maps` is the output before the last pooling (3x3 for 28x28
+    images).
     """
 
     def __init__(self, in_channels: int = 1, width: int = 64) -> None:

@@ -25,20 +25,21 @@ def denoising_autoencoder(network: nn.Module, x: Tensor, noisy: Tensor, penalty:
 
 
 class DenoisingAutoencoder(Reconstruction):
-    """An autoencoder that removes noise from its input.
+    """Learn codes with an autoencoder that removes noise from its input.
 
     Parameters
     ----------
     n_components, hidden, activation, reg, penalty, standardize
-        As in ``Autoencoder``. A long code is fine: the noise keeps the network from copying.
+        As in ``Autoencoder``. The code may be long, because the noise keeps the network from copying its input.
     noise : str
-        "gaussian", added; "masking", which sets entries to the mean (to 0 without `standardize`); or "salt_pepper",
-        which sets them to the smallest or the largest value of the feature in the training rows, half each.
+        Noise on the input. "gaussian" is added to it. "masking" sets entries to the mean (to 0 without `standardize`).
+        "salt_pepper" sets entries to the smallest or the largest value of the feature in the training rows, with equal
+        probability.
     level : float, optional
-        Standard deviation of Gaussian noise in units of the standardized features (0.1), share of entries for the
-        others (0.2). With 0 the fit is that of ``Autoencoder``, bit for bit.
+        Standard deviation of Gaussian noise in units of the standardized features, 0.1 by default; or share of the
+        entries that other noise changes, 0.2 by default. With 0, the fit is exactly that of ``Autoencoder``.
     max_iter, batch_size, learning_rate, tol, random_state, verbose, device
-        As in ``Autoencoder``; the random state also seeds the noise.
+        As in ``Autoencoder``; `random_state` also draws the noise.
 
     Attributes
     ----------

@@ -10,11 +10,11 @@ LAST_STAGE = 0.5  # share of the weights that the last layers hold at least whic
 
 
 def layer_numbers(trunk: nn.Module) -> dict[str, int]:
-    """Return the number of the layer that each parameter of a trunk belongs to, 0 for that next to the input.
+    """Return the number of the layer that each parameter of a trunk belongs to, 0 for the layer next to the input.
 
-    Models of timm say themselves which of their stages (of convolutional networks) or blocks (of transformers) follow
-    each other. Of other modules, children are layers in the order in which they were made; a sequence of several is a
-    layer each.
+    Models of timm define which of their stages (convolutional networks) or blocks (transformers) follow each other. For
+    other modules, the children are layers in the order of their creation, and each element of a sequence of several is
+    a layer.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def layer_numbers(trunk: nn.Module) -> dict[str, int]:
 
 
 def last_stage(trunk: nn.Module) -> set[str]:
-    """Return the names of the parameters of the last layers, as few as hold half of all weights."""
+    """Return the names of the parameters of the last layers, the fewest that hold half of all weights."""
     numbers = layer_numbers(trunk)
     sizes: dict[int, int] = {}
     for name, parameter in trunk.named_parameters():

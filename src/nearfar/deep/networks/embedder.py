@@ -11,12 +11,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Features(NamedTuple):
-    """What an embedder returns for n items.
+    """Output of an embedder for n items.
 
     Attributes
     ----------
-    pooled : (n, D) features of the trunk
-    embedding : (n, d) raw embedding; losses that compare directions normalize it themselves
+    pooled : (n, D) tensor
+        Features of the trunk.
+    embedding : (n, d) tensor
+        Raw embeddings. Losses that compare directions normalize them themselves.
     """
 
     pooled: Tensor
@@ -29,31 +31,40 @@ class Embedder(nn.Module):
     Parameters
     ----------
     trunk : Module
-        (n, C, H, W) images in [0, 1], or (n, d) rows, to (n, D) features. Its attribute `num_features` is D; where it
-        has `in_channels`, images are brought to that many channels first; where it has `maps`, `feature_map` works.
+        Network that maps (n, C, H, W) images in [0, 1], or (n, d) rows, to (n, D) features. Its attribute
+        `num_features` is D. If it has the attribute `in_channels`, images are converted to that number of channels
+        first; if it has the method `maps`, `feature_map` is available.
     embedding_dim : int or None
-        d; None leaves the layer out, so that the embedding is the pooled feature.
+        Number d of dimensions of the embeddings, at least 1. None omits the layer, so that the embedding is the pooled
+        feature.
     dropout : float
-        Share of the pooled features that are dropped before the embedding layer while training.
+        Share of the pooled features that are dropped before the embedding layer during training.
     freeze_bn : bool or "statistics"
-        Keep the running statistics and the scales of all batch normalizations of the trunk as they are; "statistics"
-        keeps these alone, and trains scales and shifts.
+        Whether to freeze the running statistics, scales and shifts of all batch normalizations of the trunk.
+        "statistics" freezes the running statistics only, and trains scales and shifts.
     freeze_trunk : bool
-        Train the embedding layer only; the trunk is always in evaluation mode.
+        Whether to train the embedding layer only. The trunk is then always in evaluation mode.
     scale : Module, optional
-        What items pass before the trunk, such as `Standardize` for rows and `Normalize` for images; it is not trained.
+        Module that is applied to the items before the trunk, such as `Standardize` for rows and `Normalize` for images;
+        it is not trained.
     text : Embedder, optional
-        A second tower, of the same embedding dimension: it embeds the texts that belong to images, as rows of token
-        numbers, ``embedder.text(rows)``.
+        Second tower with the same embedding dimension, which embeds the texts of images, given as rows of token
+        numbers: ``embedder.text(rows)``.
 
     Attributes
     ----------
     metric : Module
-        What embeddings pass last: nothing while training, perhaps a `Whiten` that was fitted after it.
+        Module that is applied to the embeddings last: the identity during training, afterwards possibly a fitted
+        `Whiten`.
     held : bool
-        Freeze the trunk while this is true, from the next call of `train` on.
+        Whether the trunk is frozen from the next call of `train` on.
     still : list of Module
         Further parts of the trunk that are always in evaluation mode.
+
+    Raises
+    ------
+    ValueError
+        If `embedding_dim` is below 1, or the embeddings of `text` have another dimension.
 
     Examples
     --------
@@ -107,7 +118,7 @@ class Embedder(nn.Module):
         return [*norms, *self.still]
 
     def train_only(self, names: Collection[str]) -> None:
-        """Leave of the trunk only the parameters of these names to be trained; normalizations of others stand still."""
+        """Train only the parameters of the trunk with these names; the normalizations of all others are frozen."""
         for name, parameter in self.trunk.named_parameters():
             if name not in names:
                 parameter.requires_grad_(False)
@@ -154,7 +165,7 @@ class Embedder(nn.Module):
         Raises
         ------
         ValueError
-            If the trunk has none.
+            If the trunk has no such output.
         """
         if not self.has_feature_map:
             raise ValueError(f"{type(self.trunk).__name__} has no convolutional feature map")
@@ -163,7 +174,7 @@ class Embedder(nn.Module):
 
 
 def as_channels(items: Tensor, trunk: nn.Module) -> Tensor:
-    """Bring images to the channels that a trunk takes: gray is repeated, color is averaged."""
+    """Convert images to the number of channels that a trunk takes: gray is repeated, color is averaged."""
     wanted = getattr(trunk, "in_channels", None)
     if wanted is None or items.ndim != 4 or items.shape[1] == wanted:
         return items

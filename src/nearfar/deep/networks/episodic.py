@@ -57,29 +57,39 @@ class EpisodicTrainer(Checked):
     Parameters
     ----------
     net : Module
-        Items to (n, d) embeddings, or to a tuple with the field `embedding`, and `pooled` for terms that read it.
+        Network that maps items to (n, d) embeddings, or to a tuple with the field `embedding`, and `pooled` for terms
+        that use it.
     loss : callable
-        ``loss(embeddings, labels)`` on the labels 0 to N - 1 of an episode; any loss of the library.
+        Loss ``loss(embeddings, labels)`` on the labels 0 to N - 1 of an episode; any loss of the library.
     optimizer : Optimizer
-        Optimizer of the network's parameters, which makes the second update. It may hold parameters of the loss too,
+        Optimizer of the network's parameters, which makes the second update. It may also hold parameters of the loss,
         which the query trains in every mode.
     mode : str
-        "maml" (second order), "fomaml" (first order) or "sequential" (the survey's literal text).
+        "maml" (second order), "fomaml" (first order) or "sequential" (the literal text of the survey).
     inner_lr : float
-        a.
+        Learning rate a of the steps on the support, at least 0.
     inner_steps : int
-        Steps on the support.
+        Number of steps on the support, at least 1.
     norm : str
-        "batch": batch normalization takes the statistics of the support, and of the queries, that it is given
-        (transductive), and its running statistics follow both. "frozen": it uses its running statistics as they are.
+        "batch": batch normalization uses the statistics of the support and of the queries that it is given
+        (transductive), and updates its running statistics with both. "frozen": it uses its running statistics and
+        leaves them unchanged.
+
+    Raises
+    ------
+    ValueError
+        If `inner_lr` is negative, or `inner_steps` is below 1.
 
     Notes
     -----
-    A support of one sample per class has no similar pair: with a pair loss it moves the weights only where dissimilar
-    pairs do (as in `NPairLoss`' norm penalty, or `ContrastiveLoss`), so take k_shot >= 2 for most losses. The
-    gradient of `maml` is exact for losses whose gradients can be differentiated, as those of all row losses can. What a
-    method holds constant in its gradient stays so: the weights of `CircleLoss`, the bandwidths of `JRS`, `JMMD` and
-    `JIntra`. `SiameseHead` and ``kernel="laplace"`` of the latter cannot be differentiated twice: take `fomaml`.
+    A support of one sample per class has no similar pair. With a pair loss, it changes the weights only through
+    dissimilar pairs, as in the norm penalty of `NPairLoss` or in `ContrastiveLoss`, so use a `k_shot` of at least 2 for
+    most losses.
+
+    The gradient of "maml" is exact for losses whose gradients can be differentiated, which includes all row losses.
+    What a method holds constant in its gradient remains constant: the weights of `CircleLoss`, the bandwidths of `JRS`,
+    `JMMD` and `JIntra`. `SiameseHead`, and ``kernel="laplace"`` of the latter three, cannot be differentiated twice:
+    use "fomaml" with them.
 
     Examples
     --------
@@ -116,12 +126,12 @@ class EpisodicTrainer(Checked):
         self.norm = norm
 
     def adapt(self, episode: Episode) -> Weights:
-        """Return the weights that the support of an episode gives, by their names."""
+        """Return the weights after the steps on the support of an episode, by their names."""
         weights: Weights = {name: w for name, w in self.net.named_parameters() if w.requires_grad}
         return adapted(self.net, weights, self.loss, episode, self.inner_lr, self.inner_steps, self.mode == "maml")
 
     def backward(self, episode: Episode, share: float = 1.0) -> Tensor:
-        """Add `share` times the gradient of an episode to the parameters' `grad`; return its query loss."""
+        """Add `share` times the gradient of an episode to the `grad` of the parameters, and return its query loss."""
         own = [w for w in self.net.parameters() if w.requires_grad]
         others = [w for group in self.optimizer.param_groups for w in group["params"]]
         others = [w for w in others if w.requires_grad and all(w is not theta for theta in own)]
@@ -139,7 +149,10 @@ class EpisodicTrainer(Checked):
         return value.detach()
 
     def step(self, episodes: Sequence[Episode]) -> float:
-        """Update the network on one episode, or the mean of several; return the mean query loss before the update."""
+        """Update the network on one episode, or on the mean of several.
+
+        Return the mean query loss before the update.
+        """
         if not episodes or (self.mode == "sequential" and len(episodes) > 1):
             if self.mode == "sequential":
                 wanted = "one episode"

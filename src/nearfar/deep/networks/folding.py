@@ -23,16 +23,16 @@ TOLERANCE = 1e-3  # of the largest feature: rounding is far below it, another ne
 
 
 def fold_norms(trunk: nn.Module, shape: tuple[int, ...]) -> int:
-    """Let convolutions compute the normalization behind them while that is in evaluation mode; return of how many.
+    """Fold batch normalizations in evaluation mode into the convolutions before them; return the number of them.
 
-    Which normalization follows which convolution, and whether the features stay the same, is found by a trial.
+    A trial run finds which normalization follows which convolution, and checks that the features remain the same.
 
     Parameters
     ----------
     trunk : Module
-        Is changed in place; `unfold_norms` undoes it.
+        Network, which is changed in place; `unfold_norms` undoes it.
     shape : tuple of int
-        (C, H, W) of the images.
+        Shape (C, H, W) of the images.
     """
     if not any(isinstance(module, nn.BatchNorm2d) for module in trunk.modules()):
         return 0
@@ -53,7 +53,7 @@ def fold_norms(trunk: nn.Module, shape: tuple[int, ...]) -> int:
 
 
 def unfold_norms(trunk: nn.Module) -> None:
-    """Let convolutions and normalizations compute on their own again."""
+    """Undo `fold_norms`: convolutions and normalizations compute separately again."""
     for module in trunk.modules():
         made = vars(module).get("forward")
         if isinstance(made, partial) and made.func in (_folded, _passed):

@@ -50,9 +50,9 @@ class GoogLeNet(PreciseBuffers):
 
     Notes
     -----
-    Takes RGB images in [0, 1] and turns them into what the public weights were trained on: blue, green, red in
-    0..255 less their mean. It has no batch normalization. The network of torchvision of this name is another one, with
-    batch normalization and 3x3 instead of 5x5.
+    The network takes RGB images in [0, 1] and converts them to the input of the public weights: channels in the order
+    blue, green, red, in 0..255, minus their mean. It has no batch normalization. torchvision's network of this name
+    differs: it has batch normalization, and 3x3 instead of 5x5 convolutions.
     """
 
     in_channels = 3

@@ -20,13 +20,16 @@ HUB_REFUSALS = ("GatedRepoError", "RepositoryNotFoundError")
 
 @dataclass(frozen=True)
 class Start:
-    """What a model of another library begins with.
+    """Settings that a model of another library starts with.
 
     Attributes
     ----------
-    pretrained : whether the hub's weights are taken
-    preprocessing : how images reach it; None for runs of versions that had no such record
-    architecture : the settings of a model of transformers, as a run keeps them
+    pretrained : bool
+        Whether to use the weights of the hub.
+    preprocessing : Preprocessing or None
+        How images reach the model; None for runs of versions that had no such record.
+    architecture : mapping or None
+        Settings of a model of transformers, as stored with a run.
     """
 
     pretrained: bool = False

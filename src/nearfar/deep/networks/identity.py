@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 
 class Identity(nn.Module):
-    """Items, flattened.
+    """Return the items themselves, flattened.
 
     Parameters
     ----------
     in_features : int
-        Numbers per item, which is D.
+        Number of features of an item, which is also the number D of output features.
     """
 
     def __init__(self, in_features: int) -> None:

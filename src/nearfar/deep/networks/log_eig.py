@@ -33,14 +33,19 @@ def upper_vector(Y: Tensor) -> Tensor:
 
 
 class LogEig(Checked, nn.Module):
-    """Matrix logarithm, flattened isometrically.
+    """Matrix logarithm, flattened isometrically to a vector.
 
     Parameters
     ----------
     eps : float
-        Least eigenvalue; a preceding `ReEig` already ensures it.
+        Smallest eigenvalue, above 0, to which smaller ones are raised first; a preceding `ReEig` already ensures it.
     vector : bool
-        Return vectors; False returns the matrices.
+        Whether to return vectors. Otherwise, matrices are returned.
+
+    Raises
+    ------
+    ValueError
+        If `eps` is not positive.
 
     Examples
     --------

@@ -10,16 +10,16 @@ from ...settings import Checked
 
 
 class MLP(Checked, nn.Module):
-    """Hidden layers of equal width.
+    """Multi-layer perceptron with hidden layers of equal width.
 
     Parameters
     ----------
     in_features : int
-        Numbers per item; images are flattened.
+        Number of features of an item; images are flattened.
     width : int
-        Units of every hidden layer, and D.
+        Number of units of every hidden layer, which is also the number D of output features.
     depth : int
-        Hidden layers.
+        Number of hidden layers.
     """
 
     def __init__(self, in_features: int, width: int = 256, depth: int = 2) -> None:

@@ -38,24 +38,36 @@ class MultiScaleRelationNet(Checked, nn.Module):
     Parameters
     ----------
     scales : Module
-        Maps items to a list of maps, low level first. Best trained beforehand, such as `Conv4Scales` of a run's trunk.
-    channels : sequence of int
-        C_s of each scale; `scales.channels` where not given.
+        Network that maps items to a list of maps, low level first. It is best trained beforehand, such as `Conv4Scales`
+        of a run's trunk.
+    channels : sequence of int, optional
+        Number C_s of channels of each scale. By default, `scales.channels`.
     depths : sequence of int, optional
-        L_s; 1, 2, ..., S where not given.
-    width, hidden : int
-        Channels of the relation networks, a multiple of 4; width of the layer that joins them.
-    margin, weight : float
-        m, lambda.
+        Number L_s of convolutions of each scale, at least 1. By default, 1, 2, ..., S.
+    width : int
+        Number of channels of the relation networks, a multiple of 4.
+    hidden : int
+        Width of the layer that joins the relation networks.
+    margin : float
+        Margin m of the triplet part of the loss.
+    weight : float
+        Weight lambda of the triplet part of the loss.
     scale : float
-        t; the survey's text has 1, with which the cross-entropy of scores in (0, 1) cannot come near 0.
+        Scale t of the scores in the cross-entropy. The survey's text has 1, with which the cross-entropy of scores in
+        (0, 1) cannot approach 0.
     block : int, optional
-        Queries at a time; the value is the same for any block. None chooses.
+        Number of queries processed at a time. It affects the memory, not the value. By default, it is chosen
+        automatically.
+
+    Raises
+    ------
+    ValueError
+        If there is not one depth for each scale, or `width` is not a multiple of 4.
 
     Notes
     -----
-    The paper's own intra- and inter-class relation loss is replaced by cross-entropy and triplet loss, as in the
-    survey (Ghojogh et al., 2022). "Deeper networks for scales with more information" is read as the higher levels.
+    As in the survey (Ghojogh et al., 2022), cross-entropy and triplet loss replace the intra- and inter-class relation
+    loss of the paper. "Deeper networks for scales with more information" is interpreted as the higher levels.
 
     Examples
     --------

@@ -12,11 +12,12 @@ from .standardize import HALF
 
 
 class Normalize(PreciseBuffers):
-    """y = (x - mean) / std, channel by channel, of images (n, C, H, W) in [0, 1].
+    """Normalize images channel by channel: y = (x - mean) / std for images (n, C, H, W) in [0, 1].
 
     Parameters
     ----------
-    mean, std : sequence of float, one per channel
+    mean, std : sequence of float
+        Mean and standard deviation of each channel.
 
     Examples
     --------

@@ -42,7 +42,7 @@ def episode_of(labels: Tensor, shots: int) -> Episode:
 
 
 class PairTerm(Term):
-    """A part of an objective that scores pairs with its own network."""
+    """Base class of parts of an objective that score pairs with a network of their own."""
 
     net: nn.Module
     seen: Any = None
@@ -91,11 +91,12 @@ class MultiScaleRelationTerm(PairTerm):
     Parameters
     ----------
     shots : int
-        Support samples of a class in a batch.
+        Number of support samples of each class in a batch.
     channels : sequence of int
-        Channels of the trunk's last maps, one number per scale that is compared; conv4 has four, all of its width.
+        Numbers of channels of the trunk's last maps, one for each scale that is compared. conv4 has four maps, all with
+        as many channels as its width.
     scale : float
-        As in the network, but 10 here, because 1 keeps the cross-entropy of scores in (0, 1) high.
+        As in the network. The default is 10 here, because 1 keeps the cross-entropy of scores in (0, 1) high.
     depths, width, hidden, margin, weight
         As in the network.
     """
@@ -150,9 +151,9 @@ class ContinuousSimilarityTerm(PairTerm):
     Parameters
     ----------
     embedding_dim : int
-        d.
+        Number of dimensions of the embeddings.
     balanced : bool
-        As in the network, but True here, because a batch has many more dissimilar pairs than similar ones.
+        As in the network. The default is True here, because a batch has many more dissimilar than similar pairs.
     relations, hidden, alpha, beta, lam, update, start
         As in the network.
     """
@@ -190,14 +191,14 @@ class ContinuousSimilarityTerm(PairTerm):
 
 
 class SiameseTerm(PairTerm):
-    """`SiameseHead` on embeddings, from all pairs of a batch.
+    """`SiameseHead` on embeddings, trained on all pairs of a batch.
 
     Parameters
     ----------
     embedding_dim : int
-        d.
+        Number of dimensions of the embeddings.
     balanced : bool
-        As in the head.
+        As in `SiameseHead.loss`.
     """
 
     net: SiameseHead

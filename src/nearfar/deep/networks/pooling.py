@@ -11,23 +11,25 @@ GEM_EPS = 1e-6  # what smaller values count as in GeM: its power is of positive 
 
 
 def pool_features(features: Tensor, pool: str, prefix: int, name: str) -> Tensor:
-    """Pool an (n, C, H, W) map, or (n, T, C) tokens of which the first `prefix` are no patches.
+    """Pool an (n, C, H, W) map, or (n, T, C) tokens of which the first `prefix` are not patches.
 
     Parameters
     ----------
     features : Tensor
-        The last map or tokens.
+        Last map or tokens of the trunk.
     pool : {"cls", "avg", "gem"}
-        The class token, the average of all patches or places, or their generalized mean
-        ``(mean x^p)^(1/p)`` with p = 3 (Radenović, Tolias and Chum, 2019), in which values below 1e-6 count as that.
+        "cls": the class token. "avg": the average of all patches or places. "gem": their generalized mean
+        ``(mean x^p)^(1/p)`` with p = 3 (Radenović, Tolias and Chum, 2019), where values below 1e-6 are replaced by
+        1e-6.
     prefix : int
-        Class and register tokens, which are left out of averages.
+        Number of class and register tokens, which are left out of averages.
     name : str
-        What an error calls the model.
+        Name of the model in error messages.
 
     Returns
     -------
     Tensor of shape (n, C)
+        Pooled features.
     """
     if features.ndim == 4:
         patches = features.flatten(2).transpose(1, 2)  # (n, HW, C)

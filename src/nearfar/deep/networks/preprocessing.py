@@ -30,32 +30,34 @@ INTERPOLATIONS: dict[int, Interpolation] = {
 
 
 class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How images reach a trunk.
+    """How images are prepared for a trunk.
 
     Attributes
     ----------
     mean, std : tuple of float
-        One number per channel; x in [0, 1] becomes (x - mean) / std.
+        Mean and standard deviation of each channel: x in [0, 1] becomes (x - mean) / std.
     channels : int
-        Channels that the trunk takes: gray images are repeated, and the channels of color images averaged.
+        Number of channels that the trunk takes. Gray images are repeated, and the channels of color images are
+        averaged.
     image_size : (int, int)
         Height and width in pixels that the trunk was made for.
     fixed_size : bool
-        Whether it takes no other size.
+        Whether the trunk takes no other size.
     resize : int
         Length in pixels of the shorter side of an image before the central crop to `image_size`.
     squash : bool
-        Resize both sides to `resize`, which changes the shape of what is seen, instead of keeping their ratio.
+        Whether both sides are resized to `resize`, which changes the aspect ratio, instead of keeping it.
     round_down : bool
-        Begin the central crop at the pixel below where its corner lies between two, as image processors of transformers
-        do; torchvision, and timm with it, take the one of even number.
+        Whether the corner of the central crop is rounded down if it lies between two pixels, as in image processors of
+        transformers. torchvision, and therefore timm, round to the even pixel.
     interpolation : {"nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"}
-        Pillow's filter, antialiased.
+        Filter of Pillow for resizing, with antialiasing.
     pool : {"model", "cls", "avg", "gem", "pooler"}
-        How features are made of the last map or the last tokens; "model" is the model's own way. That of a model of
-        transformers is settled when it is built: "pooler", its own module, where that is trained, else "cls" or "avg".
+        How features are computed from the last map or tokens; "model" is the model's own way. For a model of
+        transformers, it is determined when the model is built: "pooler", its own module, if that is trained, else "cls"
+        or "avg".
     source : str
-        What says so.
+        Origin of this record.
 
     Examples
     --------
@@ -92,18 +94,18 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return max(size, floor(size * self.resize / self.image_size[0]))
 
     def changed(self, options: Mapping[str, Any]) -> Preprocessing:
-        """Return the record with what the options of a trunk's text say.
+        """Return a copy of the record with the values that the options of a trunk's text give.
 
         Parameters
         ----------
         options : mapping
-            Some of `OVERRIDES`: mean and std are a number or one per channel, crop is the share of the shorter side
-            that the central crop keeps.
+            Some of `OVERRIDES`: mean and std are one number or one per channel, and crop is the share of the shorter
+            side that the central crop keeps.
 
         Raises
         ------
         ValueError
-            One line that names the option that is wrong.
+            If an option is invalid; the message is one line that names it.
         """
         fields = {name: value for name, value in options.items() if name in ("interpolation", "pool")}
         for name in ("mean", "std"):
@@ -125,12 +127,12 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def make(fields: Mapping[str, Any]) -> Preprocessing:
-    """Return a record of these fields, checked.
+    """Return a validated record of these fields.
 
     Raises
     ------
     ValueError
-        One line that names the field that is wrong.
+        If a field is invalid; the message is one line that names it.
     """
     try:
         return msgspec.convert(dict(fields), Preprocessing)
@@ -163,14 +165,14 @@ def _resize(size: int, crop: Any) -> int:
 
 
 def of_factory(told: Any, source: str) -> Preprocessing:
-    """Return the record that the attribute `preprocessing` of a factory of one's own says.
+    """Return the record in the attribute `preprocessing` of your own factory.
 
     Parameters
     ----------
     told : Preprocessing or mapping
-        Fields of `Preprocessing`; mean and std may be one number for all channels, image_size one side.
+        Fields of `Preprocessing`, where mean and std may be one number for all channels, and image_size one side.
     source : str
-        What errors call it.
+        Name of the factory in error messages.
     """
     if isinstance(told, Preprocessing):
         return told
@@ -215,16 +217,16 @@ def of_timm(told: Mapping[str, Any], *, fixed_size: bool, source: str) -> Prepro
 
 
 def of_processor(told: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Preprocessing:
-    """Return the record of an image processor of transformers, as its JSON file says.
+    """Return the record of an image processor of transformers, from its JSON file.
 
     Parameters
     ----------
     told : mapping
-        The content of `preprocessor_config.json`.
+        Content of `preprocessor_config.json`.
     given : mapping
-        What the user says instead (`OVERRIDES`).
+        Values of the user that take precedence (`OVERRIDES`).
     source : str
-        What errors call the file.
+        Name of the file in error messages.
     """
     mean, std = _moments(told, given, source)
     fields = {

@@ -20,17 +20,23 @@ def re_eig(X: Tensor, eps: float) -> Tensor:
 
 
 class ReEig(Checked, nn.Module):
-    """Raise all eigenvalues to at least eps.
+    """Raise all eigenvalues of a matrix to at least eps.
 
     Parameters
     ----------
     eps : float
-        Least eigenvalue of the result; the published code takes 1e-4.
+        Smallest eigenvalue of the result, at least 0; the published code uses 1e-4.
+
+    Raises
+    ------
+    ValueError
+        If `eps` is negative.
 
     Notes
     -----
-    Matrices are symmetrized first. The gradient is exact where eigenvalues tie; the published code sets these entries
-    to 0, which is not the gradient. Where no eigenvalue is below eps, this is the identity in value and gradient.
+    Matrices are symmetrized first. The gradient is exact for repeated eigenvalues; the published code sets these
+    entries to 0, which is not the gradient. If no eigenvalue is below `eps`, this is the identity in value and
+    gradient.
     """
 
     def __init__(self, eps: float = 1e-4) -> None:

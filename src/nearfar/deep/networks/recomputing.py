@@ -10,12 +10,12 @@ from .weights import TrunkError
 
 
 def checkpoint_gradients(trunk: nn.Module) -> None:
-    """Let a trunk compute its inner activations again on the way back, which takes less memory and a third more time.
+    """Recompute the inner activations of a trunk in the backward pass, which saves memory and takes a third more time.
 
     Raises
     ------
     TrunkError
-        If the trunk has no way to do so: models of timm and transformers have.
+        If the trunk does not support it; models of timm and transformers do.
     """
     for module in trunk.modules():
         of_timm = getattr(module, "set_grad_checkpointing", None)

@@ -48,7 +48,7 @@ class ResNet50(PreciseBuffers):
 
     Notes
     -----
-    Takes RGB images in [0, 1] and normalizes them with ImageNet's mean and deviation.
+    The network takes RGB images in [0, 1] and normalizes them with the mean and standard deviation of ImageNet.
     """
 
     in_channels = 3

@@ -11,13 +11,19 @@ GROUPS = 4  # groups of channels, each normalized together
 
 
 class Conv4Scales(nn.Module):
-    """The four block outputs of a `Conv4`, such as the trunk of a trained embedder, as maps of four scales.
+    """The outputs of the four blocks of a `Conv4`, such as the trunk of a trained embedder, as maps of four scales.
 
     Parameters
     ----------
     trunk : Conv4
+        Network whose blocks are used.
     skip : int
-        How many of the first maps to leave out: they are the largest, and cost the most to compare.
+        Number of the first maps to leave out, from 0 to 3. They are the largest and the most expensive to compare.
+
+    Raises
+    ------
+    ValueError
+        If `skip` is outside 0 to 3.
     """
 
     def __init__(self, trunk: Conv4, skip: int = 0) -> None:

@@ -35,27 +35,30 @@ def _split(output: Any, sizes: list[int]) -> list[Any]:
 
 
 class Siamese(nn.Module):
-    """Feed the items of pairs or triplets through one network.
+    """Pass both items of a pair, or all three of a triplet, through one network.
 
     Parameters
     ----------
     net : Module
-        The network, called with one batch of items.
+        Network, which is called with one batch of items.
     mode : str
-        "concat": one pass over all branches put end to end, the fastest. "sequential": one branch after the other,
-        which holds one branch's items at a time. "replicated": every branch has its own copy of the weights, as in the
-        first implementations; the copies are made anew in every call.
+        How the branches are computed:
+
+        - "concat": one pass over the concatenation of all branches, which is fastest;
+        - "sequential": one branch after the other, which holds the items of one branch at a time;
+        - "replicated": every branch with its own copy of the weights, as in the first implementations; each call makes
+          new copies.
     update : str
-        "all": the gradient of the loss. "anchor_branch": only the first branch has a gradient and the others are
-        constants, the literal reading of "update one network, then copy its weights". That is not the gradient of
-        the loss: a triplet's positive and negative no longer move towards and away from the anchor.
+        "all" is the gradient of the loss. With "anchor_branch", only the first branch has a gradient and the others are
+        constants, the literal reading of "update one network, then copy its weights". This is not the gradient of the
+        loss: the positive and the negative of a triplet no longer move relative to the anchor.
 
     Notes
     -----
-    Without layers that look at the whole batch all modes give the same outputs and, with update "all", the same
-    gradients. Batch normalization takes its statistics over all branches in "concat" and over each in the others
-    (freeze it, or train and compare in one mode); the copies' running statistics are dropped. Dropout draws a new mask
-    for every branch, so equal items need not have equal embeddings while training.
+    Without layers that use statistics of the batch, all modes have the same outputs and, with ``update="all"``, the
+    same gradients. Batch normalization computes its statistics over all branches in "concat", and over each branch in
+    the other modes; freeze it, or train and compare in the same mode. The running statistics of the copies are
+    discarded. Dropout draws a new mask for every branch, so equal items can have different embeddings during training.
 
     Examples
     --------

@@ -11,17 +11,19 @@ from ..objective.relations import UNKNOWN
 
 
 class SiameseHead(nn.Module):
-    """Probability that two items are of one class (Koch, Zemel & Salakhutdinov, 2015): sigmoid(w . |h - h'| + b).
+    """Probability that two items are of the same class: sigmoid(w . |h - h'| + b).
+
+    The head compares two embeddings h and h' coordinate by coordinate.
 
     Parameters
     ----------
     dim : int
-        Width of the embeddings h.
+        Number of dimensions of the embeddings h.
 
     Notes
     -----
-    A weighted L1 distance, computed as two unweighted ones (of the positive and of the negative weights), so that no
-    (n, m, d) array is built. It cannot be differentiated twice.
+    Koch, Zemel & Salakhutdinov, 2015. The weighted L1 distance is computed as two unweighted ones, of the positive and
+    of the negative weights, so that no (n, m, d) array is formed. It cannot be differentiated twice.
 
     Examples
     --------
@@ -47,10 +49,12 @@ class SiameseHead(nn.Module):
         Parameters
         ----------
         h : (n, d) float tensor
+            Embeddings of the batch.
         labels : (n,) integers
-            A sample of unknown class, -1, is in no pair.
+            Class of each sample. Samples of unknown class (-1) form no pair.
         balanced : bool
-            Count the mean over similar and the mean over dissimilar pairs equally; otherwise take the mean over all.
+            Whether the mean over similar and the mean over dissimilar pairs have the same weight. Otherwise, the mean
+            is over all pairs.
         """
         i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
         same = labels[i] == labels[j]

@@ -73,18 +73,19 @@ def spectral(X: Tensor, f: Function, slope: Function) -> Tensor:
     Parameters
     ----------
     X : (..., n, n) float tensor
-        Symmetrized first.
+        Matrices, which are symmetrized first.
     f, slope : callable
-        The function and its derivative, elementwise on the float64 eigenvalues.
+        Function and its derivative, which are applied elementwise to the float64 eigenvalues.
 
     Returns
     -------
-    (..., n, n) tensor of the type of X
+    (..., n, n) tensor
+        Result in the dtype of `X`.
 
     Notes
     -----
-    The gradient is exact at ties of eigenvalues, and symmetric. It cannot be differentiated again. Computed in
-    float64, O(n^3) a matrix.
+    The gradient is symmetric, and exact for repeated eigenvalues. It cannot be differentiated again. The computation is
+    in float64 and takes O(n^3) for each matrix.
 
     Examples
     --------
@@ -106,16 +107,16 @@ def orthonormal_columns(A: Tensor) -> Tensor:
 
 
 def stiefel_step(W: Tensor, G: Tensor, lr: float) -> Tensor:
-    """Return W after one descent step on the matrices with orthonormal columns.
+    """Return W after one descent step on the manifold of matrices with orthonormal columns.
 
     Parameters
     ----------
     W : (n, m) tensor
-        With orthonormal columns.
+        Matrix with orthonormal columns.
     G : (n, m) tensor
-        The gradient in W without its constraint.
+        Gradient in W without the constraint.
     lr : float
-        Step along the projected gradient G - W sym(W^T G), before the columns are made orthonormal again.
+        Length of the step along the projected gradient G - W sym(W^T G), after which the columns are orthonormalized.
     """
     return orthonormal_columns(W - lr * (G - W @ symmetric(W.mT @ G)))
 
@@ -126,11 +127,16 @@ class StiefelSGD(torch.optim.Optimizer):
     Parameters
     ----------
     params : iterable of (n, m) parameters
-        Those of `stiefel_parameters(net)`; any other optimizer takes the rest.
+        Parameters that `stiefel_parameters(net)` returns; any other optimizer trains the rest.
     lr : float
-        Step length.
+        Learning rate, at least 0.
     momentum : float
-        Momentum of the projected gradient; it is projected onto the new tangent space at every step.
+        Momentum, in [0, 1), of the projected gradient, which is projected onto the new tangent space in every step.
+
+    Raises
+    ------
+    ValueError
+        If `lr` is negative, or `momentum` is outside [0, 1).
 
     Examples
     --------
@@ -175,12 +181,15 @@ class StiefelSGD(torch.optim.Optimizer):
 
 
 def stiefel_parameters(net: nn.Module) -> list[nn.Parameter]:
-    """List the weights of a network that must keep orthonormal columns: those its modules name in `orthonormal`."""
+    """Return the weights of a network whose columns must remain orthonormal.
+
+    These are the weights that its modules list in `orthonormal`.
+    """
     names = ((module, name) for module in net.modules() for name in getattr(module, "orthonormal", ()))
     return [module.get_parameter(name) for module, name in names]
 
 
 def other_parameters(net: nn.Module) -> list[nn.Parameter]:
-    """List the other parameters of a network."""
+    """Return all other parameters of a network."""
     own = {id(weight) for weight in stiefel_parameters(net)}
     return [weight for weight in net.parameters() if id(weight) not in own]

@@ -58,30 +58,33 @@ def covariances(numbers: Tensor, eps: float) -> Tensor:
 
 
 class SPDTrunk(Checked, nn.Module):
-    """Covariance descriptors, then pairs of `BiMap` and `ReEig`, then `LogEig`.
+    """Covariance descriptors of images, followed by pairs of `BiMap` and `ReEig`, and by `LogEig`.
 
     Parameters
     ----------
     in_channels : int
-        C of the images. The descriptors are D x D with D = 5 + 8 C.
+        Number C of channels of the images. The descriptors are D x D matrices with D = 5 + 8 C.
     sizes : sequence of int
-        Sizes of the matrices after every pair, not rising, the first at most D. Without any, the features are the
+        Sizes of the matrices after each pair, non-increasing, the first at most D. If it is empty, the features are the
         logarithms of the descriptors and nothing is trained.
     eps : float
-        Added to the diagonal of the descriptors, which is about 1.
+        Number that is added to the diagonal of the descriptors, whose entries are about 1.
     floor : float
-        Least eigenvalue after every pair. At or below `eps` it changes nothing, and the pairs are one bilinear map.
+        Smallest eigenvalue after each pair. If it is at most `eps`, it has no effect, and the pairs are one bilinear
+        map.
 
     Attributes
     ----------
     num_features : int
-        d (d + 1) / 2 for the last size d. Distances of features are log-Euclidean distances of matrices.
+        Number of features, d (d + 1) / 2 for the last size d. Distances between features are log-Euclidean distances
+        between matrices.
 
     Notes
     -----
-    Unlike in the paper, any optimizer trains the bilinear weights: they are the first columns of B exp(A) with an
-    orthogonal B and a free skew-symmetric A, so that `stiefel_parameters` does not list them. The numbers per pixel
-    are divided by their running standard deviations over all training pixels. Mixed precision is off in here.
+    Unlike in the paper, any optimizer can train the bilinear weights: they are the first columns of B exp(A) with an
+    orthogonal B and an unconstrained skew-symmetric A, so `stiefel_parameters` does not list them. The numbers of each
+    pixel are divided by their running standard deviations over all training pixels. Mixed precision is disabled in this
+    module.
 
     Examples
     --------

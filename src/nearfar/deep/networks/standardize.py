@@ -20,12 +20,12 @@ def standard(X: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 
 class Standardize(PreciseBuffers):
-    """z = (x - mean) / deviation, column by column; as they are before `learn`.
+    """Standardize rows column by column: z = (x - mean) / deviation. Before `learn`, rows are not changed.
 
     Parameters
     ----------
     columns : int
-        Numbers per row.
+        Number of columns of the rows.
 
     Examples
     --------
@@ -44,7 +44,7 @@ class Standardize(PreciseBuffers):
         self.register_buffer("deviation", torch.ones(columns))
 
     def learn(self, rows: AnyArray) -> None:
-        """Take mean and deviation from an array (n, columns); a constant column keeps its unit."""
+        """Compute mean and standard deviation from an array (n, columns). A constant column is not scaled."""
         for own, learned in zip((self.mean, self.deviation), standard(rows), strict=True):
             own.copy_(torch.from_numpy(learned))
 

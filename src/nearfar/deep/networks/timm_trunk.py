@@ -20,9 +20,9 @@ class TimmTrunk(nn.Module):
     Parameters
     ----------
     inner : Module
-        The model.
+        Model of timm.
     pool : {"model", "cls", "avg", "gem"}
-        How features are made of its last map or tokens; "model" is its own way.
+        How features are computed from its last map or tokens; "model" is its own way.
     """
 
     def __init__(self, inner: nn.Module, pool: str = "model") -> None:

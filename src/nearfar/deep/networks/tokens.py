@@ -21,19 +21,19 @@ MOST_TOKENS = 128  # of a text, where neither tokenizer nor model has a limit: a
 
 
 class Tokens:
-    """A tokenizer, as `tokenizer.json` holds it.
+    """A tokenizer, as stored in `tokenizer.json`.
 
     Parameters
     ----------
     content : str
-        The content of the file.
+        Content of the file.
     source : str
-        What it is of, for messages.
+        Name of the model in messages.
 
     Raises
     ------
     TrunkError
-        If the package tokenizers is not installed, or the content is no tokenizer.
+        If the package tokenizers is not installed, or `content` is not a tokenizer.
     """
 
     def __init__(self, content: str, source: str) -> None:
@@ -54,7 +54,7 @@ class Tokens:
 
     @classmethod
     def of_folder(cls, folder: Path) -> Tokens:
-        """Read the tokenizer of a folder of a model, and how many tokens the model takes."""
+        """Read the tokenizer of a model's folder, and the maximum number of tokens of the model."""
         file = folder / TOKENIZER
         if not file.is_file():
             told = "save it with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)"
@@ -64,14 +64,15 @@ class Tokens:
         return tokens
 
     def rows(self, texts: Sequence[str], length: int | None = None) -> NDArray[np.float32]:
-        """Return the numbers of the tokens of texts, (n, length), -1 where a text has ended.
+        """Return the token numbers of texts, (n, length), padded with -1.
 
         Parameters
         ----------
         texts : sequence of str
+            Texts to tokenize.
         length : int, optional
-            Tokens of a row; longer texts are cut, and keep the marks that the tokenizer puts at the end. None takes the
-            longest of these texts, up to the limit of tokenizer and model.
+            Number of tokens of a row. Longer texts are truncated, but keep the marks that the tokenizer adds at the
+            end. By default, the length of the longest of these texts, up to the limit of tokenizer and model.
         """
         self._tokenizer.enable_truncation(self.most if length is None else length)
         try:

@@ -12,15 +12,15 @@ from .transformers_trunk import TransformersTrunk
 
 
 class TransformersTextTrunk(TransformersTrunk):
-    """A text model of transformers, or the text half of a model of images and texts.
+    """A text model of transformers, or the text tower of a model of images and texts.
 
     Parameters
     ----------
     inner : Module
-        The model.
+        Model of transformers.
     pool : {"tokens", "pooler"}
-        How features are made: the mean over the tokens of a text, or by the model's own pooler, as the text half of
-        CLIP and SigLIP does.
+        How features are computed: "tokens" is the mean over the tokens of a text; "pooler" is the model's own pooler,
+        as in the text towers of CLIP and SigLIP.
     """
 
     def __init__(self, inner: nn.Module, pool: str = "tokens") -> None:

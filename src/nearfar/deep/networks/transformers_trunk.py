@@ -32,10 +32,10 @@ class TransformersTrunk(nn.Module):
     Parameters
     ----------
     inner : Module
-        The model.
+        Model of transformers.
     pool : {"tokens", "pooler", "cls", "avg", "gem"}
-        How features are made: by the model's own pooler, or of the last map or tokens; "tokens" averages all of them,
-        class and register tokens too, as versions did that knew no other way.
+        How features are computed: by the model's own pooler, or from the last map or tokens. "tokens" averages all of
+        them, including class and register tokens, as earlier versions of this library did.
     """
 
     untrained: list[str]
@@ -78,18 +78,19 @@ def prefix_tokens(model: nn.Module) -> int:
 
 
 def own_pool(trunk: TransformersTrunk, images: Tensor, untrained: Collection[str]) -> str:
-    """Return how a model makes its features itself.
+    """Return how a model computes its features itself.
 
-    That is its pooler where the weights of it are trained or it has none, else the class token, else the average of
-    all patches.
+    This is its pooler if the pooler's weights are trained or it has none, else the class token, else the average of all
+    patches.
 
     Parameters
     ----------
     trunk : TransformersTrunk
-    images : Tensor (n, C, H, W)
-        On which to try it.
+        Trunk of the model.
+    images : (n, C, H, W) tensor
+        Images for a trial run.
     untrained : collection of str
-        Names of weights that no file has given.
+        Names of the weights that no file provides.
     """
     fresh = any(name.startswith(POOLERS) for name in untrained)
     if not fresh and getattr(trunk.inner(images), "pooler_output", None) is not None:
@@ -100,18 +101,18 @@ def own_pool(trunk: TransformersTrunk, images: Tensor, untrained: Collection[str
 def find_preprocessing(
     name: str, options: Mapping[str, Any], given: Mapping[str, Any], pretrained: bool
 ) -> Preprocessing | None:
-    """Return how the image processor of a folder, or of a model of the hub, feeds images to it; None of text models.
+    """Return how the image processor of a folder, or of a model of the hub, prepares images; None for text models.
 
     Parameters
     ----------
     name : str
-        The model or its folder.
+        Model or its folder.
     options : mapping
-        Of the model.
+        Options of the model.
     given : mapping
-        What the user says of images (`OVERRIDES`).
+        Values of the user that take precedence (`OVERRIDES`).
     pretrained : bool
-        Whether the hub is asked.
+        Whether the hub may be asked.
     """
     check_options("transformers", options)
     try:

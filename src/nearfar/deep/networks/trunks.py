@@ -38,37 +38,38 @@ def make_trunk(
     preprocessing: Preprocessing | None = None,
     architecture: Mapping[str, Any] | None = None,
 ) -> Trunk:
-    """Build a trunk.
+    """Build a trunk from its name.
 
     Parameters
     ----------
     text : str
         ``conv4``, ``mlp``, ``identity``, ``bn_inception``, ``googlenet``, ``resnet50``, ``spd``, ``timm:NAME``,
-        ``transformers:NAME_OR_FOLDER`` or ``package.module:factory``, with options in brackets: ``conv4(width=32)``. A
-        factory is called with the shape of an item and the options, and returns a module from items to features.
+        ``transformers:NAME_OR_FOLDER`` or ``package.module:factory``, with options in parentheses: ``conv4(width=32)``.
+        A factory is called with the shape of an item and the options, and returns a module that maps items to features.
     shape : tuple of int
         Shape of one item: (C, H, W) for images, (d,) for rows.
     weights : str or Path, optional
-        A local `.safetensors` or `.pth` state dict, or a `.caffemodel`.
+        Local `.safetensors` or `.pth` state dict, or `.caffemodel` file. By default, the weights are random unless
+        `pretrained` is True.
     pretrained : bool
-        Take the weights that timm or transformers has under this name, from its cache or its hub.
+        Whether to use the weights that timm or transformers has under this name, from its cache or its hub.
     preprocessing : Preprocessing, optional
-        How images reach the trunk, as `find_preprocessing` says; it decides the channels of the trunk and how features
-        are pooled. The trunk itself does not normalize: `Normalize` does, as `scale` of an `Embedder`. Where it is not
-        given, models of transformers average all tokens, as those of runs without such a record.
+        How images are prepared, as returned by `find_preprocessing`. It determines the number of channels of the trunk
+        and the pooling of the features. The trunk itself does not normalize images; `Normalize` does, as `scale` of an
+        `Embedder`. By default, models of transformers average all tokens, like those of runs without such a record.
     architecture : mapping, optional
-        Settings of a model of transformers, as a checkpoint keeps them; its folder is then not needed.
+        Settings of a model of transformers, as stored in a checkpoint; its folder is then not needed.
 
     Returns
     -------
     Module
-        Its `num_features` is the width of the features, its `provenance` says where the weights are from.
+        Trunk, whose attribute `num_features` is the number of features, and `provenance` the origin of the weights.
 
     Raises
     ------
     TrunkError
-        For an unknown name (the nearest is suggested), a package that is not installed, weights that do not fit or
-        cannot be had, or items too small for it.
+        If the name is unknown (the nearest is suggested), a package is not installed, weights do not fit or are not
+        available, or items are too small for the trunk.
 
     Examples
     --------
@@ -105,22 +106,23 @@ def make_trunk(
 
 
 def find_preprocessing(text: str, *, pretrained: bool = False) -> Preprocessing | None:
-    """Return how images reach a trunk that brings its own preprocessing; None of one that takes pixels in [0, 1].
+    """Return how images are prepared for a trunk with its own preprocessing; None if it takes pixels in [0, 1].
 
-    Models of timm and transformers bring it, and factories of one's own that have an attribute `preprocessing`. In the
-    text, ``mean=``, ``std=``, ``interpolation=``, ``crop=`` and ``pool=`` take the place of what these say.
+    Models of timm and transformers have their own preprocessing, and so do your own factories with an attribute
+    `preprocessing`. In the text, ``mean=``, ``std=``, ``interpolation=``, ``crop=`` and ``pool=`` take precedence over
+    it.
 
     Parameters
     ----------
     text : str
-        As in `make_trunk`.
+        Text of the trunk, as in `make_trunk`.
     pretrained : bool
         Whether a hub may be asked.
 
     Raises
     ------
     TrunkError
-        Where nothing says how images are to be normalized, or an option is wrong.
+        If the normalization of images is not known, or an option is invalid.
     """
     name, options = parse_trunk(text)
     given = {option: options.pop(option) for option in OVERRIDES if option in options and _hub(name)}
@@ -163,7 +165,7 @@ def _inner(trunk: nn.Module) -> nn.Module:
 
 
 def inner_place(trunk: nn.Module) -> str:
-    """Return the beginning of the names of the weights that public weights have without it, such as ``inner.``."""
+    """Return the prefix of the names of a trunk's weights that public weights do not have, such as ``inner.``."""
     inner = trunk.inner if isinstance(trunk, Probed) else _inner(trunk)
     return next(f"{place}." if place else "" for place, module in trunk.named_modules() if module is inner)
 
@@ -315,7 +317,10 @@ HUBS: dict[str, Any] = {"timm": timm_trunk, "transformers": transformers_trunk}
 
 
 class Probed(nn.Module):
-    """A module of any origin whose width is found by one pass; (n, C, H, W) outputs are averaged over space."""
+    """A module of any origin, whose number of features is found in one pass.
+
+    Outputs of shape (n, C, H, W) are averaged over space.
+    """
 
     def __init__(self, module: nn.Module, shape: Shape) -> None:
         super().__init__()

@@ -42,9 +42,9 @@ class VariationalAutoencoder(Reconstruction):
     n_components, hidden, activation, standardize
         As in ``Autoencoder``.
     beta : float
-        Weight of the divergence; 2 v gives the evidence lower bound for features with Gaussian noise of variance v.
+        Weight of the divergence. For features with Gaussian noise of variance v, 2 v gives the evidence lower bound.
     max_iter, batch_size, learning_rate, tol, random_state, verbose, device
-        As in ``Autoencoder``; the random state also seeds the draws e.
+        As in ``Autoencoder``; `random_state` also draws e.
 
     Attributes
     ----------
@@ -53,8 +53,8 @@ class VariationalAutoencoder(Reconstruction):
 
     Notes
     -----
-    The survey names inferential autoencoders but specifies none; the adversarial autoencoder is left out. `transform`
-    and `reconstruct` use mu, without draws.
+    `transform` and `reconstruct` use mu, without draws. The survey mentions inferential autoencoders without specifying
+    one; the adversarial autoencoder is not implemented.
     """
 
     def __init__(

@@ -41,14 +41,18 @@ class TrunkError(ValueError):
 
 
 class Provenance(NamedTuple):
-    """Where the weights of a trunk are from.
+    """Origin of the weights of a trunk.
 
     Attributes
     ----------
-    source : the file or the hub; empty where they are random
-    license : what the file or the model card says of it; empty where it says nothing
-    left_out : names of the classifier in the file, which the trunk has no use for
-    missing : names of weights that the file does not hold, and that stay random
+    source : str
+        File or hub; empty if the weights are random.
+    license : str
+        License that the file or the model card states; empty if it states none.
+    left_out : tuple of str
+        Names of the classifier's weights in the file, which the trunk does not use.
+    missing : tuple of str
+        Names of weights that the file does not contain, which remain random.
     """
 
     source: str = ""
@@ -97,31 +101,31 @@ def pickles_are_safe() -> bool:
 def load_weights(
     module: nn.Module, path: str | Path, part: str = TRUNK, *, optional: tuple[str, ...] = ()
 ) -> Provenance:
-    """Load a local state dict into a module, in the module's own precision.
+    """Load a local state dict into a module, in the precision of the module.
 
-    From the checkpoint of a run, its trunk or another part is taken. Classifiers and the prefixes of wrappers are
+    From the checkpoint of a run, the trunk or another part is loaded. Classifiers and the prefixes of wrappers are
     dropped, and the (1, C) statistics of old files are flattened; everything else must fit.
 
     Parameters
     ----------
     module : Module
-        What to load into.
+        Module to load the weights into.
     path : str or Path
         A .safetensors, .pth or .caffemodel file.
     part : str
-        Which part of the checkpoint of a run.
+        Part of the checkpoint of a run to load.
     optional : tuple of str
-        Beginnings of names that the file may lack.
+        Prefixes of names that the file may lack.
 
     Returns
     -------
     Provenance
-        The file, its license where its header says one, and the names of a classifier that was left out.
+        File, its license if its header states one, and the names of a classifier that was left out.
 
     Raises
     ------
     TrunkError
-        If the file is missing, is no state dict, or does not fit.
+        If the file is missing, is not a state dict, or does not fit.
     """
     own = module.state_dict()
     state = _tidy(_read_state(Path(path)), own, part, getattr(module, "base_model_prefix", ""))

@@ -14,14 +14,14 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class Whiten(PreciseBuffers):
-    """z = W (x / |x| - mean): embeddings as `DiscriminantWhitening` brings them, for comparison by cosine.
+    """Whiten embeddings as `DiscriminantWhitening` does, for comparison by cosine: z = W (x / |x| - mean).
 
-    Before `learn`, embeddings are brought to unit length alone. It is not trained.
+    Before `learn`, embeddings are only scaled to unit length. The module is not trained.
 
     Parameters
     ----------
     embedding_dim : int
-        Length of an embedding, which stays.
+        Number of dimensions of the embeddings, which is also that of the result.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Whiten(PreciseBuffers):
         self.weight.copy_(torch.from_numpy(found.components))
 
     def forward(self, embeddings: Tensor) -> Tensor:
-        """Return the (n, d) embeddings whitened; their distances are to be taken by cosine."""
+        """Return the whitened (n, d) embeddings, which are to be compared by cosine."""
         unit = nn.functional.normalize(embeddings.to(self.mean.dtype), dim=-1)
         whitened = (unit - self.mean) @ self.weight.T
         return whitened.to(embeddings.dtype) if embeddings.dtype in HALF else whitened

@@ -64,28 +64,35 @@ def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
 
 
 class AngularLoss(BilateralRowLoss):
-    """Keep the angle at the negative, in its triangle with a positive pair, below alpha.
+    """Keep the angle at the negative, in the triangle with a positive pair, below alpha.
 
     Parameters
     ----------
     alpha : float
-        Upper bound of the angle, in degrees: above 0 and below 89 (the paper takes 36 to 55, by data set). 0 is
-        pure attraction.
+        Upper bound of the angle in degrees, in [0, 89). The paper uses 36 to 55, depending on the data set; with 0, the
+        loss only attracts positives.
     form : str
-        "hinge" over all, or the mined, triplets (the paper's triplet form), or "softmax" over the negatives of every
-        positive pair (the paper's batch form, usually added to ``NPairLoss`` with the weight 2).
+        "hinge" is the paper's triplet form, over all triplets or those that the miner selects. "softmax" is the paper's
+        batch form, over the negatives of every positive pair; it is usually added to ``NPairLoss`` with a weight of 2.
     miner : callable, optional
-        A miner; "softmax" reads the pairs it keeps.
+        Miner that selects the triplets that count or, if `form` is "softmax", the pairs. By default, all of them count.
     reduction : str
-        With "hinge": divide by the number of triplets with a positive loss ("active"), by that of all chosen triplets
-        ("valid"), or by nothing ("sum"). "softmax" averages the positive pairs, or sums them ("sum").
+        What the sum of the hinges is divided by: the number of triplets with a positive loss ("active"), the number of
+        all selected triplets ("valid"), or nothing ("sum"). The "softmax" form is averaged over the positive pairs, or
+        summed over them ("sum").
     block : int, optional
-        Anchors at a time.
+        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
+        memory of the device.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is outside [0, 89).
 
     Notes
     -----
-    Embeddings are scaled to unit length. The survey prints a formula without the negative and with the distance inside
-    the tangent, which cannot be meant. A pair without negatives contributes zero.
+    Embeddings are scaled to unit length. The formula that the survey prints, without the negative and with the distance
+    inside the tangent, is evidently a misprint. A pair without negatives contributes zero.
     """
 
     @renamed_settings(mine="miner")

@@ -35,47 +35,59 @@ def facility_location(z: Tensor, facility: Tensor, oracle: Tensor, gamma_delta: 
 
 
 class FacilityLocationLoss(SetTerm):
-    """Clustering loss: the classes must score better than any wrong clustering of the batch, by a margin.
+    """Clustering loss: the true classes must score better than any wrong clustering of the batch, by a margin.
 
     Parameters
     ----------
     gamma : float
-        Weight of the structured margin at first. The paper does not state it; 10 comes from later code.
+        Initial weight of the structured margin, at least 0. The paper does not state it; 10 comes from later code.
     refine : str, optional
-        "paper" (Algorithm 2), "exact", "full", or None for the greedy choice alone.
+        Refinement of the greedy selection: "paper" (Algorithm 2), "exact", which selects the points by A itself, or
+        "full", which tries every point as a replacement until no single swap improves A. None uses the greedy selection
+        alone.
     greedy : str
-        "full" (Algorithm 1) or "stochastic" (a random subset of candidates per step).
+        "full" considers all points in each step (Algorithm 1); "stochastic" considers a random subset.
     nmi : str
-        Mean of the entropies: "geometric" (the paper's) or "arithmetic" (scikit-learn's).
+        Mean of the entropies that normalizes the mutual information: "geometric", as in the paper, or "arithmetic", as
+        in scikit-learn.
     agreement : str
-        Delta is one minus this: "nmi" (the paper's), "ami", "ari", "vmeasure", or "const" (1 only for the classes).
+        Measure of agreement with the classes, of which Delta is the complement to one: "nmi", as in the paper, "ami",
+        "ari", "vmeasure", or "const", which is 1 only for the true classes.
     decay : float
-        Factor on gamma per epoch; `on_epoch` sets the epoch (paper: 0.94, period not stated).
+        Factor on gamma per epoch, positive; `on_epoch` sets the epoch. The paper uses 0.94 without stating the period.
     period : int, optional
-        Batches of the training per factor on gamma instead of an epoch, such as the 500 of later code.
+        Number of training batches after which gamma is multiplied by `decay`, such as 500 in later code. By default,
+        this happens after every epoch.
     passes : int
-        Refinement passes, T of the paper.
+        Maximum number of refinement passes, T in the paper. The refinement "full" takes as many as it needs.
     epsilon : float
-        Stochastic greedy looks at (m / C_b) ln(1 / epsilon) candidates per step.
+        Accuracy of the stochastic greedy selection, which considers (m / C_b) ln(1 / epsilon) candidates per step.
     warm_start_oracle : bool
-        Also start from the class medoids, so that the maximum found is never below Ft.
+        Whether the search also starts from the class medoids, so that the maximum it finds is never below Ft.
     normalize_sum : bool
-        Divide F and Ft by the number of samples m and gamma by 128, the paper's batch: the weight of the margin and
-        the size of the loss then do not depend on the batch. At m = 128 this is the paper's loss over 128.
+        Whether to divide F and Ft by the number of samples m, and gamma by 128, the batch size in the paper. The weight
+        of the margin and the size of the loss then do not depend on the batch size. At m = 128, this is the paper's
+        loss divided by 128.
     seed : int
-        Seed of the stochastic greedy choice; the state counts the calls in training mode.
+        Seed of the stochastic greedy selection. The state counts the calls in training mode.
 
     Attributes
     ----------
     gamma_ : float
-        Gamma of the present epoch, or of the next batch.
+        Gamma of the current epoch, or of the next batch.
     stats_ : dict of str to float
-        Values of the last call: "active" (1 if the loss is positive), "delta", "gamma".
+        Values of the last call: "active" (1 if the loss is positive), "delta" and "gamma".
+
+    Raises
+    ------
+    ValueError
+        If `gamma` is negative, `decay` is not positive, or a setting of the search is unknown.
 
     Notes
     -----
-    Samples of unknown class are left out. A batch of one class, or with no class twice, is no clustering problem: the
-    loss is 0. Sample with ``ClassRatioSampler``. Approximate search may end below Ft; the loss is then 0.
+    Samples of unknown class are left out. A batch of one class, or one in which no class occurs twice, poses no
+    clustering problem: the loss is 0. Draw batches with ``ClassRatioSampler``. If the approximate search ends below Ft,
+    the loss is 0.
 
     Examples
     --------
@@ -127,7 +139,7 @@ class FacilityLocationLoss(SetTerm):
         return float(self.gamma * self.decay**times)
 
     def on_epoch(self, epoch: int) -> None:
-        """Set the epoch, counted from 0, of the gamma schedule."""
+        """Set the number of the epoch for the schedule of gamma, counted from 0."""
         self.epoch.fill_(epoch)
 
     def value(self, batch: Batch) -> Tensor:

@@ -50,39 +50,49 @@ class BayesianUpdating(SavedDraws, Term):
 
     Parameters
     ----------
-    num_classes, embedding_dim : int
-        C and d.
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     loss : str
-        "triplet" (BUT), "nca" (BUNCA, not bounded below) or "nca_all" (with the positive in the denominator).
+        Loss of the draws: "triplet" (BUT); "nca" (BUNCA), which has no lower bound; or "nca_all", with the positive in
+        the denominator too.
     margin : float
-        m of "triplet".
+        Margin m of the "triplet" loss.
     positives : str
-        "one" draw of the own class per anchor (the paper's), or "each": one for every negative of "triplet" (the
-        published code's).
+        "one" draws one sample of the anchor's own class, as in the paper; "each" draws one for every negative of the
+        "triplet" loss, as in the published code.
     decay : float
-        Factor in (0, 1] on counts and scatters before each update; below 1, old embeddings are forgotten.
+        Factor, in (0, 1], on counts and scatters before each update. Below 1, old embeddings are forgotten.
     shrinkage : float
-        Share of the diagonal in the covariances of classes with at most d + 1 samples, which are singular.
+        Share of the diagonal, in [0, 1], in the covariances of classes with at most d + 1 samples, which are singular.
     max_classes : int
-        If there are more classes than this, only those of the batch and a random rest take part in a step.
+        Maximum number of classes in a step, at least 1. If there are more, only those of the batch and a random
+        selection of the others are used.
     normalize : bool
-        Scale embeddings to unit length first; the paper does not.
+        Whether to scale the embeddings to unit length first; the paper does not.
     paper_literal : bool
-        Update as published; see the notes.
+        Whether to update as published, for comparison only (see Notes).
     seed : int
-        Seed of the draws; their generator moves on in training mode only.
+        Seed of the generator of the draws, which advances in training mode only.
 
     Attributes
     ----------
     gaussians : Gaussians
-        The state: counts, means and raw scatters, updated in training mode before the draws.
+        State of the distributions: counts, means and raw scatters, updated in training mode before the draws.
+
+    Raises
+    ------
+    ValueError
+        If `max_classes` is below 1, `decay` is outside (0, 1], or `shrinkage` is outside [0, 1].
 
     Notes
     -----
-    Only the anchors have a gradient. The state has C d^2 numbers: 1.3 GB for 20,000 classes in 128 dimensions. The
-    printed formula and the published code take the inverse of Y for the covariance, which has the wrong units, and feed
-    n Sigma back as the next scatter, which multiplies it by n / (n - d - 1) each time: hence the raw scatter here, and
-    ``paper_literal`` for comparison only. All processes update with the global batch and draw the same.
+    Only the anchors have a gradient. The state has C d^2 numbers, which is 1.3 GB for 20,000 classes in 128 dimensions.
+
+    The printed formula and the published code use the inverse of Y as the covariance, which has the wrong units, and
+    pass n Sigma on as the next scatter, which multiplies it by n / (n - d - 1) each time. This implementation keeps the
+    raw scatter instead. All processes update with the global batch and draw the same numbers.
     """
 
     def __init__(

@@ -37,31 +37,42 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
     Parameters
     ----------
     in_features : int
-        D, features of an item (of the trunk's output, where there is one).
+        Number D of features of an item, or of the output of `trunk` if there is one.
     trunk : Module, optional
-        Items to (n, D) features; None flattens the items.
-    relations, hidden : int
-        Relation vectors of a pair, each relu(a u + b v + c) with its own numbers a, b, c (a 2 x 1 convolution of the
-        pair); width of the network that scores them.
+        Network that maps items to (n, D) features. By default, items are flattened.
+    relations : int
+        Number of relation vectors of a pair, each relu(a u + b v + c) with its own numbers a, b and c (a 2 x 1
+        convolution of the pair).
+    hidden : int
+        Width of the network that scores the relation vectors.
     alpha, beta : float
-        Ends of the ranges of dissimilar and similar pairs.
+        Upper end of the range of dissimilar pairs and lower end of that of similar pairs, with 0 < alpha < beta < 1.
     lam : float
-        lambda. With "fixed" and "alternate" it only scales the loss.
+        Weight lambda, positive. In the updates "fixed" and "alternate", it only scales the loss.
     update : str
-        "fixed" (the survey's), "alternate" or "anchored".
+        How the labels y' are updated: "fixed", as in the survey, "alternate" or "anchored".
     start : int
-        With "alternate": how many first losses in training mode still take the initial labels y'.
+        Number of losses in training mode that use the initial labels y' before "alternate" updates them.
     balanced : bool
-        Similar and dissimilar pairs count the same; False is the mean over all pairs, as in the paper.
+        Whether similar and dissimilar pairs have the same total weight. Otherwise, the mean is over all pairs, as in
+        the paper.
     block : int, optional
-        Rows of pairs at a time; the value is the same for any block. None chooses.
+        Number of rows of pairs processed at a time. It affects the memory, not the value. By default, it is chosen
+        automatically.
+
+    Raises
+    ------
+    ValueError
+        If not 0 < `alpha` < `beta` < 1, or `lam` is not positive.
 
     Notes
     -----
-    The survey prints "maximize" but means "minimize". "fixed" drops its constraint on s, which the targets meet.
-    Scaling d by its least and largest value in the batch is our choice, as is the shape of the network. The paper's own
-    loss is only known from summaries: "alternate" follows them and "anchored" is our reading. The score is half of
-    s_ij + s_ji.
+    The survey prints "maximize" where "minimize" is meant. "fixed" drops the constraint on s, which the targets
+    satisfy. Scaling d by its smallest and largest value in the batch is a choice of this library, as is the shape of
+    the network.
+
+    The loss of the paper is known to us from summaries only: "alternate" follows them, and "anchored" is our
+    interpretation. The score is half of s_ij + s_ji.
 
     Examples
     --------

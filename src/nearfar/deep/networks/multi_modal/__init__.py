@@ -47,45 +47,52 @@ def multi_modal(
 
 
 class MultiModalAutoencoder(ViewReconstruction):
-    """One code of several modalities, some of which may be missing.
+    """Learn one code of several modalities, some of which may be missing.
 
     Parameters
     ----------
     n_components : int
-        p, length of the code.
+        Length p of the code.
     hidden : int or sequence of int
-        Layers of every modality's own encoder before the shared one: how many, in geometric steps, or their sizes.
+        Layers of the encoder of each modality before the shared layer: their number, with sizes in geometric steps, or
+        their sizes.
     activation, standardize, max_iter, batch_size, learning_rate, tol, random_state, verbose, device
-        As in ``Autoencoder``; `max_iter` counts the passes of the fine-tuning.
-    lam1, lam2, m1, m2 : float
-        lambda1, lambda2 and the margins, m2 > m1.
+        As in ``Autoencoder``; `max_iter` applies to the fine-tuning.
+    lam1, lam2 : float
+        Weights lambda1 of the similar and lambda2 of the dissimilar pairs.
+    m1, m2 : float
+        Margins: similar pairs should be nearer than m1, and dissimilar pairs farther than m2 > m1.
     pairs : str
-        "mean" over the pairs of each kind in a batch, or "sum" (the formula's), which grows with the batch.
+        "mean" averages over the pairs of each kind in a batch; "sum" adds them up, as in the formula, so that the value
+        grows with the batch.
     view_sizes : sequence of int, optional
-        D_v, for modalities whose columns stand side by side in one array, as from a file of rows.
+        Number D_v of columns of each modality, for modalities that are concatenated in one array, for example from a
+        file of rows.
     scale_views : bool
-        Divide each modality's error by its number of features; otherwise the widest modality dominates.
+        Whether to divide the error of each modality by its number of features. Otherwise, the widest modality
+        dominates.
     hide : float
         Share of the modalities that are hidden from the encoder at random in every step, while their reconstruction
-        counts: so the others learn to stand in for a missing one. 0 is the paper's.
+        counts, so that the others learn to replace a missing one. The paper uses 0.
     pretrain : int
-        Passes of the greedy training of every layer, as a denoising autoencoder; 0 leaves it out.
+        Number of epochs of the greedy training of every layer as a denoising autoencoder; with 0, it is left out.
     level : float
-        Standard deviation of the noise in that training.
+        Standard deviation of the noise in the greedy training.
 
     Attributes
     ----------
     network_ : Module
+        Trained network.
     mean_, scale_ : (sum of D_v,) arrays
         Mean and standard deviation of the training rows that are not missing.
     loss_curve_ : (n_iter_,) array
-        Mean loss of every pass of the fine-tuning.
+        Mean loss of every epoch of the fine-tuning.
     n_features_in_ : tuple of int
-        D_v.
+        Number D_v of columns of each modality.
 
     Notes
     -----
-    The paper's margins, its weights, and its treatment of missing modalities are not known to us.
+    The margins and weights of the paper, and its treatment of missing modalities, are not known to us.
     """
 
     def __init__(

@@ -95,10 +95,10 @@ class ViewReconstruction(NetworkLearner):
         Parameters
         ----------
         views : sequence of array-like of shape (n, D_v)
-            One array per modality; a row with a NaN is missing. Every sample needs at least one modality. With
-            `view_sizes`, one array with the columns of all modalities side by side is accepted too.
+            One array per modality, where a row with a NaN is missing. Every sample needs at least one modality. With
+            `view_sizes`, a single array with the concatenated columns of all modalities is accepted too.
         y : array-like of shape (n,), optional
-            Classes; negative numbers are unknown. Without them only the reconstruction counts.
+            Class of each sample, negative if unknown. By default, only the reconstruction is trained.
         """
         self._check()
         found = check_views(cut_views(views, self.view_sizes))
@@ -178,7 +178,7 @@ class ViewReconstruction(NetworkLearner):
     def transform(self, views: Views) -> AnyArray:
         """Return the (n, n_components) shared codes; a modality may be None, or NaN in some rows.
 
-        One array with the columns of all modalities side by side is accepted too.
+        A single array with the concatenated columns of all modalities is accepted too.
         """
         return np.concatenate([self.network_.encode(part).cpu().numpy() for part in self._parts(views)])
 
@@ -194,10 +194,10 @@ class ViewReconstruction(NetworkLearner):
 
     @torch.no_grad()
     def reconstruction_error(self, views: Views) -> AnyArray:
-        """Return the (n,) squared errors of the modalities that exist, as in the objective: an outlier score."""
+        """Return the (n,) squared errors of the modalities that are present, as in the objective: an outlier score."""
         parts = self._parts(views)
         return np.concatenate([self._errors(part, self.network_(part)[0]).cpu().numpy() for part in parts])
 
     def score_samples(self, views: Views) -> AnyArray:
-        """Return minus the reconstruction error: lower is stranger, as in scikit-learn."""
+        """Return minus the reconstruction error of each sample: lower is more abnormal, as in scikit-learn."""
         return -self.reconstruction_error(views)

@@ -118,12 +118,12 @@ class NetworkLearner(Fitted):
         return {key: value for key, value in kept.items() if key != "network_"}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write settings, weights and fitted arrays to a safetensors file, from which `load` makes the same learner.
+        """Write settings, weights and fitted arrays to a safetensors file, which `load` reads.
 
         Raises
         ------
         ValueError
-            If a setting is no number, text or sequence of these, such as a random generator.
+            If a setting, such as a random generator, is not a number, a text or a sequence of these.
         """
         check_is_fitted(self)
         fitted = self._fitted()
@@ -136,7 +136,10 @@ class NetworkLearner(Fitted):
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Read a learner that `save` wrote; its class must be one of the catalog, and no code of the file is run."""
+        """Read a learner that `save` wrote.
+
+        Its class must be in the catalog; no code in the file is run.
+        """
         arrays, text = tensor_file.read(path)
         method = BY_NAME.get(text.get("class", ""))
         if method is not None and method.done:
@@ -240,7 +243,9 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Training rows.
         y : ignored
+            Present for compatibility with scikit-learn.
         """
         self._check()
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
@@ -287,21 +292,22 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         return self.inverse_transform(self.transform(X))
 
     def reconstruction_error(self, X: AnyArray, *, per: str = "sample") -> AnyArray:
-        """Return the squared error of the reconstruction, in squared standard deviations where `standardize`.
+        """Return the squared error of the reconstruction, in squared standard deviations if `standardize` is True.
 
         Parameters
         ----------
         X : array-like of shape (n, d)
+            Rows to reconstruct.
         per : str
-            "sample": (n,) sums over features, an outlier score that is higher for stranger rows. "feature": (d,) means
-            over samples. The sum of the latter is the mean of the former.
+            "sample" returns (n,) sums over the features, an outlier score that is higher for more abnormal rows.
+            "feature" returns (d,) means over the samples. The sum of the latter is the mean of the former.
         """
         check_options(self, ("sample", "feature"), per=per)
         error = self._run(X, lambda x: (x - self.network_.decoder(self._encode(x))).square())
         return error.sum(1) if per == "sample" else error.mean(0)
 
     def score_samples(self, X: AnyArray) -> AnyArray:
-        """Return minus the reconstruction error of each row: lower is stranger, as in scikit-learn."""
+        """Return minus the reconstruction error of each row: lower is more abnormal, as in scikit-learn."""
         return -self.reconstruction_error(X)
 
     @property
