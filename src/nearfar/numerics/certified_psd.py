@@ -43,18 +43,22 @@ def minimize(
     Parameters
     ----------
     evaluate : callable
-        L -> (f, G).
+        Function that takes L and returns (f, G).
     gap : callable
-        (L, f, G) -> a bound on f - min f, infinite where there is none.
+        Function that takes (L, f, G) and returns an upper bound on f - min f, which is infinite if there is none.
     A : ndarray of shape (d, d)
-        Positive definite; makes the problem well scaled: the search is over K with L = K A.
+        Positive definite matrix that scales the problem well: the search is over K with L = K A.
+    max_iter : int
+        Maximum number of iterations.
+    tol : float
+        Tolerance of the bound.
     start : ndarray of shape (k, d), optional
-        L to start from; directions that it lacks get a little of A. Default: A.
+        Initial L. Directions that it lacks get a small part of A. By default, A.
 
     Returns
     -------
     Solution
-        `x` is L (d, d); ``attributes["kkt"]`` is (negative part of G's smallest eigenvalue, |<M, G>|).
+        `x` is L (d, d); ``attributes["kkt"]`` is (negative part of the smallest eigenvalue of G, |<M, G>|).
     """
     K0 = np.eye(len(A)) if start is None else of_full_rank(start @ inv(A))
     scale = max(1.0, abs(evaluate(K0 @ A)[0]))
@@ -82,7 +86,7 @@ def minimize(
 
 
 def of_full_rank(K: Array) -> Array:
-    """Return K, or if its rank is lower a square K of full rank and nearly the same metric: no search raises a rank."""
+    """Return K, or a square K of full rank and nearly the same metric if its rank is lower: no search raises a rank."""
     if np.linalg.matrix_rank(K) == len(K) == K.shape[1]:
         return K
     w, V = psd.spectrum(K.T @ K)
@@ -90,7 +94,7 @@ def of_full_rank(K: Array) -> Array:
 
 
 def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any) -> Solution:
-    """Solve the same problem by projected gradient on K' K."""
+    """Solve the same problem by projected gradient descent on K' K."""
 
     def of_metric(M: Array) -> tuple[float, Array]:
         f, G = evaluate(psd.components(M) @ A)
@@ -111,7 +115,7 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
 
 
 def finished(evaluate: Evaluate, gap: Gap, L: Array, n_iter: int, tol: float, history: Array) -> Solution:
-    """Return the solution at L, with its bound and how far it is from the optimality conditions."""
+    """Return the solution at L, with its bound and the violation of the optimality conditions."""
     f, G = evaluate(L)
     bound = gap(L, f, G)
     limit = tol * max(1.0, abs(f))

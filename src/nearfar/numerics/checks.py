@@ -1,4 +1,4 @@
-"""Checks of what a user passes: each raises one ValueError that names the argument, what came and what was expected.
+"""Validation of user input: each check raises a ValueError that names the argument, its value and what was expected.
 
 Labels become integer codes 0, 1, ... with -1 for unknown. Pairs, triplets and chunklets are checked in `constraints`.
 """
@@ -35,7 +35,7 @@ def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int]
 
 
 def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
-    """Return `value` as an array (dtype None: of whatever it holds), or raise a ValueError that says what is needed."""
+    """Return `value` as an array (of any type if dtype is None), or raise a ValueError that says what is needed."""
     try:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:  # text, lists of several lengths
@@ -43,7 +43,7 @@ def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
 
 
 def is_finite(value: object) -> bool:
-    """Whether the value is a real number (no bool), and neither infinite nor NaN."""
+    """Return whether the value is a finite real number (booleans are not)."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     try:
@@ -53,12 +53,12 @@ def is_finite(value: object) -> bool:
 
 
 def targets(y: AnyArray | None, n: int) -> Array:
-    """Check the real targets of n rows; return them less their means, shape (n, m), m >= 1.
+    """Validate the real targets of n rows and return them centered, shape (n, m), m >= 1.
 
     Raises
     ------
     ValueError
-        None was passed, or targets that are not finite real numbers, not one per row, or all equal.
+        None was passed, or the targets are not finite real numbers, not one per row, or all equal.
     """
     if y is None:
         raise ValueError("requires y to be passed, but the target y is None")
@@ -84,7 +84,7 @@ def targets(y: AnyArray | None, n: int) -> Array:
 
 
 def at_least(low: float, **values: float | str) -> None:
-    """Raise unless each keyword's value is a finite number of at least `low`.
+    """Raise a ValueError unless the value of each keyword is a finite number of at least `low`.
 
     >>> at_least(0, reg=-1.0)
     Traceback (most recent call last):
@@ -96,33 +96,36 @@ def at_least(low: float, **values: float | str) -> None:
 
 
 def counts(low: int, **values: int) -> None:
-    """Raise unless each keyword's value is an integer of at least `low`."""
+    """Raise a ValueError unless the value of each keyword is an integer of at least `low`."""
     for name, value in values.items():
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < low:
             raise ValueError(f"{name} must be an integer >= {low}; got {quoted(value)}")
 
 
 def not_none(**values: Any) -> dict[str, Any]:
-    """Return the values that are not None: ``counts(1, **told(batch_size=...))`` checks a setting that may be None."""
+    """Return the values that are not None.
+
+    ``counts(1, **not_none(batch_size=...))`` checks a setting that may be None.
+    """
     return {name: value for name, value in values.items() if value is not None}
 
 
 def above(low: float, **values: float) -> None:
-    """Raise unless each keyword's value is a finite number above `low`."""
+    """Raise a ValueError unless the value of each keyword is a finite number above `low`."""
     for name, value in values.items():
         if not is_finite(value) or value <= low:
             raise ValueError(f"{name} must be a finite number > {low}; got {quoted(value)}")
 
 
 def between(low: float, high: float, **values: float) -> None:
-    """Raise unless each keyword's value lies in [low, high]."""
+    """Raise a ValueError unless the value of each keyword lies in [low, high]."""
     for name, value in values.items():
         if not is_finite(value) or not low <= value <= high:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {quoted(value)}")
 
 
 def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
-    """Raise unless each keyword's value lies in [0, 1], or is one of the names that stand for an estimate of it."""
+    """Raise a ValueError unless the value of each keyword lies in [0, 1] or is the name of an estimator for it."""
     for name, value in values.items():
         if isinstance(value, str):
             known = value in stand_ins
@@ -133,35 +136,35 @@ def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
 
 
 def one_of(options: tuple[object, ...], **values: Any) -> None:
-    """Raise unless each keyword's value is one of `options`."""
+    """Raise a ValueError unless the value of each keyword is one of `options`."""
     for name, value in values.items():
         if np.ndim(value) or not any(value is option or value == option for option in options):
             raise ValueError(no_option(options, name, value))
 
 
 def only_with(other: str, there: AnyArray | None, **given: Any) -> None:
-    """Raise for an argument that was given without the `other` one, without which it means nothing."""
+    """Raise a ValueError for an argument that was given without the `other` one, on which it depends."""
     for name, value in given.items():
         if there is None and value is not None:
             raise ValueError(f"{name} must be given with {other}")
 
 
 def is_label(y: AnyArray, label: Any) -> Bools:
-    """Return which entries of y are this label; text and numbers are never equal."""
+    """Return which entries of y equal this label; text and numbers are never equal."""
     if label is None or ((y.dtype.kind in "US") != isinstance(label, (str, bytes)) and y.dtype != object):
         return np.zeros(len(y), dtype=bool)
     return np.asarray(y == label, dtype=bool)
 
 
 def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
-    """Return labels that are objects, or a list of text and a number, as numbers; return others as they are.
+    """Return labels as numbers if they are objects, or a list of text and numbers; return other labels unchanged.
 
-    Labels that equal `unlabeled` become -1, and others 0, 1, ...
+    Labels that equal `unlabeled` become -1, and other labels become 0, 1, ...
 
     Raises
     ------
     ValueError
-        Missing labels (None, NaN), or labels of several types.
+        Labels are missing (None, NaN), or of several types.
 
     Examples
     --------
@@ -194,14 +197,14 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
 
 
 def is_missing(label: Any) -> bool:
-    """Whether the label is None, NaN, or the NA of pandas, which cannot be compared."""
+    """Return whether the label is None, NaN, or the NA of pandas, which cannot be compared."""
     return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
 def encode(y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints]:
-    """Return class names and each row's code: 0, 1, ... by first appearance, or -1 where y equals `unlabeled`.
+    """Return the class names and the code of each row: 0, 1, ... by first appearance, or -1 where y equals `unlabeled`.
 
-    Codes that do not depend on the names make every learner invariant to them.
+    Because the codes do not depend on the names, every learner is invariant to the names.
     """
     known = ~is_label(y, unlabeled)
     names, first, inverse = np.unique(y[known], return_index=True, return_inverse=True)
@@ -212,7 +215,7 @@ def encode(y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints]:
 
 
 def class_sizes(labels: Ints) -> Ints:
-    """Return how many rows each class 0..c-1 has; unknown rows are in none."""
+    """Return the number of rows of each class 0..c-1; rows of unknown class are not counted."""
     return np.bincount(labels[labels >= 0])
 
 
@@ -222,12 +225,13 @@ def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, s
     Parameters
     ----------
     labels : ndarray of shape (n,)
-        Codes; -1 rows are in no class.
+        Class codes; rows with -1 are in no class.
     k : int
+        Number of neighbors that were requested.
     names : ndarray of shape (c,), optional
-        The user's names of the classes.
+        Labels of the classes in the user's data.
     setting : str
-        The user's name of k.
+        Name of the user's setting for k.
     """
     n = class_sizes(labels)
     small = np.flatnonzero((n > 0) & (n <= k))
@@ -242,11 +246,12 @@ def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, s
 
 
 def require_classes(labels: Ints, similar: bool = True) -> None:
-    """Raise unless there are at least two classes and, with `similar`, one class of two members.
+    """Raise a ValueError unless there are two classes or more and, with `similar`, a class with two members or more.
 
     Raises
     ------
     ValueError
+        There are too few classes or members.
     """
     n = class_sizes(labels)
     if len(n) < 2:
@@ -256,7 +261,7 @@ def require_classes(labels: Ints, similar: bool = True) -> None:
 
 
 def class_counts(labels: Ints, row_weight: Array | None = None) -> Ints | Array:
-    """Return how many rows each class 0..c-1 has, or the sum of their weights; unknown rows are in none."""
+    """Return the number of rows of each class 0..c-1, or the sum of their weights; unknown rows are not counted."""
     if row_weight is None:
         return class_sizes(labels)
     known = labels >= 0
@@ -264,11 +269,12 @@ def class_counts(labels: Ints, row_weight: Array | None = None) -> Ints | Array:
 
 
 def require_weighted_classes(count: AnyArray) -> None:
-    """Raise unless there are at least two classes, and one with a weight above 1.
+    """Raise a ValueError unless there are at least two classes, and one with a weight above 1.
 
     Raises
     ------
     ValueError
+        There are too few classes, or their weights are too small.
     """
     if len(count) < 2:
         raise ValueError(f"y must hold at least 2 classes; got {len(count)}")

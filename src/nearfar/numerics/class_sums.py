@@ -35,14 +35,15 @@ class ClassMoments:
     Attributes
     ----------
     count : ndarray of shape (c,)
-        n: the number of rows, or the sum of their weights.
+        Number n of rows, or the sum of their weights.
     mean : ndarray of shape (c, d)
+        Mean of each class.
     scatter : ndarray of shape (c, d, d), or (1, d, d)
-        S of each class; or only their sum, which takes less memory.
+        Scatter S of each class, or only the sum of the scatters, which takes less memory.
     cube : ndarray of shape (c, d) or None
-        t; None where only the sum of the scatters is kept.
+        Sums t. None if only the sum of the scatters is kept.
     fourth : ndarray of shape (c,) or None
-        q; None as for `cube`.
+        Sums q. None if only the sum of the scatters is kept.
     """
 
     count: Array
@@ -58,38 +59,41 @@ class ClassMoments:
 
     @property
     def n(self) -> float:
-        """The rows of all classes together."""
+        """Number of rows of all classes together."""
         return float(self.count.sum())
 
     @property
     def within(self) -> Array:
-        """The scatter within classes (d, d)."""
+        """Within-class scatter (d, d)."""
         return np.asarray(self.scatter.sum(axis=0))
 
     @property
     def center(self) -> Array:
-        """The mean of all rows (d,)."""
+        """Mean of all rows (d,)."""
         return np.asarray(self.count @ self.mean) / self.n
 
     @property
     def between(self) -> Array:
-        """sum_c n_c (mu_c - mu)(mu_c - mu)', shape (d, d)."""
+        """Between-class scatter sum_c n_c (mu_c - mu)(mu_c - mu)', shape (d, d)."""
         M = self.mean - self.center
         return (M * self.count[:, None]).T @ M
 
     @property
     def total(self) -> Array:
-        """The scatter (d, d) of all rows about their mean."""
+        """Scatter (d, d) of all rows about their mean."""
         return psd.symmetrize(self.within + self.between)
 
     @property
     def known(self) -> ClassMoments:
-        """Only classes with rows."""
+        """Sums over only those classes that have rows."""
         there = self.count > 0
         return self if there.all() else self.chosen(there)
 
     def chosen(self, classes: AnyArray) -> ClassMoments:
-        """Return only some classes; where the scatters are only known as their sum, the others must have none."""
+        """Return the sums over some of the classes.
+
+        If only the sum of the scatters is known, the other classes must have no scatter.
+        """
         if not self.per_class:
             return replace(self, count=self.count[classes], mean=self.mean[classes])
         assert self.cube is not None
@@ -99,15 +103,15 @@ class ClassMoments:
         )
 
     def together(self) -> ClassMoments:
-        """Return all rows as one class."""
+        """Return the sums over all rows as one class."""
         return ClassMoments(np.array([self.n]), self.center[None], self.total[None])
 
     def weighted(self, weight: Array) -> Array:
-        """Return sum_c weight_c S_c (d, d), of sums with the scatter of each class."""
+        """Return sum_c weight_c S_c (d, d), which requires the scatter of each class."""
         return np.einsum("c,cij->ij", weight, self.scatter)
 
     def projected(self, V: Array) -> ClassMoments:
-        """Return the sums in the coordinates V x of orthonormal rows V (r, d) that hold all differences of the rows."""
+        """Return the sums in the coordinates V x of orthonormal rows V (r, d) that span all differences of rows."""
         cube = None if self.cube is None else self.cube @ V.T
         return replace(self, mean=self.mean @ V.T, scatter=V @ self.scatter @ V.T, cube=cube)
 
@@ -118,7 +122,7 @@ class ClassMoments:
         return moved.scatter, moved.fourth
 
     def span(self) -> Array:
-        """Return orthonormal rows (r, d) that span the differences of all rows, signs fixed."""
+        """Return orthonormal rows (r, d), with fixed signs, that span the differences between all rows."""
         w, V = psd.spectrum(self.total)
         return V[:, : psd.rank(w)].T
 
@@ -130,10 +134,14 @@ def class_sums(
 
     Parameters
     ----------
+    X : array-like or CSR of shape (n, d)
+        Rows.
     codes : ndarray of shape (n,)
-        0..classes-1, or -1.
+        Class codes 0..classes-1, or -1.
     weight : ndarray of shape (n,), optional
-        At least 0. Default: all 1.
+        Weights, at least 0. By default, all weights are 1.
+    classes : int
+        Number of classes.
     per_class : bool
         Keep the scatter of each class, and not only their sum.
     """
@@ -155,8 +163,12 @@ def column_sums(T: Array, codes: Ints, weight: Array | None = None, *, classes: 
 
     Parameters
     ----------
+    T : ndarray of shape (n, d, q)
+        Matrices.
     codes, weight
-        As for `class_sums`, of the matrices.
+        As for `class_sums`, for each matrix.
+    classes : int
+        Number of classes.
     """
     n, d, q = T.shape
     rows = T.transpose(0, 2, 1).reshape(n * q, d)
@@ -166,7 +178,7 @@ def column_sums(T: Array, codes: Ints, weight: Array | None = None, *, classes: 
 
 
 def no_rows(classes: int, d: int, per_class: bool) -> ClassMoments:
-    """Return the sums over no row of so many classes."""
+    """Return the sums over no rows, for this number of classes."""
     count = np.zeros(classes)
     mean = np.zeros((classes, d))
     if not per_class:
@@ -175,7 +187,7 @@ def no_rows(classes: int, d: int, per_class: bool) -> ClassMoments:
 
 
 def of_dense(X: AnyArray, codes: Ints, weight: Array, classes: int, per_class: bool) -> ClassMoments:
-    """`class_sums` of an array, from deviations from class means."""
+    """Return `class_sums` of an array, from deviations from class means."""
     d = X.shape[1]
     shift = np.asarray(X.mean(axis=0, dtype=np.float64))
     R = np.asarray(X, dtype=np.float64) - shift
@@ -198,7 +210,7 @@ def of_dense(X: AnyArray, codes: Ints, weight: Array, classes: int, per_class: b
 
 
 def of_sparse(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool) -> ClassMoments:
-    """`class_sums` of CSR rows, from raw second moments where these leave digits enough, else from rows written out."""
+    """Return `class_sums` of CSR rows, from raw second moments if these are accurate enough, else from dense rows."""
     X = csr_array(X, dtype=np.float64)
     n, d = X.shape
     count = summed(codes, weight, classes)
@@ -230,7 +242,7 @@ def of_sparse(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool)
 
 
 def of_blocks(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool) -> ClassMoments:
-    """`class_sums` of CSR rows, written out block after block."""
+    """Return `class_sums` of CSR rows, made dense one block at a time."""
     step = max(1, BLOCK_VALUES // max(X.shape[1], 1))
     found = None
     for a in range(0, len(codes), step):
@@ -253,7 +265,7 @@ def summed(codes: Ints, values: Array, classes: int) -> Array:
 
 
 def along_means(X: Any, mean: Array, codes: Ints) -> Array:
-    """Return x'mu of each sparse row (n,) with the mean of its class."""
+    """Return x'mu of each sparse row (n,), where mu is the mean of its class."""
     found = np.zeros(X.shape[0])
     for c, rows in enumerate(class_rows(codes, len(mean))):
         found[rows] = X[rows] @ mean[c]
@@ -261,12 +273,12 @@ def along_means(X: Any, mean: Array, codes: Ints) -> Array:
 
 
 def positive(count: Array) -> Array:
-    """Return counts with 1 instead of 0, to divide by."""
+    """Return the counts with 0 replaced by 1, for use as divisors."""
     return np.where(count > 0, count, 1.0)
 
 
 def shifted(sums: ClassMoments, a: Array) -> ClassMoments:
-    """Return sums with the scatters (of each class) taken about the means less a (c, d)."""
+    """Return sums whose scatters (of each class) are taken about the means less a (c, d)."""
     n = sums.count
     if sums.cube is None or sums.fourth is None:
         S = sums.scatter + ((a * n[:, None]).T @ a)[None]
@@ -282,7 +294,7 @@ def shifted(sums: ClassMoments, a: Array) -> ClassMoments:
 
 
 def added(A: ClassMoments, B: ClassMoments) -> ClassMoments:
-    """Return the sums over the rows of both, class by class; both have the same classes."""
+    """Return the sums over the rows of both, class by class; both must have the same classes."""
     if A.per_class != B.per_class or A.mean.shape != B.mean.shape:
         raise ValueError("sums of different classes, features or settings cannot be added")
     n = A.count + B.count
@@ -295,7 +307,7 @@ def added(A: ClassMoments, B: ClassMoments) -> ClassMoments:
 
 
 def placed(sums: ClassMoments, places: Ints, classes: int) -> ClassMoments:
-    """Return the sums with class k at places[k] of so many classes; the others are empty."""
+    """Return the sums with class k at places[k] of `classes` classes; the other classes are empty."""
     d = sums.mean.shape[1]
     count = np.zeros(classes)
     count[places] = sums.count
@@ -318,14 +330,15 @@ def pair_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
     Parameters
     ----------
     sums : ClassMoments
-        With the scatter of each class.
+        Sums with the scatter of each class.
     weighting : "pairs" or "class"
+        Whether every pair or every class has the same weight.
     """
     return scatter.not_all_equal(label_scatters(sums, weighting))
 
 
 def label_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
-    """`pair_scatters` without a warning where all similar pairs coincide."""
+    """Return `pair_scatters` without a warning if all similar pairs coincide."""
     n = sums.count
     c = len(n)
     several = n > 1

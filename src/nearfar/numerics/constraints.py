@@ -18,7 +18,10 @@ from .types import AnyArray, Array, Bools, Ints, Seed
 
 
 class Pairs(NamedTuple):
-    """Pairs of rows, given or drawn from labels: i[k] and j[k] are similar or not; weights None means all 1."""
+    """Pairs of rows, given or drawn from labels: i[k] and j[k] are similar or not.
+
+    If `weights` is None, all weights are 1.
+    """
 
     i: Ints
     j: Ints
@@ -27,7 +30,7 @@ class Pairs(NamedTuple):
     from_labels: bool = False
 
     def part(self, similar: bool) -> Pairs:
-        """Return only the similar, or only the dissimilar pairs."""
+        """Return only the similar pairs, or only the dissimilar pairs."""
         keep = self.similar == similar
         return Pairs(self.i[keep], self.j[keep], self.similar[keep], None if self.weight is None else self.weight[keep])
 
@@ -37,20 +40,21 @@ class Pairs(NamedTuple):
 
     @property
     def sign(self) -> Array:
-        """+1.0 for similar, -1.0 for dissimilar pairs."""
+        """+1.0 for similar pairs and -1.0 for dissimilar pairs."""
         return np.where(self.similar, 1.0, -1.0)
 
 
 class LabelPairs(NamedTuple):
-    """Every pair that the labels imply, never written out (see `scatter.pair_scatters`).
+    """All pairs implied by labels, which are never listed (see `scatter.pair_scatters`).
 
     Attributes
     ----------
     labels : ndarray of shape (n,)
-        Codes 0, 1, ...; -1 rows are in no pair.
+        Class codes 0, 1, ...; rows with -1 are in no pair.
     weighting : "pairs" or "class"
+        Whether every pair or every class has the same weight.
     row_weight : ndarray of shape (n,) or None
-        How often each row counts, above 0; None: once.
+        Number of times that each row counts, above 0. If None, every row counts once.
     """
 
     labels: Ints
@@ -70,12 +74,12 @@ def generator(seed: Seed) -> np.random.Generator:
 
 
 def require_both(similar: int, dissimilar: int) -> None:
-    """Raise unless there is at least one similar and one dissimilar pair; the arguments are their numbers.
+    """Raise a ValueError unless there is at least one similar and one dissimilar pair; the arguments are their numbers.
 
     Raises
     ------
     ValueError
-        One of the sets is empty; the message says which.
+        There is no pair of one kind; the message says which.
     """
     for n, kind in ((similar, "similar"), (dissimilar, "dissimilar")):
         if n == 0:
@@ -85,7 +89,7 @@ def require_both(similar: int, dissimilar: int) -> None:
 
 
 def with_similar(pairs: Pairs) -> Pairs:
-    """Return the pairs; raise if none of them is similar."""
+    """Return the pairs; raise a ValueError if none of them is similar."""
     require_both(int(pairs.similar.sum()), 1)
     return pairs
 
@@ -96,15 +100,16 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     Parameters
     ----------
     labels : ndarray of shape (n,)
-        Codes; -1 rows are in no pair.
+        Class codes; rows with -1 are in no pair.
     n_pairs : int or None
-        How many of each kind; None: 20 c^2 for c classes. Where fewer exist, all of them are taken.
+        Number of pairs of each kind. If None, 20 c^2 for c classes. If fewer exist, all of them are used.
     seed : int, Generator, RandomState or None
+        Seed of the random number generator.
 
     Returns
     -------
     Pairs
-        The similar ones first.
+        Pairs, with the similar ones first.
     """
     require_classes(labels)
     rng = generator(seed)
@@ -118,9 +123,10 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
 
 
 def quadruplets_from_labels(labels: Ints, n_quadruplets: int | None, seed: Seed) -> Ints:
-    """Draw rows (a, b, c, d), a and b of one class, c and d of two: both from `pairs_from_labels`, joined at random.
+    """Draw rows (a, b, c, d), a and b of the same class, c and d of different classes.
 
-    Where there are fewer pairs of one kind, they are used several times.
+    Both pairs come from `pairs_from_labels` and are combined at random. If there are fewer pairs of one kind, they are
+    used repeatedly.
     """
     rng = generator(seed)
     pairs = pairs_from_labels(labels, n_quadruplets, rng)
@@ -130,14 +136,17 @@ def quadruplets_from_labels(labels: Ints, n_quadruplets: int | None, seed: Seed)
 
 
 def written_out(pairs: Pairs | LabelPairs) -> Pairs:
-    """Return the pairs one by one; if labels imply them, list all n (n - 1) / 2."""
+    """Return the pairs as a list; if labels imply them, list all n (n - 1) / 2 of them."""
     if isinstance(pairs, Pairs):
         return pairs
     return pairs_from_labels(pairs.labels, len(pairs.labels) ** 2, 0)
 
 
 def sample(total: int, n: int, rng: np.random.Generator) -> Ints:
-    """Draw min(n, total) distinct numbers below `total`, rising; all are listed only where many are asked for."""
+    """Draw min(n, total) distinct numbers below `total`, in increasing order.
+
+    All numbers are listed only if many of them are requested.
+    """
     if n >= total:
         return np.arange(total)
     if 5 * n > total:
@@ -149,13 +158,13 @@ def sample(total: int, n: int, rng: np.random.Generator) -> Ints:
 
 
 def distinct(numbers: Ints) -> Ints:
-    """Return the distinct values of numbers >= 0, rising: as `np.unique`, in a third of its time."""
+    """Return the distinct values of numbers >= 0 in increasing order, like `np.unique` in a third of its time."""
     rising = np.sort(numbers)
     return rising[np.diff(rising, prepend=-1) > 0]
 
 
 def count_different(sizes: Ints) -> Ints:
-    """Return for each class how many pairs its rows make with those of all later classes."""
+    """Return for each class the number of pairs of its rows with those of all later classes."""
     return sizes * (sizes.sum() - np.cumsum(sizes))
 
 
@@ -188,7 +197,7 @@ def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed)
     Returns
     -------
     ndarray of shape (n,)
-        Chunklet number, -1 for rows in none.
+        Chunklet number of each row, -1 for rows in none.
     """
     rng = generator(seed)
     order = rng.permutation(len(labels))
@@ -206,25 +215,26 @@ def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed)
 
 
 def groups(pairs: Pairs, n: int) -> Ints:
-    """Return the number (n,) of each row's group: rows that similar pairs connect, or a row alone."""
+    """Return the group number (n,) of each row, where similar pairs connect the rows of a group."""
     must = pairs.part(similar=True)
     links = coo_array((np.ones(len(must.i)), (must.i, must.j)), shape=(n, n))
     return connected_components(links, directed=False)[1]
 
 
 def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
-    """Return chunklets, the transitive closure of the must-links, and which of them a cannot-link keeps apart.
+    """Return the transitive closure of the must-links as chunklets, and which chunklets are separated by cannot-links.
 
     Returns
     -------
     chunklets : ndarray of shape (n,)
-        The chunklet of each row; -1 for rows in no pair.
-    apart : symmetric ndarray of shape (c, c)
+        Chunklet of each row; -1 for rows in no pair.
+    apart : ndarray of shape (c, c)
+        Symmetric matrix that is True where a cannot-link separates two chunklets.
 
     Raises
     ------
     ValueError
-        A cannot-link joins two rows of one chunklet.
+        A cannot-link joins two rows of the same chunklet.
     """
     cannot = pairs.part(similar=False)
     group = groups(pairs, n)
@@ -241,14 +251,15 @@ def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
 
 
 def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> Ints:
-    """Return a user's index tuples as an (m, width) integer array into n rows, none of which names a row twice.
+    """Return the user's tuples of row numbers as an (m, width) integer array, after validation.
 
-    The two pairs of a quadruplet (width 4) may share a row.
+    The numbers must refer to n rows, and no tuple may name a row twice, except that the two pairs of a quadruplet
+    (width 4) may share a row.
 
     Raises
     ------
     ValueError
-        Names the argument, what came and what was expected.
+        The tuples are invalid; the message names the argument, its value and what was expected.
     """
     needs = f"{name} must be an integer array of shape (m, {width}), m >= 1"
     indices = table(indices, needs, None)
@@ -273,10 +284,11 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
 
 
 def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray | None) -> list[Any]:
-    """Translate tuples of the user's row numbers into places in `rows`; leave out tuples with a number not in it.
+    """Translate tuples of the user's row numbers into positions in `rows`, without the tuples of other rows.
 
-    Returns the places, (m', width), and the entries of each of `beside`, (m,) or None, for the tuples that are there.
-    Warns of as many tuples as rows: a search takes them for one per row, and cuts them as it cuts X.
+    Returns the positions, (m', width), and the entries of each of `beside`, (m,) or None, for the tuples that are
+    kept. Warns if there are as many tuples as rows, because a grid search then takes them for one per row and splits
+    them like X.
     """
     rows = np.asarray(rows)
     indices = np.asarray(indices)
@@ -297,7 +309,7 @@ def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray |
 
 
 def one_each(values: AnyArray, m: int, name: str) -> AnyArray:
-    """Return the values as an array; raise unless there is one for each of m constraints."""
+    """Return the values as an array; raise a ValueError unless there is one for each of m constraints."""
     values = np.asarray(values)
     if values.shape != (m,):
         raise ValueError(f"labels and weights of {name} must have shape ({m},); got {values.shape}")
@@ -305,24 +317,26 @@ def one_each(values: AnyArray, m: int, name: str) -> AnyArray:
 
 
 def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
-    """Check a user's pairs and return them in their order with i < j; merge repeated ones, adding weights, and warn.
+    """Validate the user's pairs and return them in their order with i < j; merge repeated pairs, adding their weights.
 
-    Pairs of weight 0 are left out, so that they do not count even where a method only counts pairs.
+    A warning reports merged pairs. Pairs of weight 0 are left out, so that they have no effect on methods that only
+    count pairs.
 
     Parameters
     ----------
     pairs : array-like of shape (m, 2)
+        Pairs of row numbers.
     pair_labels : array-like of shape (m,) or None
-        +1 similar, -1 dissimilar; None: all similar.
+        +1 for similar pairs and -1 for dissimilar pairs. If None, all pairs are similar.
     pair_weights : array-like of shape (m,) or None
-        At least 0.
+        Weights, at least 0. If None, all weights are 1.
     n : int
-        Rows of X.
+        Number of rows of X.
 
     Raises
     ------
     ValueError
-        Bad indices or labels, or one pair with both labels (lists the first five).
+        Indices or labels are invalid, or a pair has both labels (the message lists the first five).
     """
     ij = np.sort(check_indices(pairs, 2, n, "pairs"), axis=1)
     similar = check_pair_labels(pair_labels, len(ij))
@@ -347,7 +361,7 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
 
 
 def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
-    """Return labels +1 as True and -1 as False; None as all True."""
+    """Return labels +1 as True and -1 as False; None stands for all True."""
     if pair_labels is None:
         return np.ones(m, dtype=bool)
     s = np.asarray(pair_labels)
@@ -364,7 +378,7 @@ def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
 
 
 def check_weights(weights: AnyArray, m: int, name: str) -> Array:
-    """Return the weights; raise unless they are finite, at least 0, one per constraint and not all 0."""
+    """Return the weights; raise a ValueError unless they are finite, at least 0, one per constraint and not all 0."""
     w = np.asarray(weights)
     if not np.issubdtype(w.dtype, np.number):
         raise ValueError(f"{name} must be {m} finite numbers >= 0, not all 0; got dtype {w.dtype}")
@@ -379,15 +393,16 @@ def check_weights(weights: AnyArray, m: int, name: str) -> Array:
 def check_chunklets(
     chunklets: AnyArray, negative_links: AnyArray | None, n: int, partly: bool = False
 ) -> tuple[Ints, Bools]:
-    """Return chunklet numbers as codes 0, 1, ... (-1 stays: in no chunklet), and which chunklets differ.
+    """Return chunklet numbers as codes 0, 1, ... (-1 for rows in no chunklet), and which chunklets differ in class.
 
     Parameters
     ----------
     chunklets : array-like of shape (n,)
+        Chunklet number of each row, or -1.
     negative_links : array-like of shape (m, 2) or None
-        Numbers of two chunklets that differ; None: any two do.
+        Pairs of numbers of chunklets of different classes. If None, any two chunklets are of different classes.
     n : int
-        Rows of X.
+        Number of rows of X.
     partly : bool
         Whether links may name chunklets that have no row here; such links are left out.
     """

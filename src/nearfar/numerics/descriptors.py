@@ -11,21 +11,22 @@ from .types import AnyArray, Array
 
 
 def set_covariances(sets: Sequence[AnyArray] | AnyArray, shrinkage: float = 1e-3, with_mean: bool = False) -> Array:
-    """Return the covariance of each set of points, or of each multivariate signal (its moments in time are the points).
+    """Return the covariance of each set of points, or of each multivariate signal (whose points are its time steps).
 
     Parameters
     ----------
     sets : sequence of array-like of shape (m, d)
-        m may differ.
+        Sets of points; m may differ between them.
     shrinkage : float
-        In [0, 1]: share of the identity, times the mean eigenvalue, that is mixed in. Above 0 it makes every covariance
-        positive definite, unless all points are equal.
+        Share of the identity, times the mean eigenvalue, that is mixed into each covariance, in [0, 1]. Values above 0
+        make every covariance positive definite, unless all points are equal.
     with_mean : bool
-        Describe sets by their mean too: [[C + m m', m], [m', 1]], positive definite as C is.
+        Include the mean of each set: [[C + m m', m], [m', 1]], which is positive definite if C is.
 
     Returns
     -------
     ndarray of shape (n, d, d), or (n, d + 1, d + 1) with `with_mean`
+        Covariances.
 
     Examples
     --------
@@ -48,16 +49,21 @@ def set_covariances(sets: Sequence[AnyArray] | AnyArray, shrinkage: float = 1e-3
 
 @renamed_settings(centre="center")
 def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, center: bool = False) -> Array:
-    """Return for each set an orthonormal basis of its q largest directions (about the set's mean with `center`).
+    """Return an orthonormal basis of the q leading directions of each set, about its mean with `center`.
 
     Parameters
     ----------
     sets : sequence of array-like of shape (m, d)
-        m may differ, and is at least q.
+        Sets of points; m may differ between them, but must be at least q.
+    q : int
+        Number of directions of each set.
+    center : bool
+        Subtract the mean of each set first.
 
     Returns
     -------
     ndarray of shape (n, d, q)
+        Bases.
     """
     points = [as_points(s, k) for k, s in enumerate(sets)]
     smallest = min(min(p.shape) for p in points)
@@ -68,19 +74,22 @@ def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, center: bool = False)
 
 
 def region_covariances(images: AnyArray, shrinkage: float = 1e-3) -> Array:
-    """Return the covariance of the pixels' features in each image (Tuzel, Porikli & Meer, 2006).
+    """Return the covariance of pixel features of each image (Tuzel, Porikli & Meer, 2006).
 
-    Features of a pixel: column, row, value, absolute first and absolute second differences along both axes.
+    The features of a pixel are its column, row and value, and the absolute first and second differences along both
+    axes.
 
     Parameters
     ----------
     images : array-like of shape (n, height, width)
+        Images with one channel.
     shrinkage : float
-        As for `set_covariances`.
+        Share of the scaled identity, as for `set_covariances`.
 
     Returns
     -------
     ndarray of shape (n, 7, 7)
+        Covariances.
     """
     I = np.asarray(images, dtype=np.float64)
     if I.ndim != 3 or min(I.shape[1:]) < 2:
@@ -96,7 +105,7 @@ def region_covariances(images: AnyArray, shrinkage: float = 1e-3) -> Array:
 
 
 def as_points(points: AnyArray, k: int) -> Array:
-    """Check a set of points and return it as float64 rows."""
+    """Validate a set of points and return it as float64 rows."""
     found = np.asarray(points, dtype=np.float64)
     if found.ndim != 2 or len(found) == 0 or not np.isfinite(found).all():
         raise ValueError(f"sets[{k}] must be finite points of shape (m, d), m >= 1; got shape {found.shape}")

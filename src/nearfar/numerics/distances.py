@@ -1,9 +1,9 @@
-"""Rows, and how near they are: exact values for listed pairs, blocks for whole tables.
+"""Distances between rows: exact values for listed pairs, and blocks for whole tables.
 
 Three distances: ``euclidean`` |x - y|, ``sqeuclidean`` |x - y|^2, ``cosine`` 1 - x.y / (|x| |y|). A zero row has the
 cosine distance 1 to every row.
 
-Mahalanobis distances of points to sets, and between sets, are here by name too: `point_to_set`, `set_to_set`.
+Mahalanobis distances of points to sets, and between sets, are also available here: `point_to_set`, `set_to_set`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def as_rows(x: Any, name: str = "embeddings") -> AnyArray:
     Parameters
     ----------
     x : array-like of shape (n, d)
-        Anything that NumPy reads, or a tensor with ``detach``; half precision becomes float32, integers float64.
+        Anything that NumPy reads, or a tensor with ``detach``. Half precision becomes float32, and integers float64.
     name : str
-        The argument's name for error messages.
+        Name of the argument for error messages.
 
     Returns
     -------
     ndarray of shape (n, d)
-        The same memory where the type allows it.
+        Rows, which share the memory of `x` if the type allows it.
 
     Raises
     ------
@@ -89,19 +89,19 @@ def check_distance(distance: str) -> str:
 
 
 def row_squares(x: AnyArray) -> Array:
-    """Squared Euclidean norms of the rows in float64, (n,); equal rows give equal values."""
+    """Return the squared Euclidean norms of the rows in float64, (n,); equal rows have equal values."""
     parts = (part.astype(np.float64, copy=False) for part in chunks(x))
     return np.concatenate([_dots(part, part) for part in parts])
 
 
 def unit_rows(x: AnyArray) -> Array:
-    """Rows of length one in float64, (n, d); zero rows stay zero."""
+    """Return the rows scaled to unit length in float64, (n, d); rows of zeros are left unchanged."""
     norms = np.sqrt(row_squares(x))
     return x / np.where(norms > 0, norms, 1.0)[:, None]
 
 
 def pair_distances(x: AnyArray, y: AnyArray, i: Ints, j: Ints, distance: str = "euclidean") -> Array:
-    """Distances of the listed pairs ``x[i], y[j]``, in float64 and without cancellation.
+    """Return the distances of the listed pairs ``x[i], y[j]``, in float64 and without cancellation.
 
     Parameters
     ----------
@@ -110,12 +110,13 @@ def pair_distances(x: AnyArray, y: AnyArray, i: Ints, j: Ints, distance: str = "
     i, j : ndarray of int, equal shapes
         Pairs of row numbers.
     distance : {"euclidean", "sqeuclidean", "cosine"}
-        What is returned.
+        Distance to compute.
 
     Returns
     -------
     ndarray of float64, shape of ``i``
-        The value of a pair depends on its two rows alone, so equal rows give equal values. Memory: about 16 MB.
+        Distances. Each depends only on its two rows, so equal rows give equal values. The computation takes about 16
+        MB of memory.
 
     Examples
     --------
@@ -136,9 +137,9 @@ def pair_cosines(
     j: Ints,
     squares: tuple[Array, Array] | None = None,
 ) -> Array:
-    """Cosines of the listed pairs ``x[i], y[j]`` in float64; 0 where a row is zero.
+    """Return the cosines of the listed pairs ``x[i], y[j]`` in float64; 0 if a row is zero.
 
-    ``squares`` saves time over many calls: `row_squares` of x and of y.
+    ``squares``, the `row_squares` of x and of y, saves time over many calls.
     """
     if squares is None:
         xx, yy = (_squares_of(x, i), _squares_of(y, j))
@@ -177,7 +178,7 @@ def _dots(a: Array, b: Array) -> Array:
 def distance_blocks(
     x: AnyArray, y: AnyArray, distance: str = "euclidean", block: int = 1024, *, ahead: bool = False
 ) -> Iterator[tuple[slice, Array]]:
-    """All distances of ``x`` to ``y``, a block of rows at a time: (rows of x, table of shape (block, m)).
+    """Yield all distances of ``x`` to ``y``, one block of rows at a time: (rows of x, table of shape (block, m)).
 
     With ``ahead``, a block is compared only with the rows of ``y`` from its own first row number on: if x is y, that
     still covers every pair.
@@ -210,6 +211,6 @@ def starts(rows: AnyArray) -> range:
 
 
 def chunks(rows: AnyArray) -> Iterator[AnyArray]:
-    """Rows in pieces of about a million values."""
+    """Yield the rows in pieces of about a million values."""
     firsts = starts(rows)
     return (rows[first : first + firsts.step] for first in firsts)

@@ -1,6 +1,7 @@
 """Draw many episodes at once: N classes, and K support samples and some query samples of each.
 
-N-way K-shot:  N of the C classes without replacement;  K + Q samples of each without replacement, the first K support
+N-way K-shot: N of the C classes without replacement; K + Q samples of each without replacement, the first K of which
+are the support.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ EPISODE_BLOCK_VALUES = 2**22  # random numbers held at a time
 
 
 class EpisodeShape(NamedTuple):
-    """What an episode holds.
+    """Size of an episode.
 
     Attributes
     ----------
-    ways, shots, queries : classes; support samples per class; query samples per class
-    balanced : whether every class gives `queries` samples; else ways x queries are drawn from all its classes together
+    ways, shots, queries : int
+        Number of classes, of support samples per class, and of query samples per class.
+    balanced : bool
+        Whether every class has `queries` query samples. Otherwise, ways x queries samples are drawn from all classes
+        of the episode together.
     """
 
     ways: int
@@ -42,7 +46,9 @@ class EpisodeShape(NamedTuple):
 
 
 def check_shape(shape: EpisodeShape, counts: Ints, names: tuple[str, str, str]) -> None:
-    """Raise unless classes of these sizes (C,) hold such episodes; `names` is what the caller calls the three numbers.
+    """Raise a ValueError unless classes of these sizes (C,) can hold such episodes.
+
+    `names` are the names of the three numbers for error messages.
 
     Raises
     ------
@@ -67,18 +73,21 @@ def draw_episodes(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.rand
     Parameters
     ----------
     counts : ndarray of shape (C,)
-        Samples of each class, at least shots + queries.
+        Number of samples of each class, at least shots + queries.
     shape : EpisodeShape
+        Size of an episode.
     episodes : int
+        Number of episodes.
     rng : Generator
+        Random number generator.
 
     Returns
     -------
     classes : ndarray of shape (episodes, ways)
-        The classes drawn.
+        Classes of each episode.
     flat : ndarray of shape (episodes, size)
-        way * width + place of each sample, where width = counts.max() and place is the sample's number in its class.
-        The support comes first, class by class, then the queries (class by class where balanced).
+        way * width + place of each sample, where width = counts.max() and place is the number of the sample within its
+        class. The support comes first, class by class, then the queries (class by class if balanced).
     """
     width = int(counts.max())
     step = max(1, EPISODE_BLOCK_VALUES // max(shape.ways * width, len(counts)))

@@ -1,4 +1,4 @@
-"""A rule for when a search has settled, and steps of gradient descent on batches."""
+"""Stopping rules of searches, and steps of gradient descent on batches."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from .types import Array
 
 
 def hardly_changes(tol: float, least: float = 1.0) -> Stop:
-    """Return the rule that stops a search once the value falls by at most ``tol * max(least, |value|)``."""
+    """Return a rule that stops a search once an iteration lowers the value by at most ``tol * max(least, |value|)``."""
     return lambda before, now: bool(before - now <= tol * max(least, abs(now)))
 
 
 class Stalls:
-    """The rule that stops a search once some iterations together lower the value by too little; for one search.
+    """Rule that stops a search once several iterations together lower the value by too little; use one per search.
 
     Parameters
     ----------
     tol : float
-        Too little is at most ``tol * max(1, |value|)``.
+        Stop when the decrease is at most ``tol * max(1, |value|)``.
     iterations : int
+        Number of iterations over which the decrease is measured.
     """
 
     def __init__(self, tol: float, iterations: int) -> None:
@@ -39,14 +40,14 @@ class Stalls:
 
 
 class Adam:
-    """Steps of Adam (Kingma & Ba, 2015), whose state is kept from call to call.
+    """Steps of Adam (Kingma & Ba, 2015), whose state is kept between calls.
 
     Parameters
     ----------
     step : float
-        Length of a step per entry, at first.
+        Initial step length of each entry.
     state : list of ndarray, optional
-        The `state` of the steps to go on from, instead of `step`.
+        `state` of earlier steps to continue from, which takes precedence over `step`.
     """
 
     def __init__(self, step: float, state: list[Array] | None = None) -> None:
@@ -60,7 +61,7 @@ class Adam:
 
     @property
     def state(self) -> list[Array]:
-        """The length and the number of the steps, and the two running means, as arrays that a file can hold."""
+        """Length and number of the steps, and the two running means, as arrays that can be saved to a file."""
         return [np.array([self.step, self.k]), np.asarray(self.mean), np.asarray(self.square)]
 
     def __call__(self, x: Array, gradient: Array, share: float = 1.0) -> Array:
@@ -83,20 +84,28 @@ def descend(
     tol: float,
     report: Report | None = None,
 ) -> Solution:
-    """Adam over batches, with steps that shrink from epoch to epoch (a cosine, down to a hundredth).
+    """Run Adam over batches, with steps that shrink from epoch to epoch (a cosine schedule, down to a hundredth).
 
     Parameters
     ----------
     gradient : callable
-        (x, batch) -> (value, gradient) of the batch; values of an epoch's batches are summed.
+        Function that takes (x, batch) and returns (value, gradient) of the batch. The values of the batches of an
+        epoch are summed.
     batches : callable
-        Gives the batches of one epoch.
+        Function that returns the batches of one epoch.
+    x0 : ndarray
+        Starting point.
+    step : float
+        Initial step length.
     max_iter : int
-        Epochs.
+        Maximum number of epochs.
     tol : float
-        Stop where the mean of three epochs is less than ``tol * max(1, |value|)`` below that of the three before. That
-        has not converged where the mean is above the first epoch's value: the steps were too long. A search through
-        all epochs has converged too, as its steps have shrunk, unless there were fewer than eight.
+        Stop when the mean value of three epochs is less than ``tol * max(1, |value|)`` below that of the previous
+        three. The search counts as not converged if this mean is above the value of the first epoch, because the steps
+        were then too long. A search through all epochs counts as converged, because its steps have shrunk, unless
+        there were fewer than eight.
+    report : callable or None
+        Function that is called with the progress.
     """
     adam = Adam(step)
     x = x0

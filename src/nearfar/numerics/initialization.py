@@ -1,4 +1,4 @@
-"""Where a search for components L (k, d) starts."""
+"""Starting points of searches for components L (k, d)."""
 
 from __future__ import annotations
 
@@ -26,28 +26,32 @@ def discriminant(X: Array, labels: Ints, k: int) -> Array:
 def start(
     X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
 ) -> Array:
-    """Return the components (k, d) with which a search starts.
+    """Return the components (k, d) from which a search starts.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     labels : ndarray of shape (n,) or None
-        Codes, -1 unknown; "lda" needs them.
+        Class codes, -1 for unknown. Required by "lda".
     init : str or array-like of shape (k, d)
-        "identity": the first k axes; "pca": principal directions; "lda": discriminant directions, scaled to unit
-        within-class covariance; "random": independent normal entries; "auto": "lda" where k is at most the number of
-        classes less one, else "pca" where k is below d and n, else "identity".
+        "identity" uses the first k axes; "pca", the principal directions; "lda", the discriminant directions, scaled
+        to unit within-class covariance; "random", independent normal entries. "auto" is "lda" if k is below the number
+        of classes, else "pca" if k is below d and n, else "identity". An array holds the components.
     n_components : int or None
-        k; None: d.
+        Number k of components. If None, d.
+    seed : int, Generator, RandomState or None
+        Seed of the random number generator of "random".
 
     Returns
     -------
     ndarray of shape (k, d)
+        Initial components.
 
     Raises
     ------
     ValueError
-        An array of the wrong shape, or not finite.
+        The array has the wrong shape or is not finite.
     """
     n, d = X.shape
     k = d if n_components is None else n_components
@@ -75,14 +79,17 @@ def start(
 
 
 def in_span(init: str | AnyArray, n_components: int | None) -> bool:
-    """Whether a search in the span of the rows' differences equals one in all features: the start is the identity."""
+    """Return whether a search in the span of the differences between rows equals one in all features.
+
+    This is the case if the search starts from the identity.
+    """
     return n_components is None and isinstance(init, str) and init in ("auto", "identity")
 
 
 def inside(
     V: Array, X: Array, labels: Ints | None, init: str | AnyArray, n_components: int | None = None, seed: Seed = 0
 ) -> Array:
-    """Return the start (k, r) in coordinates V (r, d), orthonormal rows; k <= r unless `init` holds components."""
+    """Return the start (k, r) in coordinates V (r, d) with orthonormal rows; k <= r unless `init` holds components."""
     k = n_components
     d = X.shape[1]
     if not isinstance(init, str):
@@ -91,7 +98,7 @@ def inside(
 
 
 def given(init: AnyArray, k: int, d: int) -> Array:
-    """Check and return the user's components."""
+    """Validate and return the user's components."""
     needs = f"init must be a finite array of shape {(k, d)}"
     L = checks.table(init, needs)
     if L.shape != (k, d) or not np.isfinite(L).all():

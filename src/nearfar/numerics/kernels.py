@@ -24,28 +24,28 @@ GAMMA_SAMPLE = 500  # rows whose distances choose gamma
 
 
 def linear(X: Array, Y: Array) -> Array:
-    """x'y."""
+    """Return the linear kernel x'y."""
     return X @ Y.T
 
 
 def rbf(X: Array, Y: Array, gamma: float) -> Array:
-    """exp(-gamma |x - y|^2)."""
+    """Return the Gaussian kernel exp(-gamma |x - y|^2)."""
     return decay(cdist(X, Y, "sqeuclidean"), gamma)
 
 
 def laplacian(X: Array, Y: Array, gamma: float) -> Array:
-    """exp(-gamma |x - y|_1)."""
+    """Return the Laplacian kernel exp(-gamma |x - y|_1)."""
     return decay(cdist(X, Y, "cityblock"), gamma)
 
 
 def decay(d: Array, gamma: float) -> Array:
-    """exp(-gamma d), written over d."""
+    """Return exp(-gamma d), which overwrites d."""
     d *= -gamma
     return np.exp(d, out=d)
 
 
 def polynomial(X: Array, Y: Array, gamma: float, degree: float, coef0: float) -> Array:
-    """(gamma x'y + coef0)^degree."""
+    """Return the polynomial kernel (gamma x'y + coef0)^degree."""
     K = X @ Y.T
     K *= gamma
     K += coef0
@@ -53,12 +53,15 @@ def polynomial(X: Array, Y: Array, gamma: float, degree: float, coef0: float) ->
 
 
 def cosine(X: Array, Y: Array) -> Array:
-    """x'y / (|x| |y|), 0 for a zero row."""
+    """Return the cosine similarity x'y / (|x| |y|), which is 0 for a zero row."""
     return unit_rows(X) @ unit_rows(Y).T
 
 
 def median_gamma(X: Array, kernel: Kernel) -> float:
-    """1 / median distance between different rows (squared for "rbf", city-block for "laplacian"), 1/d for others."""
+    """Return 1 / (median distance between different rows), or 1/d.
+
+    The distance is squared for "rbf" and the city-block distance for "laplacian"; other kernels use 1/d.
+    """
     if kernel not in ("rbf", "laplacian"):
         return 1.0 / X.shape[1]
     rows = generator(0).permutation(len(X))[:GAMMA_SAMPLE] if len(X) > GAMMA_SAMPLE else np.arange(len(X))
@@ -72,9 +75,13 @@ def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float =
 
     Parameters
     ----------
+    X, Y : ndarray of shape (n, d), (m, d)
+        Rows.
     kernel : str or callable
-        One of `KERNELS` ("poly" is short for "polynomial"), or a function (X, Y) -> (n, m).
-        "precomputed": X already holds the values.
+        One of `KERNELS` ("poly" is short for "polynomial"), or a function (X, Y) -> (n, m). With "precomputed", X
+        already holds the values.
+    gamma, degree, coef0 : float
+        Parameters of the kernel.
     """
     if callable(kernel):
         needs = f"kernel must be a function (X, Y) -> ({len(X)}, {len(Y)}) numbers"
@@ -98,14 +105,14 @@ def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float =
 
 
 class KernelMap(NamedTuple):
-    """R(x) = k(x)' V w^(-1/2), whose inner products on the landmarks are the kernel's.
+    """Empirical kernel map R(x) = k(x)' V w^(-1/2), whose inner products on the landmarks are those of the kernel.
 
     Attributes
     ----------
     landmarks : ndarray of shape (m,)
-        Rows of X that span the map; all of them unless Nystroem landmarks were asked for.
+        Row numbers of X that span the map: all of them, unless Nystroem landmarks were requested.
     rows : ndarray of shape (n, r)
-        R of the training rows; with all landmarks, ``rows @ rows.T`` is the kernel matrix.
+        R of the training rows. With all landmarks, ``rows @ rows.T`` is the kernel matrix.
     basis : ndarray of shape (m, r)
         V w^(-1/2): ``gram(x, X[landmarks]) @ basis`` is R(x).
     """
@@ -126,14 +133,21 @@ def kernel_map(
     seed: Seed = 0,
     tol: float = 1e-10,
 ) -> KernelMap:
-    """The empirical kernel map of X: K = R R', exactly, or through Nystroem landmarks.
+    """Return the empirical kernel map of X: K = R R', exactly, or approximately through Nystroem landmarks.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
-        Or the (n, n) kernel matrix with "precomputed".
+        Rows, or with "precomputed" the (n, n) kernel matrix.
+    kernel : str or callable
+        Kernel, as for `gram`.
+    gamma, degree, coef0 : float
+        Parameters of the kernel.
     landmarks : int or None
-        Rows drawn to span the map: O(n m^2) instead of O(n^3), exact for m = n.
+        Number m of rows drawn to span the map, which costs O(n m^2) instead of O(n^3) and is exact for m = n. None
+        uses all rows.
+    seed : int, Generator, RandomState or None
+        Seed of the random number generator that draws the landmarks.
     tol : float
         Eigenvalues below ``tol * largest`` are dropped.
 
@@ -145,7 +159,7 @@ def kernel_map(
     Warns
     -----
     UserWarning
-        There are more than `SLOW_KERNEL_ROWS` rows and all of them span the map, which takes minutes and gigabytes.
+        More than `SLOW_KERNEL_ROWS` rows span the map, which takes minutes and gigabytes of memory.
     """
     n = len(X)
     if kernel == "precomputed":

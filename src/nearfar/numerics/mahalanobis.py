@@ -12,7 +12,7 @@ from .types import AnyArray, Array
 
 
 def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
-    """Return the unbiased covariance X_c' X_c / (n - 1), shape (d, d), or X' X / n if the rows are centered already."""
+    """Return the unbiased covariance X_c' X_c / (n - 1), shape (d, d), or X' X / n if the rows are already centered."""
     X = np.asarray(X, dtype=np.float64)
     if assume_centered:
         return X.T @ X / len(X)
@@ -23,7 +23,7 @@ def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
 
 
 def pooled_covariance(sets: Sequence[AnyArray]) -> Array:
-    """sum_l (n_l - 1) Sigma_l / (n - c): one covariance for c sets of points with their own means."""
+    """Return the pooled covariance sum_l (n_l - 1) Sigma_l / (n - c) of c sets of points with their own means."""
     n = sum(len(points) for points in sets)
     if n <= len(sets):
         raise ValueError(f"{len(sets)} sets of {n} points leave no freedom for a covariance; one set needs 2 points")
@@ -32,17 +32,21 @@ def pooled_covariance(sets: Sequence[AnyArray]) -> Array:
 
 
 def shrink(C: Array, shrinkage: float) -> Array:
-    """(1 - shrinkage) C + shrinkage tr(C) / d I."""
+    """Return the shrunk covariance (1 - shrinkage) C + shrinkage tr(C) / d I."""
     return (1 - shrinkage) * C + shrinkage * np.trace(C) / len(C) * np.eye(len(C))
 
 
 def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
-    """Return how much to shrink the covariance S = X'X / n of centered rows (Ledoit & Wolf, 2004), without a copy of X.
+    """Return the Ledoit-Wolf shrinkage (2004) of the covariance S = X'X / n of centered rows, without a copy of X.
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Centered rows.
+    S : ndarray of shape (d, d)
+        Covariance.
     freedom : int, optional
-        How many independent rows the n rows less their means are worth. Default: n.
+        Number of degrees of freedom of the centered rows. By default, n.
     """
     fourth = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / len(X)
     return ledoit_wolf_share(S, fourth, freedom or len(X))
@@ -60,13 +64,20 @@ def few_rows(
 ) -> tuple[Array, Array] | None:
     """Return `scale` times the shrunk covariance of X, with fewer rows than features, and its `whitener`, from an SVD.
 
-    None if too little of the identity is mixed in, or if more components are asked for than there are rows.
+    Return None if the share of the identity is too small, or if more components than rows are requested.
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Centered rows.
     shrinkage : "lw", "oas" or float
+        Share of the identity, or how to estimate it.
     freedom : int
-        As for `ledoit_wolf`.
+        Number of degrees of freedom, as for `ledoit_wolf`.
+    scale : float
+        Factor of the covariance.
+    n_components : int or None
+        Number of rows of the whitener.
     """
     (n, d) = X.shape
     (_, s, V) = np.linalg.svd(X, full_matrices=False)
@@ -99,13 +110,16 @@ def few_rows(
 
 
 def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
-    """Return L with L' L = C^-1 (the pseudo-inverse if C is singular, with a warning), and the rank of C.
+    """Return L with L' L = C^-1, and the rank of C.
+
+    If C is singular, the pseudo-inverse is used, with a warning.
 
     Returns
     -------
     L : ndarray of shape (d, d) or (n_components, d)
-        The symmetric root; with `n_components`, rows for the directions of largest variance.
+        Symmetric root. With `n_components`, rows for the directions of largest variance.
     rank : int
+        Rank of C.
     """
     w, V = psd.spectrum(C)
     r = psd.rank(w)
@@ -119,14 +133,14 @@ def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
 
 
 def point_to_point(x: AnyArray, y: AnyArray, C: Array) -> Array:
-    """sqrt((x - y)' C^-1 (x - y)) for two points or two arrays of rows."""
+    """Return sqrt((x - y)' C^-1 (x - y)) for two points or for two arrays of rows."""
     return np.linalg.norm((np.asarray(x, dtype=np.float64) - y) @ whitener(C)[0].T, axis=-1)
 
 
 def point_to_set(x: AnyArray, points: AnyArray, shrinkage: float = 0.0) -> Array:
-    """Return the distance from x, shape (d,) or (n, d), to the mean of a set (m, d), under that set's own covariance.
+    """Return the distance from x, shape (d,) or (n, d), to the mean of a set (m, d), under the covariance of the set.
 
-    All points of x share one decomposition.
+    The covariance is decomposed once for all points of x.
     """
     points = np.asarray(points, dtype=np.float64)
     return point_to_point(x, points.mean(axis=0), shrink(covariance(points), shrinkage))
