@@ -26,7 +26,7 @@ NAMES = ("labels", "clusters")
 
 
 class Clusters(NamedTuple):
-    """Cluster numbers (n,), the sum of squared distances to the centers, and the engine that found them."""
+    """A clustering: cluster numbers (n,), the sum of squared distances to the centers, and the engine that was used."""
 
     numbers: Ints
     inertia: float
@@ -43,36 +43,41 @@ def cluster(
     seed: int = 0,
     engine: str = "auto",
 ) -> Clusters:
-    """k-means whose clusters breathe and exchange rows after Lloyd's steps.
+    """Cluster embeddings by k-means, improved by breathing steps and exchanges of rows after Lloyd's steps.
 
-    It ends at a smaller inertia than Lloyd's steps alone, the more so the fewer rows a cluster has.
+    The inertia is smaller than after Lloyd's steps alone, especially if the clusters have few rows.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Rows; of unit length before clustering if ``distance`` is "cosine".
+        Embeddings; they are normalized first if ``distance="cosine"``.
     n_clusters : int
-        Number of clusters, for scores the number of classes.
+        Number of clusters; for scores, the number of classes.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        Whether rows are normalized first.
+        Distance by which embeddings are compared. "cosine" normalizes the rows first.
     restarts : int
-        Runs from other seeds, of which the smallest inertia is kept.
+        Number of runs from different seeds, at least 1; the clustering with the smallest inertia is kept.
     iterations : int
-        Lloyd's steps per run, at most. With more clusters than one per 64 rows there are none: the steps that follow
-        do more there in less time.
+        Maximum number of Lloyd's steps per run. With more than one cluster per 64 rows there are none, as the later
+        steps improve more in less time.
     seed : int
-        Same seed, same engine, same result.
+        Seed of the generator. The same seed and engine give the same result.
     engine : {"auto", "faiss", "scikit-learn"}
-        What finds the nearest centers; "auto" is faiss where it is installed. The two differ by rounding.
+        Library that finds the nearest centers; "auto" chooses faiss if it is installed. Results differ by rounding.
 
     Returns
     -------
     Clusters
+        Cluster numbers, the inertia and the engine.
 
     Raises
     ------
     ValueError
-        ``n_clusters`` not within 1..n, ``restarts`` below 1, or an unknown distance or engine.
+        If `n_clusters` is not in 1..n, `restarts` is below 1, or the distance or engine is unknown.
+
+    Notes
+    -----
+    Breathing k-means: Fritzke, 2020.
     """
     rows = as_rows(embeddings, "embeddings")
     if not 1 <= n_clusters <= len(rows):
@@ -143,19 +148,21 @@ def contingency(labels: Any, clusters: Any) -> Table:
 
 
 def nmi(labels: Any, clusters: Any, average: str = "arithmetic") -> float:
-    """Normalized mutual information; name its mean with it, the literature uses both.
+    """Return the normalized mutual information of two partitions; name its mean with it, as the literature uses both.
 
     Parameters
     ----------
-    labels, clusters : array-like of shape (n,)
-        Two partitions, of any hashable kind.
+    labels : array-like of shape (n,)
+        Class of each sample, of any hashable type.
+    clusters : array-like of shape (n,)
+        Cluster of each sample, of any hashable type.
     average : {"arithmetic", "geometric"}
         Mean of the two entropies in the denominator.
 
     Returns
     -------
     float
-        In [0, 1]; 1 for equal partitions (also where both have one part), 0 where only one of them has one part.
+        In [0, 1]: 1 for equal partitions, including two partitions of one part, and 0 if only one of them has one part.
 
     Examples
     --------
@@ -176,10 +183,24 @@ def nmi(labels: Any, clusters: Any, average: str = "arithmetic") -> float:
 
 
 def ami(labels: Any, clusters: Any) -> float:
-    """Adjusted mutual information (arithmetic mean): 0 on average for random clusters, 1 for equal partitions.
+    """Return the adjusted mutual information (arithmetic mean): 0 on average for random clusters, 1 for equal ones.
 
-    Both arguments (n,), of any hashable kind. The expectation is summed once per pair of distinct sizes, so many
-    classes of few sizes cost little. Can be slightly negative. Source: Vinh et al., 2010.
+    Parameters
+    ----------
+    labels : array-like of shape (n,)
+        Class of each sample, of any hashable type.
+    clusters : array-like of shape (n,)
+        Cluster of each sample, of any hashable type.
+
+    Returns
+    -------
+    float
+        At most 1; it can be slightly negative.
+
+    Notes
+    -----
+    Vinh et al., 2010. The expectation is computed once per pair of distinct sizes, so that many classes of few sizes
+    cost little.
     """
     table = contingency(labels, clusters)
     n = int(table.cells.sum())
@@ -195,9 +216,19 @@ def ami(labels: Any, clusters: Any) -> float:
 
 
 def pairwise_f1(labels: Any, clusters: Any) -> float:
-    """F1 of the pairs that share a cluster against the pairs that share a class; 0 without a common pair.
+    """Return the F1 score of the pairs that share a cluster against the pairs that share a class.
 
-    Both arguments (n,), of any hashable kind; counts are exact 64-bit integers.
+    Parameters
+    ----------
+    labels : array-like of shape (n,)
+        Class of each sample, of any hashable type.
+    clusters : array-like of shape (n,)
+        Cluster of each sample, of any hashable type.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 0 if no pair shares both. Pairs are counted exactly, as 64-bit integers.
     """
     table = contingency(labels, clusters)
     common, classes, clustered = (int((m * (m - 1) // 2).sum()) for m in (table.cells, table.classes, table.clusters))

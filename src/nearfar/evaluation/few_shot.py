@@ -29,10 +29,24 @@ class FewShot(NamedTuple):
 
     Attributes
     ----------
-    accuracy : mean, half-width of the 95% interval, accuracy per episode
-    ways, shots, queries, episodes : their shape and number
-    classifier, distance : how queries were classified
-    classes, left_out : classes drawn from, and those with too few samples
+    accuracy : Interval
+        Mean accuracy, half-width of its 95% confidence interval, and the accuracy of each episode.
+    ways : int
+        Number of classes per episode.
+    shots : int
+        Number of support samples per class.
+    queries : int
+        Number of query samples per class.
+    episodes : int
+        Number of episodes.
+    classifier : str
+        How queries were classified.
+    distance : str
+        Distance by which embeddings were compared.
+    classes : int
+        Number of classes from which episodes were drawn.
+    left_out : int
+        Number of classes with too few samples.
     """
 
     accuracy: Interval
@@ -69,34 +83,43 @@ def few_shot(
     distance: str = "cosine",
     seed: int = 0,
 ) -> FewShot:
-    """Mean accuracy of N-way K-shot classification over random episodes (Snell et al., 2017).
+    """Compute the mean accuracy of N-way K-shot classification over random episodes.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Arrays or tensors.
+        Embeddings, as arrays or tensors.
     labels : array-like of shape (n,)
-        Their classes, of any hashable kind.
-    ways, shots, queries : int
-        N classes of an episode, K support and Q query samples of each. Classes with fewer than K + Q samples are
-        left out.
+        Class of each embedding, of any hashable type.
+    ways : int
+        Number N of classes per episode.
+    shots : int
+        Number K of support samples per class.
+    queries : int
+        Number Q of query samples per class. Classes with fewer than K + Q samples are left out.
     episodes : int
-        Drawn independently of each other.
+        Number of episodes, which are drawn independently.
     classifier : {"prototype", "nearest"}
-        The nearest class mean, or the class of the nearest support sample; the same for one shot.
+        Assign a query to the class with the nearest mean, or to the class of the nearest support sample. For one shot,
+        both are the same.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        What "near" means; with cosine, prototypes are means of unit vectors.
+        Distance by which embeddings are compared. With "cosine", prototypes are means of unit vectors.
     seed : int
-        Of the episodes.
+        Seed of the generator that draws the episodes.
 
     Returns
     -------
     FewShot
+        The accuracy with its interval.
 
     Raises
     ------
     ValueError
-        A bad setting, or fewer than `ways` classes with enough samples.
+        If a setting is not valid, or fewer than `ways` classes have enough samples.
+
+    Notes
+    -----
+    Snell et al., 2017.
 
     Examples
     --------
@@ -167,20 +190,24 @@ def _classified(z: AnyArray, shape: EpisodeShape, classifier: str, cosine: bool)
 
 
 def one_shot_accuracy(distances: Any, answers: Any) -> Interval:
-    """Accuracy of one-shot classification runs, each with its own training and test items (Lake et al., 2015).
+    """Compute the accuracy over one-shot classification runs, each with its own training and test items.
 
     Parameters
     ----------
-    distances : sequence of (tests, training) array-likes
-        One per run: how far each test item is from each training item, one training item per class; smaller is
-        nearer.
-    answers : sequence of (tests,) integers
-        One per run: which training item is right.
+    distances : sequence of array-likes of shape (tests, training)
+        For each run, the distances of the test items from the training items, one of each class.
+    answers : sequence of array-likes of shape (tests,)
+        For each run, the number of the correct training item of each test item.
 
     Returns
     -------
     Interval
-        Over runs: mean accuracy, half-width of the 95% interval (1.96 s / sqrt(runs)), accuracy of each run.
+        Over runs: mean accuracy, half-width of its 95% confidence interval (1.96 s / sqrt(runs)), and the accuracy of
+        each run.
+
+    Notes
+    -----
+    Lake et al., 2015.
 
     Examples
     --------

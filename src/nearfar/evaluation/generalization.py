@@ -26,30 +26,32 @@ from .labels import check_lengths, class_numbers
 def h_divergence(
     seen: Any, unseen: Any, *, splits: int = 10, distance: str = "euclidean", scaled: bool = False, seed: int = 0
 ) -> Interval:
-    """Measure how well a nearest neighbor tells two sets of embeddings apart: d_H = 1 - its error.
+    """Measure how well a nearest-neighbor rule separates two sets of embeddings: d_H = 1 - its error.
 
     Parameters
     ----------
-    seen, unseen : array-like of shape (n, d), (m, d)
-        Embeddings of seen and unseen classes, two or more each. The larger set is subsampled to
-        the size of the smaller.
+    seen : array-like of shape (n, d)
+        Embeddings of seen classes, at least two.
+    unseen : array-like of shape (m, d)
+        Embeddings of unseen classes, at least two. The larger set is subsampled to the size of the smaller.
     splits : int
-        Random halves; each gives one value.
+        Number of random halvings; each gives one value.
     distance : {"euclidean", "sqeuclidean", "cosine"}
-        Of the 1-NN rule.
+        Distance of the nearest-neighbor rule.
     scaled : bool
-        Return the usual 2 (1 - 2 error) instead, in [-2, 2].
+        Return the common form 2 (1 - 2 error) instead, in [-2, 2].
     seed : int
-        Of subsamples and halves.
+        Seed of the generator that draws subsamples and halves.
 
     Returns
     -------
     Interval
-        Mean and 95% half-width over the splits: about 1/2 for equal distributions, 1 for separable sets.
+        Mean and half-width of its 95% confidence interval over the splits: about 1/2 for equal distributions, 1 for
+        separable sets.
 
     Notes
     -----
-    Chu et al., 2020 (JRD). They do not state the halves' ratio; halves of each set are used here.
+    Chu et al., 2020 (JRD). The paper does not state the ratio of the split; here each set is halved.
     """
     x, y = _both(seen, unseen, splits)
     size = min(len(x), len(y))
@@ -75,22 +77,32 @@ def joint_error(
     distance: str = "euclidean",
     seed: int = 0,
 ) -> Interval:
-    """Error of one 1-NN classifier of all classes, on seen plus on unseen samples (lambda of the bound).
+    """Compute the error of one nearest-neighbor classifier of all classes, on seen plus on unseen samples.
+
+    It is lambda of the bound.
 
     Parameters
     ----------
-    seen, unseen : array-like of shape (n, d), (m, d)
-        Embeddings.
-    seen_labels, unseen_labels : array-like of shape (n,), (m,)
-        Their classes, each with two or more samples; seen and unseen classes are different classes even if their
-        labels are equal.
-    splits, distance, seed
-        As in `h_divergence`; halves are drawn within classes.
+    seen : array-like of shape (n, d)
+        Embeddings of seen classes.
+    seen_labels : array-like of shape (n,)
+        Their classes, each with at least two samples.
+    unseen : array-like of shape (m, d)
+        Embeddings of unseen classes.
+    unseen_labels : array-like of shape (m,)
+        Their classes, each with at least two samples. Seen and unseen classes are different even if their labels are
+        equal.
+    splits : int
+        Number of random halvings, drawn within classes.
+    distance : {"euclidean", "sqeuclidean", "cosine"}
+        Distance of the nearest-neighbor rule.
+    seed : int
+        Seed of the generator that draws halves.
 
     Returns
     -------
     Interval
-        In [0, 2], 0 for perfectly separated classes.
+        In [0, 2]; 0 for perfectly separated classes.
     """
     x, y = _both(seen, unseen, splits)
     (a,) = class_numbers(seen_labels, names=("seen_labels",))
@@ -111,9 +123,19 @@ def joint_error(
 
 
 def diversity(embeddings: Any) -> float:
-    """Trace of the covariance of embeddings (n, d): their mean squared distance to their mean. Zero for one row.
+    """Return the trace of the covariance of embeddings, their mean squared distance from their mean.
 
-    Compare it on seen and on unseen classes, on raw embeddings: unit vectors hide it (Chen et al., 2022).
+    Compare it between seen and unseen classes, on raw embeddings: unit vectors hide it (Chen et al., 2022).
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+
+    Returns
+    -------
+    float
+        At least 0; 0 for a single row.
     """
     x = as_rows(embeddings)
     return float(np.var(x, axis=0, dtype=np.float64).sum())

@@ -29,17 +29,24 @@ from .verification import FARS
 
 @dataclass(frozen=True)
 class Identification:
-    """How well a threshold on the nearest distance names known persons and rejects unknown ones.
+    """How well a threshold on the nearest distance identifies known items and rejects unknown ones.
 
     Attributes
     ----------
     rank_1 : float
-        Share of the known queries whose nearest gallery item is of their class, at whatever distance.
-    tpir_at, threshold_at : dict of float to float
-        By FPIR: the TPIR that it allows, and the largest distance that keeps it; None where even the least does not.
-    n_known, n_unknown, n_gallery : int
-        Queries whose class is in the gallery, other queries, and gallery items.
+        Fraction of the known queries whose nearest gallery item is of their class, at any distance.
+    tpir_at : dict of float to float
+        True positive identification rate at each false positive identification rate (FPIR).
+    threshold_at : dict of float to float
+        Largest distance threshold that keeps each FPIR; None if even the smallest threshold exceeds it.
+    n_known : int
+        Number of queries whose class is in the gallery.
+    n_unknown : int
+        Number of other queries.
+    n_gallery : int
+        Number of gallery items.
     distance : str
+        Distance by which embeddings were compared.
     """
 
     rank_1: float
@@ -79,30 +86,38 @@ def identify(
     distance: str = "cosine",
     fars: Sequence[float] | float = FARS,
 ) -> Identification:
-    """Score open-set identification: name queries of known classes, and reject the others.
+    """Score open-set identification: find the class of known queries, and reject the others.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Queries; arrays or tensors.
+        Queries, as arrays or tensors.
     labels : array-like of shape (n,)
-        Their classes, of any hashable kind. A class that the gallery does not have is unknown.
-    gallery, gallery_labels : array-like of shape (m, d), (m,), optional
-        What is enrolled: single items, or one mean of each class. Without it each query searches all other embeddings.
-    groups, gallery_groups : array-like of shape (n,), (m,), optional
-        As for `evaluate`: a query does not see items of its class in its group.
+        Class of each query, of any hashable type. A class that is not in the gallery is unknown.
+    gallery : array-like of shape (m, d), optional
+        Enrolled embeddings: of single items, or one mean per class. By default, each query searches all other
+        embeddings.
+    gallery_labels : array-like of shape (m,), optional
+        Class of each gallery item.
+    groups : array-like of shape (n,), optional
+        Camera, video or the like of each query. Items of its class in its group are ignored, as in `evaluate`.
+    gallery_groups : array-like of shape (m,), optional
+        Group of each gallery item.
     distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared.
     fars : float or sequence of float
         False positive identification rates, in (0, 1), at which to report the true positive identification rate.
 
     Returns
     -------
     Identification
+        The rates and their thresholds.
 
     Raises
     ------
     ValueError
-        Bad rows, labels, groups, rates or distance; no query of a known class, or none of an unknown one.
+        If embeddings, labels, groups, rates or the distance are not valid, or there is no query of a known class or
+        none of an unknown class.
 
     Examples
     --------

@@ -23,7 +23,7 @@ PARTS = 10
 
 
 class Interval(NamedTuple):
-    """Mean, half-width of its 95% interval, and the values (n,) behind them."""
+    """A mean, the half-width of its 95% confidence interval, and the values (n,) that it summarizes."""
 
     mean: float
     half: float
@@ -34,7 +34,19 @@ class Interval(NamedTuple):
 
 
 def interval(values: Any, kind: str = "t") -> Interval:
-    """95% interval of the mean of independent values (n,): Student's t, or "normal"; half-width NaN for one value.
+    """Return the mean of independent values with its 95% confidence interval.
+
+    Parameters
+    ----------
+    values : array-like of shape (n,)
+        Values, at least one.
+    kind : {"t", "normal"}
+        Distribution of the interval: Student's t, or normal.
+
+    Returns
+    -------
+    Interval
+        The half-width is NaN for a single value.
 
     Examples
     --------
@@ -67,38 +79,41 @@ def subset_recall(
     kind: str = "t",
     seed: int = 0,
 ) -> dict[int, Interval]:
-    """Recall@K of disjoint parts of the test set, each with every class, as a mean with a 95% interval.
+    """Compute Recall@K of disjoint parts of the test set, each with every class, with a 95% confidence interval.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Test embeddings.
+        Embeddings, as arrays or tensors.
     labels : array-like of shape (n,)
-        Their classes, each with at least two samples per part (20 for ten parts).
+        Class of each embedding; every class needs at least two samples per part (20 for ten parts).
     ks : tuple of int
-        K of Recall@K.
+        Values of K for Recall@K.
     parts : int
-        Number of disjoint parts. Within a class samples are permuted and dealt round robin from a random start.
+        Number of disjoint parts. The samples of each class are permuted and dealt in turn to the parts, from a random
+        one on.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        What "near" means.
+        Distance by which embeddings are compared.
     kind : {"t", "normal"}
-        Of the interval.
+        Distribution of the interval: Student's t, or normal.
     seed : int
-        Of the deal.
+        Seed of the generator that draws the parts.
 
     Returns
     -------
     dict of int to Interval
+        Recall for each K.
 
     Raises
     ------
     ValueError
-        A class too small to give every part two samples.
+        If a class is too small to give every part two samples.
 
     Notes
     -----
-    Each part is searched alone, so these recalls are far below those of the whole set: never compare the two.
-    Protocol of the JRD paper (Chu et al., 2020).
+    Chu et al., 2020 (JRD).
+
+    Each part is searched separately, so that these recalls are far below those of the whole set. Never compare the two.
     """
     x = as_rows(embeddings)
     (classes,) = class_numbers(labels)

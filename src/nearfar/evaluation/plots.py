@@ -33,17 +33,17 @@ def plot_recall(
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Arrays or tensors; each searches all others.
+        Embeddings, as arrays or tensors; each searches all others.
     labels : array-like of shape (n,)
-        Their classes.
+        Class of each embedding, of any hashable type.
     ks : sequence of int
-        The K.
+        Values of K.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        What "near" means.
+        Distance by which embeddings are compared.
     label : str, optional
-        The name of the curve in a legend.
+        Name of the curve in the legend.
     axes : matplotlib Axes, optional
-        Where to draw; new ones by default. Draw several models into the same.
+        Axes to draw on, for example those of another model. By default, new ones.
 
     Returns
     -------
@@ -70,21 +70,20 @@ def plot_recall(
 
 
 def plot_roc(verification: Verification, *, label: str | None = None, axes: Axes | None = None) -> Axes:
-    """Plot the ROC curve: accepted same-class pairs against accepted different-class pairs.
+    """Plot the ROC curve: the true accept rate (TAR) against the false accept rate (FAR), on a logarithmic scale.
 
     Parameters
     ----------
     verification : Verification
-        What `verify` or `verify_pairs` returned.
+        Result of `verify` or `verify_pairs`.
     label : str, optional
-        The name of the curve in a legend.
+        Name of the curve in the legend.
     axes : matplotlib Axes, optional
-        Where to draw; new ones by default.
+        Axes to draw on, for example those of another model. By default, new ones.
 
     Returns
     -------
     matplotlib Axes
-        The false-accept rate (FAR) on a logarithmic scale, the true-accept rate (TAR).
 
     Examples
     --------
@@ -107,26 +106,25 @@ def plot_roc(verification: Verification, *, label: str | None = None, axes: Axes
 def plot_confusions(
     embeddings: Any, labels: Any, *, most: int = 30, distance: str = "cosine", axes: Axes | None = None
 ) -> Axes:
-    """Plot how often the nearest neighbor of a class has another class.
+    """Plot how often the nearest neighbor of an item of one class is of another class.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Arrays or tensors.
+        Embeddings, as arrays or tensors.
     labels : array-like of shape (n,)
-        Their classes.
+        Class of each embedding, of any hashable type.
     most : int
-        Classes shown: those with the most wrong nearest neighbors.
+        Maximum number of classes to show, those with the most wrong nearest neighbors.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        What "near" means.
+        Distance by which embeddings are compared.
     axes : matplotlib Axes, optional
-        Where to draw; new ones by default.
+        Axes to draw on, for example those of another model. By default, new ones.
 
     Returns
     -------
     matplotlib Axes
-        A matrix: rows are the classes of queries, columns those of their nearest items; a row sums to 1 over all
-        classes.
+        Rows are the classes of the queries, columns those of their nearest items. A row sums to 1 over all classes.
 
     Examples
     --------
@@ -154,23 +152,27 @@ def plot_confusions(
 
 
 def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None = None) -> Axes:
-    """Plot the embeddings in two dimensions by t-SNE (van der Maaten and Hinton, 2008), with a color per class.
+    """Plot the embeddings in two dimensions by t-SNE, with one color per class.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Arrays or tensors; of more than 5,000 some are drawn at random.
+        Embeddings, as arrays or tensors. Of more than 5,000, a random sample is drawn.
     labels : array-like of shape (n,)
-        Their classes.
+        Class of each embedding, of any hashable type.
     seed : int
-        Of the layout and of the draw.
+        Seed of the layout and of the sample.
     axes : matplotlib Axes, optional
-        Where to draw; new ones by default.
+        Axes to draw on, for example those of another model. By default, new ones.
 
     Returns
     -------
     matplotlib Axes
-        Without ticks: only who is near whom means something, and not how far groups are apart.
+        Without ticks: which items are close has a meaning, the distance between groups has none.
+
+    Notes
+    -----
+    van der Maaten and Hinton, 2008.
     """
     from sklearn.manifold import TSNE
 

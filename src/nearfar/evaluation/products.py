@@ -22,33 +22,33 @@ SCORES = ("best", "mean")
 
 
 class Products:
-    """What is searched, product by product.
+    """A gallery that is searched by product instead of by item.
 
     Parameters
     ----------
     x : ndarray of shape (n, d)
         Queries.
     y : ndarray of shape (m, d)
-        The photos that are searched.
+        Gallery photos.
     y_class : ndarray of int, shape (m,)
-        Their classes.
+        Class of each photo.
     group_by : array-like of shape (m,)
-        Their products.
+        Product of each photo.
     score : {"best", "mean"}
-        By which of its photos a product is compared.
+        Distance of a product: that of its nearest photo, or the mean over its photos.
     leave_one_out : bool
-        Whether `x` is `y`, and each searches all others.
+        Whether `x` is `y`, and each query searches all others.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        Of a query and a photo.
+        Distance by which embeddings are compared.
 
     Attributes
     ----------
     classes : ndarray of int, shape (p,)
-        The class of each product.
+        Class of each product.
     kinds : tuple of ndarray of int, or None
-        Of queries (n,) and products (p,): equal numbers where the query is all that the product has.
+        Numbers of queries (n,) and products (p,); they are equal if the query is the only photo of the product.
     row_bytes : int
-        What the temporary arrays of one query take.
+        Memory in bytes of the temporary arrays of one query.
     """
 
     def __init__(

@@ -46,52 +46,64 @@ def evaluate(
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Queries; arrays or tensors, any scale.
+        Queries, as arrays or tensors, on any scale.
     labels : array-like of shape (n,)
-        Their classes: integers, strings, anything hashable.
-    gallery, gallery_labels : array-like of shape (m, d), (m,), optional
-        What the queries search (query-gallery protocol, nothing left out). Without it each query searches all other
-        embeddings (leave one out).
-    groups, gallery_groups : array-like of shape (n,), (m,), optional
-        Camera, video or the like of each item. Items of a query's class that share its group are neither found nor
-        missed, as in re-identification. The clustering takes no notice of groups.
-    ks : int or several
-        The K of Recall@K and precision@K. K beyond the gallery sees the whole gallery.
+        Class of each query: integers, strings, or any hashable type.
+    gallery : array-like of shape (m, d), optional
+        Embeddings that the queries search. By default, each query searches all other embeddings (leave one out).
+    gallery_labels : array-like of shape (m,), optional
+        Class of each gallery item; needed with `gallery`.
+    groups : array-like of shape (n,), optional
+        Camera, video or the like of each query. Items of a query's class in its group are ignored: they count neither
+        as hits nor as misses, as in re-identification. The clustering ignores groups.
+    gallery_groups : array-like of shape (m,), optional
+        Group of each gallery item; needed with `groups` and `gallery`.
+    ks : int or iterable of int
+        Values of K for Recall@K and precision@K. A K beyond the gallery uses the whole gallery.
     clustering : bool
-        Also cluster the embeddings (with the gallery, if given) into as many clusters as classes, for NMI, AMI and
-        F1. It takes at most about twice as long as the neighbor scores.
+        Also cluster the embeddings (with the gallery, if given) into as many clusters as classes, for NMI, AMI and F1.
+        It takes at most about twice as long as the retrieval scores.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        What "near" means; with cosine, rows are of unit length for the clustering too.
+        Distance by which embeddings are compared. With "cosine", rows are also normalized for the clustering.
     lone : {"exclude", "miss"}
-        Queries without any relevant item are left out of the means, or count as 0. They are counted in both cases.
-    restarts, engine, seed
-        Of the clustering, see `cluster`.
+        Whether queries without a relevant item are left out of the means, or count as 0. Their number is reported in
+        both cases.
+    restarts : int
+        Number of runs of k-means from different seeds; the clustering with the smallest inertia is kept.
+    engine : {"auto", "faiss", "scikit-learn"}
+        Library that finds the nearest centers; "auto" chooses faiss if it is installed. Results differ by rounding.
+    seed : int
+        Seed of the clustering. The same seed and engine give the same result.
     rerank : str, optional
-        What orders the neighbors of a query with the help of other items: "expand_queries", "augment_gallery",
-        "k_reciprocal" or "csls", perhaps with settings, such as "k_reciprocal(k1=30)". The scores then say that test
-        items were looked at together. The clustering takes no notice of it.
+        Method that reorders the neighbors of a query with the help of other items: "expand_queries", "augment_gallery",
+        "k_reciprocal" or "csls", optionally with settings, such as "k_reciprocal(k1=30)". The scores then note that
+        test items were used together. The clustering is not affected.
     group_by : array-like of shape (m,), optional
-        The product of every item that is searched: of the gallery, or without it of the embeddings. Queries then rank
-        products instead of single items, and one is relevant if it is of the query's class; all items of a product
-        are of one class. Without a gallery a query is left out of its own product. Not with groups or `rerank`.
+        Product of each item that is searched: of the gallery, or by default of the embeddings. Queries then rank
+        products instead of single items, and a product is relevant if it is of the query's class; all items of a
+        product must be of one class. Without a gallery, a query is left out of its own product. Cannot be combined with
+        `groups` or `rerank`.
     group_score : {"best", "mean"}
-        A product is as near as the nearest of its items, or as its items are on average.
+        Distance of a product: that of its nearest item, or the mean over its items.
     dims : int, optional
-        Score the first so many dimensions, such as one of those of `nearfar.Matryoshka`.
+        Number of leading dimensions to use, for example one of those of `nearfar.Matryoshka`. By default, all.
 
     Returns
     -------
     Scores
+        The scores, with their values for a random ranking.
 
     Raises
     ------
     ValueError
-        Rows that are not finite (how many), labels that do not fit, bad settings.
+        If rows are not finite (the error counts them), labels do not match them, or a setting is not valid.
 
     Notes
     -----
-    MAP@R follows Musgrave et al., 2020. Neighbor scores equal those of float64 rankings, ties by index. Memory
-    beyond the input: a float32 copy of the gallery and at most 256 MB.
+    MAP@R follows Musgrave et al., 2020.
+
+    Retrieval scores equal those of rankings in float64 with ties ordered by index. Memory beyond the input: a float32
+    copy of the gallery and at most 256 MB.
 
     Examples
     --------
@@ -153,9 +165,27 @@ def clustering_scores(
     engine: str = "auto",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """NMI (both means), AMI and F1 of k-means with as many clusters as classes, and how it was done.
+    """Compute NMI (with both means), AMI and F1 of k-means with as many clusters as classes.
 
-    Parameters as in `cluster`; ``labels`` (n,) of any hashable kind.
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared. "cosine" normalizes the rows first.
+    restarts : int
+        Number of runs of k-means from different seeds; the clustering with the smallest inertia is kept.
+    engine : {"auto", "faiss", "scikit-learn"}
+        Library that finds the nearest centers; "auto" chooses faiss if it is installed. Results differ by rounding.
+    seed : int
+        Seed of the clustering. The same seed and engine give the same result.
+
+    Returns
+    -------
+    dict
+        The scores, and how the clustering was done.
     """
     (classes,) = class_numbers(labels)
     found = cluster(embeddings, int(classes.max()) + 1, distance=distance, restarts=restarts, engine=engine, seed=seed)
@@ -218,32 +248,105 @@ def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> flo
 
 
 def recall_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:
-    """Share of queries with a relevant item among the k nearest; ``protocol``: gallery, groups, distance, rerank...
+    """Return Recall@K: the fraction of queries with a relevant item among their k nearest.
 
-    All arguments as in `evaluate`.
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    k : int
+        Number of nearest items.
+    lone : {"exclude", "miss"}
+        Whether queries without a relevant item are left out of the mean, or count as 0.
+    **protocol
+        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+
+    Returns
+    -------
+    float
+        The score, in [0, 1].
     """
     found = _retrieved(lone, embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
     return mean_score(found, found.found(k), lone)
 
 
 def precision_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:
-    """Mean share of relevant items among the k nearest; ``protocol`` as in `recall_at_k`."""
+    """Return precision@K: the mean fraction of relevant items among the k nearest.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    k : int
+        Number of nearest items.
+    lone : {"exclude", "miss"}
+        Whether queries without a relevant item are left out of the mean, or count as 0.
+    **protocol
+        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+
+    Returns
+    -------
+    float
+        The score, in [0, 1].
+    """
     found = _retrieved(lone, embeddings, labels, ks=(k,), whole=False, up_to_r=False, **protocol)
     return mean_score(found, found.hits[:, 0] / k, lone)
 
 
 def map_at_r(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
-    """MAP@R of Musgrave et al., 2020; ``protocol`` as in `recall_at_k`."""
+    """Return MAP@R: the mean average precision over the R nearest items, for R relevant ones.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    lone : {"exclude", "miss"}
+        Whether queries without a relevant item are left out of the mean, or count as 0.
+    **protocol
+        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+
+    Returns
+    -------
+    float
+        The score, in [0, 1].
+
+    Notes
+    -----
+    Musgrave et al., 2020.
+    """
     found = _retrieved(lone, embeddings, labels, ks=(1,), whole=False, **protocol)
     return mean_score(found, found.map_at_r, lone)
 
 
 def mean_average_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
-    """Mean over queries of the average precision of the whole ranking, the mAP of re-identification.
+    """Return the mean over queries of the average precision of the whole ranking, the mAP of re-identification.
 
-    ``protocol`` as in `recall_at_k`. It sorts all items for every query: slower than `map_at_r`, which looks at the R
-    nearest.
+    It sorts all items for every query, and is slower than `map_at_r`, which uses the R nearest only.
 
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    lone : {"exclude", "miss"}
+        Whether queries without a relevant item are left out of the mean, or count as 0.
+    **protocol
+        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+
+    Returns
+    -------
+    float
+        The score, in [0, 1].
+
+    Examples
+    --------
     >>> mean_average_precision([[1.0, 0], [0.9, 0.5], [0.9, 0.2]], ["a", "a", "b"])
     0.5
     """
@@ -253,12 +356,46 @@ def mean_average_precision(embeddings: Any, labels: Any, *, lone: str = "exclude
 
 
 def r_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
-    """Mean share of relevant items among the R nearest; ``protocol`` as in `recall_at_k`."""
+    """Return R-precision: the mean fraction of relevant items among the R nearest, for R relevant ones.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    lone : {"exclude", "miss"}
+        Whether queries without a relevant item are left out of the mean, or count as 0.
+    **protocol
+        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+
+    Returns
+    -------
+    float
+        The score, in [0, 1].
+    """
     found = _retrieved(lone, embeddings, labels, ks=(1,), whole=False, **protocol)
     return mean_score(found, found.r_precision, lone)
 
 
 def mrr(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
-    """Mean reciprocal rank of the best relevant item over the whole ranking; ``protocol`` as in `recall_at_k`."""
+    """Return the mean reciprocal rank of the first relevant item in the whole ranking.
+
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    lone : {"exclude", "miss"}
+        Whether queries without a relevant item are left out of the mean, or count as 0.
+    **protocol
+        Further arguments of `retrieve`, such as `gallery`, `groups`, `distance` or `rerank`.
+
+    Returns
+    -------
+    float
+        The score, in [0, 1].
+    """
     found = _retrieved(lone, embeddings, labels, ks=(1,), up_to_r=False, **protocol)
     return mean_score(found, found.reciprocal_rank(), lone)

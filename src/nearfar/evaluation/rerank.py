@@ -33,9 +33,9 @@ class Ranking(NamedTuple):
     Attributes
     ----------
     distances : ndarray of float64, shape (n, depth)
-        What the method ranks by; smaller is nearer. It is no distance of the embedding space.
+        Values by which the method ranks, smaller is nearer. They are not distances of the embedding space.
     indices : ndarray of int, shape (n, depth)
-        Gallery rows.
+        Row numbers of the gallery.
     """
 
     distances: Array
@@ -50,21 +50,22 @@ def expand_queries(queries: Any, gallery: Any = None, *, k: int = 5, alpha: floa
     queries : array-like of shape (n, d)
         Embeddings, compared by cosine.
     gallery : array-like of shape (m, d), optional
-        What is searched. Without it each query searches all other queries.
+        Embeddings to search. By default, each query searches all other queries.
     k : int
-        Neighbors that are added.
+        Number of neighbors to add.
     alpha : float
-        Weight of a neighbor: its cosine to the query to this power; 0 weights all neighbors alike.
+        Exponent of the weights, at least 0: a neighbor has its cosine to the query to this power as weight. With 0, all
+        neighbors have the same weight.
 
     Returns
     -------
     ndarray of float64, shape (n, d)
-        Rows of length 1.
+        Rows of unit length.
 
     Raises
     ------
     ValueError
-        Unequal columns, k beyond the gallery, a negative alpha.
+        If the numbers of columns differ, k is larger than the gallery, or alpha is negative.
 
     References
     ----------
@@ -92,7 +93,21 @@ def expand_queries(queries: Any, gallery: Any = None, *, k: int = 5, alpha: floa
 def augment_gallery(gallery: Any, *, k: int = 5, alpha: float = 3.0) -> Array:
     """Replace every item of a gallery by a weighted mean of itself and its k nearest other items.
 
-    It is done once, before the first search; settings and result as for `expand_queries`.
+    Do it once, before the first search.
+
+    Parameters
+    ----------
+    gallery : array-like of shape (m, d)
+        Embeddings, compared by cosine.
+    k : int
+        Number of neighbors to add.
+    alpha : float
+        Exponent of the weights, as for `expand_queries`.
+
+    Returns
+    -------
+    ndarray of float64, shape (m, d)
+        Rows of unit length.
 
     Examples
     --------
@@ -103,22 +118,22 @@ def augment_gallery(gallery: Any, *, k: int = 5, alpha: float = 3.0) -> Array:
 
 
 def csls(queries: Any, gallery: Any = None, *, depth: int = 10, k: int = 10) -> Ranking:
-    """Rank by cross-domain similarity local scaling, which keeps hubs from being found by every query.
+    """Rank by cross-domain similarity local scaling, which prevents hubs from being found by every query.
 
-    A hub is an item that is near to nearly all queries. Its mean cosine to its k nearest queries is high, and is taken
-    off its cosine to every query.
+    A hub is an item that is close to nearly all queries. Its mean cosine to its k nearest queries is high, and is
+    subtracted from its cosine to every query.
 
     Parameters
     ----------
     queries : array-like of shape (n, d)
         Embeddings, compared by cosine.
     gallery : array-like of shape (m, d), optional
-        What is searched. Without it each query searches all other queries.
+        Embeddings to search. By default, each query searches all other queries.
     depth : int
-        Items to return of every query.
+        Number of items to return for each query.
     k : int
-        Neighbors over which the mean cosines are taken, 10 in the paper; of an item all queries where they are fewer,
-        so that one query alone is ranked as by cosine.
+        Number of neighbors over which the mean cosines are taken; the paper uses 10. If there are fewer queries, the
+        mean of an item is over all of them, so that a single query is ranked by cosine.
 
     Returns
     -------
@@ -128,7 +143,7 @@ def csls(queries: Any, gallery: Any = None, *, depth: int = 10, k: int = 10) -> 
     Raises
     ------
     ValueError
-        Unequal columns; depth or k beyond what there is.
+        If the numbers of columns differ, or `depth` or `k` is too large.
 
     References
     ----------
@@ -154,39 +169,41 @@ def k_reciprocal(
 ) -> Ranking:
     """Rank by how many mutual neighbors two items share (k-reciprocal re-ranking).
 
-    Every item is described by its k-reciprocal neighbors, weighted by how near they are. Two items are near if these
-    descriptions overlap; the plain distance decides where they do not.
+    Every item is described by its k-reciprocal neighbors, weighted by their distance. Two items are close if their
+    descriptions overlap; if they do not overlap, the original distance decides.
 
     Parameters
     ----------
     queries : array-like of shape (n, d)
         Embeddings.
     gallery : array-like of shape (m, d), optional
-        What is searched. Without it each query searches all other queries.
+        Embeddings to search. By default, each query searches all other queries.
     depth : int
-        Items to return of every query.
+        Number of items to return for each query.
     k1 : int
-        Neighbors among which reciprocal ones are looked for, 20 in the paper.
+        Number of neighbors among which reciprocal ones are searched; the paper uses 20.
     k2 : int
-        Items whose descriptions are averaged, the item itself among them, 6 in the paper; 1 averages none.
+        Number of items, including the item itself, whose descriptions are averaged; the paper uses 6. With 1, there is
+        no averaging.
     weight : float
-        Weight of the plain distance, in 0..1; 0.3 in the paper.
+        Weight of the original distance, in [0, 1]; the paper uses 0.3.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        The plain distance.
+        The original distance.
 
     Returns
     -------
     Ranking
+        Its distances are those of the method.
 
     Raises
     ------
     ValueError
-        Unequal columns, a depth beyond the gallery, settings out of their ranges.
+        If the numbers of columns differ, `depth` is larger than the gallery, or a setting is out of range.
 
     Notes
     -----
-    The distances equal those of the full matrices of the paper's code, which needs several arrays of (n + m)^2 numbers;
-    here descriptions are sparse, and no array is larger than a block of queries times the gallery.
+    The distances equal those of the full matrices in the paper's code, which needs several arrays of (n + m)^2 numbers.
+    Here the descriptions are sparse, and no array is larger than a block of queries times the gallery.
 
     References
     ----------

@@ -137,24 +137,26 @@ def search_reranked(queries: Any, gallery: Any, k: int, rerank: str, *, distance
 
     Parameters
     ----------
-    queries, gallery : array-like of shape (n, d), (m, d)
+    queries : array-like of shape (n, d)
         Embeddings.
+    gallery : array-like of shape (m, d)
+        Embeddings to search.
     k : int
-        Neighbors of each query, at most m.
+        Number of neighbors of each query, at most m.
     rerank : str
-        The method, as in `evaluate`.
+        Method, as in `evaluate`.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        How embeddings are compared; only k_reciprocal takes others than cosine.
+        Distance by which embeddings are compared. Only k_reciprocal supports others than "cosine".
 
     Returns
     -------
     Ranking
-        Its distances are those of the method: to the expanded queries, or values of its own.
+        Its distances are those of the method: distances to the expanded queries, or values of its own.
 
     Raises
     ------
     ValueError
-        As `evaluate`; k beyond the gallery.
+        If an argument is not valid, as in `evaluate`, or k is larger than the gallery.
 
     Examples
     --------

@@ -36,26 +36,29 @@ SLICE = 64  # rows looked at together while counting nearer items
 
 
 class Retrieval(NamedTuple):
-    """Scores per query, in the order of the queries; lone queries (no relevant item) have zeros.
+    """Retrieval scores of each query, in the order of the queries; they are 0 for queries without a relevant item.
 
     Attributes
     ----------
     relevant : ndarray of int, shape (n,)
-        R: gallery items of the query's class, itself (and those of its group) left out.
+        Number R of relevant items: gallery items of the query's class, without the query itself and those of its group.
     first_rank : ndarray of int, shape (n,)
-        Rank of the best relevant item, 1 is best; 0 where unknown (lone, or beyond K where only those were asked).
+        Rank of the first relevant item, counted from 1; 0 if there is none, or none among the largest K if
+        ``whole=False``.
     hits : ndarray of int, shape (n, len(ks))
-        Relevant items among the first K.
-    r_precision, map_at_r : ndarray of float64, shape (n,)
-        Per query.
+        Number of relevant items among the first K.
+    r_precision : ndarray of float64, shape (n,)
+        R-precision of each query.
+    map_at_r : ndarray of float64, shape (n,)
+        Average precision over the R nearest items of each query.
     average_precision : ndarray of float64, shape (n,), or None
-        Over the whole ranking; None where no K reaches its end.
+        Average precision over the whole ranking; None if no K covers it.
     n_gallery : int
-        Items that a query can find, at most.
+        Maximum number of items that a query can find.
     ks : tuple of int
-        The K of the columns of `hits`.
+        Values of K of the columns of `hits`.
     available : ndarray of int, shape (n,)
-        Items that each query can find.
+        Number of items that each query can find.
     """
 
     relevant: Ints
@@ -69,11 +72,11 @@ class Retrieval(NamedTuple):
     available: Ints
 
     def found(self, k: int) -> Bools:
-        """Whether any of the first k is relevant, (n,)."""
+        """Return whether any of the first k items is relevant, of shape (n,)."""
         return (self.first_rank > 0) & (self.first_rank <= k)
 
     def reciprocal_rank(self) -> Array:
-        """1 / first_rank, 0 for lone queries, (n,)."""
+        """Return 1 / first_rank, of shape (n,); 0 for queries without a relevant item."""
         return np.where(self.first_rank > 0, 1.0 / np.maximum(self.first_rank, 1), 0.0)
 
 
@@ -93,46 +96,52 @@ def retrieve(
     group_by: Any = None,
     group_score: str = "best",
 ) -> Retrieval:
-    """Scores per query of the ranking of the gallery, or of all other embeddings.
+    """Compute retrieval scores of each query, from its ranking of the gallery or of all other embeddings.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Queries; arrays or tensors.
+        Queries, as arrays or tensors.
     labels : array-like of shape (n,)
-        Their classes, of any hashable kind.
-    gallery, gallery_labels : array-like of shape (m, d), (m,), optional
-        What is searched. Without it each query searches all other embeddings (leave one out).
-    groups, gallery_groups : array-like of shape (n,), (m,), optional
-        Camera, video or the like of each item. Items of a query's class that share its group are neither found nor
-        missed: its ranking is without them.
-    ks : int or several
-        The K of `hits`, each at least 1.
+        Class of each query, of any hashable type.
+    gallery : array-like of shape (m, d), optional
+        Embeddings that the queries search. By default, each query searches all other embeddings (leave one out).
+    gallery_labels : array-like of shape (m,), optional
+        Class of each gallery item; needed with `gallery`.
+    groups : array-like of shape (n,), optional
+        Camera, video or the like of each query. Items of a query's class in its group are left out of its ranking.
+    gallery_groups : array-like of shape (m,), optional
+        Group of each gallery item; needed with `groups` and `gallery`.
+    ks : int or iterable of int
+        Values of K of `hits`, each at least 1.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        What "near" means.
+        Distance by which embeddings are compared.
     whole : bool
-        Rank the best relevant item however far it is; else only up to max(ks).
+        Find the rank of the first relevant item in the whole ranking. If False, only up to the largest K.
     up_to_r : bool
-        Also R-precision and MAP@R.
+        Also compute R-precision and MAP@R.
     rerank : str or RankedByValues, optional
-        What orders the neighbors of a query with the help of other items, as in `evaluate`.
-    group_by, group_score
-        The products that are ranked instead of single items, as in `evaluate`.
+        Method that reorders the neighbors of a query with the help of other items, as in `evaluate`.
+    group_by : array-like of shape (m,), optional
+        Product of each item that is searched, as in `evaluate`.
+    group_score : {"best", "mean"}
+        Distance of a product: that of its nearest item, or the mean over its items.
 
     Returns
     -------
     Retrieval
+        Scores of each query.
 
     Raises
     ------
     ValueError
-        Bad rows, labels, groups, ks, distance or rerank; a gallery without labels, or without groups where queries have
-        them.
+        If rows, labels, groups, `ks`, the distance or `rerank` are not valid, or if a gallery comes without labels, or
+        without groups although the queries have them.
 
     Notes
     -----
-    Memory beyond the input: a float32 copy of the gallery and at most 256 MB; the time of one matrix product plus a few
-    passes over its blocks.
+    Memory beyond the input: a float32 copy of the gallery and at most 256 MB. Time: one matrix product and a few passes
+    over its blocks.
     """
     x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     ks = _checked(ks)

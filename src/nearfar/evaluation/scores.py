@@ -15,30 +15,54 @@ OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia", "rerank
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of embeddings against their classes, all in [0, 1] (AMI can be slightly negative); NaN where undefined.
+    """Scores of embeddings against their classes, in [0, 1] or NaN if undefined; AMI can be slightly negative.
 
     Attributes
     ----------
-    recall_at, precision_at : dict of int to float
-        By K. Recall@K is the share of queries with a relevant item among the first K.
-    map_at_r, r_precision, mrr : float
-        Means over queries.
-    nmi, nmi_geometric, ami, f1 : float or None
-        Of k-means clusters; nmi has the arithmetic mean of entropies. None without clustering, and where every item is
-        a class of its own, which any way to make so many clusters gets right.
-    n_queries, n_gallery, n_classes, n_lone : int
-        Queries given; items that a query can find, at most; classes of the queries; queries without any relevant item.
+    recall_at : dict of int to float
+        Recall@K for each K: the fraction of queries with a relevant item among the first K.
+    precision_at : dict of int to float
+        Precision@K for each K: the mean fraction of relevant items among the first K.
+    map_at_r : float
+        MAP@R, the mean over queries of the average precision over the R nearest items.
+    r_precision : float
+        Mean fraction of relevant items among the R nearest.
+    mrr : float
+        Mean reciprocal rank of the first relevant item.
+    nmi : float or None
+        Normalized mutual information of k-means clusters and classes, with the arithmetic mean of entropies. All
+        clustering scores are None without clustering, and if every item is a class of its own, which any clustering
+        into that many clusters gets right.
+    nmi_geometric : float or None
+        The same with the geometric mean.
+    ami : float or None
+        Adjusted mutual information.
+    f1 : float or None
+        F1 score of pairs.
+    n_queries : int
+        Number of queries given.
+    n_gallery : int
+        Maximum number of items that a query can find.
+    n_classes : int
+        Number of classes of the queries.
+    n_lone : int
+        Number of queries without a relevant item.
     chance : dict
-        What a random ranking scores on average under the same names.
-    distance, protocol, lone, ties : str
-        The distance; "leave-one-out" or "query-gallery", and whether groups were given; whether lone queries are left
-        out ("exclude") or count as misses ("miss"); the rule for ties.
+        Expected scores of a random ranking, by the same names.
+    distance : str
+        Distance by which embeddings were compared.
+    protocol : str
+        "leave-one-out" or "query-gallery", and whether groups were given.
+    lone : str
+        Whether queries without a relevant item are left out ("exclude") or count as misses ("miss").
+    ties : str
+        Rule for ties.
     clusterer : str or None
         Engine, restarts and seed of the clustering.
     inertia : float or None
         Sum of squared distances to the cluster centers.
     rerank : str or None
-        What ordered the neighbors of each query with the help of other test items.
+        Method that reordered the neighbors of each query with the help of other test items.
     """
 
     recall_at: dict[int, float]
@@ -64,12 +88,12 @@ class Scores:
     rerank: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; K become strings. Where NaN is written to a file it is null, which `from_dict` takes for NaN."""
+        """Return plain data, with each K as a string. NaN becomes null in JSON files; `from_dict` reverses this."""
         return {name: _with_keys(value, str) for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Scores:
-        """The scores that `to_dict` described; a ValueError where one is missing, or of another kind."""
+        """Build scores from the result of `to_dict`; raise a ValueError if one is missing or of the wrong type."""
         import msgspec
 
         known = {name: _with_keys(value, _number) for name, value in data.items()}
@@ -78,7 +102,7 @@ class Scores:
         )
 
     def rows(self) -> list[tuple[str, float, float | None]]:
-        """(name, score, chance) of every score there is, in the order of the table."""
+        """Return (name, score, chance) of every score, in the order of the table."""
         found: list[tuple[str, float | None, float | None]] = []
         for name, values in (("Recall@", self.recall_at), ("Precision@", self.precision_at)):
             chances = self.chance.get("recall_at" if name == "Recall@" else "precision_at", {})
@@ -97,7 +121,7 @@ class Scores:
         return [(name, score, chance) for name, score, chance in found if score is not None]
 
     def to_frame(self) -> Any:
-        """Return a pandas DataFrame with a row for each score: its value, and what chance gives (NaN if unknown)."""
+        """Return a pandas DataFrame with one row per score: its value, and that of a random ranking or NaN."""
         import pandas as pd
 
         rows = self.rows()
@@ -115,7 +139,7 @@ class Scores:
         return "".join(lines)
 
     def protocol_line(self) -> str:
-        """One sentence: how many queries, items and classes, which distance, what became of lone queries."""
+        """Return one sentence on the queries, items and classes, the distance, and queries without a relevant item."""
         lone = "left out" if self.lone == "exclude" else "counted as misses"
         return (
             f"{self.n_queries:,} queries of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
@@ -129,7 +153,7 @@ class Scores:
         return f"; re-ranked by {self.rerank}: test items were looked at together"
 
     def why_unscored(self) -> str:
-        """Return in a sentence why there is no score of retrieval; empty where there is one."""
+        """Return one sentence on why there is no retrieval score, or an empty string if there is one."""
         if self.lone == "miss" or self.n_lone < self.n_queries:
             return ""
         other = "another item" if self.protocol.startswith("leave-one-out") else "an item"

@@ -24,17 +24,22 @@ MIN_DIMS = 8  # shorter prefixes are not tried
 
 @dataclass(frozen=True)
 class StoredScore:
-    """The scores of one way to store embeddings.
+    """Scores of embeddings in one storage format.
 
     Attributes
     ----------
     storage : str
-        "float32", "float16", "int8", "binary", or "binary, then int8": candidates that are ordered by a second code.
+        "float32", "float16", "int8", "binary", or "binary, then int8", which reorders candidates by a second code.
     dims : int
-        The first dimensions that are kept.
-    bytes_searched, bytes_stored : float
-        Bytes of an item that every search reads, and all that are kept of it.
-    recall_at_1, map_at_r : float
+        Number of leading dimensions that are kept.
+    bytes_searched : float
+        Bytes per item that every search reads.
+    bytes_stored : float
+        Bytes per item that are stored.
+    recall_at_1 : float
+        Recall@1.
+    map_at_r : float
+        MAP@R.
     """
 
     storage: str
@@ -60,29 +65,37 @@ def storage_scores(
     calibration: Any = None,
     **protocol: Any,
 ) -> list[StoredScore]:
-    """Score embeddings stored with fewer bytes; queries are encoded as the gallery is.
+    """Score embeddings that are stored with fewer bytes; queries are encoded in the same way as the gallery.
 
     Parameters
     ----------
-    embeddings, labels, gallery, gallery_labels, distance
-        As in `evaluate`.
+    embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
+    labels : array-like of shape (n,)
+        Class of each embedding, of any hashable type.
+    gallery : array-like of shape (m, d), optional
+        Embeddings to search, as in `evaluate`.
+    gallery_labels : array-like of shape (m,), optional
+        Class of each gallery item.
     dims : sequence of int
-        Lengths of prefixes; where not given the whole, its half, and its quarter.
+        Numbers of leading dimensions to keep. By default, all, half and a quarter of them.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared.
     calibration : array-like of shape (n, d), optional
-        Rows that fix the range of the codes of 8 bits and the center of the signs, such as training items; where not
-        given those of the gallery, or the embeddings: a collection is calibrated on itself.
+        Rows that determine the range of the 8-bit codes and the center of the signs, such as training items. By
+        default, the gallery, or the embeddings if there is none.
     **protocol
-        Also groups, gallery_groups and lone of `evaluate`.
+        Arguments `groups`, `gallery_groups` and `lone` of `evaluate`.
 
     Returns
     -------
     list of StoredScore
-        From the most bytes to the fewest within each length.
+        For each number of dimensions, from the most bytes to the fewest.
 
     Raises
     ------
     ValueError
-        As `evaluate`; dims that are no lengths of prefixes.
+        If an argument is not valid, as in `evaluate`, or `dims` are not numbers of leading dimensions.
 
     Examples
     --------

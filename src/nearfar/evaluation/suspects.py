@@ -36,17 +36,17 @@ LEAST_VOTE = 0.1  # e: no vote at all is weak evidence
 
 
 class Suspects(NamedTuple):
-    """How much each label is in doubt, judged by models that have not seen it.
+    """How doubtful each label is, according to models that were not trained on it.
 
     Attributes
     ----------
     doubt : ndarray of float64, shape (n,)
-        Above 0 where another class is likelier than the given one; minus infinity where the class has one item only,
-        which nothing can judge.
+        Above 0 if another class is more likely than the given one; minus infinity if the class has a single item, which
+        cannot be judged.
     suggested : ndarray of int, shape (n,)
-        The likeliest class but the given one, by its place in `classes`.
+        The most likely class other than the given one, as an index into `classes`.
     classes : list
-        The labels that occur, sorted where they can be, else in the order in which they come.
+        The labels that occur, sorted if they can be compared, else in order of appearance.
     """
 
     doubt: Array
@@ -54,7 +54,7 @@ class Suspects(NamedTuple):
     classes: list[Any]
 
     def ranked(self) -> Ints:
-        """Return the items whose given class is not the likeliest, most doubtful first."""
+        """Return the numbers of the items whose given class is not the most likely one, most doubtful first."""
         order = np.argsort(-self.doubt, kind="stable")
         return np.asarray(order[self.doubt[order] > 0])
 
@@ -65,29 +65,31 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Features of a network that has not learned from these labels, such as a frozen pretrained one.
+        Features of a network that was not trained on these labels, such as a frozen pretrained one.
     labels : array-like of shape (n,)
-        The given classes, of any hashable kind.
+        The given classes, of any hashable type.
     folds : int
-        Parts into which the items of each class are divided; each part is judged by models of the others.
+        Number of parts into which the items of each class are divided; each part is judged by models of the others.
     repeats : int
-        Draws of the folds, over which the judgment is averaged.
+        Number of times that folds are drawn; the judgments are averaged.
     seed : int
-        Draws the folds.
+        Seed of the generator that draws the folds.
 
     Returns
     -------
     Suspects
+        The doubt about each label.
 
     Raises
     ------
     ValueError
-        Bad rows or labels, fewer than two classes, no class of two items, or settings out of their ranges.
+        If rows or labels are not valid, there are fewer than two classes, no class has two items, or a setting is out
+        of range.
 
     Notes
     -----
-    The settings of the judgment were chosen on photos of groceries by the features of one network; docs/results.md says
-    how well it finds labels that were made wrong there. Memory: a few arrays of n x classes.
+    The settings of the models were chosen on photos of groceries with the features of one network; docs/results.md
+    reports how well it finds labels that were corrupted there. Memory: a few arrays of n x classes.
 
     Examples
     --------
@@ -198,21 +200,23 @@ def pairs_across(embeddings: Any, labels: Any, k: int = 20, *, distance: str = "
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
     labels : array-like of shape (n,)
-        Classes, of any hashable kind.
+        Class of each embedding, of any hashable type.
     k : int
-        Pairs to return, the nearest of all.
+        Maximum number of pairs to return, the closest of all.
     distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared.
 
     Returns
     -------
     NearPairs
-        ``i``, ``j`` (p,) with i < j, and ``distances`` (p,), nearest first; p is at most k.
+        ``i`` and ``j`` (p,) with i < j, and ``distances`` (p,), closest first; p is at most k.
 
     Raises
     ------
     ValueError
-        Bad rows or labels, one class, k below 1.
+        If rows or labels are not valid, there is a single class, or k is below 1.
 
     Examples
     --------
@@ -241,9 +245,9 @@ class HardNegatives(NamedTuple):
     Attributes
     ----------
     indices : ndarray of int, shape (n, k)
-        Rows; -1 where fewer are left.
+        Row numbers; -1 if fewer are left.
     similarities : ndarray of float64, shape (n, k)
-        Cosines; minus infinity there.
+        Cosines; minus infinity if fewer are left.
     """
 
     indices: Ints
@@ -253,38 +257,39 @@ class HardNegatives(NamedTuple):
 def hard_negatives(
     embeddings: Any, labels: Any, *, k: int = 5, margin: float = 0.95, suspect: Any = None
 ) -> HardNegatives:
-    """Find hard negatives: the nearest items of other classes, without those that are probably positives.
+    """Find hard negatives: the nearest items of other classes, except those that are probably positives.
 
-    A negative that is as near as the nearest item of the own class is often of that class, with a wrong label.
+    A negative that is as close as the nearest item of the same class is often of that class, with a wrong label.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Compared by cosine.
+        Embeddings, compared by cosine.
     labels : array-like of shape (n,)
-        Classes, of any hashable kind.
+        Class of each embedding, of any hashable type.
     k : int
-        Negatives of each item.
+        Number of negatives of each item.
     margin : float
-        Negatives have at most this share of the cosine to the nearest item of the own class, in 0..1; 1 leaves out
-        only those that are nearer than it, as 0.95 those that are nearly as near. Items alone in their class have none
-        left out.
+        Maximum cosine of a negative, as a fraction in [0, 1] of the cosine to the nearest item of the same class. With
+        1, only items that are closer than that one are left out; with 0.95, also those that are nearly as close. For
+        items that are alone in their class, none are left out.
     suspect : array-like of bool, shape (n,), optional
-        Items that are nobody's negatives, such as ``suspects(...).doubt > 0``.
+        Items that are not used as negatives, such as ``suspects(...).doubt > 0``.
 
     Returns
     -------
     HardNegatives
+        The negatives of each item.
 
     Raises
     ------
     ValueError
-        Bad rows, labels or settings.
+        If rows, labels or settings are not valid.
 
     References
     ----------
     Moreira et al., NV-Retriever: Improving text embedding models with effective hard-negative mining, 2024
-    ("TopK-PercPos"; 0.95 is theirs).
+    ("TopK-PercPos", with a margin of 0.95).
 
     Examples
     --------

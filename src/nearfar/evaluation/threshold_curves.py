@@ -26,20 +26,30 @@ class Verification:
 
     Attributes
     ----------
-    auc, eer : float
+    auc : float
+        Area under the ROC curve.
+    eer : float
+        Equal error rate.
     eer_threshold : float
-        The distance at which both errors are the EER.
-    accuracy, threshold : float
-        Share of right answers at the best threshold, both kinds of pairs weighing the same; and that distance.
-    tar_at, threshold_at : dict of float to float
-        By FAR: the TAR that it allows, and the largest distance that keeps it; None where even the least does not.
-    n_similar, n_dissimilar : int
-        Pairs of one class, in two groups where there are groups, and pairs of two classes.
+        Distance threshold at which both error rates equal the EER.
+    accuracy : float
+        Balanced accuracy at the best threshold: both kinds of pairs have the same weight.
+    threshold : float
+        The best threshold.
+    tar_at : dict of float to float
+        True accept rate (TAR) at each false accept rate (FAR).
+    threshold_at : dict of float to float
+        Largest distance threshold that keeps each FAR; None if even the smallest threshold exceeds it.
+    n_similar : int
+        Number of pairs of one class; with groups, only those of two groups.
+    n_dissimilar : int
+        Number of pairs of two classes.
     distance : str
+        Distance by which embeddings were compared.
     curve : tuple of two lists of float
         FAR, evenly spaced on a logarithmic scale, and the TAR at each.
     fold_accuracies : list of float
-        Accuracy of each fold of listed pairs at the best threshold of the other folds; empty without folds.
+        Accuracy of each fold at the best threshold of the other folds; empty without folds.
     grouped : bool
         Whether pairs of one class within one group were left out.
     """
@@ -59,7 +69,7 @@ class Verification:
     grouped: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold; the rates become strings."""
+        """Return plain data for JSON, with each rate as a string."""
         plain = asdict(self)
         return plain | {name: {f"{far:g}": v for far, v in plain[name].items()} for name in ("tar_at", "threshold_at")}
 

@@ -35,40 +35,48 @@ def verify(
     most: int = 20_000,
     seed: int = 0,
 ) -> Verification:
-    """Verification scores over all pairs of embeddings.
+    """Compute verification scores over all pairs of embeddings.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Arrays or tensors.
+        Embeddings, as arrays or tensors.
     labels : array-like of shape (n,)
-        Their classes, of any hashable kind.
-    gallery, gallery_labels : array-like of shape (m, d), (m,), optional
-        Pairs are (embedding, gallery item); without it two different embeddings.
-    groups, gallery_groups : array-like of shape (n,), (m,), optional
-        Camera, video or the like of each item. Pairs of one class that share their group are left out, as in
+        Class of each embedding, of any hashable type.
+    gallery : array-like of shape (m, d), optional
+        Embeddings with which the pairs are made: every pair is an embedding and a gallery item. By default, all pairs
+        of two different embeddings are used.
+    gallery_labels : array-like of shape (m,), optional
+        Class of each gallery item.
+    groups : array-like of shape (n,), optional
+        Camera, video or the like of each embedding. Pairs of one class in one group are left out, as in
         re-identification; pairs of two classes all count.
+    gallery_groups : array-like of shape (m,), optional
+        Group of each gallery item.
     distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared.
     fars : float or sequence of float
         False accept rates, in (0, 1), at which to report the true accept rate.
     most : int
-        Of more embeddings than this a seeded draw meets all others.
+        Maximum number of embeddings that are paired with all others; of more, a random sample is drawn.
     seed : int
+        Seed of the generator that draws the sample.
 
     Returns
     -------
     Verification
+        The scores and their thresholds.
 
     Raises
     ------
     ValueError
-        Bad rows, labels, groups, rates or distance; no pair of one class, or none of two.
+        If rows, labels, groups, rates or the distance are not valid, or there is no pair of one class or none of two.
 
     Notes
     -----
-    Distances are counted in 2^20 bins over their range and not stored: thresholds are known to a millionth of it, and
-    memory is bounded. Time: n m d products and a few passes over n x m distances, half of both without a gallery: a
-    second for n = 10,000.
+    Distances are counted in 2^20 bins over their range and not stored: thresholds are exact to a millionth of the
+    range, and memory is bounded. Time: n m d products and a few passes over n x m distances, half of both without a
+    gallery; a second for n = 10,000.
 
     Examples
     --------
@@ -117,29 +125,32 @@ def verify_pairs(
     distance: str = "cosine",
     fars: Sequence[float] | float = FARS,
 ) -> Verification:
-    """Verification scores over listed pairs, such as those of a published protocol.
+    """Compute verification scores over given pairs, such as those of a published protocol.
 
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
+        Embeddings, as arrays or tensors.
     pairs : array-like of int, shape (m, 2)
-        Row numbers.
+        Pairs of row numbers.
     same : array-like of shape (m,)
         Whether each pair is of one class: booleans, 1 and 0, or +1 and -1.
     folds : array-like of shape (m,), optional
-        The fold of each pair: two or more, each with pairs of both kinds. The protocol of LFW has ten.
-    distance, fars
-        As for `verify`.
+        Fold of each pair: at least two folds, each with pairs of both kinds. The protocol of LFW has ten.
+    distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which embeddings are compared.
+    fars : float or sequence of float
+        False accept rates, in (0, 1), at which to report the true accept rate.
 
     Returns
     -------
     Verification
-        Thresholds are distances of pairs.
+        The scores; thresholds are distances of pairs.
 
     Raises
     ------
     ValueError
-        Bad rows, pairs or folds; no pair of one class, or none of two.
+        If rows, pairs or folds are not valid, or there is no pair of one class or none of two.
     """
     x = as_rows(embeddings)
     rates = checked_rates(fars)
