@@ -71,9 +71,9 @@ def use_group(group: Any) -> Iterator[None]:
 
 
 def local() -> AbstractContextManager[None]:
-    """Compute on this process alone: inside the context nothing waits for other processes.
+    """Compute on this process alone: inside the context, nothing waits for other processes.
 
-    For what not every process does, such as a validation loss on the first one:
+    Use it for what only some processes compute, such as a validation loss on the first one:
 
     >>> import torch
     >>> from nearfar import TripletLoss
@@ -110,7 +110,7 @@ def _check(group: Any) -> None:
 
 
 def whole(x: Tensor) -> Tensor:
-    """Return a parameter as one tensor, where FSDP2 has sharded it over processes; all of them take part then."""
+    """Return a parameter as one tensor. If FSDP2 has sharded it over processes, all of them must call this function."""
     gathered: Tensor = x.full_tensor() if hasattr(x, "full_tensor") else x
     return gathered
 
@@ -135,7 +135,7 @@ def device() -> torch.device:
 
 
 def leave() -> None:
-    """Leave all groups when the program ends: a thread of one that outlives the interpreter would abort it."""
+    """Leave all groups when the program ends, because a thread that outlives the interpreter would abort it."""
     gc.collect()  # trained models hold groups in cycles
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
@@ -191,9 +191,9 @@ def gather_parts(parts: Sequence[Tensor], sizes: Sequence[Sequence[int]]) -> Seq
     Parameters
     ----------
     parts : sequence of tensors
-        They need a gradient in all processes or in none.
+        Tensors, each of which needs a gradient in all processes or in none.
     sizes : sequence of sequences of int
-        The number of rows of each tensor in each process.
+        Number of rows of each tensor in each process.
     """
     if world() == 1:
         return parts
@@ -209,7 +209,7 @@ def gather_numbers(x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
 
 
 def of_first(x: Tensor) -> Tensor:
-    """Return what the first process of the group passes."""
+    """Return the value that the first process of the group passes."""
     if world() == 1:
         return x
     x = x.clone()

@@ -16,10 +16,10 @@ Self = TypeVar("Self", bound="PreciseBuffers")
 
 
 class PreciseBuffers(nn.Module):
-    """A module whose buffers are never cast to half precision: only its parameters are.
+    """A module whose buffers are never cast to half precision; only its parameters are.
 
-    Buffers hold statistics, counts, memories and constants. Those of integers stay integers, and those of floating
-    point stay in float32 or float64, also where the module is part of a larger one that is cast.
+    Buffers hold statistics, counts, memories and constants. Buffers of integers remain integers, and those of
+    floating-point numbers remain in float32 or float64, even if the module is part of a larger one that is cast.
 
     Examples
     --------

@@ -88,7 +88,7 @@ def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:
 
 
 class SavedDraws:
-    """A term that draws from a generator of its own, `_draws`, whose state goes on where a saved one stopped."""
+    """A term that draws from its own generator, `_draws`, whose state is saved and restored with the term."""
 
     _draws: torch.Generator
 
@@ -117,17 +117,18 @@ def uniform(seed: Tensor, anchors: Tensor, numbers: Tensor, stream: int = 0) -> 
     Parameters
     ----------
     seed : () integer
-        That of the call, from `fresh_seed`.
+        Seed of the call, from `fresh_seed`.
     anchors : (b,) integers
         Numbers of the anchors in the global batch.
     numbers : (k,) or (b, k) integers
         What is drawn, such as the number of the draw, or the column of the positive that it is for.
     stream : int
-        Tells apart draws of several kinds.
+        Number that distinguishes draws of several kinds.
 
     Returns
     -------
-    (b, k) float64, or float32 on a device that knows no other
+    (b, k) tensor
+        Random numbers in float64, or in float32 on a device that supports no other.
     """
     key = _mixed(seed + stream + SPLITMIX_STEP * (anchors + 1))
     bits = _mixed(key[:, None] + SPLITMIX_STEP * (numbers + 1))
@@ -149,18 +150,19 @@ def _shifted(bits: Tensor, places: int) -> Tensor:
 
 
 def draw(weights: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw columns of each row with replacement, with probability in proportion to the weights.
+    """Draw columns of each row with replacement, with probabilities proportional to the weights.
 
     Parameters
     ----------
     weights : (b, m) float tensor
-        Not negative; 0 is never drawn.
+        Weights, at least 0. A column of weight 0 is never drawn.
     level : (b, k) tensor
         Uniform random numbers in [0, 1), one per draw.
 
     Returns
     -------
-    (b, k) columns, and (b, k) whether there was something to draw.
+    tuple of Tensor
+        (b, k) columns, and (b, k) whether there was a column to draw.
     """
     if not weights.shape[1]:
         return torch.zeros_like(level, dtype=torch.int64), torch.zeros_like(level, dtype=torch.bool)

@@ -27,8 +27,8 @@ class CosFaceLoss(ClassProxyLoss):
     margin : float
         Margin m that is subtracted from the cosine to the proxy of the sample's own class.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
     """
 
     def __init__(

@@ -47,8 +47,8 @@ class AdaFaceLoss(ClassProxyLoss):
         Concentration h of the quality, positive. With 1/3, lengths within three standard deviations of the mean are
         distinguished.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

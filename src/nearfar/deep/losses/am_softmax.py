@@ -34,8 +34,8 @@ class AMSoftmaxLoss(ClassProxyLoss):
         softmax. The diversification paper uses 0.1 for CUB-200-2011 and Stanford Online Products, and 0.05 for
         Cars-196.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

@@ -51,8 +51,8 @@ class BinomialDevianceLoss(RowLoss):
         - "anchor": do so for each anchor, and average over the anchors;
         - "sum": add up all pairs, as the formula in the papers does.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -89,8 +89,8 @@ class ContrastiveLoss(RowLoss):
         - "sum": add them up;
         - "active": like "balanced", over the pairs with a positive loss only; for the "plain" form.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -42,8 +42,8 @@ class FastAPLoss(RowLoss):
         Number L of bins of the squared distances in [0, 4], at least 1. The fewer there are, the coarser the ranking
         is, and the more pairs have a gradient.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

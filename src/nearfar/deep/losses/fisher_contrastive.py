@@ -62,8 +62,8 @@ class FisherContrastiveLoss(FisherHinge):
         "sum" adds up the ordered pairs, so that the right margin and lambda depend on the batch size; "mean" averages
         over each kind of pair.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

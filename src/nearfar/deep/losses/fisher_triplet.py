@@ -61,8 +61,8 @@ class FisherTripletLoss(FisherHinge):
         "sum" adds up the triplets, as in the published code, so that the right margin and lambda depend on the batch
         size; "mean" averages over them.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

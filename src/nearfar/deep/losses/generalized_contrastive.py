@@ -52,8 +52,8 @@ class GeneralizedContrastiveLoss(RowLoss):
     normalize : bool
         Whether to scale the embeddings to unit length first.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

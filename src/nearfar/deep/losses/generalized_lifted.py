@@ -46,8 +46,8 @@ class GeneralizedLiftedLoss(RowLoss):
         Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
         count.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

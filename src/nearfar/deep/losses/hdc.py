@@ -78,8 +78,8 @@ class HDCLoss(RowLoss):
         Miner that selects the pairs of the first group, from the cosine distances of the whole embeddings. By default,
         all pairs of the batch count.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

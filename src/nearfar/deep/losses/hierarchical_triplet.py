@@ -100,8 +100,8 @@ class HierarchicalTripletLoss(ContextualRowLoss):
         Miner that selects the triplets that count, such as ``BatchHard()``. By default, all triplets of the batch
         count.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------
@@ -126,7 +126,9 @@ class HierarchicalTripletLoss(ContextualRowLoss):
     def find(self, c: Comparison, batch: Batch) -> ClassTree:
         y = batch.classes("HierarchicalTripletLoss")
         if batch.ref is not None:
-            raise ValueError("HierarchicalTripletLoss: the tree is of the classes of the batch, so it takes no ref=")
+            raise ValueError(
+                "HierarchicalTripletLoss: ref does not apply, the tree is built from the classes of the batch"
+            )
         n = len(y)
         # the place of a class is that of its first sample, so that nothing has to be counted on a device
         places = torch.arange(n, device=y.device)

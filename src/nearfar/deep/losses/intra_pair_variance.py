@@ -50,8 +50,8 @@ class IntraPairVarianceLoss(TwoPassLoss):
     miner : callable, optional
         Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

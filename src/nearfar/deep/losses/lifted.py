@@ -86,8 +86,8 @@ class LiftedLoss(BilateralRowLoss):
         "mean" is half the mean over the pairs, the paper's factor 1/(2|P|); "sum" is the sum over ordered pairs, as in
         the survey.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

@@ -32,8 +32,8 @@ class MAEHead(RegressionHead):
     reduction : str
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

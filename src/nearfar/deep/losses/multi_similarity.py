@@ -65,8 +65,8 @@ class MultiSimilarityLoss(RowLoss):
     miner : callable, optional
         Miner that is applied before the pair mining. By default, none is.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -62,8 +62,8 @@ class NPairLoss(RowLoss):
         "mean" averages over the pairs of similar samples; "sum" adds them up, as equation 13 of Chen et al. (2022)
         does. The norm penalty is the same for both.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

@@ -31,8 +31,8 @@ class P2SGradLoss(ClassProxyLoss):
     embedding_dim : int
         Number of dimensions of the embeddings.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

@@ -50,8 +50,8 @@ class PotentialFieldLoss(SetTerm):
     reduction : str
         "mean" averages over the ordered pairs of points; "sum" adds them up, as in the paper.
     block : int, optional
-        Number of points processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of points processed at a time, which affects speed and memory but not the value. By default, it is chosen
+        automatically.
 
     Raises
     ------

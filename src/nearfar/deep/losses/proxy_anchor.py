@@ -49,8 +49,8 @@ class ProxyAnchorLoss(ClassProxyLoss):
     scale : float
         Scale a that multiplies the cosines, positive; alpha in the paper.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----
@@ -81,7 +81,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
         return softplus(self.scale * self.margin - own, threshold=40)
 
     def local_sample_losses(self, batch: Batch) -> Tensor:
-        raise TypeError("ProxyAnchorLoss: its anchors are the proxies, so no sample has a loss of its own")
+        raise TypeError("ProxyAnchorLoss: its anchors are the proxies, so there is no loss per sample")
 
     def compare(self, batch: Batch) -> Tensor:
         w = self.directions(self.reference(batch)[0])

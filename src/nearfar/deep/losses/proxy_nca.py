@@ -60,8 +60,8 @@ class ProxyNCALoss(NeighborProxyLoss):
         "nearest": the nearest proxy of any class. The loss of an anchor is then the mean over the other samples of its
         class in the batch, and an anchor that is alone in its class does not count.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

@@ -33,8 +33,8 @@ class ProxyNCAPlusPlusLoss(NeighborProxyLoss):
     proxies : str
         How the proxies are obtained: "learned", "class_mean" or "kmeans", as in ``ProxyNCALoss``.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

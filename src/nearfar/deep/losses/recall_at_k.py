@@ -46,8 +46,8 @@ class RecallAtKLoss(RowLoss):
         Temperature T of the sigmoids that count the ranks. The smaller it is, the closer the ranks are to whole
         numbers, and the fewer pairs have a gradient.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -40,8 +40,8 @@ class SmoothAPLoss(RowLoss):
         Temperature T of the sigmoids, positive. The smaller it is, the closer the value is to the average precision,
         and the fewer pairs have a gradient.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

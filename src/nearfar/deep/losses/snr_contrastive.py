@@ -61,8 +61,8 @@ class SNRContrastiveLoss(ContextualRowLoss):
         Miner that selects the pairs that count, where the sample with the smallest d is the nearest. By default, all
         pairs of the batch count.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Attributes
     ----------

@@ -48,8 +48,8 @@ class SoftTripleLoss(ClassProxyLoss):
     tau : float
         Weight of the penalty on the distances between the centers of a class.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

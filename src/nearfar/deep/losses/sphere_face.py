@@ -44,8 +44,8 @@ class SphereFaceLoss(ClassProxyLoss):
         Whether to scale the proxies to unit length. False gives the large-margin softmax of Liu et al. (2016), where
         |w_c| |x_i| takes the place of |x_i|.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

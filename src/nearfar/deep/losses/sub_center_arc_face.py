@@ -44,8 +44,8 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     margin : float
         Angular margin m in radians, from 0 to pi. The paper's 0.5 is 28.6 degrees.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -126,8 +126,8 @@ class TripletLoss(BilateralRowLoss):
         What the sum of the losses is divided by: the number of triplets with a positive loss ("active"), the number of
         all selected triplets ("valid"), or nothing ("sum").
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -90,8 +90,8 @@ class TripletGlobalLoss(TwoPassLoss):
     miner : callable, optional
         Miner that selects the triplets that count or, if `over` is "pairs", the pairs. By default, all of them count.
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Notes
     -----

@@ -112,7 +112,7 @@ class EasyHard(Miner):
     ) -> None:
         check_options(self, STRATEGIES, positive=positive, negative=negative)
         if positive == negative == "semi_hard":
-            raise ValueError('EasyHard: positive and negative cannot both be "semi_hard": each looks at the other')
+            raise ValueError('EasyHard: positive and negative cannot both be "semi_hard": each depends on the other')
         if {positive, negative} == {"semi_hard", "all"}:
             raise ValueError('EasyHard: "semi_hard" needs one of the other side, not "all"')
         self.positive = positive

@@ -66,7 +66,7 @@ def read_caffe_weights(data: bytes) -> dict[str, Tensor]:
         for part, blob in zip(PARTS, blobs, strict=False):
             found[f"{name.replace('/', '_').replace('.', '_')}.{part}"] = blob
     if not found:
-        raise CaffeFileError("holds no layer with weights")
+        raise CaffeFileError("contains no layer with weights")
     return found
 
 
@@ -97,7 +97,7 @@ def _blob(data: memoryview) -> Tensor:
             older[number] = value
     content = b"".join(pieces)
     if len(content) % 4:
-        raise CaffeFileError("a blob is cut off")
+        raise CaffeFileError("a blob is truncated")
     numbers = np.frombuffer(content, dtype="<f4").astype(np.float32)
     sizes = shape or [older.get(place, 1) for place in (1, 2, 3, 4)]
     if len(sizes) > MOST_DIMENSIONS or prod(sizes) != len(numbers):
@@ -135,9 +135,9 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         elif kind in (FIXED32, FIXED64):
             length = 4 if kind == FIXED32 else 8
         else:
-            raise CaffeFileError("is no network of Caffe")
+            raise CaffeFileError("is not a Caffe network")
         if place + length > len(data):
-            raise CaffeFileError("is cut off, or is no network of Caffe")
+            raise CaffeFileError("is truncated, or is not a Caffe network")
         yield key >> 3, data[place : place + length]
         place += length
 
@@ -147,10 +147,10 @@ def _varint(data: memoryview, place: int) -> tuple[int, int]:
     value = 0
     for shift in range(LONGEST_VARINT):
         if place >= len(data):
-            raise CaffeFileError("is cut off, or is no network of Caffe")
+            raise CaffeFileError("is truncated, or is not a Caffe network")
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
             return value, place
-    raise CaffeFileError("is no network of Caffe")
+    raise CaffeFileError("is not a Caffe network")

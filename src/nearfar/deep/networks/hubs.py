@@ -43,7 +43,7 @@ def installed(package: str) -> Any:
     Raises
     ------
     TrunkError
-        If it is missing, or torchvision, which it needs, was built for another torch.
+        If the library is missing, or torchvision, which it needs, was built for another version of torch.
     """
     try:
         return import_module(package)
@@ -55,7 +55,7 @@ def installed(package: str) -> Any:
 
 
 def of_torchvision(error: BaseException, package: str) -> TrunkError:
-    """Return what is said where torchvision cannot be loaded beside the torch that is installed."""
+    """Return the error for a torchvision that cannot be loaded with the installed torch."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = []
@@ -82,7 +82,7 @@ def check_options(package: str, options: Mapping[str, Any]) -> None:
 
 
 def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError:
-    """Return what is said where the weights of a hub are neither in its cache nor can be downloaded."""
+    """Return the error for weights that are not in the cache of a hub and cannot be downloaded."""
     reason = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
     page = f"https://huggingface.co/{repository}" if repository and "://" not in repository else repository
     kinds = [type(cause).__name__ for cause in _causes(error)]

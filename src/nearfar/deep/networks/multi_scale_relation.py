@@ -56,8 +56,8 @@ class MultiScaleRelationNet(Checked, nn.Module):
         Scale t of the scores in the cross-entropy. The survey's text has 1, with which the cross-entropy of scores in
         (0, 1) cannot approach 0.
     block : int, optional
-        Number of queries processed at a time. It affects the memory, not the value. By default, it is chosen
-        automatically.
+        Number of queries processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

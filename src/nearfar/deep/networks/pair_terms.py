@@ -72,7 +72,7 @@ class PairTerm(Term):
         seen = self.seen
         self.seen = None
         if distributed.world() > 1:
-            raise ValueError(f"{self.title}: one process only, an episode cannot be divided")
+            raise ValueError(f"{self.title}: it runs in one process only, because an episode cannot be divided")
         if seen is None:
             raise ValueError(f"{self.title}: needs the items, call `see(embedder, items)` first")
         known = batch.known(self.title)

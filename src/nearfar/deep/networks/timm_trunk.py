@@ -48,7 +48,7 @@ class TimmTrunk(nn.Module):
         return features if norm is None else norm(features)
 
     def extra_repr(self) -> str:
-        """Tell the pooling, by which features of a frozen trunk are told from others."""
+        """Return the pooling as text, which distinguishes the features of a frozen trunk from others."""
         return f"pool={self.pool!r}"
 
 
@@ -74,7 +74,7 @@ def find_preprocessing(name: str, options: Mapping[str, Any]) -> Preprocessing:
 
 
 def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tuple[nn.Module, Provenance]:
-    """Build a model, and say where its weights are from."""
+    """Build a model, and return it with the provenance of its weights."""
     check_options("timm", options)
     timm = _with_model(name)
     record = start.preprocessing

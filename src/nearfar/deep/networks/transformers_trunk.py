@@ -65,12 +65,12 @@ class TransformersTrunk(nn.Module):
         return pool_features(features, pool, prefix, type(self.inner).__name__)
 
     def extra_repr(self) -> str:
-        """Tell the pooling, by which features of a frozen trunk are told from others."""
+        """Return the pooling as text, which distinguishes the features of a frozen trunk from others."""
         return f"pool={self.pool!r}"
 
 
 def prefix_tokens(model: nn.Module) -> int:
-    """Count the tokens before those of patches: class, distillation and registers."""
+    """Return the number of tokens before those of the patches: class, distillation and register tokens."""
     names = {name.rpartition(".")[2] for name, _ in model.named_parameters()}
     classes = bool(names & {"cls_token", "class_embedding", "class_token"})
     registers = getattr(getattr(model, "config", None), "num_register_tokens", 0) or 0
@@ -238,7 +238,7 @@ def _projection(model: nn.Module, name: str) -> Tensor | None:
 
 
 def projection_dim(folder: Path) -> int | None:
-    """Return the dimensions of the space that images and texts share in the model of a folder; None without one."""
+    """Return the number of dimensions of the space that images and texts share in a folder's model, or None."""
     try:
         told = parse_json((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -307,7 +307,7 @@ def _settings(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def license_in(folder: Path) -> str:
-    """Return the license that the model card in a folder says; nothing where it says none."""
+    """Return the license that the model card in a folder states, or an empty text."""
     card = folder / "README.md"
     if not card.is_file():
         return ""

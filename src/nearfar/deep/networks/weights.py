@@ -61,7 +61,7 @@ class Provenance(NamedTuple):
     missing: tuple[str, ...] = ()
 
     def told(self, trunk: str, parameters: int) -> str:
-        """Say it in one sentence.
+        """Return the origin as one sentence.
 
         >>> Provenance().told("conv4", 112_000)
         'Weights: random (conv4, 0.11 million parameters).'
@@ -90,9 +90,9 @@ def _some(keys: Sequence[str]) -> str:
 
 
 def pickles_are_safe() -> bool:
-    """Return whether `torch.load(weights_only=True)` runs no code of a file.
+    """Return whether ``torch.load(weights_only=True)`` runs no code from a file.
 
-    Before PyTorch 2.10 a crafted file could make it: CVE-2025-32434, CVE-2026-24747.
+    Before PyTorch 2.10, a crafted file could run code: CVE-2025-32434, CVE-2026-24747.
     """
     major, minor = re.findall(r"\d+", torch.__version__)[:2]
     return (int(major), int(minor)) >= SAFE_PICKLES
@@ -208,5 +208,5 @@ def _read_state(path: Path) -> dict[str, Tensor]:
     else:
         found = found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise TrunkError(f"{path}: holds no state dict (a mapping from names to tensors)")
+        raise TrunkError(f"{path}: contains no state dict (a mapping from names to tensors)")
     return found

@@ -73,8 +73,8 @@ def global_batch(
     Raises
     ------
     ValueError
-        If the parts do not make one batch, or one process refuses its part. With several processes, every one raises
-        the same, for none may wait for another that has stopped.
+        If the parts do not form one batch, or a process rejects its part. With several processes, all of them raise the
+        same error, so that none waits for another that has stopped.
     """
     own_part = partial(make_batch, embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
     if distributed.world() == 1 or traced():
@@ -87,19 +87,19 @@ def global_batch(
 
 
 def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
-    """Return the batch of all processes; this process computes the anchors that it held before.
+    """Return the batch of all processes; this process computes the anchors that it contributed.
 
     Parameters
     ----------
     batch : Batch
-        The part of this process.
+        Part of this process.
     ref_replicated : bool
-        The reference is the same in all processes, not a part.
+        Whether the reference is the same in all processes instead of a part of it.
 
     Raises
     ------
     ValueError
-        If the parts do not make one batch; every process raises the same.
+        If the parts do not form one batch. All processes raise the same error.
     """
     if distributed.world() == 1:
         check_columns(batch.y, len(batch.x) if batch.ref is None else len(batch.ref))

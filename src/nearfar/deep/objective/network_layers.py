@@ -15,17 +15,17 @@ EMBEDDING = "embedding"  # the layer of the network that a training run builds
 
 
 class BorrowsLayer:
-    """A term with a setting `layer`: a module, None, or "embedding", for which a training run gives its own."""
+    """A term with a setting `layer`: a module, None, or "embedding", which stands for that of a training run."""
 
     _layer: tuple[Any]
 
     def borrow(self, layer: Any) -> None:
-        """Keep the layer, neither in the parameters nor in the state of the term.
+        """Store the layer, which belongs neither to the parameters nor to the state of the term.
 
         Raises
         ------
         ValueError
-            If it is none of the above.
+            If `layer` is none of the above.
         """
         if layer is not None and layer != EMBEDDING and (not callable(layer) or isinstance(layer, type)):
             raise ValueError(f"{type(self).__name__}: layer must be a module, {EMBEDDING!r} or None; got {layer!r}")
@@ -80,12 +80,12 @@ class WatchesLayers:
         self._outputs = outputs
 
     def watched_outputs(self, x: Tensor) -> dict[str, Tensor]:
-        """Return what the watched modules put out for the embeddings x, (n, C) each, of all processes.
+        """Return the outputs (n, C) of the watched modules for the embeddings x, across all processes.
 
         Raises
         ------
         ValueError
-            If they have not run for these embeddings.
+            If the modules have not run for these embeddings.
         """
         if not self._names:
             return {}
@@ -110,14 +110,14 @@ def _keep_output(outputs: dict[str, Tensor], name: str, module: nn.Module, input
 
 
 def watch_layers(trunk: nn.Module, objective: nn.Module) -> None:
-    """Let those parts of an objective read the layers of a trunk that name some."""
+    """Let the parts of an objective that name layers of the trunk read their outputs."""
     for part in objective.modules():
         if isinstance(part, WatchesLayers):
             part.watch(trunk)
 
 
 def lend(layer: nn.Module, objective: nn.Module) -> None:
-    """Give the embedding layer of a network to those parts of an objective that ask for it."""
+    """Pass the embedding layer of a network to the parts of an objective that ask for it."""
     for part in objective.modules():
         if isinstance(part, BorrowsLayer) and part._layer == (EMBEDDING,):
             part.borrow(layer)

@@ -249,7 +249,7 @@ class AnchorLoss(Term):
     ----------
     block : int, optional
         Number of anchors processed at a time. Memory is proportional to block x references, and the value is the same
-        for any block. By default, it is chosen from the memory of the device.
+        for any block. By default, it is chosen automatically.
 
     Attributes
     ----------

@@ -25,7 +25,11 @@ COMPARISONS_IN_CACHE = 1 << 20  # comparisons of a block: fewer cost more calls,
 
 
 def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int, int]]:
-    """Cut the anchors into blocks. None takes what a cache holds; on a device, or if `whole`, all if they fit."""
+    """Cut the anchors into blocks.
+
+    By default, a block fits into the processor's cache; on a device, or if `single_block`, it is the whole batch if
+    that fits.
+    """
     m = len(c.ref)
     if block is None and not single_block and on_host(c.x):
         block = max(MIN_BLOCK_ROWS, COMPARISONS_IN_CACHE // max(m, 1)) * torch.get_num_threads()
@@ -47,15 +51,16 @@ def sum_over_anchors(
     ----------
     loss, comparison, miner, block
         As in `row_loss.RowLoss`.
-    whole : bool
-        Hold all rows at once where they fit.
+    single_block : bool
+        Whether to hold all rows at once if they fit.
     more : sequence of tensors
-        Tensors besides the distances that the loss has a gradient in, such as its parameters; unless `whole`, they
-        must not depend on the vectors that are compared.
+        Tensors besides the distances that the loss has a gradient in, such as its parameters. Unless `single_block` is
+        True, they must not depend on the vectors that are compared.
 
     Returns
     -------
-    Numerator and denominator, two scalars or two (k,) vectors.
+    tuple of Tensor
+        Numerator and denominator, two scalars or two (k,) vectors.
     """
     c = comparison.prepared()
 

@@ -257,15 +257,26 @@ class Comparison(NamedTuple):
 
     Attributes
     ----------
-    x, y : the whole batch: (n, d) embeddings and their labels
-    ref, ref_y : the reference: (m, d) vectors and their labels
-    anchors : the rows of x that this process computes
-    is_self : whether the reference is the batch itself, so that every anchor meets itself
-    distance, normalize : one of `DISTANCES`, or a function; whether both sides are scaled to unit length first
-    ready : whether they are `prepared`
-    ids, ref_ids : which sample each row is, (n,) and (m,), -1 unknown: no sample is compared with itself; or None
-    seed : what a miner's draws follow from, if it draws
-    found : a named tuple of what the rows read of the whole batch besides themselves, or None; every block hands it on
+    x, y : (n, d) tensor, labels
+        Embeddings of the whole batch and their labels.
+    ref, ref_y : (m, d) tensor, labels
+        Reference vectors and their labels.
+    anchors : slice
+        Rows of `x` that this process computes.
+    is_self : bool
+        Whether the reference is the batch itself, so that every anchor is also a reference.
+    distance : str or callable
+        One of `DISTANCES`, or a function.
+    normalize : bool
+        Whether both sides are scaled to unit length first.
+    ready : bool
+        Whether both sides are `prepared`.
+    ids, ref_ids : (n,) and (m,) tensors or None
+        Number of each row's sample, -1 if unknown. No sample is compared with itself.
+    seed : Tensor or None
+        Seed of a miner's draws, if it draws.
+    found : NamedTuple or None
+        What the rows read of the whole batch besides themselves, which every block passes on.
     """
 
     x: Tensor

@@ -101,13 +101,16 @@ class TwoPassLoss(ContextualRowLoss):
 
 
 class Sides(NamedTuple):
-    """What a pair reads besides its anchor's row.
+    """What a pair reads besides the row of its anchor.
 
     Attributes
     ----------
-    ref : (m, d) prepared reference vectors
-    square : whether the rows are those of the whole batch compared with itself, row j being reference j's
-    other : (m,) statistic of each reference's own row; None where `square`
+    ref : (m, d) tensor
+        Prepared reference vectors.
+    square : bool
+        Whether the rows are those of the whole batch compared with itself, so that row j belongs to reference j.
+    other : (m,) tensor or None
+        Statistic of each reference's own row; None if `square` is True.
     """
 
     ref: Tensor

@@ -214,17 +214,21 @@ def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: boo
 
     Parameters
     ----------
-    d, keep : (b, m) dissimilarities, and which count
+    d : (b, m) tensor
+        Dissimilarities.
+    keep : (b, m) bool tensor
+        Entries that count.
     temperature : float
-        T.
+        Temperature T.
     beta : float
-        Tilt, not negative: 0 is the logarithm of the mean of e^{-d / T}.
+        Tilt, at least 0. With 0, the value is the logarithm of the mean of e^{-d / T}.
     detach : bool
-        Hold w constant in the gradient.
+        Whether to hold w constant in the gradient.
 
     Returns
     -------
-    (b,) values; -inf, with zero gradient, where nothing counts.
+    (b,) tensor
+        Values; -inf, with zero gradient, for rows in which no entry counts.
 
     Examples
     --------

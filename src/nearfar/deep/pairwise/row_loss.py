@@ -35,7 +35,7 @@ class RowLoss(AnchorLoss):
         Miner that narrows the masks of each block of rows. By default, all pairs count.
     block : int, optional
         Number of anchors processed at a time. Memory is proportional to block x references, and the value is the same
-        for any block. By default, it is chosen from the memory of the device.
+        for any block. By default, it is chosen automatically.
 
     Attributes
     ----------

@@ -57,8 +57,8 @@ class ClassProxyLoss(AnchorLoss):
     embedding_dim : int
         Number of dimensions of the embeddings.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class ClassProxyLoss(AnchorLoss):
         return self.proxies_for(batch.x), self.proxy_labels
 
     def proxies_for(self, x: Tensor) -> Tensor:
-        """Return the proxies in the precision of embeddings (n, d), or raise where these are of another length."""
+        """Return the proxies in the dtype of embeddings (n, d); raise if these have another number of dimensions."""
         check_width(type(self).__name__, x, self.proxies.shape[1])
         return distributed.whole(self.proxies).to(x.dtype)
 
@@ -259,9 +259,10 @@ def nearest_on(device: torch.device, rows: AnyArray, centers: AnyArray) -> tuple
 
 
 class NeighborProxyLoss(ClassProxyLoss):
-    """A loss of squared distances over a temperature to proxies that are learned, class means, or k-means centers.
+    """Base class of losses of squared distances over a temperature to proxies.
 
-    Between unit vectors -||z - p||^2 / T is 2 z.p / T up to a constant, which cancels.
+    The proxies are learned, class means, or k-means centers. Between unit vectors, -||z - p||^2 / T is 2 z.p / T up to
+    a constant, which cancels.
     """
 
     sums: Tensor

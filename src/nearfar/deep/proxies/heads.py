@@ -41,8 +41,8 @@ class HeadLoss(Term):
     reduction : str
         "mean" averages over the samples of known class; "sum" adds up their losses.
     block : int, optional
-        Number of samples processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class HeadLoss(Term):
         return batch._replace(scores=self.outputs(batch.x))
 
     def class_centers(self) -> Tensor | None:
-        """Return the rows of the weight, where there is one for each class."""
+        """Return the rows of the weight if there is one for each class, else None."""
         if self.proxies is None or len(self.proxies) != self.num_classes:
             return None
         return distributed.whole(self.proxies)[None]
@@ -180,7 +180,7 @@ class RegressionHead(HeadLoss):
 
 
 def smoothed(targets: Tensor, smoothing: float) -> Tensor:
-    """Return distributions mixed with the uniform one."""
+    """Return target distributions mixed with the uniform distribution."""
     if not smoothing:
         return targets
     return (1 - smoothing) * targets + smoothing / targets.shape[1]

@@ -65,14 +65,18 @@ def own_and_others(logits: Tensor, y: Tensor, dim: int = 1) -> tuple[Tensor, Ten
     Parameters
     ----------
     logits : (n, C) tensor
-    y : (n,) class numbers
-        A sample of unknown class, -1, adds nothing to a log-sum-exp; its own logit is arbitrary.
+        Logits of the samples.
+    y : (n,) integers
+        Class of each sample. A sample of unknown class (-1) adds nothing to a log-sum-exp, and its own logit is
+        arbitrary.
     dim : int
-        1: over the other classes of each sample, (n,); 0: over the samples of other classes of each class, (C,).
+        With 1, the log-sum-exp of each sample is over the other classes, (n,). With 0, that of each class is over the
+        samples of other classes, (C,).
 
     Returns
     -------
-    The (n,) own logits, and the log-sum-exp, which is -inf, with zero gradient, where there are no others.
+    tuple of Tensor
+        (n,) own logits, and the log-sum-exp, which is -inf, with zero gradient, if there are no others.
 
     Examples
     --------

@@ -64,7 +64,7 @@ class SampledClasses(Term):
         plain = kind.compare is ClassProxyLoss.compare and len(loss.proxies) == loss.num_classes
         learned = not isinstance(loss, NeighborProxyLoss) or loss.source == "learned"
         if not plain or not learned or getattr(loss, "assign", "class") != "class":
-            told = "its classes cannot be drawn: each must have one learned proxy, and samples be the anchors"
+            told = "its classes cannot be drawn: each needs one learned proxy, and the anchors must be samples"
             raise TypeError(f"SampledClasses: loss: {kind.__name__}: {told}")
         if not 0 < share <= 1:
             raise ValueError(f"SampledClasses: share must be in (0, 1], got {share}")

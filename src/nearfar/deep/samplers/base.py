@@ -28,8 +28,10 @@ class Classes(NamedTuple):
 
     Attributes
     ----------
-    order : (n,) sample indices, one class after another
-    starts, counts : (C,) where a class begins in `order`, and how many samples it has
+    order : (n,) integers
+        Sample indices, one class after another.
+    starts, counts : (C,) integers
+        Where each class begins in `order`, and its number of samples.
     """
 
     order: Ints
@@ -57,7 +59,7 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
     else:
         missing = sum(map(is_missing, labels))
     if missing:
-        raise ValueError(f"labels: {missing} of {len(labels)} are missing (None or NaN); -1 says that one is unknown")
+        raise ValueError(f"labels: {missing} of {len(labels)} are missing (None or NaN); use -1 for an unknown class")
     known = np.arange(len(labels))
     if labels.dtype.kind in "iu":
         known = known[labels != UNKNOWN]

@@ -29,12 +29,12 @@ def deal_anchors(alone: np.ndarray, hands: int, count: int, similar: int, rng: n
     Parameters
     ----------
     alone : (n,) bool
-        Which samples are alone in their class.
+        Samples that are alone in their class.
 
     Notes
     -----
-    A sample that is alone is dealt once, or not at all where there are more of them than room. The others fill the
-    rest: again from the first where there are too few.
+    A sample that is alone is dealt once, or not at all if there are more of them than places. The others fill the
+    remaining places, and are dealt repeatedly if there are too few.
     """
     first = hands * similar
     rest = hands * (count - similar)

@@ -17,14 +17,18 @@ from ..pairwise.comparison import on_host
 
 
 class BatchClasses(NamedTuple):
-    """Which class each sample of a batch is of.
+    """Classes of the samples of a batch.
 
     Attributes
     ----------
-    member : (n,) integers, number of the class
-    labels : (C,) label of each class, -1 for an empty place
-    sizes : (C,) how many samples each has, 0 for an empty place
-    known : (n,) bool, samples of known class; None where all are
+    member : (n,) integers
+        Number of the class of each sample.
+    labels : (C,) integers
+        Label of each class, -1 for an empty place.
+    sizes : (C,) integers
+        Number of samples of each class, 0 for an empty place.
+    known : (n,) bool or None
+        Samples of known class; None if all are known.
     """
 
     member: Tensor

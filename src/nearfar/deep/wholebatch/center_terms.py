@@ -11,10 +11,10 @@ from .batch_classes import batch_classes, of_known_class
 
 
 class CenterTerm(SetTerm):
-    """A penalty of class centers; a method states `penalty`.
+    """Base class of penalties on class centers; a subclass implements `penalty`.
 
-    The centers are the class proxies of the first loss of the objective that has some. Where no loss has, they are the
-    means of the classes of the batch.
+    The centers are the class proxies of the first loss in the objective that has any. If no loss has, they are the
+    class means of the batch.
     """
 
     @property
@@ -29,7 +29,7 @@ class CenterTerm(SetTerm):
         centers : (K, C, d) tensor
             K centers of each of C classes.
         real : (C,) bool
-            Which classes there are; the centers of the others are 0 and do not count.
+            Classes that exist. The centers of the others are 0 and do not count.
         """
         raise NotImplementedError
 
@@ -45,5 +45,5 @@ class CenterTerm(SetTerm):
 
 
 def mean_of_real(values: Tensor, real: Tensor) -> Tensor:
-    """Return the mean of values, (K, C), over the classes that there are; 0 where there are none."""
+    """Return the mean of values, (K, C), over the classes that exist; 0 if there are none."""
     return torch.where(real, values, 0.0).sum() / (len(values) * real.sum()).clamp_min(1)

@@ -17,13 +17,16 @@ def in_range(x: Tensor) -> Tensor:
 
 
 class Deviations(NamedTuple):
-    """What every sample adds to the scatters: the mean of the rows' outer products with themselves is a scatter matrix.
+    """What every sample adds to the scatters: the mean of the outer products of the rows is a scatter matrix.
 
     Attributes
     ----------
-    within : (n, d) z_i less the mean of its class
-    between : (n, d) the mean of its class less the mean of all
-    comparable : () whether there are two classes, a class of two samples, and any spread at all
+    within : (n, d) tensor
+        Difference of each sample to the mean of its class.
+    between : (n, d) tensor
+        Difference of the mean of its class to the mean of all samples.
+    comparable : () bool tensor
+        Whether there are two classes, a class of two samples, and any spread at all.
     """
 
     within: Tensor
@@ -67,9 +70,12 @@ class FisherMap(NamedTuple):
 
     Attributes
     ----------
-    mean : (d,)
-    components : (k, d), k at most C - 1
-    eigenvalues : (k,) gamma of R, falling: lambda / (1 + lambda) for those of S_W^-1 S_B
+    mean : (d,) tensor
+        Mean of the embeddings.
+    components : (k, d) tensor
+        Directions of the coordinates, k at most C - 1.
+    eigenvalues : (k,) tensor
+        Eigenvalues gamma of R in descending order: lambda / (1 + lambda) for the eigenvalues lambda of S_W^-1 S_B.
     """
 
     mean: Tensor

@@ -186,7 +186,13 @@ class LayerSettings(NamedTuple):
 
 
 class JointTerm(WatchesLayers, SetTerm):
-    """A regularizer that is a function of the joint kernel's class sums."""
+    """Base class of regularizers that are a function of the joint kernel's class sums; see ``JRS`` for its parameters.
+
+    Raises
+    ------
+    ValueError
+        If a setting is invalid, or there is not one value of it for each layer.
+    """
 
     def __init__(
         self,

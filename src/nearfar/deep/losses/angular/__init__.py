@@ -81,8 +81,8 @@ class AngularLoss(BilateralRowLoss):
         all selected triplets ("valid"), or nothing ("sum"). The "softmax" form is averaged over the positive pairs, or
         summed over them ("sum").
     block : int, optional
-        Number of anchors processed at a time. It affects the memory, not the value. By default, it is chosen from the
-        memory of the device.
+        Number of anchors processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -171,23 +171,26 @@ class _Swaps:
 
 
 def refine(problem: Problem, facilities: Ints, how: str = "paper", passes: int = 5) -> Ints:
-    """Exchange facilities one at a time while that improves (Algorithm 2).
+    """Exchange facilities one at a time as long as that improves the value (Algorithm 2).
 
     Parameters
     ----------
     facilities : (K,) int
-        Where to start.
+        Facilities to start from.
     how : str
-        "paper": a facility moves to the point of its cluster where the cluster's own distances + gamma Delta are best,
-        with clusters fixed in a pass; A does not fall from pass to pass. "exact": the same with A itself, which does
-        not fall from swap to swap.
-        "full": a facility moves to any point until no single swap improves A.
+        Exchanges that are tried:
+
+        - "paper": a facility moves to the point of its cluster with the best sum of the cluster's own distances and
+          gamma Delta, where clusters are fixed during a pass. A does not decrease from pass to pass;
+        - "exact": the same with A itself, which does not decrease from swap to swap;
+        - "full": a facility moves to any point, until no single swap improves A.
     passes : int
-        Largest number of passes ("full" takes as many as it needs).
+        Maximum number of passes; "full" takes as many as it needs.
 
     Returns
     -------
-    (K,) indices
+    (K,) int
+        Indices of the facilities.
     """
     swaps = _Swaps(problem, facilities)
     if how == "full":

@@ -21,15 +21,18 @@ class Gaussians(PreciseBuffers):
 
     Parameters
     ----------
-    num_classes, dim : int
-        C and d.
+    num_classes : int
+        Number of classes C.
+    dim : int
+        Number of dimensions d.
     decay : float
-        In (0, 1]: counts and scatters of earlier batches are multiplied by it before each update.
+        Factor, in (0, 1], on the counts and scatters of earlier batches before each update.
     shrinkage : float
-        In [0, 1]: share of its diagonal in the covariance of a class with at most d + 1 samples, which is singular.
+        Share of its diagonal, in [0, 1], in the covariance of a class with at most d + 1 samples, which is singular.
     literal : bool
-        Keep the published recursion: the covariance after each update is the inverse of the summed scatter divided by
-        n - d - 1 (by n, without inverse, where n <= d + 1), and n times it is taken for the scatter of the next one.
+        Whether to use the published recursion: the covariance after each update is the inverse of the summed scatter
+        divided by n - d - 1 (by n, without inverse, if n <= d + 1), and n times it is used as the scatter of the next
+        update.
     """
 
     counts: Tensor

@@ -57,8 +57,8 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
         Whether similar and dissimilar pairs have the same total weight. Otherwise, the mean is over all pairs, as in
         the paper.
     block : int, optional
-        Number of rows of pairs processed at a time. It affects the memory, not the value. By default, it is chosen
-        automatically.
+        Number of rows of pairs processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
 
     Raises
     ------

@@ -25,19 +25,20 @@ Views: TypeAlias = Sequence[AnyArray | None] | AnyArray
 
 
 def check_views(views: Views, expected: Sequence[int] | None = None) -> list[AnyArray]:
-    """Return the modalities as float arrays, NaN where they are missing.
+    """Return the modalities as float arrays, with NaN in missing entries.
 
     Parameters
     ----------
     views : sequence of array-like of shape (n, D_v), or None
-        A row with a NaN is missing. None stands for a modality that is missing in all rows; it needs `expected`.
+        Modalities. A row with a NaN is missing. None stands for a modality that is missing in all rows, which needs
+        `expected`.
     expected : sequence of int, optional
-        D_v.
+        Number D_v of columns of each modality.
 
     Raises
     ------
     ValueError
-        For another number of modalities, rows or columns, or infinite entries.
+        If the number of modalities, rows or columns differs, or an entry is infinite.
     """
     if not isinstance(views, Sequence) or not len(views) or (expected is not None and len(views) != len(expected)):
         if expected is None:
@@ -74,7 +75,10 @@ def cut_views(views: Views, sizes: Sequence[int] | None) -> Views:
 
 
 class ViewReconstruction(NetworkLearner):
-    """Codes from which several modalities can be reconstructed; a method states `_objective`."""
+    """Base class of learners of codes from which several modalities can be reconstructed.
+
+    A subclass implements `_objective`.
+    """
 
     network_: MultiCodec
     mean_: AnyArray

@@ -18,8 +18,10 @@ class Modalities(NamedTuple):
 
     Attributes
     ----------
-    rows : (n, D_v) tensor of each modality v; any finite numbers where it is missing
-    present : (n, V) bool
+    rows : sequence of (n, D_v) tensors
+        Entries of each modality v, any finite numbers where it is missing.
+    present : (n, V) bool tensor
+        Whether each sample has each modality.
     """
 
     rows: list[Tensor]
@@ -32,15 +34,16 @@ class Modalities(NamedTuple):
 
 
 class MultiCodec(nn.Module):
-    """One encoder per modality, a shared code of them all, one decoder per modality.
+    """One encoder per modality, a shared code of all modalities, and one decoder per modality.
 
     Parameters
     ----------
     sizes : sequence of sequence of int
-        Of each modality: D_v, then its own encoder's layers.
+        Sizes of the layers of each modality's encoder, beginning with its number D_v of columns.
     p : int
         Length of the shared code.
     activation : str
+        Activation between layers.
     """
 
     def __init__(self, sizes: Sequence[Sequence[int]], p: int, activation: str) -> None:

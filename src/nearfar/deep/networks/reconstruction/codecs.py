@@ -73,10 +73,16 @@ def corrupt(x: Tensor, noise: str, level: float, draws: torch.Generator, low: Te
 
     Parameters
     ----------
-    x : (n, d)
-    noise, level : "gaussian" with this standard deviation; "masking" or "salt_pepper" of this share of the entries
-    draws : the generator of the random numbers
-    low, high : (d,) smallest and largest value of each feature, for salt and pepper
+    x : (n, d) tensor
+        Rows.
+    noise : str
+        "gaussian", "masking" or "salt_pepper".
+    level : float
+        Standard deviation of "gaussian" noise; otherwise, share of the entries that are changed.
+    draws : Generator
+        Generator of the random numbers.
+    low, high : (d,) tensors
+        Smallest and largest value of each feature, for "salt_pepper".
     """
     if noise == "gaussian":
         return x + level * torch.randn(x.shape, generator=draws, dtype=x.dtype).to(x.device)

@@ -35,12 +35,12 @@ ENCODED_ROWS = 8192  # encoded at a time
 
 
 class NetworkLearner(Fitted):
-    """A network that is fitted by Adam on batches, and kept in a file of its weights and settings.
+    """Base class of networks that are fitted by Adam on batches, and saved in a file of weights and settings.
 
     Distances, neighbors and decisions on pairs are those between codes.
 
     A subclass stores `max_iter`, `batch_size`, `learning_rate`, `tol`, `random_state`, `verbose` and `device`, and
-    makes its network from its settings and `n_features_in_`.
+    builds its network from its settings and `n_features_in_`.
     """
 
     network_: nn.Module
@@ -222,7 +222,10 @@ def check_hidden(learner: object, hidden: Any) -> None:
 
 
 class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkLearner):
-    """A learner of codes from which rows can be reconstructed; a subclass states `_network` and `_objective`."""
+    """Base class of learners of codes from which rows can be reconstructed.
+
+    A subclass implements `_network` and `_objective`.
+    """
 
     network_: Codec
     mean_: AnyArray
@@ -277,7 +280,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
             return np.concatenate([function(part).cpu().numpy() for part in self._standard(X).split(ENCODED_ROWS)])
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """Return the (n, n_components) codes of rows; Euclidean distances between them are the learned ones."""
+        """Return the (n, n_components) codes of rows, whose Euclidean distances are the learned ones."""
         return self._run(X, self._encode)
 
     def inverse_transform(self, Z: AnyArray) -> AnyArray:
