@@ -44,37 +44,37 @@ def export_run(
     int8: bool = False,
     trust: str | Collection[str] = (),
 ) -> float:
-    """Write the network of a run, from pixels to embeddings.
+    """Write the network of a run as an ONNX file, from pixels to embeddings.
 
-    The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d); the output is
-    ``embeddings``, float32 of shape (batch, k), not normalized, to be compared by cosine distance. S, C, how images
-    are brought to S, the names of the columns of rows and the settings of the run are in the file's metadata.
+    The input is ``images``, uint8 of shape (batch, S, S, C), or ``rows``, float32 of shape (batch, d). The output is
+    ``embeddings``, float32 of shape (batch, k), not normalized, to be compared by cosine distance. The metadata of the
+    file hold S, C, how images are resized to S, the column names of rows, and the settings of the run.
 
     Parameters
     ----------
     run : path
-        The folder of a run.
+        Folder of a run.
     out : path
-        The .onnx file; it appears whole or not at all.
+        The .onnx file to write, completely or not at all.
     which : {"best", "last"}
-        Which checkpoint.
+        Checkpoint to use.
     int8 : bool
-        Keep the weights as numbers of 8 bits, and quantize what they are multiplied by as it comes: a quarter of the
-        size. Embeddings are then not quite those of the network.
+        Store the weights with 8 bits and quantize activations dynamically, which makes the file a quarter of the size.
+        Embeddings then differ slightly from those of the network.
     trust : str or collection of str
-        Modules of a user's own that the settings of the run may name; their code runs.
+        Modules of your own that the settings of the run may name; their code is run.
 
     Returns
     -------
     float
-        The mean cosine of the file's embeddings and those of the network, of three random items.
+        Mean cosine between the embeddings of the file and those of the network, for three random items.
 
     Raises
     ------
     TrainError
-        There is no such run.
+        If there is no such run.
     ValueError
-        The network has a part that ONNX cannot express, or the file gives other embeddings.
+        If ONNX cannot express a part of the network, or the embeddings of the file differ from those of the network.
     """
     import torch
 
@@ -146,14 +146,21 @@ def _tried(network: Any, shape: tuple[int, ...]) -> tuple[AnyArray, AnyArray]:
 
 
 def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
-    """Write a fitted linear learner: ``rows``, float32 (batch, d), to ``embeddings`` (batch, k).
+    """Write a fitted linear learner as an ONNX file, from ``rows`` (batch, d), float32, to ``embeddings`` (batch, k).
 
-    Distances of embeddings are Euclidean.
+    Distances between embeddings are Euclidean.
+
+    Parameters
+    ----------
+    learner : Mahalanobis
+        A fitted learner.
+    out : path
+        The .onnx file to write.
 
     Raises
     ------
     ValueError
-        The learner is not linear, or the file gives other embeddings.
+        If the learner is not linear, or the embeddings of the file differ from those of the learner.
     """
     from onnx import TensorProto, helper, numpy_helper
 

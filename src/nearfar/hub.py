@@ -23,32 +23,33 @@ def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
     Parameters
     ----------
     source : str or path
-        The folder of a run, a learner saved as .safetensors, or ``"hf://owner/name"``, perhaps with ``@revision`` and
-        the path of a folder or a file in it: ``"hf://owner/name@v1/lmnn.safetensors"``. The hub's files come from its
-        local cache where they are there, and need `huggingface_hub`; with ``HF_HUB_OFFLINE=1`` only from there.
+        Folder of a run, a learner saved as .safetensors, or ``"hf://owner/name"``, optionally with ``@revision`` and
+        the path of a folder or file in the repository: ``"hf://owner/name@v1/lmnn.safetensors"``. Files of the hub are
+        read from its local cache if possible, and need `huggingface_hub`; with ``HF_HUB_OFFLINE=1``, only the cache is
+        used.
     trust : str or collection of str
-        Modules of a user's own that the settings of a run may name; their code runs.
+        Modules of your own that the settings of the run may name; their code is run.
 
     Returns
     -------
     learner
-        With ``transform``: a `nearfar.train.DeepMetric` of a run, or the learner that was saved.
+        An estimator with ``transform``: a `nearfar.train.DeepMetric` for a run, or the learner that was saved.
 
     Raises
     ------
     FileNotFoundError
-        There is nothing of that name.
+        If the source does not exist.
     ValueError
-        It holds neither a run nor a learner.
+        If it holds neither a run nor a learner.
     TrustError
-        A run names a module that is not trusted.
+        If the settings of a run name a module that is not trusted.
     ImportError
-        `huggingface_hub` is not installed.
+        If `huggingface_hub` is needed and not installed.
 
     Notes
     -----
-    Weights are read from safetensors files, which hold numbers and text alone, and classes are looked up in the catalog
-    by their name. Of the hub, only such files and tables are fetched.
+    Weights are read from safetensors files, which hold only numbers and text, and classes are looked up in the catalog
+    by name. From the hub, only such files and tables are downloaded.
 
     Examples
     --------
@@ -73,12 +74,22 @@ def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
 
 
 def load_learner(path: Path) -> Any:
-    """Read any learner that was saved, classical or a network; no code of the file is run.
+    """Read any saved learner, classical or a network; no code of the file is executed.
+
+    Parameters
+    ----------
+    path : Path
+        File or folder.
+
+    Returns
+    -------
+    learner
+        The fitted learner.
 
     Raises
     ------
     ValueError
-        The file holds none.
+        If the file holds no learner.
     """
     _, text = tensor_file.read(path)
     method = BY_NAME.get(text.get("class", ""))

@@ -39,21 +39,22 @@ class QueryAdapter:
     Parameters
     ----------
     kind : {"orthogonal", "linear", "residual"}
-        "orthogonal" only rotates, and keeps most for classes that it has not learned from; "linear" is a ridge
-        regression of a limited rank; "residual" adds a small network to the linear map (needs PyTorch for `fit`).
+        Type of map. "orthogonal" is a rotation, and generalizes best to classes that it was not fitted on. "linear" is
+        a ridge regression with limited rank. "residual" adds a small network to the linear map (needs PyTorch for
+        `fit`).
     rank : int, optional
-        Of the linear map; all where not given.
+        Maximum rank of the linear map. By default, it is not limited.
     hidden : int
         Width of the small network.
     seed : int
-        Draws the held-out rows, and what the small network begins with.
+        Seed of the generator that draws the held-out rows and initializes the small network.
 
     Attributes
     ----------
     similarity_ : float
-        Mean cosine of adapted rows and rows of the old model, on a tenth of the items that was held out.
+        Mean cosine between adapted rows and rows of the old model, on a held-out tenth of the items.
     held_out_ : ndarray of bool, shape (n,)
-        That tenth; an adapter that was loaded does not know it.
+        Whether each item was held out. Not set if the adapter was loaded.
 
     Examples
     --------
@@ -84,13 +85,19 @@ class QueryAdapter:
 
         Parameters
         ----------
-        new, old : array-like of shape (n, d), (n, e)
-            Embeddings of the same items in the same order.
+        new : array-like of shape (n, d)
+            Embeddings of the new model.
+        old : array-like of shape (n, e)
+            Embeddings of the old model, of the same items in the same order.
+
+        Returns
+        -------
+        self
 
         Raises
         ------
         ValueError
-            Rows that are not finite, of unequal number, or fewer than 20.
+            If rows are not finite, their numbers differ, or there are fewer than 20.
         """
         x = unit_rows(as_rows(new, "new"))
         y = unit_rows(as_rows(old, "old"))
@@ -116,12 +123,22 @@ class QueryAdapter:
         return self
 
     def transform(self, new: Any) -> AnyArray:
-        """Return rows of the new model as the old one would have embedded them, float32 of shape (n, e).
+        """Map embeddings of the new model to the space of the old one.
+
+        Parameters
+        ----------
+        new : array-like of shape (n, d)
+            Embeddings of the new model.
+
+        Returns
+        -------
+        ndarray of float32, shape (n, e)
+            Embeddings as the old model would give them.
 
         Raises
         ------
         ValueError
-            It was not fitted, or rows have another number of columns than those it was fitted to.
+            If the adapter is not fitted, or the rows have another number of columns than those it was fitted on.
         """
         if not self._arrays:
             raise ValueError("this adapter is not fitted: call fit(new, old) first")
@@ -137,7 +154,13 @@ class QueryAdapter:
         return np.asarray(found, dtype=np.float32)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the adapter into one file of the safetensors format; it appears whole or not at all."""
+        """Write the adapter to one file in the safetensors format, completely or not at all.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        """
         if not self._arrays:
             raise ValueError("this adapter is not fitted: there is nothing to save")
         settings = {"kind": self.kind, "rank": self.rank, "hidden": self.hidden, "seed": self.seed}
@@ -146,14 +169,23 @@ class QueryAdapter:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> QueryAdapter:
-        """Read an adapter that `save` wrote; nothing in the file is run.
+        """Read an adapter that `save` wrote; nothing in the file is executed.
+
+        Parameters
+        ----------
+        path : path
+            File to read.
+
+        Returns
+        -------
+        QueryAdapter
 
         Raises
         ------
         FileNotFoundError
-            There is no such file.
+            If the file does not exist.
         ValueError
-            It holds no adapter, or not all of one.
+            If the file holds no adapter, or is damaged.
         """
         arrays, text = tensor_file.read(path)
         if text.get("format") != ADAPTER_FORMAT:

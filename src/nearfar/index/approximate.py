@@ -39,22 +39,24 @@ def check_recipe(recipe: str) -> None:
 
 
 class Approximate:
-    """Rows in a faiss index.
+    """An approximate search of rows by a faiss index.
 
     Parameters
     ----------
     rows : ndarray of float32, shape (m, d)
+        Rows to search.
     distance : {"euclidean", "sqeuclidean", "cosine"}
+        Distance by which rows are compared.
     recipe : str
-        What faiss's index factory reads, and after a semicolon what its search is to use: "HNSW32;efSearch=64",
-        "IVF256,Flat;nprobe=16". Without the latter faiss looks into one list of an IVF only. See `check_recipe`.
+        A faiss index factory string, optionally followed by a semicolon and search parameters: "HNSW32;efSearch=64",
+        "IVF256,Flat;nprobe=16". Without `nprobe`, faiss searches only one list of an IVF index. See `check_recipe`.
 
     Raises
     ------
     ImportError
-        faiss is not installed.
+        If faiss is not installed.
     ValueError
-        The recipe or a setting of its search is not one of those that we take, or there are too few rows for it.
+        If the recipe or a search parameter is not supported, or there are too few rows for it.
     """
 
     def __init__(self, rows: AnyArray, distance: str, recipe: str) -> None:

@@ -76,18 +76,25 @@ Filter = Condition | Every | Either | Not
 
 
 def parse_filter(text: str, columns: Mapping[str, Kind]) -> Filter:
-    """Read a filter on columns that are there.
+    """Parse a filter on the given columns.
 
     Parameters
     ----------
     text : str
+        The filter, such as ``price < 10 and shop == "a"``.
     columns : mapping of str to {"number", "text"}
-        What there is to compare.
+        Type of each column that can be compared.
+
+    Returns
+    -------
+    Filter
+        A tree of conditions.
 
     Raises
     ------
     ValueError
-        One line: the place of what cannot be understood, a column that is missing, text compared with a number.
+        In one line: the position of what cannot be parsed, a column that does not exist, or text compared with a
+        number.
 
     Examples
     --------
@@ -117,7 +124,7 @@ def conditions(tree: Filter) -> Iterator[Condition]:
 
 
 def mask(tree: Filter, columns: Mapping[str, AnyArray]) -> Bools:
-    """Return for which rows a filter holds, shape (n,).
+    """Return the rows for which a filter holds, as booleans of shape (n,).
 
     Examples
     --------
@@ -141,7 +148,7 @@ def mask(tree: Filter, columns: Mapping[str, AnyArray]) -> Bools:
 
 
 def sql(tree: Filter) -> str:
-    """Return a filter in SQL, where missing numbers are nulls.
+    """Return a filter as SQL, in which missing numbers are nulls.
 
     Examples
     --------

@@ -37,8 +37,10 @@ class Found(NamedTuple):
 
     Attributes
     ----------
-    distances : (n, k), infinity where an approximate engine found fewer
-    positions : (n, k) rows of the index, then -1
+    distances : ndarray of shape (n, k)
+        Distances; infinity if an approximate engine found fewer than k.
+    positions : ndarray of shape (n, k)
+        Row numbers of the index; -1 if fewer were found.
     """
 
     distances: Array
@@ -51,37 +53,41 @@ class Index:
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Arrays or tensors; kept as float32.
+        Embeddings, as arrays or tensors; they are stored as float32.
     names : sequence of str, optional
-        What each item is called, all different; "0", "1", ... where not given.
+        Name of each item; all must be different. By default, "0", "1", and so on.
     labels : sequence of int or str, optional
-        The class of each item.
+        Class of each item.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        How items are compared: cosine for networks, Euclidean for learners on tables.
+        Distance by which items are compared: cosine for networks, Euclidean for learners on tables.
     engine : str
-        "exact", or what faiss's index factory reads and its search is to use, such as "HNSW32;efSearch=64" or
-        "IVF256,Flat;nprobe=16" (needs the extra `ann`). It is built at the first search, and anew after a change.
+        "exact", or a faiss index factory string with its search parameters, such as "HNSW32;efSearch=64" or
+        "IVF256,Flat;nprobe=16" (needs the extra `ann`). An approximate index is built at the first search, and again
+        after a change.
     about : dict of str, optional
         Text that is saved with the index.
     columns : dict of str to sequence, optional
-        What filters use and groups are made of, such as a price or a product: numbers (NaN where one is missing) or
-        text, one per item.
+        Values for filters and groups, such as a price or a product, one per item: numbers (NaN if missing) or text.
 
     Attributes
     ----------
     embeddings : ndarray of float32, shape (n, d)
+        The embeddings.
     names : ndarray of str, shape (n,)
+        Name of each item.
     labels : ndarray of int64 or str, shape (n,), or None
+        Class of each item.
     columns : dict of str to ndarray of float64 or str, shape (n,)
+        Values for filters and groups.
 
     Raises
     ------
     ValueError
-        Lengths that differ, a name that occurs twice, rows that are not finite, an unknown distance or engine.
+        If lengths differ, a name occurs twice, rows are not finite, or the distance or engine is unknown.
 
     Notes
     -----
-    Memory of the exact engine: the embeddings twice, and at most 256 MB while it searches.
+    Memory of the exact engine: twice the embeddings, and at most 256 MB during a search.
 
     Examples
     --------
@@ -140,22 +146,31 @@ class Index:
         return f"Index of {n:,} x {d}, {self.distance}, engine {self.engine}"
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Found:
-        """Find the k nearest items of each query, or all items where there are fewer.
+        """Find the k nearest items of each query, or all items if there are fewer.
 
         Parameters
         ----------
         queries : array-like of shape (n, d)
+            Embeddings of the queries.
         k : int
+            Number of neighbors, at least 1.
         where : str
-            Only items for which this filter holds, such as ``price < 10 and shop == "a"``; the columns are those of the
-            index, ``name`` and ``label``. Such a search is exact whatever the engine.
+            Filter, such as ``price < 10 and shop == "a"``: only items for which it holds are searched. It can use the
+            columns of the index, ``name`` and ``label``. A search with a filter is exact with every engine.
         group_by : str
-            Only the nearest item of each value of this column, such as a product; items without a value stand alone.
+            Column by which items are grouped, such as a product: only the nearest item of each value is returned. Items
+            without a value are groups of their own.
+
+        Returns
+        -------
+        Found
+            Distances and positions, nearest first.
 
         Raises
         ------
         ValueError
-            Another number of columns than the index has, k below 1, rows that are not finite, a column that is missing.
+            If the queries do not have as many columns as the index or are not finite, k is below 1, or a column does
+            not exist.
 
         Examples
         --------
@@ -183,45 +198,66 @@ class Index:
         return grouped
 
     def all_columns(self) -> dict[str, AnyArray]:
-        """Return what filters and groups can use: the columns of the index, the names and the labels."""
+        """Return the columns that filters and groups can use: those of the index, the names and the labels."""
         own = {"name": self.names}
         if self.labels is not None:
             own["label"] = self.labels
         return {**self.columns, **own}
 
     def duplicates(self, within: float) -> Groups:
-        """Group the items that are at most so far apart, directly or by a chain of others; exact whatever the engine.
+        """Group items that are within a distance of each other, directly or through a chain; exact with every engine.
 
         Parameters
         ----------
         within : float
-            At least 0, in the distance of the index. `closest` shows what near means for these items.
+            Maximum distance, at least 0, in the distance of the index. `closest` helps to choose it.
 
         Returns
         -------
         Groups
-            ``numbers`` (n,), -1 for items that are near no other, and ``distances`` (n,) to the nearest other.
+            ``numbers`` (n,), the group of each item, -1 for items that are close to no other, and ``distances`` (n,) to
+            the nearest other item.
 
         Raises
         ------
         ValueError
-            A negative distance, or one that joins more than two million pairs.
+            If the distance is negative, or joins more than two million pairs.
         """
         return groups_within(self.embeddings, within, distance=self.distance)
 
     def closest(self, k: int = 20) -> NearPairs:
-        """Find the k nearest of all pairs of items: ``i``, ``j`` and ``distances`` (k,), nearest first; exact."""
+        """Find the k closest pairs of items, exactly.
+
+        Parameters
+        ----------
+        k : int
+            Number of pairs.
+
+        Returns
+        -------
+        NearPairs
+            ``i``, ``j`` and ``distances`` of shape (k,), closest first.
+        """
         return nearest_pairs(self.embeddings, k, distance=self.distance)
 
     def add(self, embeddings: Any, *, names: Any = None, labels: Any = None, columns: Columns | None = None) -> None:
-        """Append items; they need labels exactly where the index has them, and are numbered where they have no names.
+        """Append items.
 
-        Columns that the index or the new items lack are filled with NaN or empty text.
+        Parameters
+        ----------
+        embeddings : array-like of shape (m, d)
+            Embeddings of the new items.
+        names : sequence of str, optional
+            Their names. By default, they are numbered.
+        labels : sequence of int or str, optional
+            Their classes; needed if the index has labels, and refused if it has none.
+        columns : dict of str to sequence, optional
+            Their columns. Columns that the index or the new items lack are filled with NaN or empty text.
 
         Raises
         ------
         ValueError
-            As on construction; the index is then as it was.
+            As on construction; the index is then unchanged.
         """
         rows = _singles(embeddings, "embeddings")
         if rows.shape[1] != self.embeddings.shape[1]:
@@ -242,12 +278,17 @@ class Index:
         self._forget()
 
     def remove(self, names: Any) -> None:
-        """Remove the items of these names: one, or any collection of them.
+        """Remove items.
+
+        Parameters
+        ----------
+        names : str or collection of str
+            Names of the items to remove.
 
         Raises
         ------
         ValueError
-            Names that the index does not have, or nothing would be left.
+            If a name is not in the index, or nothing would be left.
         """
         many = isinstance(names, Iterable) and not isinstance(names, str)  # a set too, which is no sequence
         gone = np.asarray([*names] if many else names, dtype=np.str_).ravel()
@@ -266,28 +307,38 @@ class Index:
         self._forget()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index into one file of the safetensors format; it appears whole or not at all.
+        """Write the index to one file in the safetensors format, completely or not at all.
 
-        What others have written there since it was loaded is replaced: `updating` keeps them from it.
+        Changes that others have written to the file since it was loaded are replaced: use `updating` to prevent that.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
         """
         write_index(path, self, self.embeddings)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mapped: bool = False) -> Index:
-        """Read an index that `save` wrote; nothing in the file is run.
+        """Read an index that `save` wrote; nothing in the file is executed.
 
         Parameters
         ----------
         path : path
+            File to read.
         mapped : bool
-            Leave the embeddings in the file, read-only: they come into memory where they are looked at.
+            Leave the embeddings in the file, read-only, so that they are loaded into memory only when they are used.
+
+        Returns
+        -------
+        Index
 
         Raises
         ------
         FileNotFoundError
-            There is no such file.
+            If the file does not exist.
         ValueError
-            It is not an index, or does not hold what one holds.
+            If the file is not an index, or is damaged.
         """
         arrays, text = tensor_file.read(path, mapped=("embeddings",) if mapped else ())
         if text.get("format") != FORMAT:
@@ -314,22 +365,27 @@ class Index:
     @classmethod
     @contextmanager
     def updating(cls, path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[Index]:
-        """Load an index, and save it at the end of the block; others that change it wait, ``nearfar index`` too.
+        """Load an index, and save it at the end of the block, while other processes wait that want to change it.
 
-        Nothing is saved if the block raises.
+        ``nearfar index`` waits too. Nothing is saved if the block raises.
 
         Parameters
         ----------
         path : path
+            File of the index.
         wait : float
-            Seconds to wait for another process that changes the same index.
+            Number of seconds to wait for another process that changes the same index.
+
+        Yields
+        ------
+        Index
 
         Raises
         ------
         TimeoutError
-            Another process still changes it.
+            If another process still changes it.
         FileNotFoundError, ValueError, OSError
-            As `load` and `save` do.
+            As for `load` and `save`.
 
         Examples
         --------

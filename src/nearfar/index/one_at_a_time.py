@@ -18,25 +18,26 @@ WAIT = 600.0
 
 @contextmanager
 def one_at_a_time(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Keep others from changing an index from before it is read until it is written: a change would be lost.
+    """Lock an index from before it is read until it is written, so that no change by another process is lost.
 
     Parameters
     ----------
     file : Path
-        For a collection of a server this keeps off other processes of this machine and this user only.
+        File or folder of the index. For a collection of a server, only other processes of this machine and this user
+        are locked out.
     wait : float
-        Seconds to wait for another process that changes it.
+        Number of seconds to wait for another process that changes it.
     waiting : callable, optional
-        Is called once before the wait.
+        Called once before the wait.
 
     Raises
     ------
     TimeoutError
-        Another process still changes it.
+        If another process still changes it.
     ValueError
-        There is something else than a file, or than a folder of LanceDB.
+        If the path is neither a file nor a folder of LanceDB.
     OSError
-        Its folder cannot be written in.
+        If its folder is not writable.
     """
     if is_address(file):
         address = str(address_of(file))

@@ -20,9 +20,13 @@ class Records:
     Attributes
     ----------
     names : ndarray of str, shape (n,)
+        Name of each item.
     embeddings : ndarray of float32, shape (n, d)
+        Embeddings.
     labels : ndarray of int64 or str, shape (n,), or None
+        Class of each item.
     columns : mapping of str to ndarray of float64 or str, shape (n,)
+        Values for filters and groups.
     """
 
     names: AnyArray
@@ -44,9 +48,12 @@ class Hits(NamedTuple):
 
     Attributes
     ----------
-    records : the items that `positions` count
-    distances : (n, k), infinity where fewer were found
-    positions : (n, k) rows of `records`, then -1
+    records : Records
+        The items to which `positions` refer.
+    distances : ndarray of shape (n, k)
+        Distances; infinity if fewer than k were found.
+    positions : ndarray of shape (n, k)
+        Row numbers of `records`; -1 if fewer than k were found.
     """
 
     records: Records
@@ -57,11 +64,25 @@ class Hits(NamedTuple):
 def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Columns | None = None) -> Records:
     """Check items and return them as records, ready to be added to a collection.
 
+    Parameters
+    ----------
+    embeddings : array-like of shape (n, d)
+        Embeddings.
+    names : sequence of str
+        Name of each item; all must be different.
+    labels : sequence of int or str, optional
+        Class of each item.
+    columns : dict of str to sequence, optional
+        Values for filters and groups, one per item: numbers (NaN if missing) or text.
+
+    Returns
+    -------
+    Records
+
     Raises
     ------
     ValueError
-        Lengths that differ, a name that occurs twice, rows that are not finite, columns that are neither numbers nor
-        text.
+        If lengths differ, a name occurs twice, rows are not finite, or columns are neither numbers nor text.
     """
     index = Index(embeddings, names=names, labels=labels, columns=columns)
     return Records(index.names, index.embeddings, index.labels, index.columns)

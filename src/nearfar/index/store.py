@@ -17,37 +17,37 @@ MAX_VARCHAR_BYTES = 65_535  # bytes of a name or a class, which is Milvus's own 
 
 
 def to_milvus(index: Index, uri: str, collection: str, *, token: str = "", add: bool = False) -> int:
-    """Write the items of an index into a collection: `name` (the key), `embedding` and, where there are any, `label`.
+    """Write the items of an index to a Milvus collection: `name` (the key), `embedding` and, if there are any, `label`.
 
     Parameters
     ----------
     index : Index
+        The index.
     uri : str
-        A file such as "photos.db", which Milvus Lite keeps, or the address of a server, such as
-        "http://localhost:19530".
+        A file for Milvus Lite, such as "photos.db", or the address of a server, such as "http://localhost:19530".
     collection : str
-        Letters, digits and underscores.
+        Name of the collection: letters, digits and underscores.
     token : str
-        What the server asks for, such as "user:password".
+        Credentials for the server, such as "user:password".
     add : bool
-        Write into a collection that is there already; items of the same names are replaced.
+        Write to an existing collection; items with the same names are replaced.
 
     Returns
     -------
     int
-        Items in the collection.
+        Number of items in the collection.
 
     Raises
     ------
     ValueError
-        The collection is there and `add` is not set, or has embeddings of another length or another metric.
+        If the collection exists and `add` is False, or it has embeddings of another length or another metric.
     OSError
-        Nobody answers there, or what the server says.
+        If the server does not answer, or reports an error.
 
     Notes
     -----
-    Milvus calls a larger cosine nearer, and gives squared Euclidean distances: 1 less the one, and the root of the
-    other, are the distances of this library.
+    For Milvus, a larger cosine is nearer, and Euclidean distances are squared. The distances of this library are 1
+    minus the cosine, and the square root of the squared distance.
     """
     from pymilvus import MilvusClient
     from pymilvus.exceptions import MilvusException

@@ -39,15 +39,18 @@ THRESHOLD = "threshold"
 class Store(Protocol):
     """A collection of embeddings in a file, a folder or a server.
 
-    One process writes at a time, and any number read; what a method that changes has returned from is kept, whatever
-    happens to the process afterwards. Errors are one line: ValueError for what is asked, OSError for where it is kept.
+    One process writes at a time, and any number can read. A change is kept once the method has returned, whatever
+    happens to the process afterwards. Errors have one line: ValueError for invalid requests, OSError for problems of
+    the storage.
 
     Attributes
     ----------
     uri : str
+        Where the collection is stored.
     distance : {"cosine", "euclidean", "sqeuclidean"}
+        Distance by which items are compared.
     about : dict of str to str
-        What made it, and the no-match threshold.
+        What made the collection, and the no-match threshold.
     """
 
     uri: str
@@ -60,15 +63,15 @@ class Store(Protocol):
 
     @property
     def dimensions(self) -> int:
-        """Length of the embeddings."""
+        """Number of dimensions of the embeddings."""
         ...
 
     def engine(self) -> str:
-        """Say in a few words how it is searched, such as "exact"."""
+        """Describe in a few words how the collection is searched, such as "exact"."""
         ...
 
     def columns(self) -> dict[str, Kind]:
-        """What filters and groups can use, with `name` and, where there are classes, `label`."""
+        """Type of each column that filters and groups can use, with `name` and, if there are classes, `label`."""
         ...
 
     def count(self, where: str = "") -> int:
@@ -76,11 +79,11 @@ class Store(Protocol):
         ...
 
     def column(self, name: str, where: str = "") -> AnyArray:
-        """Return one column, as `name` or `label`, in the order of the items."""
+        """Return one column, such as `name` or `label`, in the order of the items."""
         ...
 
     def get(self, names: Sequence[str]) -> Records:
-        """Return the items of these names, in this order; those that are not there are left out."""
+        """Return the items with the given names, in this order; names that do not exist are skipped."""
         ...
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
@@ -95,26 +98,26 @@ class Store(Protocol):
         gone: Sequence[str] = (),
         engine: str = "",
     ) -> None:
-        """Add items; those that are there by the same names are replaced, and those of the names in `gone` removed.
+        """Add items; items with the same names are replaced, and those named in `gone` are removed.
 
-        `about` and `engine` are as in `change`.
+        `about` and `engine` are as for `change`.
         """
         ...
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove the items of these names; raise a ValueError where one is not there, or nothing would be left."""
+        """Remove items by name; raise a ValueError if a name does not exist, or nothing would be left."""
         ...
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
-        """Change what `about` says under these keys, or how it is searched."""
+        """Change entries of `about`, or how the collection is searched."""
         ...
 
     def in_memory(self) -> Index:
-        """Return all items as an index, for what compares all pairs."""
+        """Return all items as an `Index`, to compare all pairs."""
         ...
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock, so that other processes can write."""
         ...
 
     def __enter__(self) -> Store: ...
@@ -131,22 +134,23 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
         A file such as "photos.index", a folder of LanceDB such as "photos.lance", or the address of a collection of
         Milvus such as "http://localhost:19530/photos".
     mode : {"r", "w"}
-        "w" to add and remove, which one process does at a time.
+        "w" also allows to add and remove items, which one process does at a time.
     lock : bool
-        False where the caller holds the lock of the collection (`one_at_a_time`).
+        Set to False if the caller holds the lock of the collection (`one_at_a_time`).
 
     Returns
     -------
     Store
+        The collection.
 
     Raises
     ------
     FileNotFoundError
-        There is no such collection.
+        If the collection does not exist.
     ValueError
-        It is not a collection of this library, or is damaged.
+        If it is not a collection of this library, or is damaged.
     TimeoutError
-        Another process writes it.
+        If another process is writing to it.
 
     Examples
     --------
@@ -186,25 +190,30 @@ def create(
     Parameters
     ----------
     uri : str or path
-        As for `open_store`; the folder that it lies in must be there.
+        As for `open_store`; its parent folder must exist.
     records : Records
         The first items, at least one.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        How items are compared.
+        Distance by which items are compared.
     engine : str
-        Of a file as for `Index`; of LanceDB "exact" or "ivf", of Milvus "exact" or "auto", or "" for what suits the
-        number of items.
+        For a file, as for `Index`; for LanceDB "exact" or "ivf"; for Milvus "exact" or "auto". An empty string chooses
+        one by the number of items.
     about : mapping of str to str, optional
-        Text that is kept with it.
+        Text that is stored with the collection.
     lock : bool
         As for `open_store`.
+
+    Returns
+    -------
+    Store
+        The collection.
 
     Raises
     ------
     ValueError
-        An unknown distance or engine.
+        If the distance or engine is unknown.
     TimeoutError
-        Another process writes it.
+        If another process is writing to it.
     """
     if is_address(uri):
         from .milvus_store import MilvusStore

@@ -35,14 +35,18 @@ class Trial(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """What a comparison found.
+    """Result of a comparison.
 
     Attributes
     ----------
-    protocol : dataset, classes, items and their split, of the first seed
-    scores : the test scores of every seed by objective, as in `scores.json`
-    validation : the score on validation classes that chose the checkpoint, of every seed; None without such classes
-    raw : scores of the items themselves; None of pairs of images and texts, whose items cannot be compared
+    protocol : str
+        Data, classes, items and their split, of the first seed.
+    scores : dict of str to list of dict
+        Test scores of every seed by objective, as in `scores.json`.
+    validation : dict of str to list of float or None
+        Score on the validation classes that chose the checkpoint, of every seed; None without such classes.
+    raw : dict or None
+        Scores of the items themselves; None for pairs of images and texts, whose items cannot be compared.
     """
 
     protocol: str
@@ -88,37 +92,42 @@ def train_and_compare(
     jobs: int = 1,
     told: Callable[[Trial, int, int], None] | None = None,
 ) -> Compared:
-    """Train and score every objective with every seed; the result is also in `comparison.json` of the folder.
+    """Train and score every objective with every seed, and write the result to `comparison.json` in the folder.
 
-    Settings are chosen by the scores on validation classes; those on the test classes say what the choice is worth.
+    Choose settings by the scores on validation classes; the scores on the test classes then measure the choice.
 
     Parameters
     ----------
     base : TrainConfig
-        The settings that all runs share.
+        Settings that all runs share.
     objectives : sequence of str
-        Objectives as text.
+        Objectives, as for `TrainConfig`.
     seeds : sequence of int
-        Random seeds for the weights, batches, augmentation and validation classes.
+        Seeds of the weights, the batches, the augmentation and the validation classes.
     out : str or Path
-        A folder for the runs. A run that is finished there is not repeated, one that was cut off goes on.
+        Folder for the runs. Finished runs in it are not repeated, and interrupted ones are resumed.
     vary : mapping of str to sequence, optional
-        Fields of the config to the values that they take, such as ``{"lr": [1e-3, 3e-3]}``: every objective is trained
-        with every combination.
+        Settings to vary and their values, such as ``{"lr": [1e-3, 3e-3]}``: every objective is trained with every
+        combination.
     jobs : int
-        Runs at a time, each in a process of its own with one thread.
+        Number of runs at a time, each in a process of its own with one thread.
     told : callable, optional
-        Called with the trial, how many are done, and how many there are.
+        Called with the trial, the number of finished trials and the number of all trials.
+
+    Returns
+    -------
+    Compared
+        Scores of all runs.
 
     Raises
     ------
     ValueError
-        If there is no objective, no seed or no job, an objective cannot be built, or a setting is wrong; nothing is
+        If there is no objective, seed or job, an objective cannot be built, or a setting is not valid; nothing is
         trained then.
 
     Notes
     -----
-    Where the data have no split of their own, all seeds are tested on the classes that the seed of `base` draws.
+    If the data have no split of their own, all seeds are tested on the classes that the seed of `base` draws.
     """
     vary = {name: list(values) for name, values in (vary or {}).items()}
     _check_counts(objectives, seeds, jobs, vary)

@@ -63,26 +63,31 @@ def encode(
     batch_size: int = 256,
     workers: int | None = None,
 ) -> Floats:
-    """Run a function over all items of a set, in order, without gradients.
+    """Apply a function to all items of a data set, in order, without gradients.
 
     Parameters
     ----------
     forward : callable
-        (b, C, H, W) floats in [0, 1], or (b, d) rows, to (b, k).
+        Function from (b, C, H, W) floats in [0, 1], or (b, d) rows, to (b, k).
     dataset : Dataset
         The items.
     device : device or str
-        Where `forward` computes.
-    image_size, resize, resizing
-        As in `nearfar.data.loader.make_loader`.
+        Device of the computation.
+    image_size : int, optional
+        Side of the square images, as for `nearfar.data.loader.make_loader`.
+    resize : int, optional
+        Length of the shorter side before the center crop, as for `make_loader`.
+    resizing : Resizing, optional
+        How images are resized, as for `make_loader`.
     batch_size : int
-        Items at a time.
+        Number of items at a time.
     workers : int, optional
-        Processes that decode; not given, what the machine has to spare.
+        Number of processes that decode images. By default, as the machine allows.
 
     Returns
     -------
     ndarray of float32, shape (n, k)
+        Outputs of the function.
     """
     sizes: dict[str, Any] = {}
     if dataset.kind == "image":
@@ -105,7 +110,7 @@ def embed(
     batch_size: int = 256,
     workers: int | None = None,
 ) -> Floats:
-    """Embed all items of a set, in order, on the device of the embedder and in evaluation mode.
+    """Embed all items of a data set, in order, on the device of the network and in evaluation mode.
 
     Parameters
     ----------
@@ -114,14 +119,23 @@ def embed(
     dataset : Dataset
         The items.
     layer : {"embedding", "pooled"}
-        Which of its outputs.
-    image_size, resize, resizing, batch_size, workers
-        As in `encode`; other sizes give other embeddings, and `embed_run` takes those that a run was trained on.
+        Output of the network to return.
+    image_size : int, optional
+        Side of the square images, as for `encode`. Other sizes give other embeddings; `embed_run` uses those of the
+        training.
+    resize : int, optional
+        Length of the shorter side before the center crop.
+    resizing : Resizing, optional
+        How images are resized.
+    batch_size : int
+        Number of items at a time.
+    workers : int, optional
+        Number of processes that decode images. By default, as the machine allows.
 
     Returns
     -------
     ndarray of float32, shape (n, d)
-        Raw embeddings, not normalized.
+        Embeddings, not normalized.
     """
     device = next((p.device for p in embedder.parameters()), torch.device("cpu"))
     training = embedder.training

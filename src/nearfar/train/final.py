@@ -30,29 +30,39 @@ def train_final(
 ) -> Run:
     """Train on all classes of the data of a run, with the settings of that run.
 
-    The run tells what to expect of new classes; the final model learns from its validation and test classes too, and
-    so has no score of its own: `evaluate_run` refuses it.
+    The scores of the run tell what to expect for new classes. The final model is also trained on its validation and
+    test classes, and so has no score of its own: `evaluate_run` refuses it.
 
     Parameters
     ----------
     run : Run, str or Path
-        A run that was evaluated, whose settings are taken.
+        An evaluated run, whose settings are used.
     out : str or Path
-        The folder of the final model: new or empty.
-    progress, watchers, trust
-        As in `train`.
+        Folder of the final model; it must be new or empty.
+    progress : bool
+        Print progress.
+    watchers : sequence of Watcher
+        Objects that are notified of steps and epochs.
+    trust : str or collection of str
+        Modules of your own that the settings of the run may name; their code is run.
+
+    Returns
+    -------
+    Run
+        The final model.
 
     Raises
     ------
     TrainError
-        If the run was not evaluated, or is a final model itself; and as `train`.
+        If the run was not evaluated or is a final model itself, or the training fails.
 
     Notes
     -----
-    It is trained for as many epochs as the best checkpoint of the run, which the validation classes chose; where there
-    are none, or the schedule is "cosine", whose rates fall to 0 at its end, for as many as the run. An epoch is longer
-    than one of the run, for there are more items. The checkpoint is that of the last epoch. A whitening is fitted where
-    the run has kept one, and a frozen trunk that was not trained stays so.
+    It is trained for the number of epochs of the best checkpoint of the run, which the validation classes chose.
+    Without validation classes, or with the schedule "cosine", whose learning rates reach 0 at the end, it is trained
+    for the number of epochs of the run. As there are more items, an epoch is longer than one of the run. The last
+    checkpoint is kept. A whitening is fitted if the run has kept one, and a frozen trunk that was not trained stays
+    frozen.
 
     Examples
     --------

@@ -31,16 +31,21 @@ def folder_and_config(run: Run | str | Path, trust: str | Collection[str] = ()) 
 
 
 def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Collection[str] = ()) -> Embedder:
-    """Load the embedder of a run, in evaluation mode, on the device of its config.
+    """Load the network of a run, in evaluation mode, on the device of its config.
 
     Parameters
     ----------
     run : Run, str or Path
         The run or its folder.
     which : {"best", "last"}
-        Which checkpoint.
+        Checkpoint to use.
     trust : str or collection of str
-        Modules of a user's own that the settings of the run may name; their code runs.
+        Modules of your own that the settings of the run may name; their code is run.
+
+    Returns
+    -------
+    Embedder
+        The network.
 
     Raises
     ------

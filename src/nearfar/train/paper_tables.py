@@ -30,14 +30,22 @@ MISSING = "-"
 
 
 class Reproduced(NamedTuple):
-    """A table of a paper and what came out.
+    """A table of a paper, and the values that were reproduced.
 
     Attributes
     ----------
-    name, title, dataset : as it is asked for, what it shows, and of which archive
-    rows : of the table
-    values : for every row that was run the values of each column, one for every seed; a score is in percent
-    note : data, protocol and seeds
+    name : str
+        Name by which the table is requested.
+    title : str
+        What it shows.
+    dataset : str
+        Data set of the table.
+    rows : tuple of Row
+        Rows of the table.
+    values : mapping
+        For every row that was run, the values of each column, one per seed; scores are in percent.
+    note : str
+        Data, protocol and seeds.
     """
 
     name: str
@@ -141,31 +149,36 @@ def reproduce(
     only: Sequence[str] = (),
     told: Callable[[Trial, int, int], None] | None = None,
 ) -> Reproduced:
-    """Train and score every row of a table with every seed; the results are in `table.json` of the folder.
+    """Train and score every row of a table with every seed, and write the results to `table.json` in the folder.
 
     Parameters
     ----------
     name : str
-        The table, such as "jrd/ablation".
+        Name of the table, such as "jrd/ablation".
     given : mapping
-        Settings over those of the recipes; `data` is needed.
+        Settings that override those of the recipes; `data` is required.
     out : str or Path
-        A folder for the runs. A run that is finished there is not repeated, one that was cut off goes on.
+        Folder for the runs. Finished runs in it are not repeated, and interrupted ones are resumed.
     protocol : {"honest", "paper"}
-        How the checkpoint is chosen, as of `recipe`.
+        How the checkpoint is chosen, as for `recipe`.
     seeds : sequence of int
-        Of the runs of each row.
+        Seeds of the runs of each row.
     jobs : int
-        Runs at a time.
+        Number of runs at a time.
     only : sequence of str
-        Names of rows, or their beginnings; all where there are none.
+        Names of the rows to run, or beginnings of their names. By default, all.
     told : callable, optional
-        Called with the trial, how many are done, and how many there are.
+        Called with the trial, the number of finished trials and the number of all trials.
+
+    Returns
+    -------
+    Reproduced
+        The table.
 
     Raises
     ------
     TrainError
-        For an unknown table or row, or data that it is not of.
+        If the table or a row is unknown, or the data are not those of the table.
     """
     table = find_table(name)
     dataset = dataset_of(table, name, str(given["data"]))

@@ -47,17 +47,19 @@ class Run:
     Attributes
     ----------
     folder : Path
-        Where its files are.
+        Folder of its files.
     config : TrainConfig
         Its settings, resolved.
-    epoch, step : int
-        How far it was trained: epochs finished, batches done.
+    epoch : int
+        Number of finished epochs.
+    step : int
+        Number of finished batches.
     best_epoch : int
-        The epoch of `best.safetensors`, counted from 1.
+        Epoch of `best.safetensors`, counted from 1.
     best : float or None
-        What the validation classes scored there; None without validation classes.
+        Score of that epoch on the validation classes; None without validation classes.
     task : Task or None
-        The data, as the training has opened them; None in all processes but the first.
+        The data of the training; None in all processes but the first.
     embedder : Embedder or None
         The network with the weights of that epoch, in evaluation mode; None in all processes but the first.
     """
@@ -249,10 +251,19 @@ def remove_empty(folders: Sequence[Path]) -> None:
 def open_run(path: str | Path) -> RunFolder:
     """Open the folder of an existing run.
 
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the run.
+
+    Returns
+    -------
+    RunFolder
+
     Raises
     ------
     TrainError
-        If it is none.
+        If the folder holds no run.
     """
     folder = RunFolder(path)
     if not folder.config.is_file():

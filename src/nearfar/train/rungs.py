@@ -67,10 +67,13 @@ class Rung:
     ----------
     step : str
         "pixels", "frozen", "whitened", "head", "last-stage" or "full".
-    recall_at_1, map_at_r : tuple of float
-        On the held-out classes of every split.
+    recall_at_1 : tuple of float
+        Recall@1 on the held-out classes of every split.
+    map_at_r : tuple of float
+        MAP@R on the held-out classes of every split.
     seconds : float
-        What the step took beyond the one before: on average over the splits, and of the features once.
+        Time that the step takes in addition to the one before: averaged over the splits, with the features counted
+        once.
     """
 
     step: str
@@ -85,16 +88,16 @@ class Rung:
 
 @dataclass(frozen=True)
 class Ladder:
-    """The scores of the steps from raw pixels to fine-tuning, and which step is worth its time.
+    """Scores of the steps from raw pixels to fine-tuning, and which step is worth its time.
 
     Attributes
     ----------
     protocol : str
         The data, and how classes were held out.
     rows : tuple of Rung
-        From the cheapest to the dearest step.
+        Steps, from the cheapest to the most expensive.
     worth : str
-        The last step that was better than all before it by more than chance over the splits.
+        The last step that was significantly better than all before it, judged over the splits.
     """
 
     protocol: str
@@ -167,21 +170,21 @@ def ladder(
 ) -> Ladder:
     """Compare the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
 
-    The test classes are not looked at. Every split holds a third of the training classes out, and metric and layers
-    learn from the others.
+    The test classes are not used. Every split holds out a third of the training classes; metrics and layers are trained
+    on the others.
 
     Parameters
     ----------
     config : TrainConfig
-        Data, trunk and its weights, objective: that of the run that is to be decided on.
+        Settings of the run to decide on: data, trunk, weights and objective.
     splits : int
-        How often classes are held out, at least 1; the interval is over these.
+        Number of times that classes are held out, at least 1; intervals are over these.
     full : bool
-        Also train all weights in every split, as the config says, which takes as long as so many runs.
+        Also train all weights in every split with the settings of the config, which takes as long as `splits` runs.
     start : Path, optional
-        The folder from which relative paths lead.
+        Folder to which relative paths refer.
     told : callable, optional
-        Called with the name of each step before it begins.
+        Called with the name of each step before it starts.
 
     Returns
     -------
@@ -191,7 +194,7 @@ def ladder(
     Raises
     ------
     TrainError
-        The items are rows; fewer than six training classes; or a setting that does not fit.
+        If the items are rows, there are fewer than six training classes, or a setting is not valid.
 
     Examples
     --------

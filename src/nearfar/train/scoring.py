@@ -44,13 +44,20 @@ class Result(NamedTuple):
 
     Attributes
     ----------
-    scores : of the best checkpoint's embeddings
-    raw : of the pixels (or rows) themselves; None of pairs, whose texts are compared with images
-    protocol : dataset, classes, items, how they were split, what chose the checkpoint
-    remarks : what stands out in the training, each with what may help
-    without_metric : of the embeddings before the closed-form metric; None where the checkpoint has none
-    images_to_texts : of images that search texts, where items are pairs; `scores` are of texts that search images
-    standardized : whether `raw` is of rows whose columns were standardized, as the network sees them
+    scores : Scores
+        Scores of the embeddings of the best checkpoint. For pairs, of texts that search images.
+    raw : Scores or None
+        Scores of the pixels or rows themselves; None for pairs, whose texts are compared with images.
+    protocol : str
+        Data, classes, items, how they were split, and what chose the checkpoint.
+    remarks : tuple of str
+        Conspicuous points of the training, each with a suggestion.
+    without_metric : Scores or None
+        Scores of the embeddings before the closed-form metric; None if the checkpoint has none.
+    standardized : bool
+        Whether `raw` are scores of standardized rows, as the network sees them.
+    images_to_texts : Scores or None
+        For pairs, scores of images that search texts.
     """
 
     scores: Scores
@@ -70,35 +77,41 @@ def embed_run(
     which: str = "best",
     trust: str | Collection[str] = (),
 ) -> Floats:
-    """Embed all items of a set with the network of a run; returns (n, d) float32, not normalized.
+    """Embed all items of a data set with the network of a run.
 
     Parameters
     ----------
     run : Run, str or Path
         The run or its folder.
     dataset : Dataset, str or Path
-        The items, or where they are: all that `nearfar.data.open_items` opens. Images are brought to the size that
-        the network was trained on.
+        The items, or a source that `nearfar.data.open_items` opens. Images are resized to the size that the network was
+        trained on.
     layer : {"embedding", "pooled"}
-        Which of its outputs.
+        Output of the network to return.
     which : {"best", "last"}
-        Which checkpoint.
+        Checkpoint to use.
     trust : str or collection of str
-        Modules of a user's own that the settings of the run may name; their code runs.
+        Modules of your own that the settings of the run may name; their code is run.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, d)
+        Embeddings, not normalized.
 
     Raises
     ------
     TrainError
         If the network takes rows and the items are images, or the reverse, or rows of another length.
     DataError
-        If the network was trained on a table, and the items are of one with other columns; their order is free.
+        If the network was trained on a table, and the items are from one with other columns; their order does not
+        matter.
     """
     dataset = dataset if isinstance(dataset, Dataset) else open_items(dataset)
     return RunEmbedder(run, layer=layer, which=which, trust=trust)(dataset)
 
 
 class RunEmbedder:
-    """Embeds several sets with the network of a run, loading it once; the arguments are those of `embed_run`."""
+    """Embed several data sets with the network of a run, which is loaded once; arguments as for `embed_run`."""
 
     def __init__(
         self,
@@ -200,26 +213,31 @@ def evaluate_run(
 ) -> Result:
     """Score a run on its test classes, and write `scores.json` and `test.npz` into its folder.
 
-    `test.npz` holds embeddings (n, d), labels (n,), classes, names, groups where the data tell them, and the same of
-    the gallery where there is one.
+    `test.npz` holds embeddings (n, d), labels (n,), classes, names, groups if the data have them, and the same for the
+    gallery if there is one.
 
     Parameters
     ----------
     run : Run, str or Path
         The run or its folder.
     which : {"best", "last"}
-        Which checkpoint.
+        Checkpoint to use.
     clustering : bool
-        Also cluster, for NMI and F1.
+        Also cluster the embeddings, for NMI and F1.
     ks : sequence of int
-        The K of Recall@K and precision@K, beside 1; those of the run where not given.
+        Values of K for Recall@K and precision@K, in addition to 1. By default, those of the run.
     trust : str or collection of str
-        Modules of a user's own that the settings of the run may name; their code runs.
+        Modules of your own that the settings of the run may name; their code is run.
+
+    Returns
+    -------
+    Result
+        The scores.
 
     Raises
     ------
     TrainError
-        There is no run, or no such checkpoint; the data are gone; or the folder cannot be written in.
+        If there is no such run or checkpoint, the data cannot be found, or the folder is not writable.
     """
     folder, config = folder_and_config(run, trust)
     if not os.access(folder.path, os.W_OK):

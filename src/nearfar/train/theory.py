@@ -36,20 +36,22 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Theory:
-    """Quantities of generalization of one run.
+    """Generalization quantities of a run.
 
     Attributes
     ----------
     recalls : dict of int to Interval
-        Recall@K of ten disjoint parts of the test; empty where a class has too few items for them.
+        Recall@K of ten disjoint parts of the test items; empty if a class has too few items for them.
     why_no_recalls : str
-        Why there are none.
+        Reason if there are none.
     h_divergence : Interval
-        In [0, 1]: about 1/2 where seen and unseen embeddings cannot be told apart, 1 where they can.
+        In [0, 1]: about 1/2 if seen and unseen embeddings cannot be distinguished, 1 if they can.
     joint_error : Interval
-        In [0, 2], 0 where one nearest-neighbor rule tells all classes apart.
-    diversity_seen, diversity_unseen : float
-        Trace of the covariance of raw embeddings.
+        In [0, 2]; 0 if one nearest-neighbor rule separates all classes.
+    diversity_seen : float
+        Trace of the covariance of raw embeddings of seen classes.
+    diversity_unseen : float
+        Trace of the covariance of raw embeddings of unseen classes.
     """
 
     recalls: dict[int, Interval]
@@ -88,26 +90,32 @@ class Theory:
 
 
 def theory_of_run(run: Run | str | Path, *, which: str = "best", seed: int = 0, trust: Any = ()) -> Theory:
-    """Return H-divergence, joint error, diversities and recalls of parts of a run, and write `theory.json` into it.
+    """Compute H-divergence, joint error, diversities and recalls of parts of a run, and write `theory.json`.
 
-    Seen are the items that it has learned from, unseen those of its test, or its queries. Neighbors are compared by
-    cosine. Classes of one item are left out of the joint error, which learns from one half of each.
+    The file is written into the folder of the run. The items that it was trained on are the seen ones, those of its
+    test, or its queries, the unseen ones. Neighbors are compared by cosine. Classes with a single item are left out of
+    the joint error, which learns from one half of each class.
 
     Parameters
     ----------
     run : Run, str or Path
         The run or its folder.
     which : {"best", "last"}
-        Which checkpoint.
+        Checkpoint to use.
     seed : int
-        Of halves and parts.
+        Seed of the generator that draws halves and parts.
     trust : str or collection of str
-        Modules of a user's own that the settings of the run may name; their code runs.
+        Modules of your own that the settings of the run may name; their code is run.
+
+    Returns
+    -------
+    Theory
+        The quantities.
 
     Raises
     ------
     TrainError
-        There is no run, or its data are gone.
+        If there is no such run, or its data cannot be found.
     """
     folder, config = folder_and_config(run, trust)
     task = task_of(run)

@@ -14,20 +14,20 @@ from .duration import RunTimer
 
 
 class Watcher(Protocol):
-    """Base class of what follows a run: a record has the contents of a line of log.jsonl, a row those of metrics.csv.
+    """Base class of objects that follow a run.
 
-    A subclass states what it wants to know; the rest does nothing. An error that it raises ends the run, whose last
-    checkpoint stays.
+    A record has the contents of a line of log.jsonl, a row those of metrics.csv. Override the methods that you need; by
+    default they do nothing. An exception that a method raises ends the run, whose last checkpoint is kept.
     """
 
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
-        """One batch is done; `record` comes with those that are logged."""
+        """Called after each batch; `record` is given for those that are logged."""
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
-        """One epoch is done."""
+        """Called after each epoch."""
 
     def close(self) -> None:
-        """The run has ended."""
+        """Called when the run has ended."""
 
 
 class ProgressLine:

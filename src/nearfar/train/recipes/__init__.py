@@ -26,14 +26,19 @@ def recipe(name: str, protocol: str = "honest") -> dict[str, Any]:
     Parameters
     ----------
     name : str
-        Paper and dataset, such as "jrd/cub"; `recipe_names` lists them.
+        Paper and data set, such as "jrd/cub"; `recipe_names` lists them.
     protocol : {"honest", "paper"}
-        "honest" holds training classes out to choose the checkpoint; "paper" does what the paper did.
+        "honest" holds out training classes to choose the checkpoint; "paper" follows the paper.
+
+    Returns
+    -------
+    dict
+        Settings of `TrainConfig`.
 
     Raises
     ------
     TrainError
-        For an unknown name (the nearest is suggested), or one without a protocol of a paper.
+        If the name is unknown (the error suggests the closest one), or the recipe has no protocol of a paper.
 
     Examples
     --------
@@ -64,7 +69,7 @@ def recipe(name: str, protocol: str = "honest") -> dict[str, Any]:
 
 
 def recipe_names() -> list[str]:
-    """Return all names, "paper/dataset"."""
+    """Return the names of all recipes, in the form "paper/dataset"."""
     return [f"{paper}/{dataset}" for paper in PAPERS for dataset in _recipes(paper)]
 
 
