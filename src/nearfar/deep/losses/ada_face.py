@@ -4,7 +4,7 @@
     f_i = cos(theta_iy - m q_i) - m (1 + q_i)
     q_i = clip( h (|x_i| - mean_j |x_j|) / std_j |x_j|, -1, 1 )
 
-theta_ic: angle between embedding i and the proxy of class c. The length of an embedding stands for the quality of its
+theta_ic: angle between embedding i and the proxy of class c. The length of an embedding represents the quality of its
 image: hard samples count more than easy ones in images of high quality, and less in those of low quality.
 """
 

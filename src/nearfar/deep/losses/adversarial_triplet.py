@@ -4,8 +4,9 @@
     J_gen = mean_t ||g - a||^2 + lambda1 ||g - n||^2 + lambda2 [ D(g, a) - D(p, a) + s alpha ]_+
 
 t: triplets (a, p, n) of embeddings; G: generator of a hard negative; M: metric network; J_m: any triplet loss. J_gen
-trains G alone, with embeddings and M held; J_m trains embeddings and M, with g held. No parameter is in both, so one
-backward pass gives each its own gradient, and one step of the optimizer is the two steps of the paper.
+trains only G, with the embeddings and M held constant; J_m trains the embeddings and M, with g held constant. No
+parameter is in both, so one backward pass gives each its own gradient, and one step of the optimizer corresponds to
+both steps of the paper.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     L = 1/|P| sum_{(i,p) in P} log(1 + sum_{n in N(i)} exp(s_in - v_ip))
     v_ip = (2 - k) s_ip + (1 - k) |z_i| |z_p|  =  s_ip - (k - 1) (cos_ip + 1) |z_i| |z_p|
 
-P: pairs of similar samples, N(i): samples dissimilar to i, s: inner product. k = 1 is the N-pair loss; a larger k asks
-for a margin that grows with the lengths and with the cosine of a pair.
+P: pairs of similar samples; N(i): samples dissimilar to i; s: inner product. k = 1 is the N-pair loss; a larger k
+requires a margin that grows with the lengths and with the cosine of a pair.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     w_1 = 1,  w_{m+1} = |l'(S_m)|,  S_m = (1 - eta_m) S_{m-1} + eta_m s_m,  eta_m = 2/(m + 1),  S_0 = 0
     l(s) = log(1 + e^{-alpha (s - beta)}) for similar pairs P, log(1 + e^{alpha eta (s - beta)}) for dissimilar ones N
 
-s_m: cosine of a pair in group m. The weights hold those pairs that the groups before, boosted, have not learned yet;
-they are constants of the gradient.
+s_m: cosine of a pair in group m. The weights emphasize the pairs that the earlier groups together, as in boosting, have
+not learned yet; they are constants of the gradient.
 """
 
 from __future__ import annotations

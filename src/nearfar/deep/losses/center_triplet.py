@@ -2,7 +2,7 @@
 
     L = sum_c [ max_{i: y_i = c} d(mu_c, z_i) - min_{j: y_j != c} d(mu_c, z_j) + m ]_+
 
-mu_c: mean embedding of class c in the batch, or what the network gives for the class's mean input.
+mu_c: mean embedding of class c in the batch, or the network's output for the mean input of the class.
 """
 
 from __future__ import annotations

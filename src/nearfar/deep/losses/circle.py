@@ -3,7 +3,7 @@
     L = mean_i log(1 + sum_{n in N(i)} e^{g a_n (s_in - m)} sum_{p in P(i)} e^{-g a_p (s_ip - (1 - m))})
     a_p = [1 + m - s_ip]_+        a_n = [s_in + m]_+
 
-P(i), N(i): samples similar and dissimilar to i; s: cosine; g: scale; the weights a carry no gradient.
+P(i), N(i): samples similar and dissimilar to i; s: cosine; g: scale. The weights a carry no gradient.
 """
 
 from __future__ import annotations

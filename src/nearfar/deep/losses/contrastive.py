@@ -5,7 +5,7 @@
     xbm:      sum_P (1 - s) + sum_N s [s > m]                  s the cosine, summed per anchor
     plain:    sum_P [d - m_p]_+ + sum_N [m - d]_+              d any distance
 
-Over all pairs of similar (P) and dissimilar (N) samples, divided by their number.
+The sums are over all pairs of similar (P) and dissimilar (N) samples, and are divided by the number of pairs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     L = -sum_i sum_l y_il log softmax(o_i / T)_l        o_i = W z_i + b
 
-y_i: target distribution over classes; z_i: embedding. By default, the mean over samples is taken.
+y_i: target distribution over classes; z_i: embedding. By default, the mean over the samples replaces the sum.
 """
 
 from __future__ import annotations

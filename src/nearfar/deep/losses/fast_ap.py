@@ -3,8 +3,9 @@
     L = 1 - mean_i 1/|P(i)| sum_l h+_l H+_l / H_l
     h_l = sum_j [1 - |d_ij - c_l| / width]_+,  H_l = h_0 + ... + h_l
 
-h+, H+: of similar samples only; h, H: of all others of known relation; d: squared distance of unit vectors, in [0, 4],
-cut by the centers c_l = l width into L bins. This is the average precision of a ranking whose places are the bins.
+h+, H+: of similar samples only; h, H: of all others of known relation; d: squared distance of unit vectors, whose range
+[0, 4] the centers c_l = l width divide into L bins. The formula is the average precision of a ranking whose places are
+the bins.
 """
 
 from __future__ import annotations

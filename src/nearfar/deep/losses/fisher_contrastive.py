@@ -3,7 +3,7 @@
     L = (2 - lambda) tr(U' S_W U) + [ m - lambda tr(U' S_B U) ]_+
     S_W = sum over similar pairs (h_i - h_j)(h_i - h_j)' + e I        S_B the same over dissimilar pairs
 
-h: features before the last linear layer U. As U'h is the embedding z up to the layer's bias, tr(U' S_W U) is
+h: features before the last linear layer U. Since U'h is the embedding z up to the bias of the layer, tr(U' S_W U) is
 sum ||z_i - z_j||^2 + e ||U||^2: sums of squared distances, and one hinge for the whole batch.
 """
 

@@ -3,8 +3,9 @@
     L = [ (2 - lambda) tr(U' S_W U) - lambda tr(U' S_B U) + m ]_+
     S_W = sum_t (h_a - h_p)(h_a - h_p)' + e I        S_B = sum_t (h_a - h_n)(h_a - h_n)' + e I
 
-t: triplets (a, p, n); h: features before the last linear layer U. As U'h is the embedding z up to the layer's bias,
-tr(U' S_W U) = sum_t ||z_a - z_p||^2 + e ||U||^2: one hinge for the whole batch, and no matrix of the features' size.
+t: triplets (a, p, n); h: features before the last linear layer U. Since U'h is the embedding z up to the bias of the
+layer, tr(U' S_W U) is sum_t ||z_a - z_p||^2 + e ||U||^2: one hinge for the whole batch, and no matrix of the size of
+the features.
 """
 
 from __future__ import annotations

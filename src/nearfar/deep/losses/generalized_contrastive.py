@@ -3,8 +3,8 @@
     squared:  1/2 g rho^2 + 1/2 (1 - g) [m - rho]_+^2          (the published code)
     survey:   g rho^2 + (1 - g) [m - rho^2]_+                  psi = 1 - g in the survey
 
-Mean over all pairs; g in [0, 1] says how similar two samples are (1: the same). It is given, or found from classes or
-from features.
+The mean is over all pairs. g in [0, 1] is the similarity of two samples, 1 for the same. It is given, or computed from
+classes or features.
 """
 
 from __future__ import annotations

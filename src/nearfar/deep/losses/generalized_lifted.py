@@ -2,8 +2,9 @@
 
     L = mean_i [ log sum_{p in P(i)} e^{d_ip} + log sum_{n in N(i)} e^{m - d_in} ]_+
 
-P(i), N(i): samples similar and dissimilar to i; d: unsquared distance. The lifted loss takes the positives one by one;
-this one takes all of an anchor at once, as a smooth form of the farthest positive against the nearest negative.
+P(i), N(i): samples similar and dissimilar to i; d: unsquared distance. Whereas the lifted loss treats each positive on
+its own, this loss treats all positives of an anchor at once, as a smooth form of the farthest positive against the
+nearest negative.
 """
 
 from __future__ import annotations

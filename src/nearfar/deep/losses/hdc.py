@@ -3,8 +3,8 @@
     L = sum_k [ mean_{P_k} d_k + mean_{N_k} [m - d_k]_+ ]          k = 1..K: groups of the embedding's dimensions
     P_{k+1}, N_{k+1}: of the pairs in P_k and N_k, the share h_{k+1} with the largest losses in group k
 
-d_k: squared distance of a pair in group k, of unit vectors; P_1, N_1: all similar and all dissimilar pairs. Each group
-learns from what is hard for the one before it.
+d_k: squared distance of a pair of unit vectors in group k; P_1, N_1: all similar and all dissimilar pairs. Each group
+learns from the pairs that are hard for the group before it.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     d(I, J): mean squared distance between samples of classes I and J       s_I: mean within class I
     h(I, J): least threshold at which I and J are joined,  h_l = d_0 + l (4 - d_0) / L,  l = 1..L,  d_0 = mean_I s_I
 
-T: triplets with a positive term, d: squared distance of unit vectors. Classes are joined as in single linkage: I and J
-where steps of at most the threshold lead from one to the other. Classes that are far apart in this tree get a large
-margin; those that look alike a small one.
+T: triplets with a positive term; d: squared distance of unit vectors. Classes are joined as in single linkage: I and J
+are joined if a chain of steps, each at most the threshold, leads from one to the other. Classes that are far apart in
+this tree get a large margin, and similar classes a small one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class ClassTree(NamedTuple):
 
     Attributes
     ----------
-    margins : (C, C) M(I, J)
-    member : (n,) place of the class of every sample
+    margins : (C, C) tensor
+        Margins M(I, J).
+    member : (n,) tensor
+        Place of the class of every sample.
     """
 
     margins: Tensor

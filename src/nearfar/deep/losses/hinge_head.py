@@ -2,7 +2,7 @@
 
     L = sum_i sum_c [m - y_ic o_ic]_+        o_i = W z_i + b
 
-y_ic: 1 where sample i is of class c and -1 elsewhere; for two classes one output, y = -1 or 1, is enough.
+y_ic: 1 if sample i is of class c, else -1. For two classes, a single output with y = -1 or 1 is enough.
 """
 
 from __future__ import annotations

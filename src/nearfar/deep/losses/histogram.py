@@ -3,8 +3,9 @@
     L = sum_r h-_r (h+_0 + ... + h+_r)
     h_r = 1/|S| sum_{(i,j) in S} [1 - |s_ij - t_r| / width]_+,    t_r = -1 + r width,  r = 0..R
 
-h+, h-: over the pairs of similar and of dissimilar samples; s: cosine. It is the probability that a similar pair is
-less similar than a dissimilar one, estimated by histograms. The code counts the distances 1 - s, from the other end.
+h+, h-: over the pairs of similar and of dissimilar samples; s: cosine. The formula is the probability that a similar
+pair is less similar than a dissimilar one, estimated from histograms. The code counts the distances 1 - s, so its bins
+are in reverse order.
 """
 
 from __future__ import annotations

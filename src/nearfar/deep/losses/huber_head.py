@@ -2,7 +2,7 @@
 
     L = sum_i h(o_i - t_i)        h(r) = r^2 / 2 for |r| <= delta, delta (|r| - delta / 2) beyond
 
-t_i: one-hot vector of the sample's class, or its number; o_i = W z_i + b; z_i: embedding.
+t_i: one-hot vector of the sample's class, or the number of the class; o_i = W z_i + b; z_i: embedding.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     L = mean_P [(1 - eps) mu_p - s]_+^2 + mean_N [s - (1 + eps) mu_n]_+^2
 
-P, N: pairs of similar and of dissimilar samples; s: cosine of a pair; mu_p, mu_n: mean cosines of the pairs of P and N.
-Only the pairs on the wrong side of the mean of their kind are drawn towards it, and the mean is moved by them.
+P, N: pairs of similar and of dissimilar samples; s: cosine of a pair; mu_p, mu_n: mean cosines of the pairs in P and N.
+Only pairs on the wrong side of the mean of their kind are pulled towards it, and the means have a gradient too.
 """
 
 from __future__ import annotations

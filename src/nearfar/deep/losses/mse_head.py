@@ -2,7 +2,8 @@
 
     L = sum_i ||o_i - t_i||^2        o_i = W z_i + b
 
-t_i: one-hot vector of the sample's class, or its number; z_i: embedding. By default, the mean over samples is taken.
+t_i: one-hot vector of the sample's class, or the number of the class; z_i: embedding. By default, the mean over the
+samples replaces the sum.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     L = mean_i 1/2 sum_c (cos theta_ic - [c = y_i])^2
 
-theta_ic: angle between embedding i and the proxy of class c. The paper only states a gradient: that of a softmax of
-cosines, with the cosines instead of the probabilities. This is the loss with that gradient.
+theta_ic: angle between embedding i and the proxy of class c. The paper states only a gradient, that of a softmax of
+cosines with the cosines in place of the probabilities. This is the loss with that gradient.
 """
 
 from __future__ import annotations

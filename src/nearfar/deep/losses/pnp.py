@@ -5,8 +5,9 @@
     O:  R        Iu: (1 + R) log(1 + R)        Ib: (b R - log(1 + b R)) / b^2
                  Ds: log(1 + R)                Dq: 1 - (1 + R)^-alpha
 
-P(i), N(i): samples similar and dissimilar to i; s: cosine; R_ij: how many negatives come before positive j, counted
-softly. The slope of f rises with R in the variants I, which pull hardest at the farthest positives, and falls in D.
+P(i), N(i): samples similar and dissimilar to i; s: cosine; R_ij: soft count of the negatives that rank before positive
+j. The slope of f increases with R in the variants I, which pull the farthest positives most, and decreases in the
+variants D.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     psi(r, s) = -1 / max(|r - s|, delta)^alpha      of one class: attraction, constant within delta
     psi(r, s) = +1 / min(|r - s|, delta)^alpha      of different classes: repulsion, constant beyond delta
 
-Every point is a charge, whose pull and push weaken with the distance. r, s: unit embeddings and unit proxies.
+Every point is a charge whose attraction and repulsion weaken with the distance. r, s: unit embeddings and unit proxies.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     L = tr E[cov(z | y)] / tr cov(E[z | y])  =  W / (T - W)
     W = sum_l P(l) tr cov(z | y = l)        T = tr cov(z) = W + B        P(l) = n_l / n
 
-The spread inside classes over the spread of class means, with biased variances of the batch.
+The loss is the spread within classes divided by the spread of the class means, with biased variances of the batch.
 """
 
 from __future__ import annotations

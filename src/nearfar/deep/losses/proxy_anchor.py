@@ -4,7 +4,7 @@
         + 1/C sum_c log(1 + sum_{i not in c} e^{a (s_ic + m)})
 
 s_ic: cosine between embedding i and the proxy of class c; P+: classes present in the batch; a: scale. The proxies are
-the anchors, the batch is what they are compared with.
+the anchors, and the batch is the reference that they are compared with.
 """
 
 from __future__ import annotations

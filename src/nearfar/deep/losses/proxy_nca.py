@@ -2,8 +2,8 @@
 
     L = mean_i -log( e^{-||z_i - p(i)||^2 / T} / sum_{c != y_i} e^{-||z_i - p_c||^2 / T} )
 
-z_i: unit embedding of sample i; p_c: unit proxy of class c; y_i: the sample's class, which the denominator leaves out;
-p(i): the proxy of class y_i, or the one assigned to another sample of that class, the nearest to it.
+z_i: unit embedding of sample i; p_c: unit proxy of class c; y_i: the sample's class, which is not in the denominator;
+p(i): the proxy of class y_i, or the proxy that is nearest to another sample of that class.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     L = mean_i (1 - lambda) sum_{p in P*(i)} w_ip [d_ip - (alpha - m)]  +  lambda sum_{n in N*(i)} w_in [alpha - d_in]
     w_ip = softmax_p(T_p d_ip),   w_in = softmax_n(-T_n d_in)
 
-P*(i): similar samples beyond alpha - m, N*(i): dissimilar ones within alpha; d: unsquared distance of unit vectors. The
-weights are held constant in the gradient.
+P*(i): similar samples farther than alpha - m; N*(i): dissimilar samples within alpha; d: unsquared distance of unit
+vectors. The weights are constants of the gradient.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     L = mean_i mean_{k in K} ( 1 - min(k, sum_{j in P(i)} sigmoid((k - r_ij) / t)) / min(k, |P(i)|) )
     r_ij = 1 + sum_{l in S(i), l != j} sigmoid((s_il - s_ij) / T)
 
-P(i): samples similar to i; S(i): all others of known relation to i; s: cosine; r_ij: the rank of j in the ranking of i,
-counted softly. The outer sigmoid asks softly whether j is among the first k.
+P(i): samples similar to i; S(i): all others of known relation to i; s: cosine; r_ij: soft rank of j in the ranking of
+i. The outer sigmoid is a soft decision whether j is among the first k.
 """
 
 from __future__ import annotations

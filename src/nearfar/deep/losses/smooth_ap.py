@@ -3,8 +3,8 @@
     L = 1 - mean_i 1/|P(i)| sum_{j in P(i)} (1 + sum_{k in P(i), k != j} G_ijk) / (1 + sum_{k in S(i), k != j} G_ijk)
     G_ijk = sigmoid((s_ik - s_ij) / T)
 
-P(i): samples similar to i; S(i): all others of known relation to i; s: cosine. A rank is one plus the number of samples
-that come before, counted softly.
+P(i): samples similar to i; S(i): all others of known relation to i; s: cosine. A rank is one plus the soft count of the
+samples that come before.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
     d_ij = var(x_i - x_j) / var(x_i)
 
 P, N: ordered pairs of similar and of dissimilar samples; var: over the entries of a vector. The anchor is the signal,
-the difference of the two is the noise. d is not symmetric, and does not change with the scale of the embeddings.
+and its difference to the other sample is the noise. d is not symmetric, and does not change with the scale of the
+embeddings.
 """
 
 from __future__ import annotations

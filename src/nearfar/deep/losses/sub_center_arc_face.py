@@ -4,7 +4,7 @@
     cos theta_ic = max_k x_i.w_ck
 
 w_ck: k-th of the K unit proxies of class c; x_i: unit embedding. Noisy samples gather at a proxy of their own instead
-of pulling at that of the others. Beyond theta = pi - m, cos theta - m sin m takes the place of cos(theta + m).
+of pulling the main proxy towards them. Beyond theta = pi - m, cos theta - m sin m takes the place of cos(theta + m).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     L = l_p mean_{P*} (m_p - s) + l_n mean_{N*} (s - m_n)
     P* = {similar pairs: s <= m_p},   N* = {dissimilar pairs: s >= m_n}
 
-s: cosine of a pair. All classes have the same margins, so that one threshold parts the pairs of any. The means are over
-the hard pairs alone, and so do not fade as these become few.
+s: cosine of a pair. All classes have the same margins, so that one threshold separates similar from dissimilar pairs of
+any class. The means are over the hard pairs only, so the loss does not fade as these become fewer.
 """
 
 from __future__ import annotations

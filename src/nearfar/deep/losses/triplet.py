@@ -4,8 +4,9 @@
     swap:  min(d_an, d_pn) instead of d_an  (Balntas et al., 2016)
     hard:  only d_an <= d_ap;  semi-hard:  only d_ap < d_an < d_ap + m
 
-A row of m references with K positives costs O(K m) or a sort, O(m log m), never a list of triplets: what counts is
-how many negatives are nearer than d_ap + m, and their sum. With swap it costs the rows of the K positives.
+A row of m references with K positives costs O(K m), or O(m log m) for a sort, and no list of triplets is formed: the
+loss depends only on the number of negatives that are nearer than d_ap + m, and on the sum of their distances. With
+swap, it also needs the rows of the K positives.
 """
 
 from __future__ import annotations

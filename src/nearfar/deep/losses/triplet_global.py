@@ -3,7 +3,7 @@
     L = var_p + var_n + lambda [mu_p - mu_n + m]_+
 
 mu_p, var_p: mean and variance of the distances of positive pairs; mu_n, var_n: of negative pairs. A distance is the
-squared one, divided by 4 so that it lies in [0, 1] for unit vectors.
+squared Euclidean one divided by 4, so that it lies in [0, 1] for unit vectors.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     L = 1/|P| sum_{(i,p) in P} log(1 + sum_{n in N(i)} exp(s (cos theta_in - cos(theta_ip - beta))))
 
-P: pairs of similar samples, N(i): samples dissimilar to i, theta: angle. The slack beta makes easy positives count as
-harder than they are, and a pair nearer than beta is moved apart.
+P: pairs of similar samples; N(i): samples dissimilar to i; theta: angle. The slack beta makes easy positives count as
+harder than they are; a pair that is nearer than beta is pushed apart.
 """
 
 from __future__ import annotations

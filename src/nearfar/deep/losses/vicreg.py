@@ -4,8 +4,9 @@
     s = 1/|P| sum_{(i,j) in P} |z_i - z'_j|^2 / D
     v(Z) = 1/D sum_k [gamma - sqrt(var(z^k) + eps)]_+,     c(Z) = 1/D sum_{k != l} cov(z^k, z^l)^2
 
-P: pairs of similar samples, in the paper two views of an image; z^k: dimension k, of D; var, cov: over the samples, of
-which there are n, divided by n - 1. Nothing pushes dissimilar samples apart: v and c keep them from falling together.
+P: pairs of similar samples, in the paper two views of an image; z^k: k-th of the D dimensions; var, cov: over the n
+samples, divided by n - 1. Nothing pushes dissimilar samples apart explicitly: v and c prevent the embeddings from
+collapsing.
 """
 
 from __future__ import annotations

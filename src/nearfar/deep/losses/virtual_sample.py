@@ -5,7 +5,7 @@
     r ~ U(c - e lambda, c + e lambda)^q        lambda: mean eigenvalue of S_W^-1 S_B of h
 
 h: features before the last linear layer U; S_W, S_B: their scatters; q: number of similar pairs; r: virtual samples.
-As U'h is the embedding z up to the layer's bias, tr(U' S U) is the trace of the same scatter of z.
+Since U'h is the embedding z up to the bias of the layer, tr(U' S U) is the trace of the same scatter of z.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     L = L(batch, batch) + w L(batch, memory),   memory: the last M embeddings of earlier batches, without gradient
 
-With a proxy loss, the remembered embeddings are further anchors, compared with the proxies.
+With a proxy loss, the embeddings in the memory are further anchors, which are compared with the proxies.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     relational   L = 1/(n (n - 1)) sum_{i != j} (s_ij - t_ij)^2     s, t: cosines of student and of teacher
     cosine       L = 1/n sum_i (1 - cos(x_i, z_i))                  x, z: embeddings of student and of teacher
 
-The teacher's embeddings of all training items are computed once, and looked up by the numbers of the items.
+The teacher's embeddings of all training items are computed once and then looked up by the numbers of the items.
 """
 
 from __future__ import annotations

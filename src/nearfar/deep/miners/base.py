@@ -1,4 +1,4 @@
-"""What a miner is: it says which of the comparisons of a block of rows count."""
+"""The base class of miners, which select the comparisons of a block of rows that count."""
 
 from __future__ import annotations
 

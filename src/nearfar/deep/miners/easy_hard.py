@@ -3,8 +3,8 @@
     p(a) = argmin or argmax_{p in P'(a)} d_ap,    n(a) = argmax or argmin_{n in N'(a)} d_an
     P'(a) = {p in P(a): l_p <= d_ap <= u_p},      N'(a) = {n in N(a): l_n <= d_an <= u_n}
 
-easy positives and hard negatives are near, hard positives and easy negatives are far. Semi-hard ones are the hardest on
-the right side of the other one:  d_an > d_{a p(a)}  for negatives,  d_ap < d_{a n(a)}  for positives.
+Easy positives and hard negatives are near; hard positives and easy negatives are far. Semi-hard samples are the hardest
+ones on the right side of the other:  d_an > d_{a p(a)}  for negatives,  d_ap < d_{a n(a)}  for positives.
 """
 
 from __future__ import annotations

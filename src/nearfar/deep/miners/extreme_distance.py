@@ -2,8 +2,8 @@
 
     p(a) = argmin or argmax_{p in P(a)} d_ap,    n(a) = argmax or argmin_{n in N(a)} d_an
 
-The easiest or hardest positive with the easiest or hardest negative; "assorted": every anchor draws which. It searches
-the batch, or a whole set with ``nearfar.deep.mine_offline``.
+The easiest or hardest positive is combined with the easiest or hardest negative; "assorted" draws which for every
+anchor. The search is over the batch, or over a whole set with ``nearfar.deep.mine_offline``.
 """
 
 from __future__ import annotations

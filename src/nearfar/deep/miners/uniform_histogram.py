@@ -2,8 +2,8 @@
 
     bin(a, j) = floor( B (d_aj - l_a) / (u_a - l_a) )        l_a, u_a: smallest and largest distance of the kind
 
-Of every bin of an anchor's positives, and of its negatives, some are drawn: distances count evenly, however many pairs
-have each.
+Some samples are drawn from every bin of an anchor's positives, and of its negatives, so that all distances count
+equally, however many pairs have each distance.
 """
 
 from __future__ import annotations
@@ -20,11 +20,16 @@ def drawn_evenly(d: Tensor, mask: Tensor, level: Tensor, bins: int, per_bin: int
 
     Parameters
     ----------
-    d, mask : (b, m) distances, and which are drawn from
-    level : (b, m) uniform random numbers in [0, 1), by which the entries of a bin are chosen
+    d : (b, m) tensor
+        Distances.
+    mask : (b, m) bool tensor
+        Entries to draw from.
+    level : (b, m) tensor
+        Uniform random numbers in [0, 1), by which the entries of a bin are selected.
     bins : int
-        Bins of equal width between the smallest and the largest distance of a row.
+        Number of bins of equal width between the smallest and the largest distance of a row.
     per_bin : int
+        Number of entries to draw from each bin.
     """
     low = torch.where(mask, d, torch.inf).amin(1, keepdim=True)
     high = torch.where(mask, d, -torch.inf).amax(1, keepdim=True)

@@ -2,8 +2,8 @@
 
     (a, p, n):  tan(alpha) < |x_a - x_p| / (2 |x_n - x_c|),        x_c = (x_a + x_p) / 2
 
-The angle is that between the median and the half of the opposite side, in the triangle that the paper bounds: it is
-wide where the negative lies close to the middle of anchor and positive.
+The angle is measured in the triangle that the paper bounds, between the median and half of the opposite side: it is
+wide if the negative lies close to the midpoint of anchor and positive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Layers of a trunk by their depth: from the input, whose features are general, to the output."""
+"""Layers of a trunk by depth, from the input, whose features are general, to the output."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Batch normalization that stands still, computed as part of the convolution before it.
+"""Batch normalization in evaluation mode, computed as part of the convolution before it.
 
     BN(W * x) = (k W) * x + b        k = gamma / sqrt(var + eps),   b = beta - k (mean - bias of the convolution)
 
-The product k W is made at each call, so that weights can be trained and gradients are the same, while the output of the
-convolution is written once and not three times: half to two thirds more images a second on processors. Names of weights
-and the modules themselves stay as they are.
+The product k W is computed at each call, so that weights can be trained and gradients are the same, while the output of
+the convolution is written once instead of three times: this gives half to two thirds more images per second on
+processors. The names of the weights and the modules themselves are not changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Images in the units that a trunk was trained on."""
+"""Normalization of images to the units that a trunk was trained on."""
 
 from __future__ import annotations
 

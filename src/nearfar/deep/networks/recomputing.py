@@ -1,4 +1,4 @@
-"""Activations that are computed again on the way back, instead of being kept: less memory, more time."""
+"""Activations that are recomputed in the backward pass instead of being kept: less memory, more time."""
 
 from __future__ import annotations
 

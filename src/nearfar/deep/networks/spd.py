@@ -31,15 +31,17 @@ def divided_differences(values: Tensor, f: Tensor, slope: Function) -> Tensor:
 
     Parameters
     ----------
-    values, f : (..., n) tensors
-        Eigenvalues and the function there.
+    values : (..., n) tensor
+        Eigenvalues.
+    f : (..., n) tensor
+        Values of the function at the eigenvalues.
     slope : callable
-        The derivative, taken half way between two eigenvalues that (nearly) tie.
+        Derivative, which is taken halfway between two eigenvalues that are equal or nearly so.
 
     Notes
     -----
-    "Nearly" is a gap below the cube root of the machine epsilon, relative to the eigenvalues: there the rounding of
-    the quotient and the error of the half-way slope are equal.
+    "Nearly" is a gap below the cube root of the machine epsilon, relative to the eigenvalues. At this gap, the rounding
+    error of the quotient equals the error of the halfway slope.
     """
     a = values[..., :, None]
     b = values[..., None, :]

@@ -118,7 +118,7 @@ class SPDTrunk(Checked, nn.Module):
 
 
 class Bilinear(nn.Module):
-    """The map of `BiMap`, with a weight that `torch.nn.utils.parametrizations.orthogonal` can stand for."""
+    """Map of `BiMap`, whose weight `torch.nn.utils.parametrizations.orthogonal` can parametrize."""
 
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Rows in units of their training set: every column with mean 0 and deviation 1 there."""
+"""Standardization of rows: every column has mean 0 and standard deviation 1 in the training set."""
 
 from __future__ import annotations
 

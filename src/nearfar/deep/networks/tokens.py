@@ -1,6 +1,6 @@
-"""Texts as rows of token numbers, by the tokenizer that lies beside a model; nothing in it runs as code.
+"""Texts as rows of token numbers, by the tokenizer in the folder of a model; nothing in it runs as code.
 
-A row is a text of at most so many tokens; -1 stands where it has ended.
+A row has a fixed number of tokens, padded with -1.
 """
 
 from __future__ import annotations

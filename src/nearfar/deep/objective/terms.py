@@ -190,6 +190,11 @@ class Term(PreciseBuffers):
 class Sum(Term):
     """A weighted sum of terms.
 
+    Parameters
+    ----------
+    parts : sequence of (float, Term)
+        Weights, which must be finite, and terms.
+
     Attributes
     ----------
     weights : list of float
@@ -198,6 +203,11 @@ class Sum(Term):
         Terms of the sum.
     parts_ : dict of str to Tensor
         Unweighted value of every term in the last call, without gradient.
+
+    Raises
+    ------
+    ValueError
+        If a weight is not finite.
     """
 
     def __init__(self, parts: Sequence[tuple[float, Term]]) -> None:

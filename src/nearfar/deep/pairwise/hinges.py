@@ -1,7 +1,7 @@
 """Positives against negatives without triplets: hinges and searches in O(K m) or O(m log m) a row.
 
-A row has K positives and m references. Where K is small and known (on a CPU), one pass over the row for each positive
-beats sorting the row; otherwise the row is sorted once. Both give the same numbers.
+A row has K positives and m references. If K is small and known (on a CPU), one pass over the row for each positive is
+faster than sorting the row; otherwise, the row is sorted once. Both give the same numbers.
 """
 
 from __future__ import annotations
@@ -119,13 +119,17 @@ def hinges(t: Tensor, v: Tensor, beyond: Tensor | None = None) -> tuple[Tensor, 
 
     Parameters
     ----------
-    t : (b, K) thresholds; -inf never activates
-    v : (b, m) values; +inf is never activated
-    beyond : (b, K) bounds, each at most its threshold; only values above them count
+    t : (b, K) tensor
+        Thresholds. A threshold of -inf is above no value.
+    v : (b, m) tensor
+        Values. A value of +inf is below no threshold.
+    beyond : (b, K) tensor, optional
+        Lower bounds, each at most its threshold; only values above them count.
 
     Returns
     -------
-    (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values that count below each threshold.
+    tuple of Tensor
+        (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values that count below each threshold.
     """
     return applied(_Hinges, t, v, beyond)
 
@@ -166,12 +170,15 @@ def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
 
     Parameters
     ----------
-    t : (b, K) thresholds
-    v : (b, m) values; +inf is never found
+    t : (b, K) tensor
+        Thresholds.
+    v : (b, m) tensor
+        Values. A value of +inf is never found.
 
     Returns
     -------
-    (b, K) columns of v, arbitrary where nothing is above, and (b, K) whether something is.
+    tuple of Tensor
+        (b, K) columns of v, arbitrary if no value is above, and (b, K) whether there is one.
     """
     if t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT:
         above = [torch.where(v > column[:, None], v, torch.inf).min(1) for column in t.T]

@@ -141,18 +141,23 @@ class _SoftCounts(torch.autograd.Function):
 
 
 def soft_counts(d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Count, softly, how many kept values of a row lie below some of its values.
+    """Count, softly, the kept values of a row that lie below some of its values.
 
     Parameters
     ----------
-    d, keep : (b, m) values, and which count
-    columns : (b, K) int64, columns of the values t that they are compared with
+    d : (b, m) tensor
+        Values.
+    columns : (b, K) int64 tensor
+        Columns of the values t that the others are compared with.
+    keep : (b, m) bool tensor
+        Values that count.
     temperature : float
         Temperature of the sigmoid that replaces the step.
 
     Returns
     -------
-    (b, K) values at the columns, t, and (b, K) sums over the kept d of 1 / (1 + exp((d - t) / temperature)).
+    tuple of Tensor
+        (b, K) values t at the columns, and (b, K) sums over the kept d of 1 / (1 + exp((d - t) / temperature)).
     """
     counted: tuple[Tensor, Tensor] = applied(_SoftCounts, d, columns, keep, temperature)
     return counted

@@ -11,14 +11,19 @@ def soft_histogram(d: Tensor, keep: Tensor, bins: int, end: float) -> Tensor:
 
     Parameters
     ----------
-    d, keep : (b, m) values from 0 to end, and which count
+    d : (b, m) tensor
+        Values from 0 to `end`.
+    keep : (b, m) bool tensor
+        Values that count.
     bins : int
-        Widths between the first center, 0, and the last, end.
+        Number of bin widths between the first center, 0, and the last, `end`.
     end : float
+        Last center.
 
     Returns
     -------
-    (b, bins + 1) counts; each value adds 1 in total, the larger part to the nearer of the two centers around it.
+    (b, bins + 1) tensor
+        Counts. Each value adds 1 in total, the larger part to the nearer of the two centers around it.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Classes with several centers: the similarity to the best of them, soft or hard, and how far apart they lie.
 
-The inner products with all centers of all classes are the largest matrix here and are never held at once: functions
-take a few classes at a time, or one center of each, and have the gradient of the formula.
+The inner products with all centers of all classes are the largest matrix here and are never held at once: the functions
+process a few classes at a time, or one center of each class, and have the gradient of the formula.
 """
 
 from __future__ import annotations

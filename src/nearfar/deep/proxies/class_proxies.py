@@ -259,7 +259,7 @@ def nearest_on(device: torch.device, rows: AnyArray, centers: AnyArray) -> tuple
 
 
 class NeighborProxyLoss(ClassProxyLoss):
-    """Base class of losses of squared distances over a temperature to proxies.
+    """Base class of losses of squared distances over a temperature to proxies; see ``ProxyNCALoss`` for its parameters.
 
     The proxies are learned, class means, or k-means centers. Between unit vectors, -||z - p||^2 / T is 2 z.p / T up to
     a constant, which cancels.

@@ -158,9 +158,18 @@ class RegressionHead(HeadLoss):
 
     Parameters
     ----------
+    num_classes : int
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+    embedding_dim : int
+        Number of dimensions of the embeddings.
     target : str
         "onehot" regresses 1 for the sample's class and 0 for the others; "index" regresses the class number with a
         single output, which imposes an order on the classes.
+    reduction : str
+        "mean" averages over the samples of known class; "sum" adds up their losses.
+    block : int, optional
+        Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
+        chosen automatically.
     """
 
     def __init__(self, num_classes: int, embedding_dim: int, *, target: str, reduction: str, block: int | None) -> None:

@@ -1,7 +1,8 @@
 """Samples against classes: what every softmax, proxy and center loss needs from its (n, C) logits.
 
 A loss needs two things: each sample's logit at its own class, and the log-sum-exp of the others, along its row or down
-a class's column. `own_and_others` finds both, with the gradient of the formula; the rest of a loss works on vectors.
+the column of a class. `own_and_others` computes both, with the gradient of the formula; the rest of a loss operates on
+vectors.
 """
 
 from __future__ import annotations

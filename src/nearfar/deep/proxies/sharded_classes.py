@@ -2,8 +2,8 @@
 
     own_i = sum_r own_i^r,    others_i = log sum_r e^{others_i^r}        r: process, with the classes of its part
 
-Every process compares the samples of all processes with its own classes. Two numbers of each sample travel, never the
-logits: its logit at its own class, and the log-sum-exp over the others.
+Every process compares the samples of all processes with its own classes. Two numbers of each sample are exchanged,
+never the logits: its logit at its own class, and the log-sum-exp over the others.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     L = mean_c (|w_c|^2 - mean_k |w_k|^2)^2 / 4
 
-w_c: the center of class c, as it is, not scaled.
+w_c: center of class c, without scaling.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     L = mean_c |w_c|_p^power
 
-w_c: the center of class c, as it is, not scaled.
+w_c: center of class c, without scaling.
 """
 
 from __future__ import annotations

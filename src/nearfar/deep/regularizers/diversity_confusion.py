@@ -2,8 +2,8 @@
 
     L = 1/B sum_i ||x_i||^2  =  tr cov(x) + ||mean(x)||^2
 
-The sum of the covariance's eigenvalues for zero-mean embeddings: minimized, it lets go of directions that only the
-seen classes need.
+For embeddings of mean zero, this is the sum of the eigenvalues of the covariance. Minimizing it gives up directions
+that only the seen classes need.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     L(I, J) = 1/(n_I n_J) sum_{i in I, j in J} ||x_i - x_j||^2
             = ||mu_I - mu_J||^2 + v_I + v_J        v_I = 1/n_I sum_{i in I} ||x_i - mu_I||^2
 
-Minimized, it pulls classes together, against the loss it is added to. Over all pairs of C classes its mean needs no
-pair: 2/(C-1) sum_I ||mu_I - mu||^2 + 2/C sum_I v_I, with mu the mean of the class means.
+Minimizing it pulls classes together, in opposition to the loss that it is added to. The mean over all pairs of C
+classes needs no pairs: 2/(C-1) sum_I ||mu_I - mu||^2 + 2/C sum_I v_I, with the mean mu of the class means.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     L = 1/B sum_i 2/(K (K - 1)) sum_{j < k} [m - ||u_ij - u_ik||^2]_+
 
-u_ij: group j of the dimensions of embedding i, scaled to unit length. It keeps the K embeddings of one sample apart, so
-that they learn to look at different things.
+u_ij: group j of the dimensions of embedding i, scaled to unit length. The term keeps the K embeddings of a sample
+apart, so that they learn different features.
 """
 
 from __future__ import annotations

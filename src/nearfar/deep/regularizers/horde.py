@@ -2,8 +2,8 @@
 
     L = sum_{k=2}^{K} loss( phi_k / ||phi_k|| )        phi_k = mean_x  (W_1 x) * (W_2 x) * ... * (W_k x)
 
-x: the feature vectors of an item, one per position of its map; *: entrywise; W_j: random signs. The inner products of
-phi_k estimate those of k-th moments, E phi_k(x).phi_k(x') = (x.x')^k up to scale.
+x: feature vectors of an item, one per position of its map; *: entrywise product; W_j: random signs. The inner products
+of phi_k estimate those of the k-th moments, E phi_k(x).phi_k(x') = (x.x')^k up to scale.
 """
 
 from __future__ import annotations

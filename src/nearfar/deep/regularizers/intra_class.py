@@ -2,9 +2,9 @@
 
     L = -sum_I 1/N_I sum_{i < j in I} e^{-||x_i - x_j||^2 / 2}        N_I = n_I (n_I - 1) / 2
 
-x: unit embeddings. With a reference set, the N_I pairs are those of a sample and a reference of class I; with a
-relation matrix, those that are known, and a class is what chains of similar pairs join. Added to a loss, it compresses
-the seen classes, which the paper shows to hurt unseen ones.
+x: unit embeddings. With a reference set, the N_I pairs consist of a sample and a reference of class I. With a relation
+matrix, they are the known pairs, and a class is a set of samples that chains of similar pairs connect. Added to a loss,
+the term compresses the seen classes, which the paper shows to hurt unseen ones.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     L = 1/N sum_{I != J} sum_{i in I, j in J} prod_l k_l(x_i^l, x_j^l)        N: number of different-class pairs
     k(x, x') = 1/K sum_k exp(-||x - x'||^2 / (tau 2^(k - floor(K/2))))        tau: mean squared distance in the batch
 
-Layers l: pooled features, embedding, class scores. Minimizing it drives the joint distributions of classes apart.
+The layers l are pooled features, embedding and class scores. Minimizing the term drives the joint distributions of
+classes apart.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     L = mean_c max_{k != c} cos(w_c, w_k)
 
-w_c: the center of class c. Where classes have several centers: of each, the nearest of another class.
+w_c: center of class c. If classes have several centers, the mean is over all centers, each with the nearest center of
+another class.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What every batch sampler shares: seeded epochs, ranks, exact resumption.
 
-A sampler states ``plan(rng) -> (batches, batch_size)`` sample indices of one epoch and ``batches_per_epoch()``. A plan
-depends on the seed and the epoch alone, so any process can draw it: rank r of w takes the rows
-``[r * batch_size / w, (r + 1) * batch_size / w)`` of every global batch, and all ranks together see the batches of one
-process. The world size is read when an epoch starts, so a run may continue on another number of processes.
+A sampler implements ``plan(rng)``, which returns the (batches, batch_size) sample indices of an epoch, and
+``batches_per_epoch()``. A plan depends on the seed and the epoch alone, so any process can draw it: rank r of w takes
+the rows ``[r * batch_size / w, (r + 1) * batch_size / w)`` of every global batch, and all ranks together see the
+batches of a single process. The number of processes is read when an epoch starts, so a run can continue with another
+number of processes.
 """
 
 from __future__ import annotations
@@ -274,8 +275,10 @@ class ClassBatchSampler(BatchSampler):
         Number of classes in a batch.
     why : str
         Settings that ask for `per_batch` classes, for the message if there are fewer.
+    samples, batch_size, seed
+        As in `BatchSampler`.
     rounds : int, optional
-        Number of visits of each class per epoch, at least 1. By default, an epoch is about as long as the data.
+        Number of visits of each class per epoch, at least 1. None makes an epoch about as long as the data.
     drop_last : bool
         Whether to drop the last, incomplete batch of a round instead of completing it with classes of the round's first
         batch.

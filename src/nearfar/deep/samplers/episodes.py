@@ -2,7 +2,7 @@
 
     batch = N classes without replacement x (K support + Q query samples of each, without replacement)
 
-The support comes first, class by class: `nearfar.deep.episodes.split_episode` cuts a batch.
+The support comes first, class by class: `nearfar.deep.episodes.split_episode` splits a batch.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     batch = G groups x P classes of each x m samples of each,  P = batch_size / (G m)
 
-The classes of one group are hard to tell apart, those of different groups easy. An epoch visits every group once
-(`rounds` times), in random order. The classes of a group are dealt in random order, and so are the samples of a class:
-none comes a second time before all have come once.
+The classes of one group are hard to distinguish, and those of different groups are easy. An epoch visits every group
+once (`rounds` times), in random order. The classes of a group are dealt in random order, and so are the samples of a
+class: none occurs a second time before all have occurred once.
 """
 
 from __future__ import annotations

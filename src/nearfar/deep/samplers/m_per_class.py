@@ -3,7 +3,7 @@
     batch = P classes without replacement x m samples of each,  P = batch_size / m
 
 An epoch visits every class once (`rounds` times), in random order. The samples of a class are dealt in random order
-too, and none comes a second time before all have come once.
+too, and none occurs a second time before all have occurred once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", or one of
-a user's own, "package.module:Name(option=value)"."""
+"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", or your
+own, "package.module:Name(option=value)"."""
 
 from __future__ import annotations
 

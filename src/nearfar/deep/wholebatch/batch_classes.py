@@ -1,7 +1,8 @@
 """The classes of a batch, numbered without waiting for a device.
 
-How many classes a batch has, only its labels tell. On a host they are sorted and counted. On a device, or in a compiled
-graph, the first sample of a class stands for it: there are as many places as samples, of which some stay empty.
+Only the labels determine how many classes a batch has. On a host, they are sorted and counted. On a device, or in a
+compiled graph, the first sample of a class represents it: there is one place for each sample, and some places remain
+empty.
 """
 
 from __future__ import annotations

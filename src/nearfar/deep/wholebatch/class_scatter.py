@@ -91,9 +91,13 @@ def fisher_map(z: Tensor, targets: Tensor, within: bool) -> FisherMap:
 
     Parameters
     ----------
-    z, targets : (n, d) embeddings and (n, C) targets, whose columns sum to 0
+    z : (n, d) tensor
+        Embeddings.
+    targets : (n, C) tensor
+        Targets, whose columns sum to 0.
     within : bool
-        Scale coordinates to unit variance within classes, which is 1 - gamma of the total, not to unit total variance.
+        Whether to scale the coordinates to unit variance within classes, which is 1 - gamma of the total, instead of to
+        unit total variance.
     """
     z = z.detach().double()
     T = targets.double()

@@ -23,7 +23,7 @@ class FisherScatters(NamedTuple):
 
 
 class FisherHinge(BorrowsLayer, TwoPassLoss):
-    """The settings of both losses, and |U|^2."""
+    """Base class of both Fisher discriminant losses, with their settings and |U|^2; see ``FisherTripletLoss``."""
 
     @renamed_settings(mine="miner")
     def __init__(

@@ -138,8 +138,10 @@ class ClassSums(NamedTuple):
 
     Attributes
     ----------
-    blocks : (C, C) M_IJ = sum over i in I, j in J of K_ij, self pairs included
-    sizes : (C,) n_I
+    blocks : (C, C) tensor
+        M_IJ = sum over i in I, j in J of K_ij, including pairs of a sample with itself.
+    sizes : (C,) tensor
+        Numbers n_I of samples.
     """
 
     blocks: Tensor
@@ -175,9 +177,12 @@ class LayerSettings(NamedTuple):
 
     Attributes
     ----------
-    layer : "pooled", "embedding", "class" or a module of the trunk, such as "trunk.layer3"
-    kernel : one of `KERNELS`
-    widths : multiples of tau
+    layer : str
+        "pooled", "embedding", "class" or a module of the trunk, such as "trunk.layer3".
+    kernel : str
+        One of `KERNELS`.
+    widths : sequence of float
+        Bandwidths as multiples of tau.
     """
 
     layer: str

@@ -111,16 +111,22 @@ def midpoint_sums(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, 
 
     Parameters
     ----------
-    far : (b, m) minus the inner products of anchor and reference; +inf for all but the negatives
-    source : (m, m) minus the inner products of the references (`rule.square`), or (m, d) their vectors
-    columns : (b, K) positives
-    offset : (b, K) per pair
+    far : (b, m) tensor
+        Minus the inner products of anchors and references; +inf for all but the negatives.
+    source : (m, m) or (m, d) tensor
+        Minus the inner products of the references if `rule.square`, else their vectors.
+    columns : (b, K) tensor
+        Columns of the positives.
+    offset : (b, K) tensor
+        Offset of each pair.
     rule : Rule
+        How the sums are formed.
 
     Returns
     -------
-    (b, K) sum_n [offset + f (s_an + s_pn)]_+ and the number of its positive terms, or
-    offset + log sum_n exp(f (s_an + s_pn)), -inf without negatives, and zeros.
+    tuple of Tensor
+        (b, K) sum_n [offset + f (s_an + s_pn)]_+ and the number of its positive terms, or offset + log sum_n exp(f
+        (s_an + s_pn)), -inf without negatives, and zeros.
     """
     sums, active = applied(_Sums, far, source, columns, offset, rule)
     return sums, active

@@ -3,8 +3,8 @@
     L  = [ max_{|S| = C_b} A(S) - Ft ]_+,    A(S) = F(S) + gamma Delta(g(S), y),    Delta = 1 - NMI
     F  = - sum_i min_{j in S} rho_ij,        Ft = sum_c max_{j in c} - sum_{i in c} rho_ij
 
-rho is the distance of unit vectors, C_b the number of classes in the batch, g(S) each point's nearest facility. The
-maximum is sought greedily and refined by swaps, on indices; value and gradient then come from two gathers.
+rho is the distance of unit vectors, C_b the number of classes in the batch, and g(S) the nearest facility of each
+point. The maximum is found greedily and refined by swaps, on indices; value and gradient then take two gathers.
 """
 
 from __future__ import annotations

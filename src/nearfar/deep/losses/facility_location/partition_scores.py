@@ -128,14 +128,18 @@ def expected_information(m: int, c: int) -> Array:
 
 
 class Base(NamedTuple):
-    """A partition that candidates alter.
+    """A partition that candidates modify.
 
     Attributes
     ----------
-    a : (m,) cluster of each point
-    cell : (m,) number of its nonempty cell of the contingency table
-    counts : (cells,) points in each nonempty cell
-    sizes : (K,) points in each cluster
+    a : (m,) int
+        Cluster of each point.
+    cell : (m,) int
+        Number of each point's nonempty cell of the contingency table.
+    counts : (cells,) int
+        Number of points in each nonempty cell.
+    sizes : (K,) int
+        Number of points in each cluster.
     """
 
     a: Ints
@@ -153,16 +157,23 @@ class Base(NamedTuple):
 
 
 def margins(agreement: Agreement, base: Base, moved: Bools) -> Array:
-    """Return Delta of every candidate partition: points `moved[i]` leave their clusters for one new cluster.
+    """Return Delta of every candidate partition.
+
+    In candidate i, the points `moved[i]` leave their clusters for one new cluster.
 
     Parameters
     ----------
+    agreement : Agreement
+        Measure of agreement with the classes.
+    base : Base
+        Partition that the candidates modify.
     moved : (c, m) bool
-        One row per candidate.
+        Points that each candidate moves.
 
     Returns
     -------
-    (c,) Delta
+    (c,) float
+        Delta of each candidate.
     """
     phi = agreement.phi
     (c, m) = moved.shape

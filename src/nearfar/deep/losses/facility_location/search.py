@@ -24,9 +24,12 @@ class Problem(NamedTuple):
 
     Attributes
     ----------
-    d : (m, m) distances, exactly 0 on the diagonal
-    agreement : the classes, and how a partition is compared with them
-    gamma : weight of the structured margin
+    d : (m, m) array
+        Distances, exactly 0 on the diagonal.
+    agreement : Agreement
+        Classes, and how a partition is compared with them.
+    gamma : float
+        Weight of the structured margin.
     """
 
     d: Array
@@ -63,18 +66,23 @@ def medoids(d: Array, y: Ints) -> Ints:
 
 
 def greedy(problem: Problem, k: int, *, size: int | None = None, rng: np.random.Generator | None = None) -> Ints:
-    """Add the point that makes A largest, k times over (Algorithm 1).
+    """Add the point that makes A largest, k times (Algorithm 1).
 
     Parameters
     ----------
+    problem : Problem
+        Function to maximize.
     k : int
         Number of facilities.
-    size, rng : optional
-        Stochastic greedy: look at `size` random points in each step instead of at all.
+    size : int, optional
+        Number of random points that stochastic greedy considers in each step. By default, all points are considered.
+    rng : Generator, optional
+        Generator that draws these points.
 
     Returns
     -------
-    (k,) indices in order of choice; ties go to the lowest index.
+    (k,) int
+        Indices in the order of selection; ties go to the lowest index.
     """
     d = problem.d
     m = len(problem.d)
@@ -254,8 +262,14 @@ class FacilitySearch(NamedTuple):
 
         Parameters
         ----------
-        z : (m, d) unit vectors
-        y : (m,) classes 0..L-1
+        z : (m, d) array
+            Unit vectors.
+        y : (m,) int
+            Classes 0..L-1.
+        gamma : float
+            Weight of the structured margin.
+        seed : tuple of int
+            Seed of the stochastic greedy selection.
         """
         problem = Problem(distances(z), Agreement(y, self.agreement, self.nmi), gamma)
         oracle = medoids(problem.d, y)

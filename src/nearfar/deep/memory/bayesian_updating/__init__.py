@@ -29,10 +29,14 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
 
     Parameters
     ----------
-    near : (b, S) or (b, 1) distances to draws of the own class; +inf where there is none
-    far : (b, S) distances to one draw of each other class; +inf for the own class and unseen ones
+    near : (b, S) or (b, 1) tensor
+        Distances to draws of the anchor's own class; +inf if there is none.
+    far : (b, S) tensor
+        Distances to one draw of each other class; +inf for the anchor's own class and for unseen ones.
     loss : str
-        "triplet": sum of hinges over the classes; "nca"; "nca_all", with the positive in the denominator too.
+        "triplet", the sum of hinges over the classes; "nca"; or "nca_all", with the positive in the denominator too.
+    margin : float
+        Margin m of "triplet".
     """
     keep = near.isfinite() & far.isfinite()
     if loss == "triplet":

@@ -40,7 +40,17 @@ def stack(sizes: Sequence[int], activation: str) -> nn.Sequential:
 
 
 class Codec(nn.Module):
-    """An encoder and the decoder that mirrors it; `outputs` codes from one encoder for those that need several."""
+    """An encoder and the decoder that mirrors it.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Sizes of the layers, from the features to the code.
+    activation : str
+        Activation between layers, a key of `ACTIVATIONS`.
+    outputs : int
+        Number of codes that the encoder returns, for networks that need several.
+    """
 
     def __init__(self, sizes: Sequence[int], activation: str, outputs: int = 1) -> None:
         super().__init__()
