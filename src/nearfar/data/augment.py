@@ -25,20 +25,20 @@ EXPECTED = "a list of changes such as affine(degrees=15), erasing"
 
 
 class Augment(nn.Module):
-    """Change a batch of images at random while training; in evaluation they pass unchanged.
+    """Apply random transforms to batches of images in training mode; in evaluation mode, they are returned unchanged.
 
     Parameters
     ----------
-    affine, resized_crop, crop, mirror, color, gray, blur, erasing : bool, dict or part
-        Which parts to apply, in this order: True for the defaults, a dict of settings, or a part such as
-        `Erasing(p=0.3)`.
+    affine, resized_crop, crop, mirror, color, gray, blur, erasing : bool, dict or transform
+        Transforms to apply, in this order: True for one with its default settings, a dict of settings, or an instance
+        such as `Erasing(p=0.3)`.
     generator : torch.Generator, optional
-        A CPU generator to draw from; torch's global one where not given.
+        CPU generator of the random numbers. By default, the global one of torch.
 
     Raises
     ------
     DataError
-        For settings that a part does not have.
+        If a transform does not have a given setting.
 
     Examples
     --------
@@ -82,9 +82,9 @@ class Augment(nn.Module):
 
     @classmethod
     def parse(cls, text: str | Mapping[str, Any], generator: torch.Generator | None = None) -> Augment:
-        """Read the parts from text such as "affine(degrees=15), erasing", or from a dict of settings.
+        """Build the transforms from text such as "affine(degrees=15), erasing", or from a dict of settings.
 
-        The text is parsed, never evaluated. An empty text or dict changes nothing.
+        The text is parsed, never evaluated. An empty text or dict gives no transform.
         """
         settings = _parse(text) if isinstance(text, str) else dict(text)
         unknown = [name for name in settings if name not in cls.PARTS]

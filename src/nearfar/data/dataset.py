@@ -22,7 +22,7 @@ MISSING = ("None", "nan", "NaT", "<NA>")
 
 
 class DataError(ValueError):
-    """Data that cannot be used; the message is one line that says what came and what was expected."""
+    """Data that cannot be used; the message is one line that says what was found and what was expected."""
 
 
 class DataNotFoundError(DataError, FileNotFoundError):
@@ -83,33 +83,33 @@ class Dataset:
     Parameters
     ----------
     name : str
-        What the set is called in reports.
+        Name of the data set in reports.
     labels : ndarray of int64, shape (n,)
-        Indices into `classes`.
+        Class of each item, as an index into `classes`.
     classes : tuple of str
-        The name of every class.
+        Names of the classes.
     kind : {"image", "row", "text"}
-        What an item is. Texts become rows where a network's tokenizer is known.
+        Type of the items. Texts become rows once the tokenizer of a network is known.
     read : callable
-        Item i -> (H, W, C) uint8 image with C 1 or 3, or a (d,) float32 row.
+        Function from i to item i: a uint8 image of shape (H, W, C) with C 1 or 3, or a float32 row of shape (d,).
     names : tuple of str
-        A printable name or path for every item.
+        Printable name or path of each item.
     array : ndarray or None
-        All items decoded, (n, H, W, C) uint8 or (n, d) float32, where they are small enough; `read` then
+        All items decoded, uint8 of shape (n, H, W, C) or float32 of shape (n, d), if they are small enough; `read` then
         indexes it.
     notes : tuple of str
-        Remarks that belong into a report, such as classes with one item.
+        Remarks for reports, such as on classes with one item.
     bad : tuple of str
-        Names of the items that could not be decoded and were left out.
+        Names of items that could not be decoded and were left out.
     columns : tuple of str
-        Names of the numbers of a row, where a table tells them.
+        Names of the columns of rows, if they come from a table.
     groups : ndarray of str, shape (n,), or None
-        The camera, video or the like of every item: those of a query's class in its group are not to be found.
+        Camera, video or the like of each item: a query does not search items of its class in its group.
     stored : callable or None
-        What reads the images from their files, where `array` holds them too.
+        Function that reads images from their files, if `array` holds them too.
     texts : ndarray of str, shape (n,), or None
-        What every item says, where items are texts or rows that a tokenizer has made of them; or the text that belongs
-        to every image, where items are pairs of both.
+        Text of each item, if the items are texts or rows that a tokenizer has made of them; or the caption of each
+        image, if they are pairs of both.
     """
 
     name: str
@@ -139,9 +139,30 @@ class Dataset:
         columns: Sequence[str] = (),
         texts: Sequence[str] | None = None,
     ) -> Dataset:
-        """Build a set of items in memory: (n, H, W) or (n, H, W, 1 or 3) uint8 images, or (n, d) float32 rows.
+        """Build a data set from items in memory.
 
-        Images may have n `texts`, one for each.
+        Parameters
+        ----------
+        name : str
+            Name of the data set in reports.
+        array : ndarray
+            uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, or float32 rows of shape (n, d).
+        labels : sequence of length n
+            Class of each item, of any type.
+        names : sequence of str, optional
+            Name of each item.
+        notes : sequence of str
+            Remarks for reports.
+        bad : sequence of str
+            Names of items that were left out.
+        columns : sequence of str
+            Names of the columns of rows.
+        texts : sequence of str, optional
+            Caption of each image.
+
+        Returns
+        -------
+        Dataset
         """
         if not isinstance(name, str):
             raise TypeError(f"name: expected text, got {type(name).__name__}; the order is name, array, labels")
@@ -176,23 +197,23 @@ class Dataset:
 
     @property
     def are_pairs(self) -> bool:
-        """Whether every item is an image and its text."""
+        """Whether every item is a pair of an image and its text."""
         return self.kind == "image" and self.texts is not None
 
     @property
     def texts_given(self) -> list[str]:
-        """What every item says; a DataError where items say nothing."""
+        """The text of each item; raises a DataError if the items have no texts."""
         if self.texts is None:
             raise DataError(f"{self.name}: expected texts, got {self.kind}s")
         return [str(text) for text in self.texts]
 
     @property
     def class_counts(self) -> NDArray[np.int64]:
-        """Number of items of every class, shape (number of classes,)."""
+        """Return the number of items of each class, of shape (number of classes,)."""
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)
 
     def subset(self, index: ArrayLike, name: str | None = None) -> Dataset:
-        """Keep the items of `index` (integers or a mask), in that order, and the classes that occur in them."""
+        """Return the items at `index` (integers or a mask), in that order, with the classes that occur in them."""
         chosen = np.asarray(index)
         if chosen.dtype == bool:
             chosen = np.flatnonzero(chosen)
@@ -214,7 +235,7 @@ class Dataset:
         )
 
     def only(self, classes: Sequence[str] | Sequence[int], name: str | None = None) -> Dataset:
-        """Keep the items of the given classes (names, or indices into `classes`), in their present order."""
+        """Return the items of the given classes (names, or indices into `classes`), in their current order."""
         number = {c: i for i, c in enumerate(self.classes)}
         unknown = [c for c in classes if isinstance(c, str) and c not in number]
         if unknown:
@@ -223,12 +244,21 @@ class Dataset:
         return self.subset(np.isin(self.labels, wanted), name)
 
     def joined(self, other: Dataset) -> Dataset:
-        """Return the items of this set and those of another, with the classes of both; equal names are one class.
+        """Return the items of this data set followed by those of another; classes with equal names are one class.
+
+        Parameters
+        ----------
+        other : Dataset
+            Items of the same kind.
+
+        Returns
+        -------
+        Dataset
 
         Raises
         ------
         DataError
-            If one holds images and the other rows, or the columns are others.
+            If one holds images and the other rows, or their columns differ.
         """
         if self.kind != other.kind:
             raise DataError(f"{self.name} holds {self.kind}s, and {other.name} {other.kind}s: they cannot be joined")
@@ -288,17 +318,17 @@ class Task:
     Parameters
     ----------
     name : str
-        What the task is called in reports.
+        Name of the task in reports.
     train : Dataset
-        What the network learns from.
+        Items to train on.
     validation : Dataset or None
-        Classes carved from the training classes, disjoint from `train`; they choose the checkpoint.
+        Items that choose the checkpoint, of classes that are held out of the training classes.
     test : Dataset
-        The queries, of classes never seen in training. Leave-one-out where there is no gallery.
+        Queries, of classes that do not occur in training. Without a gallery, each searches all others (leave one out).
     gallery : Dataset or None
-        What the queries search in, where the protocol has one; its `classes` equal those of `test`.
+        Items that the queries search, if the protocol has them; its `classes` equal those of `test`.
     protocol : str
-        One sentence: dataset, classes, images, how they were split.
+        One sentence on the data set, its classes and items, and how they were split.
     """
 
     name: str
@@ -310,21 +340,21 @@ class Task:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The remarks of all parts, each once."""
+        """Remarks on all parts, each once."""
         parts = (self.train, self.validation, self.test, self.gallery)
         return tuple(dict.fromkeys(note for part in parts if part is not None for note in part.notes))
 
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a file format holds: all its items, and the part that each plays where the format says so.
+    """Contents of a source: all its items, and the part of the split that each belongs to, if there is a split.
 
     Parameters
     ----------
     items : Dataset
-        Everything.
+        All items.
     roles : ndarray of str, shape (n,), or None
-        "train", "validation", "test", "query" or "gallery" for every item; None where the format has no split.
+        "train", "validation", "test", "query" or "gallery" for each item; None if the source has no split.
     split : str
         How the items were split, as a clause of the protocol sentence.
     """
@@ -367,21 +397,23 @@ def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
 
 
 def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> tuple[Dataset, Dataset | None]:
-    """Cut a class-disjoint validation set from a training set.
+    """Split off a validation set of held-out classes from a training set.
 
     Parameters
     ----------
     train : Dataset
         The training classes.
     fraction : float
-        Share of the classes that goes to validation, in [0, 1); at least two classes go unless it is 0.
+        Fraction of the classes to hold out, in [0, 1). Unless it is 0, at least two classes are held out.
     seed : int
-        Chooses the classes.
+        Seed of the generator that draws the classes.
 
     Returns
     -------
-    train, validation : Dataset and Dataset or None
-        None where `fraction` is 0, or fewer than four classes leave nothing to carve from.
+    train : Dataset
+        The remaining training classes.
+    validation : Dataset or None
+        The held-out classes; None if `fraction` is 0, or there are fewer than four classes.
     """
     if not 0 <= fraction < 1:
         raise DataError(f"validation must be a share in [0, 1), got {fraction}")

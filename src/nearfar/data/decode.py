@@ -41,16 +41,17 @@ Box = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Resizing:
-    """How images are brought to size for a network that was trained elsewhere: in the way of torchvision and timm.
+    """How images are resized for a network that was trained elsewhere, as in torchvision and timm.
 
     Parameters
     ----------
     interpolation : {"nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"}
-        Pillow's filter, antialiased.
+        Filter of Pillow, with antialiasing.
     squash : bool
-        Bring both sides to the same length, whatever their ratio.
+        Resize both sides to the same length, which changes the aspect ratio.
     round_down : bool
-        Begin the central crop at the pixel below where its corner lies between two, not at the one of even number.
+        If the corner of the center crop lies between two pixels, start at the lower one, not at the one with an even
+        number.
     """
 
     interpolation: str = "bilinear"
@@ -76,23 +77,23 @@ def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None)
     Parameters
     ----------
     data : bytes
-        The file's content.
+        Content of the file.
     name : str
-        What an error calls it.
+        Name of the image in errors.
     channels : {1, 3}
         1 gives gray values, 3 gives RGB. Transparent pixels become white.
     box : tuple of int, optional
-        Left, top, right, bottom in pixels of the upright image; what lies outside of the image is cut off.
+        Left, top, right and bottom in pixels of the upright image; what lies outside of the image is cropped.
 
     Returns
     -------
     ndarray of uint8, shape (H, W, channels)
-        Turned upright as its EXIF orientation says.
+        The image, turned upright according to its EXIF orientation.
 
     Raises
     ------
     BadImageError
-        Where the file is corrupt or truncated, its pixels are of 32 bits, or the box lies outside of the image.
+        If the file is corrupt or truncated, its pixels have 32 bits, or the box lies outside of the image.
     """
     with _opened(data, name) as image:
         pixels = _upright(image, channels)
@@ -246,19 +247,23 @@ def _reason(error: Exception) -> str:
 def fit(
     pixels: NDArray[np.uint8], resize: int, size: int | None = None, resizing: Resizing | None = None
 ) -> NDArray[np.uint8]:
-    """Resize the shorter side to `resize` (antialiased) and cut the central `size` x `size`.
+    """Resize the shorter side to `resize` (with antialiasing) and crop the central `size` x `size` pixels.
 
     Parameters
     ----------
     pixels : ndarray of uint8, shape (H, W, C)
-        C is 1 or 3.
+        An image; C is 1 or 3.
     resize : int
-        Length of the shorter side, in pixels.
+        Length of the shorter side in pixels.
     size : int, optional
-        Side of the square; `resize` where it is not given.
+        Side of the square in pixels. By default, `resize`.
     resizing : Resizing, optional
-        The filter and the rounding of a pretrained network; bilinear, with the longer side rounded to the nearest
-        pixel, where it is not given.
+        Filter and rounding of a pretrained network. By default, bilinear, with the longer side rounded to the nearest
+        pixel.
+
+    Returns
+    -------
+    ndarray of uint8, shape (size, size, C)
     """
     from PIL import Image
 

@@ -30,21 +30,29 @@ UNKNOWN_CLASS = ""
 
 
 def open_items(source: Named, *, label: str | None = None, skip_bad: bool = False) -> Dataset:
-    """Open what `open_dataset` opens, also tables and arrays without labels, one image file, or loose images.
+    """Open items of any source that `open_dataset` opens, and tables, arrays and images without labels.
 
-    Items without a class, such as images beside class folders, have the class "".
+    It also opens a single image file or a folder of loose images. Items without a class, such as images beside class
+    folders, have the class "".
 
     Parameters
     ----------
-    source, label
-        As in `open_dataset`.
+    source : str or path
+        As for `open_task`.
+    label : str, optional
+        Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
     skip_bad : bool
         Leave out images that cannot be decoded; their names are in `bad`.
+
+    Returns
+    -------
+    Dataset
+        The items.
 
     Raises
     ------
     DataError
-        One line that says what is wrong with the data.
+        If the data cannot be used; the message is one line.
     """
     path = Path(as_text(source))
     check_label(as_text(source), label)
@@ -84,23 +92,28 @@ def _loose_in(path: Path, skip_bad: bool) -> Dataset | None:
 
 
 def from_datasets(dataset: Any, *, label: str | None = None, name: str = "dataset") -> Dataset:
-    """Take a set of Hugging Face's `datasets` as it is in memory or on the disk, images or rows with their classes.
+    """Convert a data set of Hugging Face's `datasets`, of images or rows with their classes.
 
-    To train on one, write it with `save_to_disk`: the folder is a source as any other.
+    To train on one, write it with `save_to_disk`: the folder can be used like any other source.
 
     Parameters
     ----------
     dataset : datasets.Dataset
-        One part, such as ``load_dataset(...)["train"]``.
+        One split, such as ``load_dataset(...)["train"]``.
     label : str, optional
-        The column of the classes; not given, it is called `label`, or of rows also `class`, `target` or `y`.
+        Column of the classes. By default, `label`; for rows also `class`, `target` or `y`.
     name : str
-        What the set is called.
+        Name of the data set in reports.
+
+    Returns
+    -------
+    Dataset
+        The items, as they are in memory or on disk.
 
     Raises
     ------
     DataError
-        If it has no such column.
+        If the column of the classes does not exist.
     """
     if not hasattr(dataset, "with_format") or not hasattr(dataset, "features") or hasattr(dataset, "keys"):
         kind = type(dataset).__name__
@@ -113,18 +126,18 @@ def from_datasets(dataset: Any, *, label: str | None = None, name: str = "datase
 
 
 class NamedReader:
-    """Items by the names that an index calls them: paths of images, also inside a zip, or names within a source.
+    """Read items by the names that an index has for them: paths of images, also inside a zip, or names within a source.
 
     Parameters
     ----------
     names : sequence of str
-        A name for every place.
+        Name of each item.
     sources : sequence of str
-        What `open_items` opened them from; opened again where a name is no path.
+        Sources from which `open_items` opened the items; opened again if a name is not a path.
     labels : mapping of str to str
-        The column of the classes in tables among the sources, where it was named.
+        Column of the classes in tables among the sources, if it was named.
     folder : path
-        From where relative paths lead; where not given, from here.
+        Folder to which relative paths refer. By default, the current one.
     """
 
     def __init__(

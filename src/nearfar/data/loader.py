@@ -37,14 +37,14 @@ class DrawnItem(NamedTuple):
 
 
 class TaggedBatches(Sampler[list[DrawnItem]]):
-    """The batches of a sampler whose items know what seeds them, so that any number of workers draws the same.
+    """Batches of a sampler with a seed for each item, so that the results do not depend on the number of workers.
 
     Parameters
     ----------
     sampler : BatchSampler
-        Gives lists of items, and says by its `state_dict` which batch of which epoch is the next.
+        Yields lists of items, and has a `state_dict` with the next batch and its epoch.
     seed : tuple of int
-        Of the run and the process.
+        Seed of the run and number of the process.
     """
 
     def __init__(self, sampler: Any, seed: tuple[int, ...]) -> None:
@@ -62,23 +62,24 @@ class TaggedBatches(Sampler[list[DrawnItem]]):
 
 
 class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
-    """A `Dataset` as torch sees it.
+    """A `Dataset` as a torch data set.
 
-    Item i is a tuple of a (C, H, W) uint8 image or (d,) float32 row, its label and i itself. A set that is in
-    memory answers a whole batch at once.
+    Item i is a tuple of a uint8 image (C, H, W) or float32 row (d,), its label, and i itself. A data set in memory
+    returns a whole batch at once.
 
     Parameters
     ----------
     dataset : Dataset
         The items.
     image_size : int, optional
-        Side of the square that is cut from the middle of every image; None leaves images as they are.
+        Side in pixels of the square that is cropped from the center of every image. By default, images are kept as they
+        are.
     resize : int, optional
-        Length to which the shorter side is brought before; `image_size` where not given.
+        Length in pixels to which the shorter side is resized before the crop. By default, `image_size`.
     resizing : Resizing, optional
-        How, where a network was trained elsewhere; as in `nearfar.data.decode.fit`.
+        How images are resized, for a network that was trained elsewhere; see `nearfar.data.decode.fit`.
     crop : ResizedCrop, optional
-        Cut images of `image_size` at random from the photographs as they are; indices are then those of
+        Crop images of `image_size` at random from the original photographs instead; the indices are then those of
         `TaggedBatches`.
     """
 
@@ -176,31 +177,42 @@ def make_loader(
     pin_memory: bool = False,
     seed: int = 0,
 ) -> Loader:
-    """Make a loader of (items, labels, indices) batches.
+    """Make a loader of batches (items, labels, indices).
 
     Parameters
     ----------
     dataset : Dataset
         The items.
     batch_sampler : iterable of lists of int, optional
-        Chooses the batches; without it they are `batch_size` items in order, or shuffled, the last one shorter.
-    batch_size, shuffle
-        Used without a `batch_sampler`.
-    image_size, resize, resizing, crop
-        As in `TorchItems`. For evaluation at 224 the field's habit is image_size=224, resize=256; for training with
-        a random crop to 224, image_size=256.
+        Chooses the items of each batch. By default, batches are `batch_size` items in order, or shuffled, the last one
+        shorter.
+    batch_size : int
+        Number of items per batch, without a `batch_sampler`.
+    shuffle : bool
+        Whether to shuffle the items, without a `batch_sampler`.
+    image_size : int, optional
+        Side in pixels of the square that is cropped from the center of every image. By default, images are kept as they
+        are. For evaluation at 224, image_size=224 and resize=256 are customary; for training with a random crop to 224,
+        image_size=256.
+    resize : int, optional
+        Length in pixels to which the shorter side is resized before the crop. By default, `image_size`.
+    resizing : Resizing, optional
+        How images are resized, for a network that was trained elsewhere; see `nearfar.data.decode.fit`.
+    crop : ResizedCrop, optional
+        Crop images of `image_size` at random from the original photographs instead; the indices are then those of
+        `TaggedBatches`.
     workers : int, optional
-        Processes that decode; 0 decodes in this one. Not given, as many as `usual_workers` says. Any number gives the
-        same batches.
+        Number of processes that decode images; with 0, this process decodes them. By default, the number that
+        `usual_workers` returns. The batches do not depend on it.
     pin_memory : bool
         Put batches into page-locked memory, for faster copies to a GPU.
     seed : int
-        Seeds the shuffling and, through torch, every worker. The global torch generator is never drawn from.
+        Seed of the shuffling and, through torch, of every worker. The global torch generator is not used.
 
     Returns
     -------
     DataLoader
-        Yields items (b, C, H, W) uint8 or (b, d) float32, labels (b,) int64 and indices (b,) int64.
+        Yields items, uint8 of shape (b, C, H, W) or float32 of shape (b, d), labels (b,) int64 and indices (b,) int64.
     """
     if workers is None:
         workers = usual_workers(dataset)

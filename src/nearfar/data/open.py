@@ -49,16 +49,27 @@ def open_dataset(
     image_size: int | None = None,
     skip_bad: bool = False,
 ) -> Dataset:
-    """Open everything that a source holds as one set, whatever its split.
+    """Open all items of a source as one data set, whatever its split.
 
     Parameters
     ----------
     source : str or path
-        As in `open_task`.
+        As for `open_task`.
     classes : sequence of str
-        Keep only these classes: exact names, or the beginning of names ("Sanskrit" keeps "Sanskrit/character01").
-    label, image_size, skip_bad
-        As in `open_task`.
+        Names of the classes to keep, or the beginnings of their names ("Sanskrit" keeps "Sanskrit/character01"). If
+        empty, all are kept.
+    label : str, optional
+        Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
+    image_size : int, optional
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
+    skip_bad : bool
+        Leave out images that cannot be decoded; they are counted in the notes.
+
+    Returns
+    -------
+    Dataset
+        The items.
     """
     return of_classes(open_source(source, label=label, image_size=image_size, skip_bad=skip_bad).items, classes)
 
@@ -82,47 +93,54 @@ def open_task(
     partial: bool = False,
     pairs: bool = False,
 ) -> Task:
-    """Open data as a zero-shot task: train on some classes, be tested on others.
+    """Open data as a zero-shot task: train on some classes, test on others.
 
     Parameters
     ----------
     source : str or path
-        A folder, zip or tar with one folder per class (or with train/ and test/ folders of those), a `.csv`,
-        `.tsv`, `.jsonl` or `.parquet` table, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`,
-        `cars:PATH`, `sop:PATH`, `inshop:PATH` for the official archives.
+        A folder, zip or tar with one folder per class (or with such folders in train/ and test/), a `.csv`, `.tsv`,
+        `.jsonl` or `.parquet` table, an `.npz`, an Omniglot zip, `digits`, `glyphs`, or `cub:PATH`, `cars:PATH`,
+        `sop:PATH`, `inshop:PATH` for the official archives.
     test : str or path, optional
-        Another source to test on. Without it the source's own split is used, and where it has none, half of
-        its classes, drawn by `seed`.
+        Another source to test on. By default, the split of `source` is used; if it has none, half of its classes are
+        drawn.
     test_classes : sequence of str
-        Test on these classes only: exact names, or the beginning of names ("Sanskrit" takes
-        "Sanskrit/character01" and the like). Without `test` they are cut from the source.
+        Names of the classes to test on, or the beginnings of their names ("Sanskrit" takes "Sanskrit/character01" and
+        the like). Without `test`, they are held out of `source`. If empty, all test classes are used.
     validation : float
-        Share of the training classes that is carved off for choosing the checkpoint, unless the source
-        brings its own validation items.
+        Fraction of the training classes that is held out to choose the checkpoint, in [0, 1). Not used if the source
+        has validation items of its own.
     seed : int
-        Draws the validation classes, and the test classes where the source has no split.
+        Seed of the generator that draws the validation classes, and the test classes if the source has no split.
     split : {"classes", "rows"}
-        "rows" is for data whose classes are fixed, so that no others will come: half of the items of every class are
-        the test, and the share `validation` of the others chooses the checkpoint. Scores then say how well new items
-        of known classes are found, and nothing of unseen classes.
+        Whether to test on unseen classes, or on unseen items of the same classes. "rows" is for data whose classes are
+        fixed: half of the items of every class are the test items, and the fraction `validation` of the others chooses
+        the checkpoint. Scores then measure how well new items of known classes are found, and say nothing about unseen
+        classes.
     label : str, optional
-        The column of a table that holds the classes: not given, it is called `label`, or in a table of rows also
-        `class`, `target` or `y`. Of `source` and `test`, it is looked for in those that are tables.
+        Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
+        It applies to those of `source` and `test` that are tables.
     image_size : int, optional
-        Make every image a square of this side (shorter side resized, center cut).
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
     skip_bad : bool
         Leave out images that cannot be decoded; they are counted in `protocol` and named in `notes`.
     partial : bool
-        Take what is there of an official archive, for a trial: its counts are not checked, and images that its lists
-        name and that are missing are left out.
+        Accept an incomplete copy of an official archive, for a trial: its counts are not checked, and missing images
+        are left out.
     pairs : bool
-        Read images with their texts: tables with the columns `path` and `text`. Where these have no labels, every image
-        is a class of its own.
+        Read images with their texts, from tables with the columns `path` and `text`. Without labels, every image is a
+        class of its own.
+
+    Returns
+    -------
+    Task
+        The parts of the data, and a sentence on how they were split.
 
     Raises
     ------
     DataError
-        One line that says what is wrong with the data.
+        If the data cannot be used; the message is one line.
     """
     tables = [one for one in (source, test) if one is not None and as_text(one).endswith(TABLES)]
 

@@ -32,27 +32,31 @@ YEAR = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A data set that somebody else publishes as one zip.
+    """A public data set that can be downloaded as one zip.
 
     Attributes
     ----------
     name : str
-        What it is called here.
+        Name of the data set in this library.
     url : str
-        Where the archive is, at one fixed version.
+        Address of the archive, at a fixed version.
     size : int
-        Bytes of the archive, about.
+        Approximate size of the archive in bytes.
     digest : str
-        SHA-256 of its members that are used, as `digest_of` computes it: hosts pack the same files anew.
+        SHA-256 of the members that are used, as `digest_of` computes it, because hosts pack the same files anew.
     members : str
-        What the paths of the photos are like, below the archive's top folder, with the groups `part`, `label` and
+        Pattern of the paths of the photos, below the top folder of the archive, with the groups `part`, `label` and
         `file`.
     others : tuple of str
-        Files that are kept beside the photos, such as the license.
+        Files that are kept with the photos, such as the license.
     side : int
-        Shorter side of the photos in pixels, to which they are reduced unless they are wanted in full.
-    license, about, paper : str
-        Told to who fetches it.
+        Length in pixels to which the shorter side of the photos is reduced, unless full size is requested.
+    license : str
+        License of the data.
+    about : str
+        Description of the data.
+    paper : str
+        Paper to cite.
     """
 
     name: str
@@ -124,18 +128,18 @@ def fetched_file(name: str) -> Path:
 
 
 def fetch(name: str, *, full: bool = False, url: str | None = None, out: Path | None = None) -> Path:
-    """Fetch a public data set, check it, and write it as a zip of class folders; one that is there already stays.
+    """Download a public data set, check it, and write it as a zip of class folders. An existing file is kept.
 
     Parameters
     ----------
     name : str
         A key of `PUBLIC`.
     full : bool
-        Keep photos as they are published; else they are reduced to the shorter side that the documentation uses.
+        Keep photos as they are published. By default, they are reduced to the shorter side that the documentation uses.
     url : str, optional
         Another address of the same archive, or a file.
     out : Path, optional
-        The zip to write; in the cache where not given.
+        The zip to write. By default, a file in the cache.
 
     Returns
     -------
@@ -145,7 +149,8 @@ def fetch(name: str, *, full: bool = False, url: str | None = None, out: Path | 
     Raises
     ------
     DataError
-        One line: no connection, a file that is cut short, or another content than is known.
+        If there is no connection, the file is truncated, or its content is not the expected one; the message is one
+        line.
     """
     wanted = public_set(name)
     path = cached_file(name, full=full) if out is None else out

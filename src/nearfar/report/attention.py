@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 
 
 def attention_map(features: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float64]:
-    """Where a convolutional layer responds.
+    """Return where a convolutional layer responds to an image.
 
     Parameters
     ----------
     features : ndarray, shape (C, H, W) or (H, W)
-        The last convolutional map of one image, or its mean over channels.
+        Last convolutional map of one image, or its mean over channels.
     size : (int, int)
         Height and width of the image.
 
     Returns
     -------
     ndarray, shape (height, width)
-        In [0, 1]; zeros where the map is constant or not finite.
+        Values in [0, 1]; zeros if the map is constant or not finite.
     """
     values = np.asarray(features, dtype=np.float64)
     values = values.mean(axis=0) if values.ndim == 3 else values

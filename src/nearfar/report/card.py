@@ -37,18 +37,18 @@ SETTINGS = (
 
 
 def model_card(run: str | Path, *, name: str = "", license: str = "", data: str = "") -> str:
-    """Describe a run in Markdown, with the header that model hubs read.
+    """Return the model card of a run in Markdown, with the header that model hubs read.
 
     Parameters
     ----------
     run : str or Path
-        The folder of a run; where it has been evaluated, its scores and their protocol are part of the card.
+        Folder of a run. If it was evaluated, the card includes its scores and their protocol.
     name : str
-        The title, and the name under which it is loaded; by default that of the folder.
+        Title, and name under which the model is loaded. By default, the name of the folder.
     license : str
-        The license of the weights, such as "apache-2.0". Without it the card says that none was given.
+        License of the weights, such as "apache-2.0". By default, the card says that none was given.
     data : str
-        What the data are, in words; by default the path or name in the settings.
+        Description of the data. By default, the path or name in the settings.
 
     Returns
     -------
@@ -58,9 +58,9 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     Raises
     ------
     ReportError
-        The folder holds no run.
+        If the folder holds no run.
     ValueError
-        `license` is no name of a license.
+        If `license` is not the name of a license.
 
     Examples
     --------
@@ -87,7 +87,17 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
 
 
 def write_card(run: str | Path, path: str | Path | None = None, **about: str) -> Path:
-    """Write the card of a run, by default as README.md into its folder; `about` is that of `model_card`."""
+    """Write the model card of a run.
+
+    Parameters
+    ----------
+    run : str or Path
+        Folder of a run.
+    path : str or Path, optional
+        File to write. By default, README.md in the folder of the run.
+    **about : str
+        Title, license and data of the card, as for `model_card`.
+    """
     target = Path(path) if path is not None else Path(run) / CARD
     text = model_card(run, **about)
     with atomic_write(target, "w", encoding="utf-8") as file:
@@ -101,25 +111,25 @@ def push_run(run: str | Path, repository: str, *, private: bool = True, **about:
     Parameters
     ----------
     run : str or Path
-        The folder of a run. Its weights, settings, scores and card are uploaded, and nothing else.
+        Folder of a run. Its weights, settings, scores and card are uploaded, and nothing else.
     repository : str
-        "owner/name"; made where it is not there yet.
+        "owner/name"; it is created if it does not exist.
     private : bool
-        Whether a repository that is made is private.
+        Whether a repository that is created is private.
     **about : str
-        The title, license and data of the card, as for `model_card`.
+        Title, license and data of the card, as for `model_card`.
 
     Returns
     -------
     str
-        The address of the repository.
+        Address of the repository.
 
     Raises
     ------
     ValueError
-        `repository` is no "owner/name".
+        If `repository` does not have the form "owner/name".
     ImportError
-        huggingface_hub is not installed.
+        If huggingface_hub is not installed.
     """
     owner, _, model = repository.partition("/")
     if not owner or not model or "/" in model:

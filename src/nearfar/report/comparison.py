@@ -36,13 +36,13 @@ class Comparison:
     Parameters
     ----------
     objectives : tuple of str
-        One per row.
+        Objectives, one per row.
     scores : tuple of str
-        Score names such as "recall_at_1", one per column.
+        Names of scores such as "recall_at_1", one per column.
     values : dict
-        (objective, score) -> values of the seeds, (n,).
+        Values of the seeds, (n,), by (objective, score).
     note : str
-        How it was measured.
+        How the scores were measured.
     """
 
     objectives: tuple[str, ...]
@@ -51,22 +51,22 @@ class Comparison:
     note: str = ""
 
     def mean(self, objective: str, score: str) -> float:
-        """Mean over the seeds; NaN where there is none."""
+        """Return the mean over the seeds; NaN if there are none."""
         values = self.values[objective, score]
         return float(values.mean()) if len(values) else float("nan")
 
     def half(self, objective: str, score: str) -> float:
-        """Half the 95% interval; NaN for fewer than two seeds."""
+        """Return the half-width of the 95% confidence interval; NaN for fewer than two seeds."""
         values = self.values[objective, score]
         return interval(values).half if len(values) else float("nan")
 
     def best(self, score: str) -> str | None:
-        """The objective with the highest mean."""
+        """Return the objective with the highest mean."""
         known = [o for o in self.objectives if np.isfinite(self.mean(o, score))]
         return max(known, key=lambda o: self.mean(o, score)) if known else None
 
     def cell(self, objective: str, score: str) -> str:
-        """Mean and half interval as text."""
+        """Return mean and half-width as text."""
         mean = self.mean(objective, score)
         half = self.half(objective, score)
         if not np.isfinite(mean):
@@ -74,11 +74,11 @@ class Comparison:
         return f"{mean:.3f} ± {half:.3f}" if np.isfinite(half) else f"{mean:.3f}"
 
     def seeds(self, objective: str) -> int:
-        """Number of seeds that an objective was run with."""
+        """Return the number of seeds of an objective."""
         return max(len(self.values[objective, score]) for score in self.scores)
 
     def markdown(self) -> str:
-        """The table in Markdown; the best mean of each score is bold."""
+        """Return the table in Markdown, with the best mean of each score in bold."""
         head = ["Objective", *map(score_name, self.scores), "Seeds"]
         lines = [head, ["---", *["---:"] * (len(head) - 1)]]
         for objective in self.objectives:
@@ -87,7 +87,7 @@ class Comparison:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def latex(self) -> str:
-        """The table in LaTeX, for the package booktabs; the best mean of each score is bold."""
+        """Return the table in LaTeX, for the package booktabs, with the best mean of each score in bold."""
         columns = "l" + "r" * (len(self.scores) + 1)
         head = ["Objective", *(_latex_cell(score_name(score)) for score in self.scores), "Seeds"]
         lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
@@ -100,7 +100,7 @@ class Comparison:
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
     def rows(self) -> list[list[str]]:
-        """The table as rows of text for a .csv: names of columns, then means and half intervals in full precision."""
+        """Return the table as rows of text for a .csv: the column names, then means and half-widths in full precision."""
         head = ["objective"]
         for score in self.scores:
             head += [score, f"{score}_half_interval"]
@@ -114,12 +114,17 @@ class Comparison:
         return found
 
     def write(self, path: str | Path) -> Path:
-        """Write the table to a file that ends in .csv, .tex or .md.
+        """Write the table to a file.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file that ends in .csv, .tex or .md.
 
         Raises
         ------
         ValueError
-            If the file ends in something else.
+            If the file has another ending.
         """
         path = Path(path)
         if path.suffix == ".csv":
@@ -141,7 +146,7 @@ class Comparison:
         return f"**{cell}**" if objective == self.best(score) else cell
 
     def table(self) -> Table:
-        """The table for a terminal."""
+        """Return the table for a terminal."""
         from rich.table import Table
         from rich.text import Text
 
@@ -154,7 +159,7 @@ class Comparison:
         return table
 
     def html(self) -> Html:
-        """A section for a page of reports: a chart of the first score and the table."""
+        """Return a section for a report: a chart of the first score, and the table."""
         from .page import template
 
         charts = self._charts()
@@ -195,15 +200,20 @@ def compare(
     Parameters
     ----------
     runs : mapping of str to sequence of Scores or mapping
-        Objective -> the scores of its seeds.
+        For each objective, the scores of its seeds.
     scores : sequence of str
-        Score names such as "recall_at_1"; the main ones that all runs have where not given.
+        Names of scores such as "recall_at_1". By default, the main ones that all runs have.
     baseline : Scores or mapping, optional
         Scores without training, shown as the first row.
     baseline_name : str
-        Its name.
+        Name of that row.
     note : str
-        How it was measured.
+        How the scores were measured.
+
+    Returns
+    -------
+    Comparison
+        The table.
 
     Examples
     --------
@@ -271,7 +281,17 @@ def _markdown_cell(text: str) -> str:
 
 
 def write_comparison(comparison: Comparison, path: str | Path, *, title: str = "Objectives compared") -> Path:
-    """Write a comparison as one self-contained HTML file."""
+    """Write a comparison as one self-contained HTML file.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The table.
+    path : str or Path
+        File to write.
+    title : str
+        Heading.
+    """
     from .page import template, write
 
     page = template("comparison").render(title=title, section=comparison.html(), note=comparison.note)

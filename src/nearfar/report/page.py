@@ -33,7 +33,7 @@ def build_report(content: ReportContent, path: str | Path) -> Path:
     content : ReportContent
         What to show; sections without content are left out.
     path : str or Path
-        The file to write; it appears only when it is complete.
+        File to write, completely or not at all.
 
     Returns
     -------

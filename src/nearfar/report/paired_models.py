@@ -49,16 +49,20 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Against:
-    """This model's neighbors and the other's, of the same queries.
+    """Neighbors of the same queries by this model and by another one.
 
     Attributes
     ----------
-    this, other : QueryNeighbors
-    gained, lost : ndarray of int
-        Rows of queries whose nearest neighbor is right by this model alone, and by the other alone; the clearest
-        cases first, at most two per class.
+    this : QueryNeighbors
+        Neighbors by this model.
+    other : QueryNeighbors
+        Neighbors by the other model.
+    gained : ndarray of int
+        Queries whose nearest neighbor is correct with this model only; the clearest cases first, at most two per class.
+    lost : ndarray of int
+        Queries whose nearest neighbor is correct with the other model only, in the same way.
     differences : dict
-        Of Recall@1, and of MAP@R where all that is to be found was looked at, by their keys.
+        Differences of Recall@1, and of MAP@R if all relevant ranks were computed, by the names of the scores.
     """
 
     this: QueryNeighbors

@@ -28,7 +28,7 @@ LOSS = "whole objective"
 
 
 class ReportError(ValueError):
-    """A folder that no report can be made of; the message is one line."""
+    """A folder from which no report can be made; the message is one line."""
 
 
 def report_run(
@@ -47,20 +47,23 @@ def report_run(
     Parameters
     ----------
     run : str or Path
-        A run folder that has been evaluated: with scores.json and test.npz.
+        Folder of an evaluated run, with scores.json and test.npz.
     path : str or Path, optional
-        The file to write; where not given `report.html` in the run folder, or `report-against-NAME.html`.
-    test, gallery : Dataset, optional
-        The test items; opened as config.json says where not given. Where they cannot be opened, the report
-        shows names in place of pictures and says so.
+        File to write. By default, `report.html` in the folder of the run, or `report-against-NAME.html` with `against`.
+    test : Dataset, optional
+        The test items. By default, they are opened as config.json says. If they cannot be opened, the report shows
+        names instead of pictures and says so.
+    gallery : Dataset, optional
+        The gallery items, if the test has a gallery.
     title : str
-        The heading; the objective and the data where not given.
+        Heading. By default, the objective and the data.
     attention : callable, optional
-        Square image (S, S, C) uint8 -> last convolutional map (C', H, W).
+        Function from a square uint8 image (S, S, C) to the last convolutional map (C', H, W).
     against : str or Path, optional
-        The folder of another run, evaluated on the same test items: which queries only one of the two finds.
+        Folder of another run, evaluated on the same test items: the report shows which queries only one of the two
+        solves.
     defaults : mapping, optional
-        Settings of a training where nothing else is given; those of the run that differ from them are marked.
+        Default settings of a training; settings of the run that differ from them are marked.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def report_run(
     Raises
     ------
     ReportError
-        If a folder is no run, or was not evaluated.
+        If a folder holds no run, or the run was not evaluated.
     ValueError
         If the other run was tested on other items.
     """

@@ -31,20 +31,22 @@ class Line(NamedTuple):
 def write_found(
     path: str | Path, lines: Sequence[Line], items: Items, *, title: str, note: str, queries: Items | None = None
 ) -> Path:
-    """Write the page.
+    """Write a page of search results.
 
     Parameters
     ----------
     path : str or Path
-        The file; it appears whole or not at all.
+        File to write, completely or not at all.
     lines : sequence of Line
-        What to show: the first 200, and of each the 48 nearest.
+        Results to show: the first 200, and of each the 48 nearest.
     items : Items
-        What is found; a class "" is no class. What cannot be read is shown by its name.
-    title, note : str
-        The heading, and a sentence below it.
+        Items that were searched; a class "" stands for no class. Items that cannot be read are shown by name.
+    title : str
+        Heading.
+    note : str
+        Sentence below the heading.
     queries : Items, optional
-        What the first of each line is of; `items` where not given.
+        Items to which the first of each line belongs. By default, `items`.
 
     Returns
     -------

@@ -16,21 +16,21 @@ MAP_STEPS = 1000  # of gradient descent; scikit-learn's default
 
 
 def map_items(labels: NDArray[np.int64], limit: int = LIMIT, seed: int = 0) -> NDArray[np.int64]:
-    """Choose the items of a map: all, else evenly many of every class, else whole classes drawn at random.
+    """Choose the items of a map: all, or the same number of every class, or all items of randomly drawn classes.
 
     Parameters
     ----------
     labels : ndarray of int, shape (n,)
-        The class of every item.
+        Class of each item.
     limit : int
-        Most items.
+        Maximum number of items.
     seed : int
-        Draws classes and items.
+        Seed of the generator that draws classes and items.
 
     Returns
     -------
     ndarray of int
-        Chosen items, ascending.
+        The chosen items, ascending.
     """
     n = len(labels)
     if n <= limit:
@@ -47,12 +47,12 @@ def map_items(labels: NDArray[np.int64], limit: int = LIMIT, seed: int = 0) -> N
 
 
 def map_positions(items: Items, index: NDArray[np.int64], distance: str, seed: int = 0) -> NDArray[np.float64] | None:
-    """Lay items out by t-SNE (van der Maaten and Hinton, 2008).
+    """Lay out items in two dimensions by t-SNE (van der Maaten and Hinton, 2008).
 
     Returns
     -------
     ndarray, shape (len(index), 2), or None
-        In the unit square; None for fewer than five items or where all lie on one point.
+        Positions in the unit square; None for fewer than five items, or if all coincide.
     """
     from sklearn.manifold import TSNE
 

@@ -39,30 +39,32 @@ class Part:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What `inspect_data` has found.
+    """Result of `inspect_data`.
 
     Parameters
     ----------
     name : str
-        What the data are called.
+        Name of the data.
     kind : {"image", "row"}
-        What an item is.
+        Type of the items.
     parts : tuple of Part
-        Training, validation, test or query, and gallery; all items as one part where no task can be made of them.
-    smallest, largest : tuple of int
-        Shape (height, width, channels) of the images with the fewest and the most pixels, or (d,) of rows.
+        Training, validation, test or query, and gallery; all items as one part if they cannot be made a task.
+    smallest : tuple of int
+        Shape (height, width, channels) of the image with the fewest pixels, or (d,) of rows.
+    largest : tuple of int
+        Shape of the image with the most pixels, or (d,) of rows.
     bad : tuple of str
         Names of images that cannot be decoded.
     copies : tuple of tuples of str
-        Names of equal items of one class, group by group; of the test, or of training and validation.
+        Names of identical items of one class, by group; within the test, or within training and validation.
     conflicts : tuple of tuples of str
-        Names of equal items with several classes, group by group.
+        Names of identical items of several classes, by group.
     leaked : tuple of str
-        Names of items of the test that equal one of training or validation.
+        Names of test items that also occur in training or validation.
     remarks : tuple of str
-        Sentences on all that should be looked at, with what can be done; empty where nothing was found.
+        Sentences on everything that needs attention, with what can be done; empty if nothing was found.
     protocol : str
-        The sentence that a run on these data prints, empty where no task can be made of them.
+        The sentence that a run on these data prints; empty if they cannot be made a task.
     """
 
     name: str
@@ -78,7 +80,7 @@ class Inspection:
     protocol: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for a .json file."""
+        """Return everything as plain values, for a .json file."""
         return asdict(self)
 
 
@@ -129,17 +131,32 @@ def inspect_data(
     split: Split = "classes",
     label: str | None = None,
 ) -> Inspection:
-    """Read every item of a source once, and say what training on it would meet.
+    """Read every item of a source once, and report problems that training on it would meet.
 
     Parameters
     ----------
-    source, test, test_classes, seed, split, label
-        As in `open_task`.
+    source : str or path
+        As for `open_task`.
+    test : str or path, optional
+        Another source to test on.
+    test_classes : sequence of str
+        Names of the classes to test on, or the beginnings of their names.
+    seed : int
+        Seed of the generator that draws the validation classes, and the test classes if the source has no split.
+    split : {"classes", "rows"}
+        Whether to test on unseen classes, or on unseen items of the same classes.
+    label : str, optional
+        Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
+
+    Returns
+    -------
+    Inspection
+        What was found.
 
     Raises
     ------
     DataError
-        Where the source cannot be opened at all.
+        If the source cannot be opened at all.
     """
     why = ""
     try:

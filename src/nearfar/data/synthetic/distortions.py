@@ -12,32 +12,34 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Strength:
-    """How far the distortions of `distort` go.
+    """Strength of the distortions of `distort`.
 
     Parameters
     ----------
     degrees : float
-        Rotation, either way.
+        Maximum rotation in degrees, in either direction.
     scale : (float, float)
-        Least and greatest size.
+        Minimum and maximum scale factor.
     stretch : float
-        Logarithm of the greatest ratio of width to its mean with height.
-    shear, perspective : float
-        Greatest shear factor, and greatest change of depth over half the image, either way.
+        Logarithm of the maximum ratio of the width to its mean with the height.
+    shear : float
+        Maximum shear factor, in either direction.
     shift : float
-        Greatest shift, as a share of the side, either way.
+        Maximum shift as a fraction of the side, in either direction.
+    perspective : float
+        Maximum change of depth over half the image, in either direction.
     elastic : float
         Standard deviation of the smooth displacement of 5 x 5 knots, in half sides.
     lines : int
-        Dim lines in the ground.
+        Number of dim lines in the background.
     ghost : float
-        Greatest brightness of the lines and of the other drawing in the ground.
+        Maximum brightness of the lines and of the other drawing in the background.
     light : float
-        Greatest brightness of the uneven light.
+        Maximum brightness of the uneven light.
     contrast : (float, float)
-        Least and greatest brightness of the ink.
+        Minimum and maximum brightness of the ink.
     noise : float
-        Greatest standard deviation of the noise.
+        Maximum standard deviation of the noise.
     """
 
     degrees: float = 15.0
@@ -57,29 +59,30 @@ class Strength:
 def distort(
     drawn: NDArray[np.uint8], size: int, rng: np.random.Generator, strength: Strength | None = None, block: int = 512
 ) -> NDArray[np.uint8]:
-    """Turn clean drawings into hard small pictures of them.
+    """Turn clean drawings into small, distorted pictures of them.
 
     Parameters
     ----------
     drawn : ndarray of uint8, shape (n, S, S)
-        Bright ink on 0, centered.
+        Centered drawings, with bright ink on 0.
     size : int
-        Side of the result, in pixels.
+        Side of the result in pixels.
     rng : numpy.random.Generator
-        Draws everything.
+        Generator of all random numbers.
     strength : Strength, optional
-        Settings.
+        Settings. By default, those of `Strength()`.
     block : int
-        Images at a time.
+        Number of images to process at a time.
 
     Returns
     -------
     ndarray of uint8, shape (n, size, size)
+        The pictures.
 
     Notes
     -----
-    Each image is warped (rotation, scale, stretch, shear, shift, perspective, and a smooth random displacement),
-    drawn over a ground of another drawing's dim ghost, dim lines and a light gradient, and given noise.
+    Each image is warped (rotation, scale, stretch, shear, shift, perspective, and a smooth random displacement) and
+    drawn over a background of the dim ghost of another drawing, dim lines and a light gradient. Then noise is added.
     """
     strength = strength or Strength()
     ghosts = rng.permutation(len(drawn))

@@ -64,22 +64,23 @@ def read_glyphs(*, image_size: int = 28, per_class: int = 20, seed: int = 0) -> 
     Parameters
     ----------
     image_size : int
-        Side of the square gray images, in pixels.
+        Side of the square gray images in pixels.
     per_class : int
-        Images of each class.
+        Number of images of each class.
     seed : int
-        Chooses the faces, the distortions, and the half of the classes that is unseen in training.
+        Seed of the generator that draws the fonts, the distortions, and the half of the classes that is not seen in
+        training.
 
     Returns
     -------
     Source
-        uint8 images with ink brighter than the ground; half of the classes are "train", half "test". Both the
-        images and the halves are the same for every caller who does not change `seed`.
+        uint8 images with ink brighter than the background; half of the classes are "train", half "test". Calls with the
+        same arguments return the same images and the same halves.
 
     Raises
     ------
     DataError
-        Where matplotlib or its fonts are not installed.
+        If matplotlib or its fonts are not installed.
     """
     faces = find_faces()
     points = distinct(faces)

@@ -27,19 +27,22 @@ class Color:
 
     Parameters
     ----------
-    brightness, contrast, saturation : float
-        Greatest change of each, as a share, either way: pixels, their distance from the image's mean brightness and
-        their distance from their own gray are multiplied by 1 - share to 1 + share.
+    brightness : float
+        Maximum relative change b of the brightness: pixels are multiplied by a factor in [1 - b, 1 + b].
+    contrast : float
+        Maximum relative change of the contrast, the distance of pixels from the mean brightness of the image.
+    saturation : float
+        Maximum relative change of the saturation, the distance of pixels from their own gray.
     hue : float
-        Greatest turn of the colors, as a share of the full circle, either way.
+        Maximum rotation of the colors in either direction, as a fraction of the full circle, at most 0.5.
     p : float
-        Probability for every image.
+        Probability of the transform for each image.
 
     Notes
     -----
-    Hue turns the colors around the axis of grays, which keeps their saturation exactly, and their brightness nearly;
-    other libraries turn them in HSV coordinates. The defaults are mild, for classes that differ in color. Two views of
-    an image, without labels, are usually changed by 0.4, 0.4, 0.4 and 0.1 (Chen et al., 2020).
+    Hue rotates the colors around the axis of grays, which preserves their saturation exactly and their brightness
+    nearly; other libraries rotate them in HSV coordinates. The defaults are mild, for classes that differ in color. For
+    two views of an image without labels, 0.4, 0.4, 0.4 and 0.1 are customary (Chen et al., 2020).
     """
 
     brightness: NotNegative = 0.2
@@ -67,7 +70,7 @@ class Color:
 
 @dataclass(frozen=True)
 class Gray:
-    """Take the colors away with probability `p`."""
+    """Convert images to gray with probability `p`."""
 
     p: Chance = 0.2
 
@@ -77,14 +80,14 @@ class Gray:
 
 @dataclass(frozen=True)
 class Blur:
-    """Blur by a Gaussian.
+    """Blur images by a Gaussian.
 
     Parameters
     ----------
     sigma : (float, float)
-        Least and greatest standard deviation in pixels.
+        Minimum and maximum standard deviation in pixels.
     p : float
-        Probability for every image.
+        Probability of the transform for each image.
     """
 
     sigma: tuple[NotNegative, NotNegative] = (0.1, 2.0)

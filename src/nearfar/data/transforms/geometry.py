@@ -33,20 +33,20 @@ PartOfArea = Annotated[float, Meta(gt=0, le=1)]
 
 @dataclass(frozen=True)
 class Affine:
-    """Rotate, shift, scale and shear about the center, with bilinear sampling.
+    """Rotate, shift, scale and shear images about their center, with bilinear sampling.
 
     Parameters
     ----------
     degrees : float
-        Greatest rotation, either way.
+        Maximum rotation in degrees, in either direction.
     translate : float
-        Greatest shift as a share of the side, either way.
+        Maximum shift as a fraction of the side, in either direction.
     scale : (float, float)
-        Least and greatest enlargement.
+        Minimum and maximum scale factor.
     shear : float
-        Greatest shear along the rows in degrees, either way.
+        Maximum shear along the rows in degrees, in either direction.
     fill : float
-        Value of what comes from outside.
+        Value of pixels from outside of the image.
     """
 
     degrees: NotNegative = 10.0
@@ -70,19 +70,19 @@ class Affine:
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """Cut a random rectangle and bring it to `size`, with bilinear sampling (no antialiasing).
+    """Crop a random rectangle and resize it to `size`, with bilinear sampling (no antialiasing).
 
     Parameters
     ----------
     size : int, optional
-        Side of the result; that of the input where not given.
+        Side of the result in pixels. By default, that of the input.
     area : (float, float)
-        Least and greatest share of the image's area.
+        Minimum and maximum fraction of the area of the image.
     ratio : (float, float)
-        Least and greatest width over height, drawn on a logarithmic scale.
+        Minimum and maximum aspect ratio (width over height), drawn on a logarithmic scale.
     whole : bool
-        In training runs, cut it from each photograph as it is read, in its own pixels, and with antialiasing, as
-        torchvision's RandomResizedCrop does: not from the square to which all images were brought before.
+        In training runs, crop from each original photograph when it is read, with antialiasing, as torchvision's
+        RandomResizedCrop does, instead of from the square to which all images were resized.
     """
 
     size: AtLeastOne | None = None
@@ -136,14 +136,15 @@ class ResizedCrop:
 
 @dataclass(frozen=True)
 class Crop:
-    """Cut a square at a random place, after padding.
+    """Crop a square at a random position, after padding.
 
     Parameters
     ----------
     size : int, optional
-        Side of the result; that of the input where not given.
+        Side of the result in pixels. By default, that of the input.
     padding : int, optional
-        Pixels added on every side before; an eighth of the side where neither is given, else 0.
+        Number of pixels to add on every side first. By default, an eighth of the side if `size` is not given either,
+        else 0.
     fill : float
         Value of the padding.
     """
@@ -175,7 +176,7 @@ class Crop:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Swap left and right with probability `p`."""
+    """Flip images horizontally with probability `p`."""
 
     p: Chance = 0.5
 
@@ -185,23 +186,23 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Erasing:
-    """Fill a random rectangle (Zhong et al., 2020).
+    """Fill a random rectangle.
 
     Parameters
     ----------
     p : float
-        Probability for every image.
+        Probability of the transform for each image.
     area : (float, float)
-        Least and greatest share of the image's area.
+        Minimum and maximum fraction of the area of the image.
     aspect : (float, float)
-        Least and greatest height over width.
+        Minimum and maximum aspect ratio (height over width).
     fill : float
         Value of the rectangle.
 
     Notes
     -----
-    The paper draws again when a rectangle does not fit, here its longer side is cut; the paper fills with random
-    values, here with one value.
+    Zhong et al., 2020. The paper draws again if a rectangle does not fit; here its longer side is cropped. The paper
+    fills with random values, here with one value.
     """
 
     p: Chance = 0.5

@@ -30,14 +30,14 @@ class TurnedReader:
 
 
 def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
-    """Add the rotations by 90 degrees of every class, and its mirror images, as classes of their own.
+    """Add the rotations of every class by multiples of 90 degrees, and its mirror images, as classes of their own.
 
     Parameters
     ----------
     dataset : Dataset
-        Images. Only for training: apply it after the validation classes are cut off.
+        Images. Only for training: apply it after the validation classes are split off.
     kind : {"rotations", "all"}
-        Four times as many classes, or eight times with the mirror images.
+        "rotations" gives four times as many classes, "all" eight times, with the mirror images.
 
     Returns
     -------
@@ -47,12 +47,12 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
     Raises
     ------
     DataError
-        For rows, or an unknown kind.
+        If the items are rows, or the kind is unknown.
 
     Notes
     -----
-    A class that looks the same when turned is split into several that cannot be told apart. With few such classes
-    that harms less than the others help.
+    A class that looks the same when rotated is split into several that cannot be distinguished. If there are few such
+    classes, this harms less than the other classes help.
     """
     if kind not in TURNS or dataset.kind != "image":
         raise DataError(
