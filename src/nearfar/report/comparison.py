@@ -100,7 +100,7 @@ class Comparison:
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
     def rows(self) -> list[list[str]]:
-        """Return the table as rows of text for a .csv: the column names, then means and half-widths in full precision."""
+        """Return the table as rows of text for a .csv: column names, then means and half-widths in full precision."""
         head = ["objective"]
         for score in self.scores:
             head += [score, f"{score}_half_interval"]
