@@ -1,10 +1,11 @@
-"""Nearness of queries to a gallery: exact for listed pairs, fast with a known error for whole blocks.
+"""Nearness of queries to a gallery: exact for listed pairs, and fast with a known error for whole blocks.
 
     cosine:     nearness = x.y / (|x| |y|)
     euclidean:  nearness = -|x - y|^2 / 2, in units of a power of two near the radius of the data
 
 A block is one matrix product of centered factors, with a known bound on its error. Cosines are rounded to a grid of
-2^-44 (far above float64 noise, far below what float32 rows can tell apart), so that noise never decides an order.
+2^-44 (far above float64 rounding errors, far below differences between float32 rows), so that rounding errors never
+decide an order.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ COLUMN_GROUP = 128  # the product is padded to a multiple of it, so that columns
 
 
 class Space:
-    """Queries and a gallery under one distance: gives the nearness of listed pairs; larger means nearer.
+    """Queries and a gallery under one distance: computes the nearness of listed pairs, where larger means nearer.
 
     Parameters
     ----------
     queries, gallery : ndarray of shape (n, d), (m, d)
-        Rows as `as_rows` gives them.
+        Rows as returned by `as_rows`.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        How they are compared.
+        Distance by which they are compared.
     own : ndarray of int, shape (n,), optional
-        For every query, the gallery row that it must not find.
+        Gallery row that each query must not find.
     hidden : callable, optional
-        Further cells that are not found: for b queries their places, 0 to b - 1, and the gallery rows.
+        Function that marks further gallery rows that must not be found. It takes the positions of b queries, 0 to b -
+        1, and the gallery rows.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Space:
         self.unit = float(2.0 ** np.ceil(np.log2(radius)))
 
     def asking(self, queries: AnyArray) -> Space:
-        """Return a space of the same gallery, already prepared, with other queries."""
+        """Return a space with other queries and the same gallery, which need not be prepared again."""
         other = copy(self)
         other.queries = queries
         other.own = None
@@ -71,18 +73,21 @@ class Space:
         return max(1e-100, *(float(np.linalg.norm(part - self.center, axis=1).max()) for part in chunks(rows)))
 
     def exact(self, i: Ints, j: Ints) -> Array:
-        """Return the nearness of the pairs ``queries[i], gallery[j]``; each value depends on its two rows alone."""
+        """Return the nearness of the pairs ``queries[i], gallery[j]``; each value depends only on its two rows."""
         if self.cosine:
             return on_grid(pair_cosines(self.queries, self.gallery, i, j, self.squares))
         return pair_distances(self.queries, self.gallery, i, j, "sqeuclidean") / (-2.0 * self.unit**2)
 
     def left(self, rows: Ints) -> Array:
-        """Factors of queries, (b, d) or (b, d + 1)."""
+        """Return the factors of queries, (b, d) or (b, d + 1)."""
         x = self.queries[rows]
         return unit_rows(x) if self.cosine else np.insert((x - self.center) / self.unit, x.shape[1], 1.0, axis=1)
 
     def right(self, y: AnyArray) -> Array:
-        """Factors of gallery rows, centered, which adds the same to all values of one query and saves digits."""
+        """Return the factors of gallery rows.
+
+        They are centered, which adds the same to all values of one query and improves the accuracy.
+        """
         if self.cosine:
             return unit_rows(y) - self.center
         y = (y - self.center) / self.unit
@@ -91,8 +96,8 @@ class Space:
     def error(self, left: Array, longest: float, unit: float) -> Array:
         """Return a bound (b,) on |value - exact| for products in a precision with the given unit roundoff.
 
-        ``longest`` is the length of the longest gallery factor. Dot products of d terms err by at most d roundoffs
-        of the sum of |factor| |factor|; the exact values have such an error of their own, in float64.
+        ``longest`` is the length of the longest gallery factor. The error of a dot product of d terms is at most d
+        roundoffs times the sum of |factor| |factor|. The exact values have such an error as well, in float64.
         """
         length = np.linalg.norm(left[:, : len(self.center)], axis=1)
         if self.cosine:
@@ -110,9 +115,9 @@ class Product:
     Parameters
     ----------
     space : Space
-        What is compared.
+        Queries and gallery.
     dtype : numpy.float32 or numpy.float64
-        float64 cosines are final: on the grid, and equal for equal gallery rows.
+        Precision. float64 cosines are final: they are on the grid, and equal for equal gallery rows.
     """
 
     def __init__(self, space: Space, dtype: Any) -> None:
@@ -133,7 +138,7 @@ class Product:
         self.original = originals(space.gallery) if self.last else np.arange(0)
 
     def asking(self, queries: AnyArray) -> Product:
-        """Return a product with the same gallery factors and other queries; tables are not shared."""
+        """Return a product with other queries and the same gallery factors; tables are not shared."""
         other = copy(self)
         other.space = self.space.asking(queries)
         other.postponed = []
@@ -145,11 +150,11 @@ class Product:
         self.postponed.append(rows)
 
     def free(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self.right = self._buffer = np.empty((0, 0), dtype=self.right.dtype)
 
     def block(self, rows: Ints) -> Block:
-        """Values of these queries; the table is overwritten by the next block."""
+        """Return the values of these queries, in a table that the next block overwrites."""
         left = self.space.left(rows)
         values = self._table(len(rows))
         np.matmul(left.astype(self.right.dtype), self.right.T, out=values)
@@ -179,7 +184,7 @@ class Product:
         return np.nextafter(slack.astype(self.right.dtype), np.inf, dtype=self.right.dtype)
 
     def exact(self, rows: Ints, columns: Ints) -> Array:
-        """Return the exact nearness of listed pairs; in the last pass equal gallery rows are computed once."""
+        """Return the exact nearness of listed pairs; in the last pass, equal gallery rows are computed only once."""
         if not self.last:
             return self.space.exact(rows, columns)
         m = len(self.original)
@@ -196,13 +201,13 @@ class Block(NamedTuple):
     slack: AnyArray
 
     def exact(self, at: Ints, columns: Ints) -> Array:
-        """Final nearness of the listed cells; ``at`` counts rows of the block."""
+        """Return the final nearness of the listed cells; ``at`` counts rows of the block."""
         product = self.product
         return self.values[at, columns] if product.final else product.exact(self.rows[at], columns)
 
 
 def passes(space: Space, rows: Ints) -> Iterator[tuple[Product, Ints]]:
-    """The float32 product for all rows, then the float64 product for those that were postponed."""
+    """Yield the float32 product for all rows, then the float64 product for those that were postponed."""
     for dtype in (np.float32, np.float64):
         product = Product(space, dtype)
         yield product, rows
@@ -213,7 +218,7 @@ def passes(space: Space, rows: Ints) -> Iterator[tuple[Product, Ints]]:
 
 
 def originals(gallery: AnyArray) -> Ints:
-    """For every row the first row that equals it."""
+    """Return for every row the first row that equals it."""
     rows = np.ascontiguousarray(gallery) + gallery.dtype.type(0)  # -0 becomes 0
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
@@ -221,6 +226,6 @@ def originals(gallery: AnyArray) -> Ints:
 
 
 def on_grid(values: Array, out: Array | None = None) -> Array:
-    """Values rounded to multiples of 2^-44."""
+    """Return the values rounded to multiples of 2^-44."""
     out = np.multiply(values, 1.0 / GRID, out=out)
     return np.multiply(np.rint(out, out=out), GRID, out=out)

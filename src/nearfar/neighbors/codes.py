@@ -1,4 +1,4 @@
-"""Embeddings in fewer bytes: halves, whole numbers of 8 bits, and signs; what they find is ordered again by full rows.
+"""Compressed embeddings: half precision, 8-bit integers, and signs; search results are reordered by the full rows.
 
 float16   2 d bytes
 int8      d bytes: q = round((x - center) / step), clipped to -127..127, per dimension
@@ -20,11 +20,12 @@ COVERED = 0.999  # share of the calibration rows whose numbers are not clipped
 
 
 class Calibration(NamedTuple):
-    """What codes of 8 bits mean: x is about center + step * code.
+    """Scale of 8-bit codes: x is approximately center + step * code.
 
     Attributes
     ----------
     center, step : ndarray of float32, shape (d,)
+        Center and step of each dimension.
     """
 
     center: AnyArray
@@ -32,18 +33,19 @@ class Calibration(NamedTuple):
 
 
 def calibrate(rows: Any, *, covered: float = COVERED) -> Calibration:
-    """Choose the range of the codes of every dimension from some rows, such as the training items.
+    """Choose the range of the codes of every dimension from sample rows, such as the training items.
 
     Parameters
     ----------
     rows : array-like of shape (n, d)
+        Sample rows.
     covered : float
-        Share of the rows that the range covers in each dimension, above 0 and up to 1; what is outside is clipped.
+        Share of the rows that the range covers in each dimension, in (0, 1]. Values outside the range are clipped.
 
     Raises
     ------
     ValueError
-        Rows that are not finite, or a share out of its range.
+        The rows are not finite, or the share is out of range.
 
     Examples
     --------
@@ -60,7 +62,7 @@ def calibrate(rows: Any, *, covered: float = COVERED) -> Calibration:
 
 
 def to_int8(rows: Any, calibration: Calibration) -> AnyArray:
-    """Return codes of 8 bits, int8 of shape (n, d).
+    """Return the 8-bit codes of rows, int8 of shape (n, d).
 
     Examples
     --------
@@ -73,18 +75,20 @@ def to_int8(rows: Any, calibration: Calibration) -> AnyArray:
 
 
 def from_int8(codes: AnyArray, calibration: Calibration) -> AnyArray:
-    """Return the rows that codes of 8 bits stand for, float32 of shape (n, d)."""
+    """Return the rows that 8-bit codes represent, float32 of shape (n, d)."""
     return np.asarray(calibration.center + calibration.step * codes.astype(np.float32), dtype=np.float32)
 
 
 def to_binary(rows: Any, center: Any = 0.0) -> AnyArray:
-    """Return the signs of rows less a center, packed: uint8 of shape (n, ceil(d / 8)).
+    """Return the signs of centered rows as packed bits: uint8 of shape (n, ceil(d / 8)).
 
     Parameters
     ----------
     rows : array-like of shape (n, d)
+        Rows.
     center : array-like of shape (d,) or float
-        What counts as 0, such as the mean of the collection: dimensions that are always positive say nothing else.
+        Values to subtract, such as the mean of the collection. Without centering, dimensions that are always positive
+        carry no information.
 
     Examples
     --------
@@ -95,7 +99,7 @@ def to_binary(rows: Any, center: Any = 0.0) -> AnyArray:
 
 
 def signs_of(codes: AnyArray, d: int) -> AnyArray:
-    """Return the signs that binary codes hold, -1 and 1, float32 of shape (n, d)."""
+    """Return the signs, -1 and 1, stored in binary codes, float32 of shape (n, d)."""
     return 2.0 * np.unpackbits(codes, axis=1, count=d).astype(np.float32) - 1.0
 
 
@@ -115,31 +119,34 @@ def search_binary(
     Parameters
     ----------
     queries : ndarray of shape (n, d)
+        Queries.
     codes : ndarray of uint8, shape (m, ceil(d / 8))
-        Of the rows that are searched, by `to_binary` with the same center.
+        Codes of the rows to search, from `to_binary` with the same center.
     rows : ndarray of shape (m, d)
-        What orders the candidates: the rows themselves, which may stay on disk as a memory map, or rows of
-        `from_int8`. Only the candidates are read.
+        Rows that determine the order of the candidates: the rows themselves, which may be a memory map on disk, or
+        rows from `from_int8`. Only the candidates are read.
     k : int
-        Neighbors of each query.
+        Number of neighbors of each query.
     d : int
-        Dimensions.
+        Number of dimensions.
     oversample : int
-        Candidates are so many times k.
+        Number of candidates, as a multiple of k.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        What orders the candidates.
+        Distance that orders the candidates.
     center : array-like of shape (d,) or float
-        That of the codes.
+        Center of the codes.
 
     Returns
     -------
     distances : ndarray of float64, shape (n, k)
+        Distances to the neighbors.
     indices : ndarray of int, shape (n, k)
+        Row numbers of the neighbors, nearest first.
 
     Raises
     ------
     ValueError
-        k out of range.
+        k is out of range.
     """
     check_distance(distance)
     wanted = min(len(codes), oversample * k)
@@ -153,7 +160,7 @@ def search_binary(
 def rescored(
     queries: AnyArray, rows: AnyArray, candidates: Ints, k: int, *, distance: str = "cosine"
 ) -> tuple[Array, Ints]:
-    """Order candidates (n, c) of each query by their exact distances, and keep the k nearest, ties by row."""
+    """Keep the k nearest of the candidates (n, c) of each query by their exact distances; ties are broken by row."""
     pairs = np.broadcast_to(np.arange(len(queries))[:, None], candidates.shape)
     distances = pair_distances(queries, rows, pairs, candidates, distance)
     order = np.lexsort((candidates, distances))[:, :k]

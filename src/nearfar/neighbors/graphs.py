@@ -1,4 +1,4 @@
-"""Neighborhood graphs: who is near whom, and the weights that rebuild each row from its neighbors (LLE)."""
+"""Neighborhood graphs: nearest neighbors, and the weights that reconstruct each row from its neighbors (LLE)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .nearest import nearest
 
 
 def neighbors(X: Array, k: int) -> Ints:
-    """Return each row's k nearest other rows, shape (n, k); where there are fewer, all of them, with a warning."""
+    """Return the k nearest other rows of each row, shape (n, k); if there are fewer, all of them, with a warning."""
     checks.counts(1, n_neighbors=k)
     others = len(X) - 1
     if k > others:
@@ -21,18 +21,20 @@ def neighbors(X: Array, k: int) -> Ints:
 
 
 def lle_weights(X: Array, k: int = 10, reg: float = 1e-3) -> csr_array:
-    """Return weights S (n, n), rows of sum 1, for which S X is nearest to X; a row weighs only its k neighbors.
+    """Return weights S (n, n), with rows of sum 1 over the k neighbors of each row, that make S X closest to X.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     k : int
+        Number of neighbors of each row.
     reg : float
-        Ridge of each row's k x k Gram matrix, in units of its mean eigenvalue.
+        Ridge penalty of the k x k Gram matrix of each row, in units of its mean eigenvalue.
 
     Notes
     -----
-    Roweis & Saul (2000).
+    Roweis & Saul, "Nonlinear dimensionality reduction by locally linear embedding", Science 290, 2000.
     """
     near = neighbors(X, k)
     k = near.shape[1]

@@ -47,7 +47,7 @@ SMALLEST_GAIN = 1e-5  # of what the own cluster gains: less would be rounding
 
 
 class Clustering(NamedTuple):
-    """The cluster of each row (n,), the sum of squares to the centers, and the centers (k, d)."""
+    """Cluster of each row (n,), sum of squared distances to the centers, and centers (k, d)."""
 
     numbers: Ints
     inertia: float
@@ -55,18 +55,20 @@ class Clustering(NamedTuple):
 
 
 def kmeans(rows: Rows, k: int, rng: np.random.Generator, *, iterations: int = 25, nearest: Nearest) -> Clustering:
-    """Find k clusters of rows (n, d) with a small sum of squares to their means.
+    """Find k clusters of rows (n, d) with a small sum of squared distances to their means.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
+        Rows.
     k : int
-        From 1 to n.
+        Number of clusters, from 1 to n.
     rng : Generator
+        Random number generator.
     iterations : int
-        Lloyd's steps, at most.
+        Maximum number of Lloyd iterations.
     nearest : callable
-        What finds the nearest centers in Lloyd's steps.
+        Function that finds the nearest centers in Lloyd's algorithm.
     """
     if len(rows) < ROWS_OF_LARGE_CLUSTERS * k:
         centers = rows[rng.choice(len(rows), k, replace=False)]
@@ -78,7 +80,10 @@ def kmeans(rows: Rows, k: int, rng: np.random.Generator, *, iterations: int = 25
 
 
 def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
-    """Numbers of k different rows (n, d), far from each other: greedy k-means++ with 2 + log k candidates for each."""
+    """Return the numbers of k different rows (n, d) far from each other.
+
+    They are chosen by greedy k-means++ with 2 + log k candidates for each.
+    """
     n = len(rows)
     tries = 2 + int(np.log(k))
     square = np.einsum("nd,nd->n", rows, rows)
@@ -118,11 +123,11 @@ def _squares(rows: Rows, square: Rows, some: Ints) -> Rows:
 
 
 def lloyd(rows: Rows, centers: Rows, iterations: int, nearest: Nearest, *, keep_empty: bool = False) -> Clustering:
-    """Lloyd's steps from these centers (k, d).
+    """Run Lloyd's algorithm from these centers (k, d).
 
-    Ends when no row changes its cluster. A row whose center stays is compared only with centers that moved, and these
-    soon are few. A center that has lost all its rows moves to a row far from its own center, or with `keep_empty` stays
-    where it is.
+    It ends when no row changes its cluster. A row whose center did not move is compared only with centers that moved,
+    of which there soon are few. A center that has lost all its rows moves to a row far from its own center, or with
+    `keep_empty` stays where it is.
     """
     squares, numbers = nearest(rows, centers)
     for _ in range(iterations):
@@ -139,14 +144,18 @@ def lloyd(rows: Rows, centers: Rows, iterations: int, nearest: Nearest, *, keep_
 
 
 def means(rows: Rows, numbers: Ints, centers: Rows, squares: Rows | None) -> Rows:
-    """The mean of each cluster; of one without rows a row that is far from its center, or without squares the old one.
+    """Return the mean of each cluster.
+
+    The center of a cluster without rows becomes a row that is far from its own center, or stays if `squares` is None.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
+        Rows.
     numbers : ndarray of shape (n,)
-        The cluster of each row.
+        Cluster of each row.
     centers : ndarray of shape (k, d)
+        Current centers.
     squares : ndarray of shape (n,), optional
         Squared distances of the rows to their centers.
     """
@@ -182,14 +191,16 @@ def _again(
 
 
 def nearest_centers(rows: Rows, centers: Rows, count: int, square: Rows | None = None) -> tuple[Rows, Ints]:
-    """Squared distances to, and numbers of the nearest centers by rising distance, (n, count) each.
+    """Return the squared distances to and the numbers of the nearest centers, nearest first, (n, count) each.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
+        Rows.
     centers : ndarray of shape (k, d)
+        Centers.
     count : int
-        At most k.
+        Number of centers to return for each row, at most k.
     square : ndarray of shape (n,), optional
         Squared lengths of the rows, if they are known.
     """
@@ -217,18 +228,20 @@ def nearest_centers(rows: Rows, centers: Rows, count: int, square: Rows | None =
 
 
 def breathed(rows: Rows, square: Rows, centers: Rows, iterations: int, nearest: Nearest) -> Rows:
-    """Move centers from where rows hardly need them to where the error is large, as long as the sum of squares falls.
+    """Move centers from where they are least needed to where the error is large, as long as the sum of squares falls.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
+        Rows.
     square : ndarray of shape (n,)
-        Their squared lengths.
+        Squared lengths of the rows.
     centers : ndarray of shape (k, d)
+        Current centers.
     iterations : int
-        Lloyd's steps before each breath, at most.
+        Maximum number of Lloyd iterations before each round.
     nearest : callable
-        What finds the nearest centers in Lloyd's steps.
+        Function that finds the nearest centers in Lloyd's algorithm.
     """
     k = len(centers)
     centers = settled(rows, centers, iterations, nearest)
@@ -260,7 +273,7 @@ def breathed(rows: Rows, square: Rows, centers: Rows, iterations: int, nearest: 
 
 
 def settled(rows: Rows, centers: Rows, iterations: int, nearest: Nearest) -> Rows:
-    """Return the centers (k, d) after Lloyd's steps; where none are asked for, no distances are computed."""
+    """Return the centers (k, d) after Lloyd's algorithm; without iterations, no distances are computed."""
     if iterations == 0:
         return centers
     return lloyd(rows, centers, iterations, nearest).centers
@@ -284,9 +297,9 @@ class _Breath:
         self.centers = means(rows, self.near[:, 0], centers, self.squares[:, 0])
 
     def moved(self, count: int, toward: float) -> Rows | None:
-        """Add so many centers where the error is largest, drop as many that are needed least; None if there are not.
+        """Add `count` centers where the error is largest, drop as many that are needed least; None if too few.
 
-        A new center lies so far on the way from the old one to the row of the cluster that is farthest from it.
+        A new center lies a fraction `toward` of the way from the old center to the farthest row of its cluster.
         """
         k = len(self.centers)
         own = self.near[:, 0]
@@ -346,14 +359,16 @@ def _least_needed(squares: Rows, near: Ints, k: int, count: int) -> Bools | None
 
 
 def exchanged(rows: Rows, square: Rows, centers: Rows) -> Clustering:
-    """Let single rows change their cluster, as long as the sum of squares falls.
+    """Move single rows between clusters as long as the sum of squares falls.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
+        Rows.
     square : ndarray of shape (n,)
-        Their squared lengths.
+        Squared lengths of the rows.
     centers : ndarray of shape (k, d)
+        Current centers.
     """
     count = min(EXCHANGE_CANDIDATES, len(centers))
     before = np.inf
@@ -373,15 +388,16 @@ def exchanged(rows: Rows, square: Rows, centers: Rows) -> Clustering:
 
 
 class Exchange:
-    """Rows that change their clusters one by one, with what each move changes kept up to date.
+    """Rows that change their clusters one by one; everything that depends on a move is updated.
 
     Parameters
     ----------
     rows : ndarray of shape (n, d)
+        Rows.
     centers : ndarray of shape (k, d)
         Means of the clusters.
     candidates : ndarray of shape (n, m)
-        Clusters that each row may go to; the first is its own.
+        Clusters to which each row may move; the first is its own.
     """
 
     def __init__(self, rows: Rows, centers: Rows, candidates: Ints) -> None:
@@ -410,7 +426,7 @@ class Exchange:
         return float(self.squares[self.row, self.place].sum(dtype=np.float64))
 
     def run(self) -> float:
-        """Exchange rows until no step gains much; return the sum of squares."""
+        """Move rows until no step lowers the sum of squares by much; return the sum of squares."""
         inertia = self.inertia
         for _ in range(EXCHANGE_STEPS):
             gain = self.step()
@@ -420,7 +436,7 @@ class Exchange:
         return inertia
 
     def step(self) -> float:
-        """Move rows of which no two share a cluster; return by how much the sum of squares fell."""
+        """Move rows of which no two share a cluster; return the decrease of the sum of squares."""
         size = self.size[self.candidates]
         own = self.squares[self.row, self.place]
         own_size = self.size[self.numbers]
@@ -446,7 +462,7 @@ class Exchange:
         return float(gain[chosen].sum())
 
     def move(self, row: Ints, source: Ints, target: Ints, place: Ints) -> None:
-        """Move rows (q,) from their clusters to others; no cluster is named twice."""
+        """Move rows (q,) from their clusters to others; no cluster may occur twice."""
         x = self.rows[row]
         one = np.ones((), dtype=self.rows.dtype)
         self.centers[source] += (self.centers[source] - x) * (one / (self.size[source] - 1)[:, None])

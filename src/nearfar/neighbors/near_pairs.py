@@ -1,4 +1,4 @@
-"""Pairs of rows that lie near each other, exactly: all within a distance, or the nearest of all.
+"""Exact pairs of nearby rows: all pairs within a distance, or the nearest pairs of all.
 
 A block of rows is compared with all rows from its own first one on. A matrix product, with its error allowed for,
 finds the pairs that may be near enough; distances of these pairs alone, without cancellation, decide.
@@ -28,12 +28,14 @@ MANY_CANDIDATES = (
 
 
 class NearPairs(NamedTuple):
-    """Pairs i < j, nearest first, ties by i and then j.
+    """Pairs i < j, nearest first; ties are broken by i and then j.
 
     Attributes
     ----------
     i, j : ndarray of int, shape (p,)
+        Row numbers.
     distances : ndarray of float64, shape (p,)
+        Distances of the pairs.
     """
 
     i: Ints
@@ -47,22 +49,27 @@ def pairs_within(rows: Any, within: float, *, distance: str = "euclidean") -> Ne
     Parameters
     ----------
     rows : array-like of shape (n, d)
+        Rows.
     within : float
-        At least 0.
+        Largest distance, at least 0.
     distance : {"euclidean", "sqeuclidean", "cosine"}
+        Distance by which rows are compared.
 
     Returns
     -------
     NearPairs
+        Pairs and their distances.
 
     Raises
     ------
     ValueError
-        Bad rows or distance, a negative or NaN `within`, or more than two million pairs within it.
+        The rows or the distance are invalid, `within` is negative or NaN, or more than two million pairs are within
+        it.
 
     Notes
     -----
-    n^2 d / 2 products in float32; memory: a float32 copy of the rows, four million distances, and the pairs found.
+    The computation takes n^2 d / 2 products in float32, and memory for a float32 copy of the rows, four million
+    distances, and the pairs found.
 
     Examples
     --------
@@ -82,14 +89,14 @@ def nearest_pairs(rows: Any, k: int, *, distance: str = "euclidean") -> NearPair
 
 
 class Groups(NamedTuple):
-    """Rows joined by chains of near pairs.
+    """Groups of rows that are connected by chains of near pairs.
 
     Attributes
     ----------
     numbers : ndarray of int, shape (n,)
-        The group of each row, numbered in the order of their first rows; -1 for a row that is near no other.
+        Group of each row, numbered in the order of their first rows; -1 for a row without a near row.
     distances : ndarray of float64, shape (n,)
-        From each row to the nearest other of its group; infinity for a row without a group.
+        Distance from each row to the nearest other row of its group; infinity for a row without a group.
     """
 
     numbers: Ints
@@ -97,10 +104,10 @@ class Groups(NamedTuple):
 
 
 def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> Groups:
-    """Return the groups of rows that chains of pairs at most `within` apart join; else like `pairs_within`.
+    """Return the groups of rows that are connected by chains of pairs at most `within` apart.
 
-    Equal rows are one group whatever `within` is. There may be any number of them: only pairs of distinct rows count
-    towards the limit of two million.
+    Equal rows are in the same group whatever `within` is. There may be any number of them: only pairs of distinct rows
+    count toward the limit of two million. Otherwise, the function behaves like `pairs_within`.
 
     Examples
     --------
@@ -146,7 +153,8 @@ def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> Near
 def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
     """Yield (start, stop) of blocks of rows that take `PAIR_BLOCK_CELLS` with all following rows, or a part of these.
 
-    A product of few rows takes several times as long per row, so a block has many rows and meets the others in parts.
+    A product of few rows takes several times as long per row, so a block has many rows and is compared with the others
+    in parts.
     """
     start = 0
     least = int(PAIR_BLOCK_CELLS**0.5) // 4
@@ -159,9 +167,9 @@ def counted_blocks(n: int) -> Iterator[tuple[int, int]]:
 
 
 class Nearness:
-    """How near rows are to the rows after them: the cosine, or -|x - y|^2 / 2 in units of the longest row squared.
+    """Nearness of rows to later rows: the cosine, or -|x - y|^2 / 2 in units of the square of the longest row.
 
-    A product in float32 finds candidates; where rounding leaves too many of them, a product in float64 does.
+    A float32 product finds candidates; if rounding leaves too many of them, a float64 product does.
     """
 
     def __init__(self, rows: AnyArray, distance: str) -> None:
@@ -191,14 +199,14 @@ class Nearness:
         return np.column_stack([x, -half, np.ones(len(x))]).astype(dtype)
 
     def bar(self, within: float) -> float:
-        """Return the nearness of two rows that are this far apart."""
+        """Return the nearness of two rows at this distance."""
         if self.distance == "cosine":
             return 1.0 - within
         square = within * within if self.distance == "euclidean" else within
         return -square / self.unit / self.unit / 2
 
     def pairs(self, rows: slice, others: slice, within: float, k: int | None) -> tuple[Ints, Ints]:
-        """Return all pairs (i, j), i in `rows`, j > i in `others`, perhaps within the distance and the k nearest."""
+        """Return the pairs (i, j), i in `rows`, j > i in `others`, that may be within the distance and the k nearest."""
         left = self.single[rows]
         right = self.single[others]
         own = rows.start == others.start

@@ -39,7 +39,7 @@ def nearest(
     hidden: Hidden | None = None,
     block: int | None = None,
 ) -> tuple[Array, Ints]:
-    """The k nearest gallery rows of every query, exactly, nearest first, ties by index.
+    """Find the k nearest gallery rows of every query, exactly; ties are broken by index.
 
     Parameters
     ----------
@@ -48,28 +48,30 @@ def nearest(
     k : int
         Number of neighbors, at most m (m - 1 with ``exclude_self``).
     distance : {"euclidean", "sqeuclidean", "cosine"}
-        What is compared and returned.
+        Distance to compare and return.
     exclude_self : bool
-        Query i is gallery row i and does not find itself; other rows equal to it are found.
+        Query i is gallery row i and does not find itself. Other rows that equal it are found.
     hidden : callable, optional
-        Further cells that are not found, as in `Space`; a query with fewer than k rows to find gets any for the rest.
+        Function that marks further gallery rows that must not be found, as in `Space`. A query with fewer than k rows
+        to find gets arbitrary rows for the rest.
     block : int, optional
-        Queries at a time; by default as many as fit into 256 MB. The result does not depend on it.
+        Number of queries per block. By default, as many as fit into 256 MB. The result does not depend on it.
 
     Returns
     -------
     distances : ndarray of float64, shape (n, k)
+        Distances to the neighbors, nearest first.
     indices : ndarray of int, shape (n, k)
-        Gallery rows.
+        Gallery rows of the neighbors.
 
     Raises
     ------
     ValueError
-        Unequal columns, k out of range, rows that are not finite.
+        The numbers of columns differ, k is out of range, or rows are not finite.
 
     Notes
     -----
-    Memory: one float32 copy of the gallery (float64 where data are collapsed) and at most 256 MB.
+    The search takes memory for one float32 copy of the gallery (float64 if the data are collapsed) and at most 256 MB.
 
     Examples
     --------
@@ -95,14 +97,14 @@ def nearest(
 
 
 class Gallery:
-    """Rows prepared once and searched many times; finds what `nearest` finds.
+    """Rows that are prepared once and searched many times; finds the same neighbors as `nearest`.
 
     Parameters
     ----------
     rows : array-like of shape (m, d)
-        Kept as they are, beside one float32 copy.
+        Rows, which are kept as they are, together with one float32 copy.
     distance : {"euclidean", "sqeuclidean", "cosine"}
-        What is compared and returned.
+        Distance to compare and return.
     """
 
     def __init__(self, rows: Any, distance: str = "euclidean") -> None:
@@ -111,12 +113,19 @@ class Gallery:
         self._product = Product(Space(self.rows[:1], self.rows, distance), np.float32)
 
     def nearest(self, queries: Any, k: int) -> tuple[Array, Ints]:
-        """Distances (n, k) and rows (n, k) of the k nearest, nearest first, ties by row.
+        """Return distances (n, k) and rows (n, k) of the k nearest neighbors, nearest first; ties are broken by row.
+
+        Parameters
+        ----------
+        queries : array-like of shape (n, d)
+            Queries.
+        k : int
+            Number of neighbors.
 
         Raises
         ------
         ValueError
-            Unequal columns, k out of range, rows that are not finite.
+            The numbers of columns differ, k is out of range, or rows are not finite.
         """
         x = as_rows(queries, "queries")
         _check_columns(x, self.rows)
@@ -159,7 +168,7 @@ class Ranked(NamedTuple):
 
 
 def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> Iterator[Ints]:
-    """Cut queries into blocks that fit into BLOCK_MEMORY_BYTES; ``k`` (len(rows),) must not increase."""
+    """Yield blocks of queries that fit into BLOCK_MEMORY_BYTES; ``k`` (len(rows),) must not increase."""
     start = 0
     width = len(product.right)
     with stage("comparing", len(rows)) as done:
@@ -176,9 +185,10 @@ def parts(rows: Ints, k: Ints, product: Product, block: int | None = None) -> It
 
 
 def rank_block(product: Product, rows: Ints, k: int, alike: Alike | None = None) -> Ranked:
-    """The k nearest of each row, in order; the order among neighbors that are ``alike`` may be left open.
+    """Return the k nearest of each row, in order; the order among neighbors that are ``alike`` may be left open.
 
-    ``alike(rows, columns)`` gives a yes or no for cells of shape (b, w): only the order of a yes and a no matters.
+    ``alike(rows, columns)`` returns a boolean for cells of shape (b, w): only the order between a True and a False
+    matters.
     """
     block = product.block(rows)
     values, columns, count, done = _candidates(block, k)
@@ -265,6 +275,6 @@ def _settle(block: Block, columns: Ints, kinds: Bools | None, close: Bools, k: i
 
 
 def true_cells(mask: Bools) -> tuple[Ints, Ints]:
-    """Return rows and columns of the true cells in row order, on sparse tables several times faster than `nonzero`."""
+    """Return rows and columns of the True cells in row order, on sparse tables several times faster than `nonzero`."""
     row, column = np.divmod(np.flatnonzero(mask), mask.shape[1])
     return row, column

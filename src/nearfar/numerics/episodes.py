@@ -1,7 +1,7 @@
 """Draw many episodes at once: N classes, and K support samples and some query samples of each.
 
-N-way K-shot: N of the C classes without replacement; K + Q samples of each without replacement, the first K of which
-are the support.
+N-way K-shot: N of the C classes without replacement, and K + Q samples of each without replacement, of which the
+first K are the support.
 """
 
 from __future__ import annotations

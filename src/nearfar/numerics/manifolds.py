@@ -1,4 +1,4 @@
-"""Points that are matrices: orthonormal columns, positive definite matrices and their logarithms, subspaces.
+"""Points that are matrices: orthonormal columns, positive definite matrices and their logarithms, and subspaces.
 
 A stack holds one matrix per sample, shape (n, d, q).
 """
@@ -18,17 +18,17 @@ SPD_FLOOR = 1e-12
 
 
 def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return U, whose orthonormal columns span those of A (d, p), and a function from gradients in U to gradients in A.
+    """Return U, whose orthonormal columns span those of A (d, p), and a map from gradients in U to gradients in A.
 
-    A search over any A of full rank is a search over the Stiefel manifold, without constraints. Where the function
-    depends on the span of U alone, the same is a search over the Grassmann manifold.
+    A search over any A of full rank is a search over the Stiefel manifold, without constraints. If the function
+    depends only on the span of U, it is a search over the Grassmann manifold.
 
     Returns
     -------
     U : ndarray of shape (d, p)
-        A = U R with R upper triangular and a positive diagonal.
+        Orthonormal basis, with A = U R for an upper triangular R with positive diagonal.
     pullback : callable
-        df/dU (d, p) -> df/dA (d, p).
+        Function that maps df/dU (d, p) to df/dA (d, p).
     """
     Q, R = np.linalg.qr(A)
     signs = np.where(np.diag(R) < 0, -1.0, 1.0)
@@ -44,12 +44,14 @@ def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
 
 
 def through_rows(check: Callable[..., Any], X: Any, *rest: Any) -> Any:
-    """Apply a check of tables to X; if X is a stack, each matrix is one row for the check and a matrix again after it.
+    """Apply a check of tables to X.
+
+    If X is a stack, each matrix is one row during the check and becomes a matrix again afterwards.
 
     Parameters
     ----------
     check : callable
-        (rows, *rest) -> rows, or a tuple that starts with them.
+        Function (rows, *rest) that returns rows, or a tuple that starts with them.
     """
     stack = X if hasattr(X, "ndim") else np.asarray(X)
     if stack.ndim != 3:
@@ -62,7 +64,7 @@ def through_rows(check: Callable[..., Any], X: Any, *rest: Any) -> Any:
 
 
 def require_spd(X: Array) -> None:
-    """Raise a ValueError that names a matrix of X (n, d, d) if it is not square, symmetric and positive definite."""
+    """Raise a ValueError that names a matrix of X (n, d, d) unless all are square, symmetric and positive definite."""
     if X.shape[1] != X.shape[2]:
         raise ValueError(f"X must hold square matrices; got shape {X.shape}")
     scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(X.dtype).tiny)
@@ -78,12 +80,12 @@ def require_spd(X: Array) -> None:
 
 
 def spd_log(X: Array) -> Array:
-    """Matrix logarithms of positive definite matrices (n, d, d).
+    """Return the matrix logarithms of positive definite matrices (n, d, d).
 
     Warns
     -----
     UserWarning
-        A matrix is singular to working precision; its eigenvalues are raised to 1e-12 of its largest.
+        A matrix is singular to working precision. Its eigenvalues are then raised to 1e-12 of the largest.
     """
     w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
     low = SPD_FLOOR * w[:, -1:]
@@ -127,17 +129,17 @@ def rectified(T: Array, floor: float = 0.0) -> Array:
 
 
 def require_spans(X: Array) -> None:
-    """Raise unless the columns of each basis (n, d, q) are independent.
+    """Raise a ValueError unless the columns of each basis (n, d, q) are linearly independent.
 
     Raises
     ------
     ValueError
-        A basis spans too little; the message says which.
+        A basis spans too few dimensions; the message says which.
 
     Warns
     -----
     UserWarning
-        The columns of a basis are not orthonormal, or rows (n, d) are 0, through which no line goes.
+        The columns of a basis are not orthonormal, or rows (n, d) are 0 and define no line.
     """
     if X.ndim == 2:
         zero = ~X.any(axis=1)
@@ -157,7 +159,7 @@ def require_spans(X: Array) -> None:
 
 
 def spans(X: Array) -> Array:
-    """Orthonormal bases (n, d, q) of the columns of each matrix, or (n, d, 1) of each row; a row of 0 stays 0."""
+    """Return orthonormal bases (n, d, q) of the columns of each matrix, or (n, d, 1) of each row; rows of 0 stay 0."""
     if X.ndim == 3:
         return np.linalg.qr(X)[0]
     largest = np.abs(X).max(axis=1, keepdims=True)
@@ -167,18 +169,18 @@ def spans(X: Array) -> Array:
 
 
 def inner_products(U: Array, M: Array) -> Array:
-    """U' M U of every basis (n, d, q), with the identity where U is 0."""
+    """Return U' M U of every basis (n, d, q), with the identity where U is 0."""
     G = U.transpose(0, 2, 1) @ M @ U
     G[~U.any(axis=(1, 2))] = np.eye(U.shape[2])
     return G
 
 
 def unit_bases(U: Array, M: Array) -> Array:
-    """Return for every basis U (n, d, q) a V of the same span with V' M V = I: `projectors` gives V V'."""
+    """Return for every basis U (n, d, q) a basis V of the same span with V' M V = I; `projectors` returns V V'."""
     C = np.linalg.cholesky(inner_products(U, M))
     return np.linalg.solve(C, U.transpose(0, 2, 1)).transpose(0, 2, 1)
 
 
 def projectors(U: Array, M: Array) -> Array:
-    """Return U (U' M U)^-1 U' for every basis U (n, d, q); it depends on the span of U alone."""
+    """Return U (U' M U)^-1 U' for every basis U (n, d, q), which depends only on the span of U."""
     return U @ np.linalg.solve(inner_products(U, M), U.transpose(0, 2, 1))

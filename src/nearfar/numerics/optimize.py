@@ -1,6 +1,6 @@
 """Optimizers with one convergence protocol: each returns a Solution that says whether, where and why it stopped.
 
-`one_thread` is for those that take many small products.
+`one_thread` is for searches that take many small products.
 """
 
 from __future__ import annotations
@@ -29,30 +29,31 @@ LINE_SEARCH = 2  # SciPy's status of L-BFGS-B where no step lowers the value
 
 
 class HaltedError(Exception):
-    """The caller's own stopping rule is met; never leaves this module."""
+    """Signal that the caller's own stopping rule is met; never leaves this module."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found.
+    """Result of a solver.
 
     Attributes
     ----------
     x : ndarray
-        The answer: components L (k, d) where a learner gets it, anything else between solvers.
+        Solution: the components L (k, d) when returned to a learner, anything else between solvers.
     objective : float
-        Value at `x` of what was optimized, in the paper's sense (maximized objectives are not negated).
+        Value of the objective at `x`, as defined in the paper (maximized objectives are not negated).
     n_iter : int
-        At least 1.
+        Number of iterations run, at least 1.
     converged : bool
-        Whether the stopping rule was met; if not, `message` says how far it got (empty where there was no rule).
+        Whether the stopping rule was met.
     message : str
+        If not converged, how far the solver got; empty if it has no stopping rule.
     duality_gap : float or None
-        For convex problems: a bound on the distance to the optimum.
+        For convex problems, an upper bound on the difference between the objective and the optimum.
     history : ndarray or None
-        Objective per iteration.
+        Objective after each iteration.
     attributes : dict
-        Further fitted attributes, by name without the closing underscore.
+        Further fitted attributes, by name without the trailing underscore.
     """
 
     x: AnyArray
@@ -70,11 +71,11 @@ class Solution:
 
     @property
     def value(self) -> float:
-        """The objective, of a solution that has one."""
+        """Objective of a solution that has one; otherwise 0."""
         return float(self.objective or 0.0)
 
     def times(self, factor: float) -> Solution:
-        """Return the same solution, its objective times `factor`: in other units, or with the sign changed back."""
+        """Return the same solution with its objective times `factor`, to change its units or to restore its sign."""
         objective = None if self.objective is None else factor * self.objective
         gap = None if self.duality_gap is None else abs(factor) * self.duality_gap
         history = None if self.history is None else factor * self.history
@@ -99,21 +100,28 @@ def lbfgs(
     Parameters
     ----------
     fun : callable
-        x (of the shape of `x0`) -> (value, gradient of the same shape).
+        Function that takes x (of the shape of `x0`) and returns (value, gradient of the same shape).
+    x0 : ndarray
+        Starting point.
+    max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the largest entry of the projected gradient (relative to the value where that is above 1). Where rounding
-        leaves no step that lowers the value, a gradient of 1e-7 counts as converged too.
+        Stop when the largest entry of the projected gradient falls below ``tol * max(1, |value|)``. If rounding errors
+        prevent any step from lowering the value, a gradient of 1e-7 counts as converged as well.
     bounds : (low, high) or None
-        Numbers or arrays of the shape of `x0`; None for no bound on that side.
+        Numbers or arrays of the shape of `x0`; None stands for no bound on that side.
+    memory : int
+        Number of corrections that approximate the Hessian.
     report : callable or None
-        Called with (iteration, value, largest gradient entry).
+        Function that is called with (iteration, value, largest gradient entry).
     stop : callable or None
-        Called after each iteration with (value before, value), the first time with (inf, value): True ends the search
-        as converged. It may look at what `fun` computed last, which belongs to the current iterate.
+        Function that is called after each iteration with (previous value, value), the first time with (inf, value). If
+        it returns True, the search ends as converged. It may use what `fun` computed last, which belongs to the
+        current iterate.
     ftol : float
-        Also stop once an iteration lowers the value by at most ``ftol * max(1, |value|)``.
+        Stop as well once an iteration lowers the value by at most ``ftol * max(1, |value|)``.
     tries : int
-        Largest number of steps in a line search.
+        Maximum number of steps in a line search.
     """
     history: list[float] = []
     last = [np.inf, np.inf]
@@ -166,17 +174,19 @@ def lbfgs_in_rounds(
     tol: float,
     report: Report | None = None,
 ) -> Solution:
-    """Minimize, by L-BFGS, a function that does not depend on all of x: say one of a basis that sees only its span.
+    """Minimize by L-BFGS a function that does not depend on all of x, such as one of the span of a basis.
 
-    What the function does not see may grow without bound or become singular on the way; then the gradient vanishes, or
-    is lost in rounding, far from any optimum. So every few steps `retract` replaces x by a sound one of equal value.
+    The parts of x without effect may grow without bound or become singular during the search; the gradient then
+    vanishes, or is lost in rounding, far from any optimum. Every few steps, `retract` therefore replaces x by a
+    well-conditioned point of equal value.
 
     Parameters
     ----------
     fun, x0, max_iter, tol, report
         As for `lbfgs`.
     retract : callable
-        x -> another x of the same value, such as an orthonormal basis; also applied to the solution.
+        Function that maps x to another x of the same value, such as an orthonormal basis. It is also applied to the
+        solution.
     """
     history: list[float] = []
     least = np.inf
@@ -204,14 +214,14 @@ def lbfgs_in_rounds(
 
 
 def in_unit(report: Report | None, unit: float) -> Report | None:
-    """Return a function to report to for a search over values in this unit."""
+    """Return a function that reports the progress of a search whose values are in this unit."""
     if report is None:
         return None
     return lambda k, value, rest: report(k, unit * value, unit * rest)
 
 
 def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | None) -> str:
-    """Return the message of a solver that ran out of iterations; tol is None where another measure decides."""
+    """Return the message of a solver that ran out of iterations; tol is None if another measure decides."""
     limit = "" if tol is None else f", tol {tol:.3g}"
     return f"{what} stopped after {n_iter} iterations with {measure} {value:.3g}{limit}"
 
@@ -246,17 +256,25 @@ def fista(
     Parameters
     ----------
     fun : callable
-        x -> (value, gradient).
+        Function that takes x and returns (value, gradient).
     project : callable
-        (x, step) -> the projection of x (or the proximal map with that step).
+        Function that takes (x, step) and returns the projection of x (or the proximal map with that step).
+    x0 : ndarray
+        Starting point.
     gap : callable
-        (x, value, gradient) -> a certificate, a bound on value - minimum; compared with ``tol * max(1, |value|)``.
+        Function that takes (x, value, gradient) and returns a certificate: an upper bound on value - minimum.
+    max_iter : int
+        Maximum number of iterations.
+    tol : float
+        Stop when the certificate falls below ``tol * max(1, |value|)``.
     step : float
-        First step length; backtracking halves it, success lets it grow by 5 %.
+        Initial step length. Backtracking halves it, and successful steps let it grow by 5 %.
+    report : callable or None
+        Function that is called with the progress.
 
     Notes
     -----
-    FISTA of Beck & Teboulle (2009) with the gradient restart of O'Donoghue & Candes (2015).
+    FISTA of Beck & Teboulle (2009), with the gradient restart of O'Donoghue & Candes (2015).
     """
     x = y = x0
     value, gradient = fun(x)
@@ -299,7 +317,7 @@ def fista(
 def backtrack(
     fun: Objective, project: Callable[[Array, float], Array], y: Array, fy: float, gy: Array, step: float
 ) -> tuple[Array, float, Array, float]:
-    """Take a projected gradient step that is so short that the quadratic model at y bounds the function."""
+    """Take a projected gradient step that is short enough for the quadratic model at y to bound the function."""
     for _ in range(100):
         x = project(y - step * gy, step)
         value, gradient = fun(x)
@@ -317,7 +335,7 @@ def backtrack(
 
 @cache
 def linear_algebra() -> ThreadpoolController:
-    """Return the libraries of NumPy and SciPy, looked up once: that takes milliseconds."""
+    """Return the linear algebra libraries of NumPy and SciPy, looked up only once: that takes milliseconds."""
     import scipy.linalg  # noqa: F401 - it loads the second of them
 
     return ThreadpoolController()
@@ -325,10 +343,10 @@ def linear_algebra() -> ThreadpoolController:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let the linear algebra inside take one thread, as suits searches of many small products; then as many as before.
+    """Restrict linear algebra to one thread inside this context, which suits searches of many small products.
 
-    A product of some megabytes takes less time than two threads need to meet, and while they wait they take processor
-    time from everything else.
+    A product of some megabytes takes less time than two threads need to synchronize, and waiting threads take
+    processor time from everything else.
     """
     with linear_algebra().limit(limits=1, user_api="blas"):
         yield

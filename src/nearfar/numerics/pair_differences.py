@@ -29,7 +29,7 @@ PRODUCT_CANCELLATION = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square f
 
 
 def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
-    """|z_i - z_j|^2 of listed pairs of rows, by differences in blocks."""
+    """Return |z_i - z_j|^2 of listed pairs of rows, from differences in blocks."""
     out = np.empty(len(i), Z.dtype)
     for part, D in differences(Z, i, j):
         np.einsum("pk,pk->p", D, D, out=out[part])
@@ -37,7 +37,7 @@ def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
 
 
 def differences(Z: AnyArray, i: Ints, j: Ints, least: int = 1) -> Iterator[tuple[slice, AnyArray]]:
-    """Yield blocks of at least `least` pairs, and their z_i - z_j in a buffer that the next block overwrites."""
+    """Yield blocks of at least `least` pairs and their z_i - z_j, in a buffer that the next block overwrites."""
     step = max(least, DIFFERENCE_BLOCK_VALUES // max(Z.shape[1], 1))
     Z = np.ascontiguousarray(Z)  # else `take` would copy all rows for each block
     left, right = np.empty((2, min(step, len(i)), Z.shape[1]), Z.dtype)
@@ -56,14 +56,16 @@ class PairList:
     Parameters
     ----------
     i, j : ndarray of shape (m,)
+        Pairs of row numbers.
     n : int
+        Number of rows.
 
     Attributes
     ----------
     order : ndarray of shape (m,)
-        ``values[order]`` brings values of the given pairs into the list's order.
+        Permutation that sorts the pairs: ``values[order]`` are values of the given pairs in the order of the list.
     bounds : ndarray of shape (n + 1,)
-        Row i's pairs are ``bounds[i]:bounds[i + 1]``.
+        The pairs of row i are ``bounds[i]:bounds[i + 1]``.
     """
 
     def __init__(self, i: Ints, j: Ints, n: int) -> None:
@@ -77,32 +79,32 @@ class PairList:
         return len(self.i)
 
     def squared_distances(self, Z: AnyArray) -> Array:
-        """Return |z_i - z_j|^2 of every pair, computed from differences so that near pairs keep their digits."""
+        """Return |z_i - z_j|^2 of every pair, from differences, so that distances of near pairs are accurate."""
         return pair_squares(Z, self.i, self.j)
 
     def laplacian_times(self, w: Array, Y: AnyArray) -> AnyArray:
-        """(diag(S 1) - S) Y, shape (n, q)."""
+        """Return (diag(S 1) - S) Y, shape (n, q)."""
         W = csr_array((w, self.j, self.bounds), shape=(self.n, self.n))
         degree = np.bincount(self.i, w, self.n) + np.bincount(self.j, w, self.n)
         return degree[:, None] * Y - W @ Y - W.T @ Y
 
 
 class Edges:
-    """The different unordered pairs in a list of pairs.
+    """Distinct unordered pairs in a list of pairs.
 
     Parameters
     ----------
     i, j : ndarray of shape (m,)
-        Listed pairs, in any order, some perhaps many times.
+        Listed pairs, in any order, possibly with repetitions.
     n : int
-        Rows.
+        Number of rows.
 
     Attributes
     ----------
     a, b : ndarray of shape (e,)
         Ends of the edges.
     of : ndarray of shape (m,)
-        The edge of each listed pair.
+        Edge of each listed pair.
     """
 
     def __init__(self, i: Ints, j: Ints, n: int) -> None:
@@ -117,20 +119,20 @@ class Edges:
         self.W = csr_array((np.zeros(len(columns)), columns, starts), shape=(n, n))
 
     def squares(self, Z: Array) -> Array:
-        """Return |z_a - z_b|^2 of all edges: by differences, or by products of all rows if edges are many."""
+        """Return |z_a - z_b|^2 of all edges, from differences, or from products of all rows if there are many edges."""
         dense = len(self.a) * SPARSE * min(1.0, Z.shape[1] / NARROW_COLUMNS) > self.n**2
         if dense:
             return dense_squared_distances(Z, self.a, self.b)
         return pair_squares(Z, self.a, self.b)
 
     def summed(self, values: Array, listed: Ints | None = None) -> Array:
-        """Return sums by edge of the values of all pairs, or of values on the `listed` edges."""
+        """Return the sums over each edge of the values of all pairs, or of the values on the `listed` edges."""
         out = np.zeros(len(self.a))
         out += np.bincount(self.of if listed is None else listed, values, len(out))
         return out
 
     def laplacian_times(self, weight: Array, Y: Array) -> Array:
-        """(diag(W 1) - W) Y for edges of such weights, of any sign."""
+        """Return (diag(W 1) - W) Y for edges with these weights, of any sign."""
         weight.take(self.entry, out=self.W.data, mode="clip")
         W = self.W
         if Y.shape[1] > NARROW_COLUMNS and 2 * np.count_nonzero(weight) < len(weight):
@@ -142,7 +144,10 @@ class Edges:
 
 
 def dense_squared_distances(Z: Array, a: Ints, b: Ints) -> Array:
-    """|z_a - z_b|^2 of pairs by rising a < b, from the products of all rows in blocks; of near pairs by differences."""
+    """Return |z_a - z_b|^2 of pairs in order of a < b, from products of all rows in blocks.
+
+    Distances of near pairs are computed from differences.
+    """
     C = Z - Z.mean(axis=0)
     length = np.einsum("np,np->n", C, C)
     both = length.take(a) + length.take(b)
@@ -158,10 +163,10 @@ def dense_squared_distances(Z: Array, a: Ints, b: Ints) -> Array:
 
 
 def squared_distances(x: AnyArray, y: AnyArray) -> Array:
-    """All squared Euclidean distances, (n, m), through one product of centered rows; never negative.
+    """Return all squared Euclidean distances, (n, m), from one product of centered rows; never negative.
 
-    Faster than differences and as exact as the spread of the rows around their mean allows: values far below that
-    spread squared lose digits. Use `pair_distances` where such small values matter.
+    This is faster than differences and as accurate as the spread of the rows around their mean allows: values far
+    below the square of that spread lose digits. Use `pair_distances` if such small values matter.
     """
     center = y.mean(axis=0, dtype=np.float64)
     a = x - center

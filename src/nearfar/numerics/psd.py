@@ -20,7 +20,7 @@ ZERO_EIGENVALUE_IN_EPS = (
 
 
 def symmetrize(A: Array) -> Array:
-    """(A + A') / 2."""
+    """Return (A + A') / 2."""
     return (A + A.T) / 2
 
 
@@ -32,13 +32,16 @@ def fix_signs(V: Array) -> Array:
 
 
 def spectrum(A: Array) -> tuple[Array, Array]:
-    """Return the eigenvalues of a symmetric matrix, falling (ties in order), and its eigenvectors with fixed signs.
+    """Return the eigenvalues of a symmetric matrix in decreasing order, and its eigenvectors with fixed signs.
+
+    Ties stay in order.
 
     Returns
     -------
     w : ndarray of shape (d,)
+        Eigenvalues.
     V : ndarray of shape (d, d)
-        Column k belongs to ``w[k]``.
+        Eigenvectors: column k belongs to ``w[k]``.
     """
     w, V = eigh(symmetrize(A))
     order = np.argsort(-w, kind="stable")
@@ -46,7 +49,10 @@ def spectrum(A: Array) -> tuple[Array, Array]:
 
 
 def leading(A: Array, p: int) -> tuple[Array, Array]:
-    """Return the p largest of `spectrum`; a few of many take a third of the time of all."""
+    """Return the p largest eigenvalues of `spectrum` and their eigenvectors.
+
+    A few of many take a third of the time of all.
+    """
     d = len(A)
     if 4 * p > d:
         w, V = spectrum(A)
@@ -56,27 +62,27 @@ def leading(A: Array, p: int) -> tuple[Array, Array]:
 
 
 def holding(w: Array, share: float) -> int:
-    """Return how many of the values w, falling and at least 0, it takes to reach that share of their sum."""
+    """Return how many of the values w, decreasing and at least 0, are needed to reach this share of their sum."""
     return int((np.cumsum(w) < share * w.sum()).sum()) + 1
 
 
 def rounding(w: Array) -> float:
-    """Return how large rounding may make a zero eigenvalue among the eigenvalues w."""
+    """Return the largest value that a zero eigenvalue may have because of rounding, given the eigenvalues w."""
     return max(len(w), ZERO_EIGENVALUE_IN_EPS) * EPS * max(float(w.max(initial=0.0)), 0.0)
 
 
 def is_singular(w: Array) -> bool:
-    """Whether eigenvalues w belong to a matrix that is singular to working precision."""
+    """Return whether a matrix with eigenvalues w is singular to working precision."""
     return bool(w.min() <= rounding(w))
 
 
 def rank(w: Array) -> int:
-    """Return how many of the eigenvalues w are above working precision."""
+    """Return the number of eigenvalues w that are above working precision."""
     return int((w > rounding(w)).sum())
 
 
 def power(A: Array, p: float, floor: float = 0.0) -> Array:
-    """Return A^p by eigenvalues; those below `floor` count as `floor`."""
+    """Return A^p from the eigenvalues of A, which are raised to at least `floor`."""
     w, V = spectrum(A)
     return (V * np.maximum(w, floor) ** p) @ V.T
 
@@ -87,14 +93,16 @@ def project(A: Array, shrink: float = 0.0) -> tuple[Array, Array]:
     Parameters
     ----------
     A : ndarray of shape (d, d)
+        Symmetric matrix.
     shrink : float
-        Subtracted from every eigenvalue first, which makes this the proximal map of ``shrink * trace``.
+        Value subtracted from every eigenvalue first, which gives the proximal map of ``shrink * trace``.
 
     Returns
     -------
     M : ndarray of shape (d, d)
+        Projection.
     L : ndarray of shape (d, d)
-        ``M = L.T @ L``, rows by falling eigenvalue.
+        Factor with ``M = L.T @ L``, with rows in order of decreasing eigenvalue.
     """
     w, V = spectrum(A)
     L = np.sqrt(np.maximum(w - shrink, 0.0))[:, None] * V.T
@@ -102,7 +110,7 @@ def project(A: Array, shrink: float = 0.0) -> tuple[Array, Array]:
 
 
 def components(M: Array, n_components: int | None = None) -> Array:
-    """L with ``M = L' L``: rows by falling eigenvalue, the first `n_components` of them, signs fixed.
+    """Return L with ``M = L' L``: the first `n_components` rows in order of decreasing eigenvalue, with fixed signs.
 
     >>> components(np.diag([1.0, 4.0]), 1)
     array([[0., 2.]])
@@ -112,33 +120,36 @@ def components(M: Array, n_components: int | None = None) -> Array:
 
 
 def compress(L: Array, n_components: int | None = None) -> Array:
-    """Return components of the metric L' L whose rows are orthogonal, by falling length, with signs fixed."""
+    """Return components of the metric L' L with orthogonal rows, in order of decreasing length, with fixed signs."""
     _, s, Vt = np.linalg.svd(L, full_matrices=False)
     return (s[:, None] * fix_signs(Vt.T).T)[:n_components]
 
 
 def around(V: Array, w: Array, c: float) -> Array:
-    """V' diag(w) V + c I, for V (r, d)."""
+    """Return V' diag(w) V + c I, for V (r, d)."""
     A = (V.T * w) @ V
     A.ravel()[:: len(A) + 1] += c
     return A
 
 
 def beside_identity(L: Array, V: Array) -> Array:
-    """Return the symmetric root (d, d) of a metric: L' L in coordinates V (r, d), orthonormal, and I outside them."""
+    """Return the symmetric root (d, d) of a metric that is L' L in coordinates V (r, d) and I outside of them.
+
+    The rows of V are orthonormal.
+    """
     _, s, Q = np.linalg.svd(L)
     return around(Q @ V, s - 1, 1.0)
 
 
 def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:
-    """Return the decomposition that gives every point of the geodesic from S^-1 to D.
+    """Return the decomposition from which every point of the geodesic from S^-1 to D follows.
 
     Returns
     -------
     C : ndarray of shape (d, d)
         Lower Cholesky factor of S.
     w, Q : ndarray of shape (d,), (d, d)
-        ``C' D C = Q diag(w) Q'``.
+        Eigendecomposition ``C' D C = Q diag(w) Q'``.
     """
     C = cholesky(symmetrize(S), lower=True)
     w, Q = spectrum(C.T @ symmetrize(D) @ C)
@@ -156,11 +167,11 @@ def sharp_factor(S: Array, D: Array, t: float = 0.5) -> Array:
     Parameters
     ----------
     S : ndarray of shape (d, d)
-        Positive definite.
+        Positive definite matrix.
     D : ndarray of shape (d, d)
-        Positive semi-definite.
+        Positive semi-definite matrix.
     t : float
-        0 gives S^-1, 1 gives D.
+        Point on the geodesic: 0 gives S^-1, and 1 gives D.
 
     Notes
     -----
@@ -174,10 +185,12 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
 
     Parameters
     ----------
+    A : array-like of shape (d, d)
+        Matrix.
     name : str
-        How the message calls the matrix.
+        Name of the matrix for error messages.
     strict : bool
-        Whether A must be positive definite; else it may be positive semi-definite up to rounding.
+        Whether A must be positive definite. Otherwise it may be positive semi-definite up to rounding.
     """
     try:
         given = np.asarray(A)
@@ -201,7 +214,10 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
 
 
 def truncate_rank(L: Array, n_components: int | None) -> Array:
-    """Return the same metric, rows by falling length; exactly `n_components` of them if given, the last maybe 0."""
+    """Return the same metric with rows in order of decreasing length.
+
+    With `n_components`, there are exactly that many rows, of which the last may be 0.
+    """
     L = compress(L, n_components)
     return np.pad(L, ((0, max(0, (n_components or 0) - len(L))), (0, 0)))
 
@@ -209,15 +225,18 @@ def truncate_rank(L: Array, n_components: int | None) -> Array:
 def regularize_singular(
     B: Array, on_singular: str = "shrink", name: str = "the scatter matrix", amount: float = SHRINK
 ) -> Array:
-    """Return B itself if it is positive definite; else do what `on_singular` says.
+    """Return B itself if it is positive definite; otherwise treat it as `on_singular` says.
 
     Parameters
     ----------
+    B : ndarray of shape (d, d)
+        Positive semi-definite matrix.
     on_singular : str
-        "shrink": add `amount` tr(B)/d to the diagonal, and warn. "raise": ValueError with the rank.
+        "shrink" adds `amount` tr(B)/d to the diagonal and warns. "raise" raises a ValueError that states the rank.
     name : str
-        How messages call B.
+        Name of B for messages.
     amount : float
+        Share of the mean eigenvalue that "shrink" adds.
     """
     w = eigh(symmetrize(B), eigvals_only=True)
     if not is_singular(w):
@@ -238,29 +257,32 @@ def gevd(
     name: str = "the scatter matrix",
     amount: float = SHRINK,
 ) -> tuple[Array, Array]:
-    """Return the p largest w of A u = w B u, falling, and their vectors with U' B U = I.
+    """Return the p largest w of A u = w B u in decreasing order, and their vectors with U' B U = I.
 
     Parameters
     ----------
     A, B : ndarray of shape (d, d)
-        Symmetric; B positive definite, or see `on_singular`.
+        Symmetric matrices. B must be positive definite, unless `on_singular` says how to treat it.
     p : int or None
-        None: all (with "pinv", as many as the dimension of the range of B).
+        Number of eigenvalues. If None, all (with "pinv", the dimension of the range of B).
     on_singular : str
-        "shrink" (add a little to the diagonal and warn), "pinv" (work in the range of B) or "raise".
+        How to treat a singular B: "shrink" (add a small value to the diagonal and warn), "pinv" (work in the range of
+        B) or "raise".
     name : str
-        How messages call B.
+        Name of B for messages.
     amount : float
-        "shrink" adds this times tr(B)/d to the diagonal.
+        "shrink" adds this value times tr(B)/d to the diagonal.
 
     Returns
     -------
     w : ndarray of shape (p,)
+        Generalized eigenvalues.
     U : ndarray of shape (d, p)
+        Generalized eigenvectors, in columns.
 
     Notes
     -----
-    With p = d, U U' = B^-1 whatever A is: a method that learns from A must keep fewer.
+    With p = d, U U' = B^-1 whatever A is, so a method that learns from A must keep fewer components.
     """
     if on_singular == "pinv":
         b, V = spectrum(B)
@@ -275,21 +297,23 @@ def gevd(
 
 
 def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int = 100) -> Solution:
-    """Maximize tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton on the ratio; Wang et al., 2007).
+    """Maximize tr(U' Sb U) / tr(U' Sw U) over U' U = I, exactly (Newton's method on the ratio; Wang et al., 2007).
 
     Parameters
     ----------
     Sb, Sw : ndarray of shape (d, d)
-        Positive semi-definite.
+        Positive semi-definite matrices.
     p : int
-        Columns of U.
+        Number of columns of U.
     tol : float
-        Stop when the sum of the p largest eigenvalues of Sb - ratio Sw is below ``tol * tr(Sb)``.
+        Stop when the absolute sum of the p largest eigenvalues of Sb - ratio Sw is at most ``tol * tr(Sb)``.
+    max_iter : int
+        Maximum number of Newton steps.
 
     Returns
     -------
     Solution
-        `x` is U (d, p), `objective` the ratio: infinite when Sw has a null space of dimension p or more.
+        `x` is U (d, p), and `objective` the ratio, which is infinite if Sw has a null space of dimension p or more.
     """
     w = eigh(symmetrize(Sw), eigvals_only=True)
     nullity = len(w) - rank(w)

@@ -32,22 +32,24 @@ class PairScatters(NamedTuple):
     n_dissimilar: float
 
     def mean(self) -> tuple[Array, Array]:
-        """Both scatters divided by their weights."""
+        """Return both scatters divided by their weights."""
         return self.similar / self.n_similar, self.dissimilar / self.n_dissimilar
 
 
 def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
-    """Scatters of similar and dissimilar pairs, given one by one or implied by labels.
+    """Return the scatters of similar and dissimilar pairs, which are listed or implied by labels.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     pairs : Pairs or LabelPairs
+        Pairs of rows.
 
     Raises
     ------
     ValueError
-        One of the two sets is empty.
+        There are no pairs of one kind.
 
     Warns
     -----
@@ -62,7 +64,7 @@ def pair_scatters(X: Array, pairs: Pairs | LabelPairs) -> PairScatters:
 
 
 def not_all_equal(found: PairScatters) -> PairScatters:
-    """Return the scatters, with a warning and a similar one of 0 where rounding alone is left of it."""
+    """Return the scatters; if the similar scatter holds only rounding errors, it is set to 0, with a warning."""
     if np.trace(found.similar) <= EQUAL_ROWS_ROUNDING * np.trace(found.dissimilar):
         found = found._replace(similar=np.zeros_like(found.similar))
         message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularization count"
@@ -71,7 +73,7 @@ def not_all_equal(found: PairScatters) -> PairScatters:
 
 
 def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
-    """Scatters of all the pairs that labels imply."""
+    """Return the scatters of all pairs that labels imply."""
     checks.one_of(tuple(SCATTERS), weighting=pairs.weighting)
     if pairs.row_weight is None:
         require_classes(pairs.labels)
@@ -82,7 +84,7 @@ def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
 
 
 def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
-    """Scatters of pairs given one by one."""
+    """Return the scatters of listed pairs."""
     require_both(int(pairs.similar.sum()), int((~pairs.similar).sum()))
     similar = pairs.part(similar=True)
     dissimilar = pairs.part(similar=False)
@@ -95,7 +97,7 @@ def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
 
 
 def all_pairs(X: Array, labels: Ints, row_weight: Array | None = None) -> PairScatters:
-    """Return the scatters of all pairs with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t less that."""
+    """Return the scatters of all pairs with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t minus that."""
     n = class_counts(labels, row_weight).astype(float)
     whole = float(n.sum())
     similar = deviations(X, labels, class_means(X, labels, row_weight), n, row_weight)
@@ -120,11 +122,11 @@ SCATTERS = {"pairs": all_pairs, "class": class_balanced_pairs}
 
 
 def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
-    """sum_k w_k (x_i[k] - x_j[k])(x_i[k] - x_j[k])'.
+    """Return sum_k w_k (x_i[k] - x_j[k])(x_i[k] - x_j[k])'.
 
-    Many pairs of long rows go through the Laplacian of their graph, O(m d + n d^2), others through blocks of
-    differences, O(m d^2). So do rows that are so near to each other, compared with their distance from 0, that the
-    Laplacian would leave only rounding errors.
+    Many pairs of long rows are summed through the Laplacian of their graph, in O(m d + n d^2), and others through
+    blocks of differences, in O(m d^2). The latter also applies to rows that are so near to each other, relative to
+    their distance from 0, that the Laplacian would leave only rounding errors.
     """
     if len(i) > len(X) and X.shape[1] > MAX_FEATURES_OF_DIFFERENCES:
         Y = laplacian_times(X, i, j, weight)
@@ -140,7 +142,7 @@ def weighted_outer(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> A
 
 
 def laplacian_times(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> Array:
-    """(diag(W 1) - W) X for the graph with edges i-j of the given weights (both directions)."""
+    """Return (diag(W 1) - W) X for the graph with edges i-j of the given weights (in both directions)."""
     w = np.ones(len(i)) if weight is None else weight
     n = len(X)
     W = coo_array((np.r_[w, w], (np.r_[i, j], np.r_[j, i])), shape=(n, n)).tocsr()
@@ -156,7 +158,7 @@ def class_means(X: Array, labels: Ints, row_weight: Array | None = None) -> Arra
 
 
 def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
-    """Return the rows that have a class, and their labels; no copy is made if all have one."""
+    """Return the rows that have a class, and their labels; no copy is made if all rows have one."""
     keep = labels >= 0
     return (X, labels) if keep.all() else (X[keep], labels[keep])
 
@@ -164,7 +166,7 @@ def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
 def deviations(
     X: Array, labels: Ints, means: Array, weight: Array | None = None, row_weight: Array | None = None
 ) -> Array:
-    """sum_i row_weight_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', in blocks of rows."""
+    """Return sum_i row_weight_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', computed in blocks of rows."""
     S = np.zeros((X.shape[1],) * 2)
     step = max(1, DEVIATION_BLOCK_VALUES // max(X.shape[1], 1))
     for a in range(0, len(X), step):
@@ -178,38 +180,42 @@ def deviations(
 
 
 def within(X: Array, labels: Ints) -> Array:
-    """sum over classes and members of (x - mu_c)(x - mu_c)'; rows with label -1 are left out."""
+    """Return the sum over classes and members of (x - mu_c)(x - mu_c)'; rows with label -1 are left out."""
     X, labels = known(X, labels)
     return deviations(X, labels, class_means(X, labels))
 
 
 def between(X: Array, labels: Ints) -> Array:
-    """sum_c n_c (mu_c - mu)(mu_c - mu)'; rows with label -1 are left out."""
+    """Return sum_c n_c (mu_c - mu)(mu_c - mu)'; rows with label -1 are left out."""
     X, labels = known(X, labels)
     M = class_means(X, labels) - X.mean(axis=0)
     return (M * class_sizes(labels)[:, None]).T @ M
 
 
 def total(X: Array, row_weight: Array | None = None) -> Array:
-    """sum over rows of (x - mu)(x - mu)'."""
+    """Return the sum over rows of (x - mu)(x - mu)'."""
     mean = np.average(X, axis=0, weights=row_weight)
     return deviations(X, np.zeros(len(X), dtype=np.intp), mean[None], row_weight=row_weight)
 
 
 def unit(X: Array) -> float:
-    """Return a power of two near the deviation of the features: dividing rows by it rounds nothing."""
+    """Return a power of two near the standard deviation of the features: division by it causes no rounding."""
     largest = float(np.abs(X).max(initial=0.0)) or 1.0
     size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
     return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
 
 
 def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
-    """Return the mean of (mu_l - mu_m)(mu_l - mu_m)' over pairs (l, m) of chunklets that are apart, in both orders.
+    """Return the mean of (mu_l - mu_m)(mu_l - mu_m)' over pairs (l, m) of different chunklets, in both orders.
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    chunklets : ndarray of shape (n,)
+        Chunklet codes, -1 for rows in no chunklet.
     apart : ndarray of shape (c, c)
-        Symmetric; True where a negative link keeps two chunklets apart.
+        Symmetric matrix that is True where a negative link separates two chunklets.
     """
     means = class_means(*known(X, chunklets))
     links = np.count_nonzero(apart)
@@ -226,7 +232,7 @@ def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
 
 
 def quartic(X: Array, W: Array) -> Array:
-    """sum_{i<j} (z' W z) z z' over all pairs, z = x_i - x_j, for symmetric W, in O(n d^2)."""
+    """Return sum_{i<j} (z' W z) z z' over all pairs, z = x_i - x_j, for symmetric W, in O(n d^2)."""
     C = X - X.mean(axis=0)
     G = C.T @ C
     a = np.einsum("nd,nd->n", C @ W, C)
@@ -234,13 +240,16 @@ def quartic(X: Array, W: Array) -> Array:
 
 
 def data_span(X: Array) -> Array:
-    """Return orthonormal rows (r, d) that span the differences of the rows of X, so that projecting loses nothing."""
+    """Return orthonormal rows (r, d) that span the differences of the rows of X, so that projection loses nothing."""
     _, s, Vt = np.linalg.svd(centered_triangle(X), full_matrices=False)
     return psd.fix_signs(Vt[s > max(X.shape) * np.finfo(float).eps * s.max(initial=0.0)].T).T
 
 
 def coordinates(X: Array) -> Array:
-    """Return coordinates (r, d), r >= 1, that keep all differences of rows; r < d for few rows or dependent columns."""
+    """Return coordinates (r, d), r >= 1, that preserve all differences between rows.
+
+    r is below d if there are few rows or if columns are linearly dependent.
+    """
     n, d = X.shape
     if d > n:
         V = data_span(X)
@@ -255,9 +264,9 @@ def coordinates(X: Array) -> Array:
 
 
 def widest(L: Array, X: Array, k: int | None) -> Array:
-    """Return k rows of L' L (None: all), for the directions in which rows of X differ most in it; the last may be 0.
+    """Return k rows of a factor of L' L (None: all), for the directions along which X varies most in the metric.
 
-    The longest rows of L would not do: in some problems they lie where rows of X hardly differ.
+    The last rows may be 0. The longest rows of L would not do: in some problems, the rows of X hardly vary along them.
     """
     if k is None:
         return psd.compress(L)
@@ -265,14 +274,15 @@ def widest(L: Array, X: Array, k: int | None) -> Array:
 
 
 def widest_along(L: Array, U: Array, k: int) -> Array:
-    """Return k rows of L' L along the directions U (d, p) of images L x, with rows of 0 if they are fewer than k."""
+    """Return k rows of a factor of L' L along the directions U (d, p) of images L x, padded with rows of 0."""
     return np.pad(U.T @ L, ((0, k - U.shape[1]), (0, 0)))
 
 
 def axes(X: Array, k: int) -> tuple[Array, Array]:
-    """Return the k largest eigenvalues of ``total(X)``, falling, and their vectors (d, k), signs fixed.
+    """Return the k largest eigenvalues of ``total(X)`` in decreasing order, and their vectors (d, k) with fixed signs.
 
-    With more features than rows it works in the span of the rows, if that has k directions, without a (d, d) matrix.
+    If there are more features than rows, the computation takes place in the span of the rows if that has k directions,
+    without a (d, d) matrix.
     """
     span = data_span(X) if X.shape[1] > len(X) else None
     if span is None or k > len(span):
@@ -289,7 +299,7 @@ def span_or_axes(X: Array, least: int) -> Array:
 
 
 def centered_triangle(X: Array) -> Array:
-    """Return the centered rows C, or if they are many a triangular R with R' R = C' C, made from blocks of C."""
+    """Return the centered rows C, or for many rows a triangular R with R' R = C' C, computed from blocks of C."""
     n, d = X.shape
     mean = X.mean(axis=0)
     step = 4 * d
@@ -315,7 +325,7 @@ def pca(X: Array, count: int | None, at_least: int | None = None) -> Array | Non
 
 
 def principal(V: Array, count: int, at_least: int | None = None) -> Array:
-    """Return the first `count` of principal directions V (r, d), signs fixed."""
+    """Return the first `count` of the principal directions V (r, d), with fixed signs."""
     if not (at_least or 1) <= count <= len(V):
         raise ValueError(f"pca must be in {at_least or 1}..{len(V)} (n_components to the rank of X); got {count}")
     return psd.fix_signs(V[:count].T).T

@@ -1,4 +1,4 @@
-"""Names for annotations."""
+"""Type names for annotations."""
 
 from __future__ import annotations
 

@@ -34,16 +34,18 @@ WITHIN_SCATTER_ROUNDING = 1e-24  # share of the total scatter that rounding leav
 
 
 class Whitening(NamedTuple):
-    """x -> components (x - mean).
+    """Map x -> components (x - mean).
 
     Attributes
     ----------
     mean : ndarray of shape (d,)
+        Mean of the rows.
     components : ndarray of shape (d, d)
+        Linear map L.
     ratios : ndarray of shape (k,)
-        psi, falling: the variance between classes over that within, in the k directions that are emphasized.
+        Ratios psi of between-class to within-class variance along the k emphasized directions, in decreasing order.
     emphasis : float
-        g.
+        Weight g.
     """
 
     mean: Array
@@ -60,20 +62,21 @@ def discriminant_whitening(
     Parameters
     ----------
     X : ndarray of shape (n, d)
-        Of float64; not centered.
+        Rows in float64, not centered.
     labels : ndarray of shape (n,)
-        Codes 0..c-1; -1 for rows of unknown class, which count for the mean alone.
+        Class codes 0..c-1. Rows of unknown class have -1 and affect only the mean.
     shrinkage : float
-        a, above 0 and up to 1.
+        Share a of the scaled identity, in (0, 1].
     emphasis : float or str
-        g; "auto" for 1 + c / 10, at most 12; "cv" for the best of seven in MAP@R on classes that are left out.
+        Weight g. "auto" is 1 + c / 10, at most 12. "cv" selects the best of seven candidates by MAP@R on held-out
+        classes.
     seed : int, Generator, RandomState or None
-        Draws the folds of classes of "cv".
+        Seed of the random number generator that draws the folds of classes of "cv".
 
     Returns
     -------
     Whitening
-        Finite also for one class, for classes of one row and for equal rows.
+        Whitening, which is finite even for one class, for classes of one row and for equal rows.
     """
     mean = X.mean(axis=0)
     Z = X - mean
@@ -91,7 +94,7 @@ def discriminant_whitening(
 def whitening_from_sums(
     sums: ClassMoments, rows: ClassMoments, *, shrinkage: float, emphasis: float | str
 ) -> Whitening:
-    """Return `discriminant_whitening` from the sums over classes and over all rows; not with emphasis "cv"."""
+    """Return `discriminant_whitening` from the sums over classes and over all rows; does not support "cv"."""
     mean = rows.center
     d = len(mean)
     n = sums.n
@@ -113,7 +116,7 @@ def whitening_from_sums(
 
 
 def unit_rows(X: AnyArray) -> AnyArray:
-    """Return rows of length 1; rows of zeros stay."""
+    """Return the rows scaled to unit length; rows of zeros are left unchanged."""
     largest = np.abs(X).max(axis=1, keepdims=True)
     scaled = X / np.where(largest > 0, largest, 1)  # so that squares stay in the range of floats
     length = np.linalg.norm(scaled, axis=1, keepdims=True)
@@ -121,17 +124,17 @@ def unit_rows(X: AnyArray) -> AnyArray:
 
 
 def rule_of_thumb(labels: Ints) -> float:
-    """Return g = 1 + c / 10 for c classes, at most the largest that was ever better."""
+    """Return g = 1 + c / 10 for c classes, at most the largest value that was ever better."""
     return emphasis_by_rule(len(class_sizes(labels)))
 
 
 def emphasis_by_rule(classes: int) -> float:
-    """Return g = 1 + c / 10, at most the largest that was ever better."""
+    """Return g = 1 + c / 10, at most the largest value that was ever better."""
     return min(1 + PER_CLASS * classes, MAX_GAIN)
 
 
 def weights(psi: Array, g: float) -> Array:
-    """Return w (k,), of geometric mean g."""
+    """Return the weights w (k,), whose geometric mean is g."""
     if not len(psi):
         return psi
     logs = np.log1p(psi)
@@ -139,14 +142,14 @@ def weights(psi: Array, g: float) -> Array:
 
 
 def whitened_means(Z: Array, labels: Ints, shrinkage: float) -> tuple[Array, Array, Array]:
-    """Return W (d, d), and of the class means that W whitens the directions U (d, k) and variances psi (k,)."""
+    """Return W (d, d), and the directions U (d, k) and variances psi (k,) of the class means that W whitens."""
     means = scatter.class_means(Z, labels) if len(labels) else Z[:0]
     root = within_root(Z, labels, means, shrinkage)
     return root, *mean_directions(means, root)
 
 
 def mean_directions(means: Array, root: Array) -> tuple[Array, Array]:
-    """Return of class means (c, d) that `root` whitens the directions U (d, k) and variances psi (k,)."""
+    """Return the directions U (d, k) and variances psi (k,) of class means (c, d) that are whitened by `root`."""
     spread = (means - means.mean(axis=0)) @ root.T if len(means) else means  # (c, d)
     U, s, _ = np.linalg.svd(spread.T / np.sqrt(max(len(means), 1)), full_matrices=False)
     psi = s**2
@@ -155,7 +158,7 @@ def mean_directions(means: Array, root: Array) -> tuple[Array, Array]:
 
 
 def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array:
-    """Return W (d, d) with W' W = C^-1; with more columns than rows it is computed in the span of the rows."""
+    """Return W (d, d) with W' W = C^-1, computed in the span of the rows if there are more columns than rows."""
     n, d = Z.shape
     freedom = max(n - len(means), 1)
     variance = float(np.sum((Z - means[labels]) ** 2)) / freedom / d
@@ -172,7 +175,7 @@ def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array
 
 
 def shrunk_root(C: Array, floor: float, basis: Array | None) -> Array:
-    """Return W (d, d) with W' W = (C + floor I)^-1, for C in the coordinates of a basis (r, d), 0 outside of it."""
+    """Return W (d, d) with W' W = (C + floor I)^-1, for C in the coordinates of a basis (r, d) and 0 outside of it."""
     C = C.copy()
     C.flat[:: len(C) + 1] += floor
     factor = cholesky(C, lower=True, check_finite=False)
@@ -188,9 +191,9 @@ def shrunk_root(C: Array, floor: float, basis: Array | None) -> Array:
 
 
 def chosen_emphasis(Z: Array, labels: Ints, shrinkage: float, seed: Seed = 0) -> float:
-    """Return the candidate for g with the best mean MAP@R on the classes of three folds, each left out in turn.
+    """Return the candidate for g with the best mean MAP@R on the held-out classes of three folds.
 
-    Where the classes are too few for folds of two, it is that of the rule of thumb.
+    If there are too few classes for folds of two, return the rule of thumb.
     """
     several = np.flatnonzero(class_sizes(labels) > 1)
     if len(several) < 2 * CLASS_FOLDS:
@@ -208,7 +211,7 @@ def chosen_emphasis(Z: Array, labels: Ints, shrinkage: float, seed: Seed = 0) ->
 
 
 def left_out_scores(Z: Array, labels: Ints, others: Array, other_labels: Ints, shrinkage: float) -> Array:
-    """Return MAP@R by cosine of rows of other classes for every candidate, from one product of their rows."""
+    """Return the MAP@R by cosine of rows of other classes for every candidate, from one product of their rows."""
     mean = Z.mean(axis=0)
     codes = np.unique(labels, return_inverse=True)[1]
     root, U, psi = whitened_means(Z - mean, codes, shrinkage)

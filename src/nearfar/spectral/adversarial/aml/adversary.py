@@ -1,7 +1,10 @@
 """Adversary of pairs: it moves similar points apart and dissimilar points together, as measured by a metric M.
 
-p - p' = P (x - x') for similar pairs, P = beta M^2 (2 I + beta M^2)^-1, and c (x - x'), c = beta / (2 + beta), for
-dissimilar ones; midpoints do not move F(M) = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(M P S P)
+    p - p' = P (x - x'),  P = beta M^2 (2 I + beta M^2)^-1     for similar pairs
+    p - p' = c (x - x'),  c = beta / (2 + beta)                for dissimilar pairs
+    F(M) = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(M P S P)
+
+Midpoints do not move.
 """
 
 from __future__ import annotations
