@@ -206,7 +206,7 @@ class Nearness:
         return -square / self.unit / self.unit / 2
 
     def pairs(self, rows: slice, others: slice, within: float, k: int | None) -> tuple[Ints, Ints]:
-        """Return the pairs (i, j), i in `rows`, j > i in `others`, that may be within the distance and the k nearest."""
+        """Return pairs (i, j), i in `rows`, j > i in `others`, that may be within the distance and the k nearest."""
         left = self.single[rows]
         right = self.single[others]
         own = rows.start == others.start
