@@ -428,22 +428,23 @@ def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> t
 
 
 def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int = 1) -> NDArray[np.bool_]:
-    """Draw a share of the items of every class.
+    """Draw a fraction of the items of every class.
 
     Parameters
     ----------
     labels : ndarray of int64, shape (n,)
-        The class of each item.
+        Class of each item.
     share : float
-        In [0, 1]; of a class of m items the whole part of `share` * m is drawn.
+        Fraction in [0, 1]; of a class of m items, `share` * m are drawn, rounded down.
     seed : int
-        Chooses the items.
+        Seed of the generator that draws the items.
     least : int
-        A class of which fewer than so many would be drawn, or stay, is not drawn from.
+        Minimum number of items to draw and to leave; classes that are too small for it are skipped.
 
     Returns
     -------
     ndarray of bool, shape (n,)
+        Whether each item is drawn.
     """
     check_seed(seed)
     order = np.random.default_rng(seed).permutation(len(labels))

@@ -111,16 +111,24 @@ def decode_square(
 ) -> NDArray[np.uint8]:
     """Decode one image and `fit` it; a JPEG whose shorter side is above 512 pixels is decoded at reduced size.
 
-    A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which takes a fraction of the time. It is reduced only so
-    far that its shorter side stays at least twice `resize`, and the place of every pixel is kept exactly, so that
-    resizing hides the difference: photographs decoded whole differ by less than one gray level on average.
+    A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which takes a fraction of the time. The shorter side stays at
+    least twice `resize`, and the position of every pixel is preserved exactly, so that resizing hides the difference:
+    it is below one gray level on average, compared with photographs that are decoded at full size.
 
     Parameters
     ----------
-    data, name, channels
-        As in `decode`.
-    resize, size, resizing
-        As in `fit`.
+    data : bytes
+        Content of the file.
+    name : str
+        Name of the image in errors.
+    resize : int
+        Length of the shorter side in pixels.
+    size : int, optional
+        Side of the square in pixels. By default, `resize`.
+    resizing : Resizing, optional
+        Filter and rounding of a pretrained network, as for `fit`.
+    channels : {1, 3}
+        1 gives gray values, 3 gives RGB.
 
     Returns
     -------
@@ -129,7 +137,7 @@ def decode_square(
     Raises
     ------
     BadImageError
-        Where the file is corrupt or truncated, or its pixels are of 32 bits.
+        If the file is corrupt or truncated, or its pixels have 32 bits.
     """
     from PIL import ImageOps
 

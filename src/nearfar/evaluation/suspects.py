@@ -135,14 +135,16 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
 
 
 def stratified_folds(labels: Ints, folds: int, rng: np.random.Generator) -> Ints:
-    """Return a fold for every item, so that items of one class are spread over all folds, or over as many as they are.
+    """Assign a fold to every item, so that the items of each class are spread over the folds as evenly as possible.
 
     Parameters
     ----------
     labels : ndarray of int, shape (n,)
+        Class of each item.
     folds : int
+        Number of folds.
     rng : Generator
-        Draws which items, and at which fold each class begins.
+        Generator that draws the items of each fold, and the fold at which each class starts.
     """
     order = np.lexsort((rng.random(len(labels)), labels))
     sizes = np.bincount(labels)

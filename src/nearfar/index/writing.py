@@ -20,17 +20,18 @@ def check_there(name: str, columns: Collection[str]) -> None:
 
 
 def check_new(records: Records, *, dimensions: int, labels: AnyArray | str | None, columns: Mapping[str, Kind]) -> None:
-    """Raise a ValueError where items do not fit a collection.
+    """Raise a ValueError if items do not fit a collection.
 
     Parameters
     ----------
     records : Records
+        The items to add.
     dimensions : int
-        Length of its embeddings.
+        Number of dimensions of the collection's embeddings.
     labels : ndarray or str or None
-        Its labels, or None where it has none.
+        Labels of the collection, or None if it has none.
     columns : mapping of str to {"number", "text"}
-        Its columns.
+        Columns of the collection.
     """
     if records.embeddings.shape[1] != dimensions:
         got = records.embeddings.shape[1]

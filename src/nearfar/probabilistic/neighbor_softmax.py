@@ -26,15 +26,16 @@ EXPONENT_FLOORS = {"float32": -40.0, "float64": -300.0}  # exponents
 
 
 class SortedRows(NamedTuple):
-    """Rows of known class, sorted by class.
+    """Labeled rows, sorted by class.
 
     Attributes
     ----------
     X : ndarray of shape (n, d)
+        The rows.
     sizes : ndarray of shape (c,)
-        Rows of each class.
+        Number of rows of each class.
     order : ndarray of shape (n,)
-        Where the rows come from.
+        Position of each row before sorting.
     """
 
     X: AnyArray
@@ -125,28 +126,31 @@ def neighbor_sums(
     *,
     blocks: Iterable[AnchorBlock] | None = None,
 ) -> tuple[float, AnyArray]:
-    """F and U of the module's formulas, for Y = Z.
+    """Return F and U of the module's formulas, for Y = Z.
 
     Parameters
     ----------
     Z : ndarray of shape (n, k)
         Mapped rows, sorted by class, in float32 or float64.
     sizes : ndarray of shape (c,)
-        Rows of each class.
+        Number of rows of each class.
     kind : {"accuracy", "log", "normalizer"}
+        Term of F to sum over anchors.
     weight : ndarray of shape (n,)
-        Of each anchor's term; 0 where the anchor is alone in its class.
+        Weight of each anchor's term; 0 for anchors that are alone in their class.
     blocks : iterable of AnchorBlock, optional
-        Only these anchors, all columns. Default: all.
+        Anchors to sum over, with all columns. By default, all anchors.
 
     Returns
     -------
     F : float
+        The sum.
     U : ndarray of shape (n, k)
+        Its derivative, as in the formulas.
 
     Notes
     -----
-    O(n^2 k) time; memory one block of 2 MB (1 MB in float32) and a few (n, k) arrays.
+    O(n^2 k) time. Memory: one block of 2 MB (1 MB in float32) and a few (n, k) arrays.
     """
     Z1 = with_ones(Z)
     S1 = np.zeros((Z1.shape[1], len(Z)), Z.dtype)

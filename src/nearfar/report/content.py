@@ -27,17 +27,17 @@ class Items:
     Parameters
     ----------
     embeddings : ndarray, shape (n, d)
-        Where every item lies.
+        Embeddings.
     labels : ndarray of int, shape (n,)
-        Indices into `classes`.
+        Class of each item, as an index into `classes`.
     classes : sequence of str
-        The name of every class.
+        Names of the classes.
     names : sequence of str, optional
-        A printable name for every item; its number where not given.
+        Printable name of each item. By default, its number.
     read : callable, optional
-        Item i -> (H, W, C) uint8 image or (d,) row, for the pictures.
+        Function from i to item i, a uint8 image (H, W, C) or a row (d,), for the pictures.
     groups : ndarray, shape (n,), optional
-        Camera, video or the like of every item: as in `nearfar.evaluation.evaluate`.
+        Camera, video or the like of each item, as in `nearfar.evaluation.evaluate`.
     """
 
     embeddings: NDArray[Any]
@@ -64,7 +64,7 @@ class Items:
         return len(self.labels)
 
     def name(self, i: int) -> str:
-        """The printable name of item i."""
+        """Return the printable name of item i."""
         return str(self.names[i]) if self.names else f"item {i}"
 
     def shows_images(self) -> bool:
@@ -79,7 +79,7 @@ class Items:
         return False
 
     def class_name(self, i: int) -> str:
-        """The name of the class of item i."""
+        """Return the name of the class of item i."""
         return str(self.classes[self.labels[i]])
 
 
@@ -94,18 +94,20 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Other:
-    """Another model on the same test items, to be compared with.
+    """Another model to compare with, on the same test items.
 
     Parameters
     ----------
     name : str
-        What it is called.
+        Name of the model.
     scores : Scores or mapping
         Its scores.
-    queries, gallery : Items, optional
-        The same items, as it embeds them.
+    queries : Items
+        The same queries, with its embeddings.
+    gallery : Items, optional
+        The same gallery, with its embeddings.
     distance : str
-        What its neighbors are compared by.
+        Distance by which its neighbors are compared.
     """
 
     name: str
@@ -117,20 +119,22 @@ class Other:
 
 @dataclass(frozen=True, eq=False)
 class FeatureWeights:
-    """What each feature weighs in a linear metric.
+    """Weight of each feature in a linear metric.
 
     Parameters
     ----------
     names : sequence of str
-        The features.
+        Names of the features.
     weights : ndarray, shape (d,)
-        Their shares of the mean squared distance.
-    low, high : ndarray, shape (d,), optional
-        Ends of the intervals.
+        Share of each feature in the mean squared distance.
+    low : ndarray, shape (d,), optional
+        Lower ends of the intervals.
+    high : ndarray, shape (d,), optional
+        Upper ends of the intervals.
     fits : int
-        On how many random halves of the rows the learner was fitted again for the intervals.
+        Number of fits on random halves of the rows, from which the intervals are computed.
     level : float
-        The share of these fits inside the intervals.
+        Fraction of these fits within the intervals.
     """
 
     names: Sequence[str]
@@ -143,60 +147,64 @@ class FeatureWeights:
 
 @dataclass(frozen=True, eq=False)
 class ReportContent:
-    """Everything that a report can show; only the first three fields are needed.
+    """Everything that a report can show; only the first three fields are required.
 
     Parameters
     ----------
     title : str
-        The heading.
+        Heading.
     protocol : str
-        One sentence: dataset, classes, images, how they were split.
+        One sentence on the data set, its classes and items, and how they were split.
     scores : Scores or mapping
-        `nearfar.evaluation.Scores`, or what its `to_dict` gave.
+        `nearfar.evaluation.Scores`, or the result of its `to_dict`.
     baseline : Scores or mapping, optional
         Scores to compare with.
     baseline_name : str
-        What these are of.
+        Name of the baseline.
     chance : mapping, optional
-        Score name -> value of a random ranking; taken from `scores` where they bring it.
+        Values of a random ranking by the names of the scores. By default, those in `scores`.
     intervals : mapping, optional
-        Score name -> (low, high), the 95% interval.
-    queries, gallery : Items, optional
-        The embedded test items; without a gallery every query searches the other queries.
+        95% confidence intervals (low, high) by the names of the scores.
+    queries : Items, optional
+        Embedded test items.
+    gallery : Items, optional
+        Embedded gallery. By default, every query searches the other queries.
     distance : str
-        What neighbors are compared by: "cosine", "euclidean" or "sqeuclidean".
+        Distance by which neighbors are compared: "cosine", "euclidean" or "sqeuclidean".
     other : Other, optional
-        A model to compare with, query by query.
+        Another model to compare with, query by query.
     chosen_by : str
         What chose the checkpoint, as a clause of the protocol line.
     losses : sequence of Curve
-        Every logged part of the objective.
+        Logged parts of the objective.
     recalls : mapping of int to sequence of Curve
-        K -> Recall@K of each split ("seen", "unseen") over training.
+        For each K, Recall@K of each split ("seen", "unseen") during training.
     map_at_r : sequence of Curve
-        MAP@R of each split over training.
+        MAP@R of each split during training.
     best_epoch : float, optional
-        The epoch of the checkpoint that was scored.
+        Epoch of the checkpoint that was scored.
     attention : callable, optional
-        Square image (S, S, C) uint8 -> last convolutional map (C', H, W), or a map (H, W) already averaged.
-    settings, environment : mapping
-        What was run, and where.
+        Function from a square uint8 image (S, S, C) to the last convolutional map (C', H, W), or to its mean (H, W).
+    settings : mapping
+        Settings of the run.
+    environment : mapping
+        Versions and machine of the run.
     command : str
-        The command line that did it.
+        Command line of the run.
     remarks : sequence of str
-        What stands out in the training.
+        Conspicuous points of the training.
     notes : sequence of str
         Remarks on the data.
     defaults : mapping
-        Settings where nothing else is given: those that differ from them are marked.
+        Default settings; settings that differ from them are marked.
     features : FeatureWeights, optional
-        What the features of a table weigh in a learned distance.
+        Weight of the features of a table in a learned distance.
     ladder : mapping
-        What `to_dict` of the ladder gave: the steps from raw pixels to this training, on classes held out.
+        Result of `to_dict` of the ladder: the steps from raw pixels to this training, on held-out classes.
     theory : mapping
-        What `theory.json` of a run holds: how far its unseen classes lie from the seen ones.
+        Contents of `theory.json` of a run: how far its unseen classes are from the seen ones.
     seed : int
-        Draws the random queries, the pairs of the histogram and the map.
+        Seed of the generator that draws random queries, the pairs of the histogram and the map.
     """
 
     title: str

@@ -39,23 +39,26 @@ class PairDistances:
 def measure_pairs(
     queries: Items, gallery: Items | None, distance: str, *, sample: int = PAIR_SAMPLE, seed: int = 0
 ) -> PairDistances | None:
-    """Measure all pairs where there are few, else a seeded sample drawn uniformly from each kind.
+    """Compute the distances of all pairs if there are few, else of a uniform random sample of each kind.
 
     Parameters
     ----------
-    queries, gallery : Items
-        Pairs are (query, gallery item); without a gallery, two different queries. Two of one class and group are none.
+    queries : Items
+        Queries.
+    gallery : Items
+        Pairs are (query, gallery item); without a gallery, two different queries. Pairs of one class and group are left
+        out.
     distance : str
         "cosine" (1 - cosine), "euclidean" or "sqeuclidean".
     sample : int
-        Most pairs of each kind.
+        Maximum number of pairs of each kind.
     seed : int
-        Draws the sample.
+        Seed of the generator that draws the sample.
 
     Returns
     -------
     PairDistances or None
-        None where one of the two kinds has no pair.
+        None if one of the two kinds has no pair.
     """
     n = len(queries)
     m = len(gallery or queries)

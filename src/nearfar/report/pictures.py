@@ -35,16 +35,16 @@ class Picture(NamedTuple):
 
 
 class Thumbnails:
-    """Pictures of the items of one set, each made once.
+    """Pictures of the items of one set, each created once.
 
     Parameters
     ----------
     items : Items
-        What to show; without `read` every picture is only its text.
+        What to show; without `read`, every picture is only its text.
     side : int
-        Longest side in pixels of an image.
+        Longest side of an image in pixels.
     like : Thumbnails, optional
-        Rows are drawn on the scales of this set, so that equal ones look equal beside each other.
+        Another set whose scales are used to draw rows, so that equal rows look equal in both.
     """
 
     def __init__(self, items: Items, side: int = 112, like: Thumbnails | None = None) -> None:

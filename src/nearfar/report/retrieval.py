@@ -17,20 +17,24 @@ RANKING_DEPTH = 100  # neighbors looked at when the first right one is sought
 
 @dataclass(frozen=True, eq=False)
 class QueryNeighbors:
-    """The neighbors of every query that has a partner of its class to find.
+    """The neighbors of every query that has a relevant item to find.
 
     Parameters
     ----------
-    queries, gallery : Items
-        The same object where every query searches the other queries.
+    queries : Items
+        Queries.
+    gallery : Items
+        Items to search; the same object if every query searches the other queries.
     kept : ndarray of int, shape (q,)
-        The queries that have at least one right answer.
-    index, distances : ndarray, shape (q, k)
+        Queries with at least one relevant item.
+    index : ndarray, shape (q, k)
         Their neighbors in the gallery, nearest first.
+    distances : ndarray, shape (q, k)
+        Distances of these neighbors.
     right : ndarray of bool, shape (q, k)
         Whether each neighbor has the class of the query.
     relevant : ndarray of int, shape (q,)
-        Number of right answers of each.
+        Number of relevant items of each query.
     """
 
     queries: Items

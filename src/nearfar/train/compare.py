@@ -27,7 +27,7 @@ SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  
 
 
 class Trial(NamedTuple):
-    """One objective, with its settings as text, with one seed, and the folder of its run."""
+    """One objective (with its settings as text) and one seed, and the folder of its run."""
 
     name: str
     config: TrainConfig

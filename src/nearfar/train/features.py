@@ -165,9 +165,9 @@ def cached_features(
     resizing: Resizing | None = None,
     workers: int | None = None,
 ) -> Dataset:
-    """Replace the items of a set by the features that a frozen trunk gives them.
+    """Replace the items of a data set by the features of a frozen trunk.
 
-    They are computed once for equal items, trunk and way of resizing, and kept below `cache_folder`.
+    They are computed once for the same items, trunk and resizing, and stored below `cache_folder`.
     """
     network = _of_network(embedder.trunk) + _of_network(embedder.scale)
     sizes: dict[str, Any] = {"image_size": image_size, "resize": resize, "resizing": resizing}

@@ -17,14 +17,16 @@ from .config import TrainConfig, TrainError
 
 
 class KnownPairs(NamedTuple):
-    """What is known of n items.
+    """Labeled pairs of n items.
 
     Attributes
     ----------
     listed : ndarray of shape (m,)
-        Pairs (i, j) of items, i < j, as i n + j, rising.
+        Pairs (i, j) of items with i < j, encoded as i n + j, ascending.
     similar : ndarray of shape (m,)
+        Whether each pair is similar.
     n : int
+        Number of items.
     """
 
     listed: Ints

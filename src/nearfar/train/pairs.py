@@ -40,12 +40,14 @@ CLIP_LOSS = "NTXentLoss(temperature=0.07)"
 
 
 class PairBatch(NamedTuple):
-    """Images with their texts, as two towers take them.
+    """A batch of images with their texts.
 
     Attributes
     ----------
-    items : (n, C, H, W) images, or features of a frozen trunk (n, D)
-    texts : (n, L) token numbers, -1 where a text has ended
+    items : Tensor
+        Images (n, C, H, W), or features (n, D) of a frozen trunk.
+    texts : Tensor
+        Token numbers (n, L); -1 after the end of a text.
     """
 
     items: Tensor
@@ -67,12 +69,14 @@ class PairFeatures(NamedTuple):
 
 
 class TextRows(NamedTuple):
-    """The texts of the training as rows of token numbers, and what made them.
+    """Texts of the training items as rows of token numbers, and their tokenizer.
 
     Attributes
     ----------
-    tokens : the tokenizer
-    rows : (n, L), a row for each training item
+    tokens : Tokens
+        The tokenizer.
+    rows : Tensor
+        Token numbers (n, L), one row per training item.
     """
 
     tokens: Tokens
@@ -98,16 +102,18 @@ def value_both_ways(objective: Sum, found: PairFeatures, labels: Tensor, ids: Te
     Parameters
     ----------
     objective : Sum
+        The objective.
     found : PairFeatures
-        Of n pairs, with several processes of those of this process.
-    labels : (n,) integers
-        The classes: a text belongs to all images of its class.
-    ids : (n,) integers, optional
-        The numbers of the pairs in the training.
+        Outputs for n pairs. With several processes, those of this process.
+    labels : Tensor of shape (n,)
+        Classes: a text belongs to all images of its class.
+    ids : Tensor of shape (n,), optional
+        Numbers of the pairs in the training set.
 
     Returns
     -------
-    A scalar.
+    Tensor
+        A scalar.
     """
     images = found.embedding
     texts = found.text_embedding

@@ -31,19 +31,22 @@ def remarks(
     log: Sequence[Mapping[str, Any]],
     config: TrainConfig,
 ) -> tuple[str, ...]:
-    """Return what stands out; nothing for a run that went well.
+    """Return what is conspicuous in a run; nothing for a run without problems.
 
     Parameters
     ----------
-    embeddings : (n, d)
-        Of the test items.
-    scores, raw : Scores
-        Of the embeddings, and of the items themselves.
+    embeddings : ndarray of shape (n, d)
+        Embeddings of the test items.
+    scores : Scores
+        Scores of the embeddings.
+    raw : Scores
+        Scores of the items themselves.
     epochs : sequence of mapping
-        The rows of `metrics.csv`.
+        Rows of `metrics.csv`.
     log : sequence of mapping
-        The lines of `log.jsonl`.
+        Lines of `log.jsonl`.
     config : TrainConfig
+        Settings of the run.
     """
     found = [collapsed(embeddings, config), unlearned(scores, raw, config), course(epochs, config), *idle(log)]
     return tuple(sentence for sentence in found if sentence)

@@ -123,22 +123,42 @@ class Step(nn.Module):
 
 @dataclass
 class Parts:
-    """What a run works with.
+    """The parts of a run: data, network, objective and optimizer.
 
     Attributes
     ----------
-    config : resolved
-    task : the data
-    train, unseen, seen : what is learned from; the validation classes; as many training items, both for evaluation
-    step : embedder and objective
-    augment, generator : the random changes, and what they draw from
-    averages : of the weights, which take their place in evaluation
-    weights : where the trunk's weights are from, in a sentence
-    note : what settings that were not given became, in a sentence; empty where that is nothing special
-    known : pairs of training items that are learned from instead of classes
-    start : the folder in which a run that goes on was started
-    texts : the texts of the training items, where these are pairs of an image and a text
-    model, optimizer : the step and its optimizer as `accelerator` has prepared them; None before `prepare`
+    config : TrainConfig
+        Settings, resolved.
+    task : Task
+        The data.
+    train : Dataset
+        Items to train on.
+    unseen : Dataset or None
+        The validation classes.
+    seen : Dataset
+        Training items for evaluation, of about the same number as the validation items.
+    step : Step
+        Network and objective.
+    augment : Augment
+        Random transforms.
+    generator : torch.Generator
+        Generator of their random numbers.
+    averages : Averages
+        Moving averages of the weights, which are used in evaluation.
+    weights : str
+        One sentence on the origin of the trunk's weights.
+    note : str
+        One sentence on the values of settings that were not given; empty if there is nothing to say.
+    known : KnownPairs or None
+        Pairs of training items that are used instead of classes.
+    start : Path or None
+        Folder in which a resumed run was started.
+    texts : TextRows or None
+        Texts of the training items, if these are pairs of an image and a text.
+    model : nn.Module or None
+        The step as `accelerator` has prepared it; None before `prepare`.
+    optimizer : Optimizer or None
+        Its optimizer; None before `prepare`.
     """
 
     config: TrainConfig

@@ -22,14 +22,24 @@ CHANGED = "damaged, of another version, or of data that have changed since"
 
 @dataclass
 class Position:
-    """Where a run is.
+    """Progress of a run.
 
     Attributes
     ----------
-    step, epoch, batch : batches done; the epoch that is under way, from 0; batches done of it
-    best, best_epoch : the best validation score so far, and its epoch from 1 (0: none yet)
-    sums : sums over this epoch's batches of the loss and of every part
-    rows : the table of epochs so far
+    step : int
+        Number of finished batches.
+    epoch : int
+        The current epoch, counted from 0.
+    batch : int
+        Number of finished batches of this epoch.
+    best : float or None
+        Best validation score so far.
+    best_epoch : int
+        Its epoch, counted from 1; 0 if there is none yet.
+    sums : dict of str to Tensor
+        Sums of the loss and of its parts over the batches of this epoch.
+    rows : list of dict
+        Table of the finished epochs.
     """
 
     step: int = 0

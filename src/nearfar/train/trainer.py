@@ -57,31 +57,32 @@ def train(
     Parameters
     ----------
     config : TrainConfig or None
-        The settings; None resumes with those of the run.
+        Settings of the run. None resumes a run with its own settings.
     out : str or Path
-        The run's folder: new or empty, or with `resume` an existing run.
+        Folder of the run. It must be new or empty, or hold an existing run if `resume` is True.
     resume : bool
-        Go on from the last checkpoint. On the CPU the result is bit for bit that of an unbroken run. Other settings
-        are refused, but for more `epochs` (unless the schedule is "cosine") and another `patience`.
+        Continue from the last checkpoint. On the CPU, the result is bit for bit that of an uninterrupted run. Settings
+        must be those of the run, except for more `epochs` (unless the schedule is "cosine") and another `patience`.
     progress : bool
-        Show a progress line.
+        Print progress.
     watchers : sequence of Watcher
-        Others to tell of steps and epochs.
+        Objects that are notified of steps and epochs.
     trust : str or collection of str
-        Modules of a user's own that the settings of a run may name where they are read from its folder.
+        Modules of your own that the settings of the run may name if they are read from its folder; their code is run.
 
     Returns
     -------
     Run
-        Its folder, and the best epoch. `evaluate_run` scores it on the test classes.
+        The run, with its folder and its best epoch. `evaluate_run` scores it on the test classes.
 
     Raises
     ------
     TrainError
-        One line: a wrong setting, a loss that is not finite (the last good checkpoint is kept), a disk that is full,
-        a folder that is taken or in which another process trains, a run that does not fit.
+        If a setting is not valid, the loss is not finite (the last good checkpoint is kept), the disk is full, the
+        folder is not empty or another process trains in it, or the run to resume does not match. The message is one
+        line.
     KeyboardInterrupt
-        After Ctrl-C, when a checkpoint has been written. Callers exit with 130.
+        After Ctrl-C, once a checkpoint has been written. Callers exit with status 130.
     """
     config = None if config is None else checked(config)
     folder = open_run(out) if resume else RunFolder(out)

@@ -22,22 +22,28 @@ TOO_LARGE = "values that float32 does not hold, above 3.4e38"
 
 
 def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
-    """Read `X` (or `embeddings`) with `y` (or `labels`), and `split`, `classes` and `names` where they are there.
+    """Read `X` (or `embeddings`) with `y` (or `labels`), and `split`, `classes`, `names` and `groups` if they exist.
 
     Parameters
     ----------
     path : str or Path
-        An .npz file. `X` is (n, d), taken as float32 rows, or (n, H, W) or (n, H, W, C) uint8, taken as images;
-        `y` is (n,) integers or strings; `split` is (n,) strings such as "train" and "test"; `classes` is text that
-        integers in `y` number from 0, and `names` (n,) text or integers that say what each item is called, as `nearfar
-        embed` writes them; `groups` (n,) is the camera, video or the like of each.
+        An .npz file. `X` are rows of shape (n, d), converted to float32, or uint8 images of shape (n, H, W) or (n, H,
+        W, C); `y` (n,) are integers or strings; `split` (n,) are strings such as "train" and "test"; `classes` are the
+        names of the classes that integers in `y` number from 0; `names` (n,) are names of the items, text or integers,
+        as `nearfar embed` writes them; `groups` (n,) are the camera, video or the like of each item.
     image_size : int, optional
-        Make every image a square of this side; rows are left as they are.
+        Side in pixels to which every image is made square; rows are not changed. By default, images are kept as they
+        are.
+
+    Returns
+    -------
+    Source
+        The items, with the role of each if there is a split.
 
     Raises
     ------
     DataError
-        Where an array is missing, of unfit shape or kind, holds Python objects, or holds NaN or infinity.
+        If an array is missing, has a wrong shape or type, or contains Python objects, NaN or infinity.
     """
     arrays = load_npz(Path(path))
     items = _dataset(path, arrays, image_size)
@@ -47,12 +53,17 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
 
 
 def read_gallery(path: str | Path) -> Dataset | None:
-    """Read what the items of an .npz search, from the arrays `gallery_embeddings`, `gallery_labels` and the like.
+    """Read the gallery of an .npz, from the arrays `gallery_embeddings`, `gallery_labels` and so on.
+
+    Parameters
+    ----------
+    path : str or Path
+        An .npz file.
 
     Returns
     -------
     Dataset or None
-        None where the file has no gallery: its items then search each other.
+        None if the file has no gallery: its items then search each other.
     """
     arrays = load_npz(Path(path))
     if any(GALLERY + key in arrays for key in DATA):

@@ -24,23 +24,31 @@ def read_cars(
     skip_bad: bool = False,
     expected: Expected | None = OFFICIAL,
 ) -> Source:
-    """Read the archive in its zero-shot protocol, in any of the three layouts in which it is found.
+    """Read the archive in its zero-shot protocol, in any of the three layouts in which it is distributed.
 
     Parameters
     ----------
     path : str or Path
-        A folder or zip with (a) `car_ims/` and `cars_annos.mat`; (b) `cars_train/`, `cars_test/` and `devkit/`
-        with cars_train_annos.mat, cars_test_annos_withlabels.mat and cars_meta.mat (the test annotations may also
-        lie beside `devkit/`); (c) folders train/ and test/ of one folder per class, with or without names.csv.
-    image_size, skip_bad
-        As in `read_folder`.
+        A folder or zip with (a) `car_ims/` and `cars_annos.mat`; (b) `cars_train/`, `cars_test/` and `devkit/` with
+        cars_train_annos.mat, cars_test_annos_withlabels.mat and cars_meta.mat (the test annotations may also be next to
+        `devkit/`); (c) folders train/ and test/ with one folder per class, with or without names.csv.
+    image_size : int, optional
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
+    skip_bad : bool
+        Leave out images that cannot be decoded, instead of raising an error.
     expected : mapping, optional
-        Counts per role; None accepts any.
+        Number of images and classes of each role, which are checked; None accepts any.
+
+    Returns
+    -------
+    Source
+        The images, with the role of each.
 
     Notes
     -----
-    Classes are cut in the order of their official ids. Layout (c) has ids only through the order of a names.csv;
-    without one the sorted names are cut, and the counts would reveal a different half.
+    Classes are split in the order of their official ids. Layout (c) has ids only through the order of a names.csv.
+    Without one, the sorted names are split, and the counts would reveal a different half.
     """
     files = open_files(path)
     names, class_ids, classes = _read_any(files)

@@ -13,7 +13,7 @@ def read_digits(*, image_size: int | None = None) -> Source:
     Parameters
     ----------
     image_size : int, optional
-        Side in pixels; the original 8 where not given, else enlarged with a bilinear filter.
+        Side in pixels, to which images are enlarged with a bilinear filter. By default, the original 8.
 
     Returns
     -------

@@ -30,27 +30,34 @@ ROLES = {
 def read_folder(
     path: str | Path, *, image_size: int | None = None, skip_bad: bool = False, unlabeled: str | None = None
 ) -> Source:
-    """Read images whose class is the folder in which they lie.
+    """Read images whose class is the folder that contains them.
 
     Parameters
     ----------
     path : str or Path
-        A folder, a zip or a tar archive (also as .tar.gz), or a folder of tar archives. A class is a folder that holds
-        images; nested folders give names such as "Sanskrit/character01". Folders named train and test (or train, query
-        and gallery; also validation) at the top are the split, in whatever case; of train and validation alone, the
-        validation is the test. In tar archives the class may also lie beside the image: see `read_shards`.
+        A folder, a zip or a tar archive (also as .tar.gz), or a folder of tar archives. A class is a folder with
+        images; nested folders give names such as "Sanskrit/character01". Top folders named train and test (or train,
+        query and gallery; also validation), in upper or lower case, define the split; if there are only train and
+        validation, the validation is the test. In tar archives, the class may also be in a file next to the image: see
+        `read_shards`.
     image_size : int, optional
-        Make every image a square of this side (shorter side resized, center cut).
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
     skip_bad : bool
-        Leave out images that cannot be decoded.
+        Leave out images that cannot be decoded, instead of raising an error.
     unlabeled : str, optional
-        The class of images that lie beside the class folders, and then no item has a role; not given, such images are
-        left out, which the notes say.
+        Class of images that are next to the class folders; no item has a role then. By default, such images are left
+        out, with a note.
+
+    Returns
+    -------
+    Source
+        The images, with the role of each if there is a split.
 
     Raises
     ------
     DataError
-        Where the folder is missing, holds no image, or holds images outside of class folders only.
+        If the folder does not exist, contains no image, or contains images outside of class folders only.
     """
     files = open_files(path)
     how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled}

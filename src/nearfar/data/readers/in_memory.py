@@ -60,20 +60,27 @@ def _are_separate(X: Any) -> bool:
 
 
 def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
-    """Return images with their labels as a set.
+    """Return images with their labels as a data set.
 
     Parameters
     ----------
     X : array-like
-        (n, H, W) or (n, H, W, C) uint8 with C 1 or 3, or a list of such images of one size, or of paths of image files.
-    labels : (n,) int64
+        uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, a list of such images of one size, or a list of
+        paths of image files.
+    labels : ndarray of int64, shape (n,)
+        Class of each image.
     name : str
-        What the set is called.
+        Name of the data set.
+
+    Returns
+    -------
+    Dataset
+        The images. Files are read when they are needed, except for a few that determine whether they are gray.
 
     Raises
     ------
     DataError
-        For other arrays. Files are read when they are needed, but for some that tell whether they are gray.
+        If X is something else.
     """
     if are_paths(X):
         return _files(name, list(X), labels)

@@ -20,16 +20,24 @@ def read_inshop(
     skip_bad: bool = False,
     expected: Expected | None = OFFICIAL,
 ) -> Source:
-    """Read the extracted archive in its official protocol: queries search in a gallery of other images.
+    """Read the extracted archive in its official protocol: queries search a gallery of other images.
 
     Parameters
     ----------
     path : str or Path
-        The folder with list_eval_partition.txt (or Eval/ that holds it) and img/, or the one around it, or a zip.
-    image_size, skip_bad
-        As in `read_folder`.
+        The folder with list_eval_partition.txt (or with Eval/ that contains it) and img/, or its parent, or a zip.
+    image_size : int, optional
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
+    skip_bad : bool
+        Leave out images that cannot be decoded, instead of raising an error.
     expected : mapping, optional
-        Counts per role; None accepts any.
+        Number of images and classes of each role, which are checked; None accepts any.
+
+    Returns
+    -------
+    Source
+        The images, with the role of each.
     """
     files = open_files(path)
     top, partition = _partition(files)

@@ -63,39 +63,51 @@ def read_manifest(
     Parameters
     ----------
     path : str or Path
-        A .csv or .tsv (header line, UTF-8), a .jsonl (one object in every line), one of these packed as .gz, or a
-        .parquet file. Columns: `path` (relative to the table, or absolute) and `label`; optional `split` (train,
-        validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows), `group` (camera,
-        video: as in `Dataset`), `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty = whole image).
-        Others are not read; but without `path` a row is the numbers (or true and false) in all other columns but
-        `name` (or `text`, where that holds texts), its name, and the label may also stand in `class`, `target` or `y`.
-        Where there are texts in `text` and no numbers, the texts are the items.
-        A column may hold lists of numbers, equally many in every row; where one of that kind is called `embedding`, a
-        row is these numbers alone. In a .parquet a column may also hold the images themselves, as bytes or as pairs of
-        bytes and path, which stand for `path`.
-        The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are read as well, and Path, Label, Class, ...
-        A folder that `save_to_disk` of Hugging Face's datasets wrote is such a table, too.
+        A .csv or .tsv (header line, UTF-8), a .jsonl (one object per line), one of these compressed as .gz, a .parquet
+        file, or a folder that `save_to_disk` of Hugging Face's datasets wrote. The columns are described in the notes.
     label : str, optional
-        The column of the labels, by the name that it has in the file; it is nothing else then, and a column `label`
-        beside it is as any other.
+        Name of the column of the labels in the file. The column then has no other meaning, and a column `label` is read
+        like any other.
     group : str, optional
-        The column of the groups, instead of `group`.
-    image_size, skip_bad
-        As in `read_folder`.
+        Name of the column of the groups. By default, `group`.
+    image_size : int, optional
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
+    skip_bad : bool
+        Leave out images that cannot be decoded, instead of raising an error.
     unlabeled : str, optional
-        The class of items without a label; not given, they are an error.
+        Class of items without a label. By default, they are an error.
     pairs : bool
-        Read every image with the text of its row, in the column `text` or `caption`. Where the table has no labels,
-        every image is a class of its own, to which all its texts belong.
+        Read every image with the text of its row, in the column `text` or `caption`. If the table has no labels, every
+        image is a class of its own, to which all its texts belong.
+
+    Returns
+    -------
+    Source
+        The items, with the role of each if there is a split.
 
     Raises
     ------
     DataError
-        Where a column is missing (the first rows are shown), a value is unfit, or an image file is missing.
+        If a column is missing (the error shows the first rows), a value is not valid, or an image file does not exist.
 
     Notes
     -----
-    Where there are only train and validation rows, a task is tested on the validation rows.
+    Columns are `path` (relative to the table, or absolute) and `label`; optional ones are `split` (train, validation,
+    test, query, gallery), `query` and `gallery` (true or false, for the test rows), `group` (camera, video: as in
+    `Dataset`), and `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty for the whole image). Other
+    columns are not read. The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are accepted as well, and Path,
+    Label, Class, and so on.
+
+    Without `path`, a row consists of the numbers (or true and false) in all other columns. `name` (or `text`, if it
+    contains texts) is its name, and the label may also be in `class`, `target` or `y`. If there are texts in `text` and
+    no numbers, the texts are the items.
+
+    A column may contain lists of numbers of the same length in every row; if such a column is called `embedding`, a row
+    consists of these numbers only. In a .parquet, a column may also contain the images themselves, as bytes or as pairs
+    of bytes and path, which replace `path`.
+
+    If there are only train and validation rows, a task is tested on the validation rows.
     """
     path = Path(path)
     whole, stored = _columns(path, label)
@@ -104,16 +116,16 @@ def read_manifest(
 
 
 def read_object(dataset: Any, *, name: str, label: str | None = None) -> Source:
-    """Read a set that is given as an object of Hugging Face's datasets, by its own ways of giving tables.
+    """Read an object of Hugging Face's datasets.
 
     Parameters
     ----------
     dataset : datasets.Dataset
-        With `with_format` and `features`.
+        Any object with `with_format` and `features`.
     name : str
-        What it is called.
+        Name of the data set.
     label : str, optional
-        As in `read_manifest`.
+        Name of the column of the labels, as for `read_manifest`.
     """
     table = dataset.with_format("arrow")[:]
     names = {column: kind.names for column, kind in dataset.features.items() if hasattr(kind, "names")}

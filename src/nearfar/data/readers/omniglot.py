@@ -18,11 +18,11 @@ def read_omniglot(path: str | Path, *, image_size: int | None = None, skip_bad: 
     Parameters
     ----------
     path : str or Path
-        Holds `<top>/<alphabet>/character<NN>/<NNNN>_<MM>.png`.
+        A zip or folder with `<top>/<alphabet>/character<NN>/<NNNN>_<MM>.png`.
     image_size : int, optional
-        28 where not given.
+        Side of the square images in pixels. By default, 28.
     skip_bad : bool
-        Leave out images that cannot be decoded.
+        Leave out images that cannot be decoded, instead of raising an error.
 
     Returns
     -------
@@ -31,8 +31,8 @@ def read_omniglot(path: str | Path, *, image_size: int | None = None, skip_bad: 
 
     Notes
     -----
-    The originals are 105x105, black ink on white. They are inverted, so that ink is bright (255) on a dark
-    ground (0), and resized to 28x28 with an antialiasing bilinear filter.
+    The originals are 105x105 pixels, black ink on white. They are inverted, so that ink is bright (255) on a dark
+    background (0), and resized to 28x28 with an antialiasing bilinear filter.
     """
     files = open_files(path)
     names = [name for name in files.names() if is_character(name)]

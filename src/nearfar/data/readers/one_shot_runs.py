@@ -22,14 +22,18 @@ LABELS = "class_labels.txt"
 
 
 class OneShotRun(NamedTuple):
-    """One run.
+    """One run of one-shot classification.
 
     Attributes
     ----------
-    name : its folder, such as "run01"
-    training : (c, H, W, 1) uint8 images, one per class
-    test : (t, H, W, 1) uint8 images
-    answers : (t,) which training image each test image belongs to
+    name : str
+        Name of its folder, such as "run01".
+    training : ndarray of uint8, shape (c, H, W, 1)
+        Training images, one per class.
+    test : ndarray of uint8, shape (t, H, W, 1)
+        Test images.
+    answers : ndarray of int64, shape (t,)
+        Number of the training image to which each test image belongs.
     """
 
     name: str
@@ -44,19 +48,19 @@ def read_one_shot_runs(path: str | Path, *, image_size: int | None = None) -> li
     Parameters
     ----------
     path : str or Path
-        Holds folders with `training/`, `test/` and `class_labels.txt`, at its top or below other folders.
+        Contains folders with `training/`, `test/` and `class_labels.txt`, at its top or in other folders.
     image_size : int, optional
-        Side of the square images; 28 where not given.
+        Side of the square images in pixels. By default, 28.
 
     Returns
     -------
     list of OneShotRun
-        In the order of their names. Images are inverted and resized as those of `read_omniglot`.
+        Runs in the order of their names. Images are inverted and resized like those of `read_omniglot`.
 
     Raises
     ------
     DataError
-        Where there is no run, a run has no labels or not one for each of its test images, or a line of them does not
+        If there is no run, a run does not have one label for each of its test images, or a line of the labels does not
         name a test and a training image.
     """
     files = open_files(path)

@@ -47,25 +47,33 @@ def read_shards(
     skip_bad: bool = False,
     unlabeled: str | None = None,
 ) -> Source:
-    """Read images whose classes lie beside them.
+    """Read images from tar archives in which the class is in a file next to each image.
 
     Parameters
     ----------
     path : str or Path
         The archive, or the folder of archives.
     files : Files
-        What is in them.
+        Their contents.
     names : sequence of str
-        The names of all files.
-    image_size, skip_bad
-        As in `read_folder`.
+        Names of all files.
+    image_size : int, optional
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
+    skip_bad : bool
+        Leave out images that cannot be decoded, instead of raising an error.
     unlabeled : str, optional
-        The class of images without one; not given, such are left out, which the notes say.
+        Class of images without one. By default, such images are left out, with a note.
+
+    Returns
+    -------
+    Source
+        The images.
 
     Raises
     ------
     DataError
-        Where a class cannot be read, or no image has one.
+        If a class cannot be read, or no image has one.
     """
     beside = {key_of(name): name for name in names if key_of(name)[1] in (CLASS, "json")}
     images = [name for name in names if name.lower().endswith(SUFFIXES)]

@@ -25,12 +25,19 @@ def read_sop(
     Parameters
     ----------
     path : str or Path
-        `Stanford_Online_Products.zip`, the folder of that name (with Ebay_train.txt and Ebay_test.txt) or the
-        one around it.
-    image_size, skip_bad
-        As in `read_folder`.
+        `Stanford_Online_Products.zip`, the folder of that name (with Ebay_train.txt and Ebay_test.txt), or its parent.
+    image_size : int, optional
+        Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
+        default, images are kept as they are.
+    skip_bad : bool
+        Leave out images that cannot be decoded, instead of raising an error.
     expected : mapping, optional
-        Counts per role; None accepts any.
+        Number of images and classes of each role, which are checked; None accepts any.
+
+    Returns
+    -------
+    Source
+        The images, with the role of each.
     """
     files = open_files(path)
     top = locate(files, "Ebay_train.txt")

@@ -49,13 +49,19 @@ def logistic_posterior(
     Parameters
     ----------
     data : Answers
+        Rows with their answers and weights.
     theta0 : ndarray of shape (k,)
+        Mean of the prior.
     delta : float
         Precision of the prior.
     xi : ndarray of shape (p,), optional
-        The first xi. Default: the best ones under the prior.
+        Start of xi. By default, the best values under the prior.
+    max_iter : int
+        Maximum number of rounds.
     tol : float
-        Stop once a round raises the bound by at most this share.
+        Stop when a round raises the bound by at most ``tol * max(1, |bound|)``.
+    report : callable, optional
+        Called with the number of the round, the bound and its gain.
 
     Notes
     -----

@@ -40,17 +40,21 @@ class Inner(NamedTuple):
 
 
 class Collapse:
-    """f, G and the duality gap.
+    """The objective f, its gradient G and the duality gap.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     told : ndarray of shape (n,) or Pairs
-        Codes; -1 rows are left out. Or pairs, of which the similar ones count; rows in none of them stay neighbors.
+        Codes, where rows with -1 are left out; or pairs, of which only the similar ones count. Rows in none of these
+        serve as neighbors.
     weighting : {"sample", "pair"}
-        w_i = 1, or n_c - 1: every same-class pair the same.
-    trace, frobenius : float
-        Adds trace tr(M) + frobenius |M|^2 / 2.
+        Weight w_i of each row: 1, or n_c - 1, which gives every pair of one class the same weight.
+    trace : float
+        Weight of the penalty tr(M).
+    frobenius : float
+        Weight of the penalty |M|^2 / 2.
     """
 
     def __init__(

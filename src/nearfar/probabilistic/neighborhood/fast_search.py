@@ -31,17 +31,31 @@ def maximize_listed(
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    labels : ndarray of shape (n,)
+        Codes; rows with -1 are left out.
+    L0 : ndarray of shape (r, d)
+        Start of the search.
+    k : int
+        Number of hits and of misses of each row.
+    kind : {"accuracy", "log"}
+        Term of F to sum over anchors.
+    ridge : Ridge
+        The penalty.
     refresh : int
-        How many times the neighbors are found anew under the components found, and the search goes on.
+        Number of times that the neighbors are searched again under the learned components before the search goes on.
     near : ndarray of shape (n, q), optional
-        Rows whose Euclidean distances give the first neighbors. Default: X.
+        Rows whose Euclidean distances determine the first neighbors. By default, X.
     warm : bool
-        L0 is the result of another search, so this search may rightly end where it begins.
+        Whether L0 is the result of another search, so that this search may rightly end where it starts.
+    **search
+        Arguments max_iter, tol and report of `search.maximize`.
 
     Returns
     -------
     Solution
-        ``attributes["neighbors"]``: the rows' hits and misses of the last search, as `listed.neighbor_table` has them.
+        ``attributes["neighbors"]`` holds the hits and misses of the last search, as `neighbor_table` returns them.
     """
     known = labels >= 0
     X = X[known]

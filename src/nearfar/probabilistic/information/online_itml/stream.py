@@ -16,24 +16,26 @@ from ....numerics.types import AnyArray, Array
 
 
 def follow(A: Array, Z: Array, sign: Array, target: Array, eta: float, mode: str = "implicit") -> tuple[Array, int]:
-    """Return A after following the pairs with differences Z one by one, and how many of them changed it.
+    """Return A after the pairs with differences Z, one by one, and the number of pairs that changed it.
 
     Parameters
     ----------
     A : ndarray of shape (d, d)
-        Positive definite.
+        The metric, positive definite.
     Z : ndarray of shape (m, d)
+        Differences of the rows of each pair.
     sign : ndarray of shape (m,)
-        +1: the target is an upper bound, -1: a lower bound, 0: the value to approach.
+        Meaning of the target: +1, an upper bound; -1, a lower bound; 0, a value to approach.
     target : ndarray of shape (m,)
         Squared distances, above 0.
     eta : float
-        In units of 1 / squared distance^2.
+        Step size, in units of 1 / squared distance^2.
     mode : {"implicit", "explicit"}
+        Type of step, as for `OnlineITML`.
 
     Notes
     -----
-    Each pair needs the one before. It costs two BLAS calls (`symv`, `syr`) on one triangle of A, in place: O(d^2).
+    Each step depends on the one before. It takes two BLAS calls (`symv`, `syr`) on one triangle of A, in place: O(d^2).
     """
     A = np.array(A, order="F")
     step = STEPS[mode]

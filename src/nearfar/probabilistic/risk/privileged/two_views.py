@@ -27,14 +27,20 @@ class TwoViews(NamedTuple):
 
     Attributes
     ----------
-    X, Z : ndarray of shape (n, d), (n, e)
-        Rows in both views; e may be 0.
+    X : ndarray of shape (n, d)
+        Rows in the main view.
+    Z : ndarray of shape (n, e)
+        Rows in the privileged view; e may be 0.
     pairs : PairList
-    s, w : ndarray of shape (m,)
-        Signs and weights, in the list's order.
+        The pairs.
+    s : ndarray of shape (m,)
+        Sign of each pair, in the order of the list.
+    w : ndarray of shape (m,)
+        Weight of each pair, in the order of the list.
     reg : (float, float)
-        reg_x, reg_z.
+        Weights reg_x and reg_z of the penalties.
     penalty : {"trace", "frobenius"}
+        Penalty on each metric.
     """
 
     X: Array
