@@ -1,4 +1,4 @@
-"""What a learner is given, looked at before it learns: rows, labels and settings, and errors that name the learner."""
+"""Validation of what a learner is given: rows, labels and settings, and errors that name the learner."""
 
 from __future__ import annotations
 

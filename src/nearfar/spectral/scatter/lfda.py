@@ -58,11 +58,11 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
 
 
 def affinity_scatter(X: Array, k: int) -> Array:
-    """G (d, d) of the rows of one class: X' (D - A) X with the row sums D of A, each pair once, in blocks of rows.
+    """Return G (d, d) of the rows of one class: X' (D - A) X, where D holds the row sums of A, in blocks of rows.
 
-    Minus the exponent of A, |x_i|^2 / (sigma_i sigma_j) + |x_j|^2 / (sigma_i sigma_j) - 2 x_i . x_j / (sigma_i
-    sigma_j), is one product of rows that hold x / sigma, |x|^2 / sigma and 1 / sigma. Rows of no sigma have affinity
-    with equal ones only, which add nothing.
+    Each pair is counted once. Minus the exponent of A, |x_i|^2 / (sigma_i sigma_j) + |x_j|^2 / (sigma_i sigma_j) - 2
+    x_i . x_j / (sigma_i sigma_j), is one product of rows that hold x / sigma, |x|^2 / sigma and 1 / sigma. Rows with a
+    sigma of 0 have affinity only with equal rows, which add nothing.
     """
     sigma = nearest(X, X, k, exclude_self=True)[0][:, -1]
     X = X - X.mean(axis=0)

@@ -40,9 +40,9 @@ def embed(curves: Array, X: Array) -> Array:
 
 
 class Embedding:
-    """y (n, m) of rows X (n, d) on curves (m, d, c), computed a block of rows at a time, and its gradients.
+    """Coordinates y (n, m) of rows X (n, d) on curves (m, d, c), computed one block of rows at a time, and gradients.
 
-    `guess` (m, n) may hold the nearest points on curves that are hardly different.
+    `guess` (m, n) may hold the nearest points on curves that hardly differ.
     """
 
     def __init__(self, curves: Array, X: Array, guess: Array | None = None) -> None:
@@ -53,16 +53,16 @@ class Embedding:
         self.y = np.concatenate([block.one[:, None] * block.along for block in self.blocks], axis=1).T
 
     def pull_back(self, G: Array) -> Array:
-        """Return the gradient in the curves, given that in y (n, m)."""
+        """Return the gradient with respect to the curves, given that with respect to y (n, m)."""
         return np.sum([b.gradient(G[rows].T) for rows, b in zip(self.rows, self.blocks, strict=True)], axis=0)
 
     @property
     def nearest(self) -> Array:
-        """The nearest points T (m, n)."""
+        """Return the nearest points T (m, n)."""
         return np.concatenate([block.T for block in self.blocks], axis=1)
 
     def least_curvature(self) -> float:
-        """The least second derivative at a nearest point."""
+        """Return the smallest second derivative at a nearest point."""
         return min(float(block.second.min()) for block in self.blocks)
 
 
@@ -72,12 +72,13 @@ class Curves:
     Attributes
     ----------
     T : ndarray of shape (m, n)
+        Parameters of the nearest points.
     second : ndarray of shape (m, n)
-        Half the second derivative of the squared distance at T, above 0 where T is a minimum.
+        Half the second derivative of the squared distance at T, which is above 0 if T is a minimum.
     along : ndarray of shape (m, n)
-        A(0, T).
+        Lengths A(0, T).
     one : ndarray of shape (m,)
-        A(0, 1).
+        Lengths A(0, 1).
     """
 
     def __init__(self, C: Array, X: Array, guess: Array | None = None) -> None:
@@ -95,13 +96,13 @@ class Curves:
         self.along, self.moments = self.length(self.T)
 
     def speed(self, t: Array) -> Array:
-        """|theta'(t)| for t (m, k)."""
+        """Return |theta'(t)| for t (m, k)."""
         return np.sqrt(np.maximum(horner(self.speed_square.T[:, :, None], t), 0.0))
 
     def length(self, t: Array) -> tuple[Array, Array]:
-        """A(0, t) for t (m, k), negative for negative t, and int_0^t s^e / |theta'(s)| ds for e < 2 c - 1, (m, k, e).
+        """Return A(0, t) for t (m, k), signed like t, and int_0^t s^e / |theta'(s)| ds for e < 2 c - 1, (m, k, e).
 
-        The second are what the gradient of the first is made of.
+        The latter are the terms of the gradient of the former.
         """
         degrees = 2 * self.c - 1
         if self.c == 1:  # the speed is constant
@@ -122,7 +123,7 @@ class Curves:
         return along, moments
 
     def gradient(self, g: Array) -> Array:
-        """sum_i g_i dy_i / dC for g (m, n): through A(0, 1), through A(0, T) at fixed T, and through T."""
+        """Return sum_i g_i dy_i / dC for g (m, n): through A(0, 1), through A(0, T) at fixed T, and through T."""
         T = self.T
         c = self.c
         K = self.length_gradient(self.one_moments, np.sum(g * self.along, axis=1)[:, None])
@@ -136,14 +137,14 @@ class Curves:
         return self.C @ (K + cross + cross.transpose(0, 2, 1)) - self.X.T @ P
 
     def length_gradient(self, moments: Array, g: Array) -> Array:
-        """K (m, c, c) with C K = sum_i g_i dA(0, t_i) / dC at fixed t, from the moments of t and g (m, k)."""
+        """Return K (m, c, c) with C K = sum_i g_i dA(0, t_i) / dC at fixed t, from the moments of t and g (m, k)."""
         total = (g[:, None, :] @ moments)[:, 0]
         j = np.arange(1, self.c + 1)
         return np.outer(j, j) * total[:, j[:, None] + j - 2]
 
 
 def from_one(t: Array, k: int) -> Array:
-    """1, t, ..., t^(k-1) along a new last axis."""
+    """Return 1, t, ..., t^(k-1) along a new last axis."""
     p = np.ones((*t.shape, k))
     for e in range(1, k):
         np.multiply(p[..., e - 1], t, out=p[..., e])
@@ -151,24 +152,24 @@ def from_one(t: Array, k: int) -> Array:
 
 
 def powers(t: Array, c: int) -> Array:
-    """t, t^2, ..., t^c along a new last axis."""
+    """Return t, t^2, ..., t^c along a new last axis."""
     return from_one(t, c + 1)[..., 1:]
 
 
 def slopes(t: Array, c: int) -> Array:
-    """1, 2 t, ..., c t^(c-1)."""
+    """Return 1, 2 t, ..., c t^(c-1)."""
     return from_one(t, c) * np.arange(1, c + 1)
 
 
 def bends(t: Array, c: int) -> Array:
-    """0, 2, 6 t, ..., c (c - 1) t^(c-2)."""
+    """Return 0, 2, 6 t, ..., c (c - 1) t^(c-2)."""
     p = np.zeros((*t.shape, c))
     p[..., 1:] = slopes(t, c - 1) * np.arange(2, c + 1)
     return p
 
 
 def antidiagonals(A: Array) -> Array:
-    """Return the antidiagonal sums of m matrices (m, c, c): the rising coefficients of sum_jk A_jk t^(j+k)."""
+    """Return the antidiagonal sums of m matrices (m, c, c): the ascending coefficients of sum_jk A_jk t^(j+k)."""
     m, c, _ = A.shape
     found = np.zeros((m, 2 * c - 1))
     for j in range(c):
@@ -177,7 +178,7 @@ def antidiagonals(A: Array) -> Array:
 
 
 def second_derivative(gram: Array, b: Array, t: Array) -> Array:
-    """|theta'|^2 + (theta - x)' theta'' for t (m, n), b (m, n, c)."""
+    """Return |theta'|^2 + (theta - x)' theta'' for t (m, n), b (m, n, c)."""
     c = gram.shape[1]
     P = slopes(t, c)
     p = powers(t, c)
@@ -187,7 +188,7 @@ def second_derivative(gram: Array, b: Array, t: Array) -> Array:
 def nearest(gram: Array, b: Array, guess: Array | None = None) -> Array:
     """Return argmin_t |theta(t)|^2 - 2 theta(t)' x, given grams (m, c, c) and b (m, n, c); ties go to the smallest t.
 
-    Curves whose last coefficients vanish are handled as curves of lower degree. A `guess` (m, n) near the result only
+    Curves whose last coefficients vanish are treated as curves of lower degree. A `guess` (m, n) near the result only
     saves time.
     """
     size = np.diagonal(gram, axis1=1, axis2=2)
@@ -201,7 +202,7 @@ def nearest(gram: Array, b: Array, guess: Array | None = None) -> Array:
 
 
 def lowest(gram: Array, b: Array, guess: Array | None = None) -> Array:
-    """`nearest` of curves of full degree."""
+    """Return `nearest` for curves of full degree."""
     m, n, c = b.shape
     if c == 1:
         return b[:, :, 0] / gram[:, 0]
@@ -222,7 +223,7 @@ def lowest(gram: Array, b: Array, guess: Array | None = None) -> Array:
 
 
 def of_all_roots(half: Array, size: Array, common: Array | None = None) -> Array:
-    """Return the lowest of all roots of half the derivative (2 c, n), polished by Newton's method."""
+    """Return the lowest of all roots of half the derivative (2 c, n), refined by Newton's method."""
     found = real_roots(half, common)
     integral = half / np.arange(1, len(half) + 1)[:, None]
     value = found * horner(integral[:, None], found)
@@ -234,7 +235,7 @@ def of_all_roots(half: Array, size: Array, common: Array | None = None) -> Array
 
 
 def newton_step(half: Array, t: Array, size: Array) -> Array:
-    """Return what Newton's method takes off t (n,); 0 where the second derivative is not positive."""
+    """Return the Newton step to subtract from t (n,); 0 where the second derivative is not positive."""
     slope, second = value_and_slope(half, t)
     return np.divide(slope, second, out=np.zeros_like(t), where=second > MIN_CURVATURE * size)
 
@@ -242,7 +243,7 @@ def newton_step(half: Array, t: Array, size: Array) -> Array:
 def from_guess(half: Array, guess: Array, size: Array) -> tuple[Array, Bools]:
     """Return stationary points near guesses (n,), and where they are certainly the nearest points.
 
-    Where Newton's method does not settle, or leads to another minimum than the lowest one, the second is False.
+    The second result is False where Newton's method does not converge or leads to a minimum other than the lowest.
     """
     unit = np.abs(guess).mean()
     t = guess
@@ -257,7 +258,7 @@ def from_guess(half: Array, guess: Array, size: Array) -> tuple[Array, Bools]:
 
 
 def quotient(half: Array, s: Array) -> Array:
-    """Return the rising coefficients (2 c - 1, n) of Q(u), with int_s^(s+u) half = u^2 Q(u) at roots s (n,) of half."""
+    """Return the ascending coefficients (2 c - 1, n) of Q(u), with int_s^(s+u) half = u^2 Q(u) at roots s (n,)."""
     # half(s + u) = sum_e h_e u^e by repeated division by t - s (Shaw & Traub, 1974); h_0 = 0
     h = half.copy()
     for k in range(len(h) - 1):
@@ -267,9 +268,9 @@ def quotient(half: Array, s: Array) -> Array:
 
 
 def nowhere_negative(a: Array) -> Bools:
-    """Say where polynomials of degree 2 or 4, (3, n) or (5, n) rising coefficients, certainly are above 0 everywhere.
+    """Return where polynomials of degree 2 or 4, with ascending coefficients (3, n) or (5, n), are certainly positive.
 
-    For degree 4 in the unit of u in which the first and the last coefficient are 1: there is no real root if the
+    For degree 4, u is scaled so that the first and the last coefficient are 1: there is no real root if the
     discriminant is above 0 and one of two further polynomials in the coefficients is (Rees, 1922).
     """
     ends = (a[0] > 0) & (a[-1] > 0)
@@ -290,7 +291,7 @@ def nowhere_negative(a: Array) -> Bools:
 
 
 def common_roots(half: Array, n: int) -> Array:
-    """Return candidates for the roots of the c-th derivative, which does not depend on b: found once for every curve.
+    """Return candidates for the roots of the c-th derivative, which does not depend on b, so once for every curve.
 
     `half` is (2 c, m), c > 1; the result is repeated for the n points.
     """

@@ -28,7 +28,7 @@ BEND = 1e-2  # size of a start's higher coefficients, as a share of the linear o
 
 
 def check_margins(margins: Any) -> tuple[float, float]:
-    """Return margins (near, far); raise unless 0 <= near < far."""
+    """Return the margins (near, far); raise a ValueError unless 0 <= near < far."""
     needs = "margins must be two numbers, 0 <= near < far"
     found = checks.table(margins, needs)
     if found.shape != (2,) or not np.isfinite(found).all() or not 0 <= found[0] < found[1]:
@@ -37,7 +37,7 @@ def check_margins(margins: Any) -> tuple[float, float]:
 
 
 def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: float, seed: Seed) -> Array:
-    """Return nearly straight curves (m, d, c) on which pairs have the mean squared distance `level`; or the user's."""
+    """Return nearly straight curves (m, d, c) with the mean squared distance `level` between pairs, or the user's."""
     d = X.shape[1]
     if not isinstance(init, str):
         needs = f"init must be a finite array of shape {(m, d, c)}"
@@ -61,7 +61,7 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
 
 
 class PlacedPairs(NamedTuple):
-    """Some pairs: their weights, limits and signs in the order of the list, and the rows in them."""
+    """Some pairs: their weights, limits and signs in the order of the list, and the rows that occur in them."""
 
     rows: Ints
     listed: PairList
@@ -71,10 +71,10 @@ class PlacedPairs(NamedTuple):
 
 
 class PairLoss:
-    """mean w max(0, d^2 - near)^2 over similar and mean w max(0, far - d^2)^2 over dissimilar pairs, + lam |curves|^2.
+    """Mean of w max(0, d^2 - near)^2 over similar and w max(0, far - d^2)^2 over dissimilar pairs, + lam |curves|^2.
 
-    Both sums are divided by the total weight of all pairs, of both kinds together. The nearest points of an evaluation
-    are the guesses of the next one.
+    Both sums are divided by the total weight of all pairs of both kinds. The nearest points of an evaluation are the
+    guesses for the next one.
     """
 
     def __init__(self, X: Array, pairs: Pairs, margins: tuple[float, float], lam: float) -> None:
@@ -88,7 +88,7 @@ class PairLoss:
         self.guess: Array | None = None
 
     def placed_pairs(self, batch: Ints) -> PlacedPairs:
-        """The pairs of these numbers."""
+        """Return the pairs with these numbers."""
         rows, places = np.unique(np.r_[self.pairs.i[batch], self.pairs.j[batch]], return_inverse=True)
         listed = PairList(places[: len(batch)], places[len(batch) :], len(rows))
         chosen = batch[listed.order]
@@ -110,7 +110,7 @@ class PairLoss:
 
 
 class Best:
-    """A loss that remembers the best curves at which it was evaluated."""
+    """Loss that remembers the best curves at which it was evaluated."""
 
     def __init__(self, loss: PairLoss, C: Array) -> None:
         self.loss = loss
@@ -175,9 +175,10 @@ def minimize(
 
 
 def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
-    """Run L-BFGS from C; when a jump ends it, again from the best curves that some steps of Adam find beyond the jump.
+    """Run L-BFGS from C; if a jump ends it, continue from the best curves that some steps of Adam find beyond the jump.
 
-    The search has converged when the gradient vanishes, or when jumps end it twice and the value hardly fell between.
+    The search has converged when the gradient vanishes, or when jumps end it twice and the value hardly fell in
+    between.
     """
     spent = 0
     settled = False

@@ -16,11 +16,11 @@ CROWD = 0.75  # share of unfinished roots above which taking out the finished on
 
 
 def real_roots(a: Array, known: Array | None = None) -> Array:
-    """Return candidates (e, n), ascending, among which are all real roots of n polynomials of degree e >= 1.
+    """Return candidates (e, n), in ascending order, that include all real roots of n polynomials of degree e >= 1.
 
-    Coefficients (e + 1, n) are in rising order, the last not zero. Other points fill the places of roots that are not
-    real. Simple roots are accurate to at least 6 digits, which one more step of Newton's method doubles. `known` are
-    the candidates of some derivative, if it has been solved already.
+    Coefficients (e + 1, n) are in ascending order, and the last is not zero. Other points fill the places of roots
+    that are not real. Simple roots are accurate to at least 6 digits, which one further Newton step doubles. `known`
+    holds the candidates of a derivative, if it has already been solved.
     """
     degree = len(a) - 1
     if known is not None and degree == len(known):
@@ -83,7 +83,7 @@ def _bracketed(a: Array, under: Array, over: Array) -> Array:
 
 
 def horner(a: Array, t: Array) -> Array:
-    """Return the values at t of polynomials with rising coefficients a[0], a[1], ..."""
+    """Return the values at t of polynomials with ascending coefficients a[0], a[1], ..."""
     value = np.broadcast_to(a[-1], t.shape).copy()
     for k in range(len(a) - 2, -1, -1):
         value *= t

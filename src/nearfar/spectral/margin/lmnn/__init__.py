@@ -25,7 +25,7 @@ from .objective import MINING, LargeMargin, PullsAndPushes
 
 
 def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -> Solution:
-    """Return components as `x`, from a start L (k, d); see `LMNN` for the settings."""
+    """Return components as `x`, from the starting point L (k, d); see `LMNN` for the settings."""
     if solver != "lbfgs" and len(L) < L.shape[1]:
         L = np.eye(L.shape[1])
     if solver == "sdp":
@@ -34,7 +34,7 @@ def lmnn(problem: LargeMargin, L: Array, solver: str = "lbfgs", **limits: Any) -
 
 
 def of_all_rows(found: Solution, share: float) -> Solution:
-    """Return a solution with objective and gap scaled up from a share of the anchors to all of them."""
+    """Return a solution whose objective and gap are scaled up from a share of the anchors to all of them."""
     if share == 1 or found.objective is None:
         return found
     gap = None if found.duality_gap is None else found.duality_gap / share

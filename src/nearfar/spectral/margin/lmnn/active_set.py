@@ -60,7 +60,7 @@ MIN_DAMPING = 1e-9  # smallest such share: with less, a singular H would stay si
 
 
 class Place(NamedTuple):
-    """A point of the search, the impostors around it, and what is known about it."""
+    """Point of the search, the impostors around it, and what is known about it."""
 
     K: Array
     edges: Graph
@@ -76,21 +76,26 @@ def minimize(
     tol: float = 1e-2,
     report: Report | None = None,
 ) -> Solution:
-    """Find L (k, d) of a small f, from L0 (k, d).
+    """Find L (k, d) with a small f, starting from L0 (k, d).
 
     Parameters
     ----------
+    problem : LargeMargin
+        Problem to solve.
+    L0 : ndarray of shape (k, d)
+        Starting point.
     method : "lbfgs" or "pgd"
-        On the factor, or projected gradient on M (k = d).
+        Search over the factor, or by projected gradient over M (k = d).
     max_iter : int
-        Steps of all rounds together.
+        Maximum number of steps of all rounds together.
     tol : float
-        On the duality gap relative to f for k = d; else on the relative fall of f in a round, times 10.
+        For k = d, stop when the duality gap falls below ``tol * max(1, f)``; otherwise when f changes by less than
+        ``tol / 10`` relative to its value in a round.
 
     Returns
     -------
     Solution
-        `objective` is f over all impostors; `history` its value after each round.
+        `objective` is f over all impostors, and `history` its value after each round.
     """
     A, B = whitening(problem)
     search = ActiveSetSearch(problem.on(problem.X @ A), method, report)
@@ -108,13 +113,18 @@ def minimize(
 
 
 class ActiveSetSearch:
-    """Rounds on whitened rows; after one that went too far, `brief` is the length that the next should have.
+    """Rounds of the search on whitened rows.
+
+    After a round that went too far, `brief` is the length that the next round should have.
 
     Parameters
     ----------
     problem : LargeMargin
+        Problem to solve, on whitened rows.
     method : "lbfgs" or "pgd"
+        How a round searches.
     report : callable or None
+        Function that is called with the progress.
     """
 
     def __init__(self, problem: LargeMargin, method: str, report: Report | None) -> None:
@@ -131,11 +141,11 @@ class ActiveSetSearch:
         return Place(K, edges, self.problem.certify(K, edges, hinge))
 
     def quick(self, K: Array, full: bool, most: int = MAX_NEWTON_ROWS) -> bool:
-        """Whether to take Newton's method, whose matrix must be affordable."""
+        """Return whether to use Newton's method, whose matrix must be affordable."""
         return full and self.method == "lbfgs" and not self.problem.squared and len(K) <= most
 
     def round(self, here: Place, race: SearchState, share: float, planned: int, most: int) -> Place:
-        """Run a round; return where the next begins: the place found, or the old one with more impostors."""
+        """Run a round and return where the next one begins: the new place, or the old one with more impostors."""
         problem = self.problem
         hinge, before = rounded(problem, here, share)
         if race.full and race.spent:
@@ -178,7 +188,7 @@ class ActiveSetSearch:
         return found.x, list(seen), found.n_iter
 
     def widened(self, here: Place, there: Place) -> Place:
-        """Return the old place with the impostors added that made f rise at the new one."""
+        """Return the old place with those impostors added that made f rise at the new one."""
         problem = self.problem
         self.slack = 2 * self.slack
         if problem.fixed is not None:
@@ -188,14 +198,16 @@ class ActiveSetSearch:
 
 
 class SearchState:
-    """What the rounds have reached, and whether that is enough.
+    """Best result of the rounds so far, and whether it is good enough.
 
     Parameters
     ----------
     tol : float
+        Tolerance, as for `minimize`.
     full : bool
-        The problem is convex, and its gap can close.
+        Whether the problem is convex, so that its gap can close.
     start : Place
+        First place.
     """
 
     def __init__(self, tol: float, full: bool, start: Place) -> None:
@@ -210,7 +222,7 @@ class SearchState:
         self.dual: Dual | None = None
 
     def enter(self, there: Place, steps: int, fall: float, early: bool) -> None:
-        """Note a round's outcome: its steps, the relative fall of the rounded f, and if they are too few to tell."""
+        """Record the outcome of a round: its steps, the relative decrease of the rounded f, and if it was too short."""
         seen = there.seen
         better = seen.bound > self.bound
         self.best = there if seen.value < self.best.seen.value else self.best
@@ -238,7 +250,7 @@ class SearchState:
 
     @property
     def certified(self) -> bool:
-        """Whether there is a gap that can close: not where too many impostors are left out for a bound."""
+        """Whether there is a gap that can close, which fails if too many impostors are left out for a bound."""
         return self.full and self.bound > -np.inf
 
     @property
@@ -247,7 +259,7 @@ class SearchState:
 
     @property
     def close(self) -> bool:
-        """Whether the gap, or without a bound the last fall, is small enough."""
+        """Whether the gap, or without a bound the last decrease, is small enough."""
         return self.gap <= self.tol * max(1.0, self.best.seen.value) or (not self.certified and self.idle > 0)
 
     @property
@@ -255,7 +267,7 @@ class SearchState:
         return self.close or self.idle >= ROUND_PATIENCE
 
     def solution(self, A: Array, rows: int) -> Solution:
-        """Return the solution L = K A', with this many rows, and how good it is."""
+        """Return the solution L = K A', with this many rows, together with its certificate."""
         value = self.best.seen.value
         gap = self.gap
         L = self.best.K @ A.T
@@ -269,7 +281,7 @@ class SearchState:
 
 
 def scaled(problem: LargeMargin, L: Array) -> Array:
-    """Return L times the factor of smallest f, estimated from some rows: its square t is the root of df/dt."""
+    """Return L times the factor with the smallest f, estimated from some rows; its square t is the root of df/dt."""
     pull, differences = problem.differences(L)
     hinge = Hinge(problem.squared)
     low = -MAX_LOG2_SCALE
@@ -286,7 +298,7 @@ def scaled(problem: LargeMargin, L: Array) -> Array:
 
 
 def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float]:
-    """Return the hinge with its kink so rounded that the gap grows by the given share of f; and f under that hinge.
+    """Return the hinge, rounded so far that the gap grows by the given share of f, and f under that hinge.
 
     Over u below the width, the gap widens by the sum of u (1 - u / width); f loses u - u^2 / (2 width) there, and half
     the width elsewhere.
@@ -310,7 +322,7 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
 
 
 def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Array:
-    """Return K without the rows that M has nearly lost, after a step on M along directions in which f falls.
+    """Return K without the rows that M has nearly lost, after a step on M along directions in which f decreases.
 
     L-BFGS hardly moves directions in which K is small, whether M needs them or not.
     """
@@ -337,7 +349,7 @@ def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Arr
 
 
 def without_small(K: Array) -> Array:
-    """K without the directions in which its metric is small, its rows by falling length."""
+    """Return K without the directions in which its metric is small, with rows in order of decreasing length."""
     K = psd.compress(K)
     square = np.einsum("pd,pd->p", K, K)
     return K[: max(1, int(np.count_nonzero(square > LOST * square[0])))]
@@ -346,7 +358,7 @@ def without_small(K: Array) -> Array:
 def on_metric(
     problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge, steps: int, report: Report | None
 ) -> Solution:
-    """Some projected gradient steps on M, which is `x`."""
+    """Take some projected gradient steps on M, which is returned as `x`."""
 
     def fun(M: Array) -> tuple[float, Array]:
         L = psd.components(M)
@@ -362,9 +374,10 @@ def on_metric(
 
 
 def whitening(problem: LargeMargin) -> tuple[Array, Array]:
-    """A and B (d, r) with A' C A = I up to scale and A' B = I.
+    """Return A and B (d, r) with A' C A = I up to scale and A' B = I.
 
-    A direction with few pulls or none weighs a small share of its spread; one without spread is left out.
+    A direction with few pulls or none gets a small share of its spread as weight, and a direction without spread is
+    left out.
     """
     S = scatter.total(problem.X)
     w, V = psd.spectrum(problem.C + PULL_FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
@@ -376,18 +389,22 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
 
 
 class Damping:
-    """How much of its mean curvature is added to H; it goes on from step to step.
+    """Share of its mean curvature that is added to H, adapted from step to step.
 
     Parameters
     ----------
     share : float
+        Initial share.
     """
 
     def __init__(self, share: float = DAMPING) -> None:
         self.share = share
 
     def seen(self, promised: float, fall: float) -> bool:
-        """Damp less after a step that kept most of its promise; damp more and return False after one that broke it."""
+        """Reduce the damping after a step that nearly achieved the predicted decrease.
+
+        After a step that did not, increase the damping and return False.
+        """
         if fall <= 1e-4 * promised:
             self.share *= 10
             return False
@@ -396,7 +413,7 @@ class Damping:
         return True
 
     def failed(self) -> None:
-        """Reset the share if none helped: this says nothing about the next place, and the share would only grow."""
+        """Reset the share if no value helped: the next place may differ, and the share would only grow."""
         self.share = DAMPING
 
 
@@ -409,7 +426,7 @@ def descend(
     steps: int = NEWTON_STEPS,
     report: Report | None = None,
 ) -> tuple[Array, list[Pushed]]:
-    """K after some steps over the given impostors, and the slopes on the way."""
+    """Return K after several steps over the given impostors, and the slopes on the way."""
     seen = []
     for k in range(1, steps + 1):
         f, slope, pushed = problem(K, edges, hinge)
@@ -434,7 +451,7 @@ def descend(
 
 
 def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) -> Array:
-    """D, with its eigenvalues cut so that I + D is positive definite, also after rounding."""
+    """Return D, with its eigenvalues clipped so that I + D is positive definite even after rounding."""
     a, b, weight = entries
     ridge = share * max(float(np.trace(H)) / len(H), 1e-12)
     x = cho_solve(cho_factor(H + ridge * np.eye(len(H))), -g[a, b] * weight) / weight
@@ -447,7 +464,7 @@ def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) ->
 
 
 def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tuple[Array, tuple[Ints, Ints, Array]]:
-    """H over the upper triangle of D, rows (a, b), weighted so that its vectors have the length of D."""
+    """Return H over the upper triangle of D, rows (a, b), weighted so that its vectors have the length of D."""
     a, b = np.triu_indices(len(K))
     weight = np.where(a == b, 1.0, np.sqrt(2.0))
     Z = problem.X @ K.T
@@ -465,7 +482,7 @@ def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tup
 
 
 def kinks(problem: LargeMargin, square: Array, edges: Graph, hinge: Hinge) -> tuple[Ints, Ints]:
-    """The edges of the push and of the pull of every triplet at which f bends."""
+    """Return the edges of the push and of the pull of every triplet at which f bends."""
     near = edges.near
     high = np.inf if hinge.squared else hinge.width
     found = []

@@ -29,18 +29,21 @@ CAP = 1.4  # c, the largest weight of a drawn negative
 
 
 def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None) -> Ints:
-    """Triplets of rows, shape (m, 3), by rising anchor.
+    """Return triplets of rows, shape (m, 3), in order of increasing anchor.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     labels : ndarray of shape (n,)
-        Codes, all known.
+        Class codes, all known.
     strategy : str
-        One of `STRATEGIES`; "negative_sampling" looks at the rows scaled to unit norm.
+        One of `STRATEGIES`. "negative_sampling" uses the rows scaled to unit length.
     k : int
-        Number of positives of each anchor, and of negatives of each of these pairs; as many as there are.
+        Number of positives of each anchor, and of negatives of each of these pairs; fewer if there are not enough
+        rows.
     seed : int, Generator, RandomState or None
+        Seed of the random number generator of "negative_sampling".
     """
     largest = int(class_sizes(labels).max())
     k = max(1, min(k, largest - 1, len(X) - largest))
@@ -53,7 +56,7 @@ def mine(X: Array, labels: Ints, strategy: str, k: int = 3, *, seed: Seed = None
 
 
 def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, rng: np.random.Generator) -> Ints:
-    """Triplets of some anchors."""
+    """Return the triplets of some anchors."""
     D = squared_distances(X[rows], X)
     same = labels[rows, None] == labels
     anchors = np.arange(len(X))[rows]
@@ -76,7 +79,10 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, rng: np.ra
 
 
 def not_nearer(N: Array, bound: Array, k: int) -> Ints:
-    """For each of the bounds (b, k), columns of the first k finite values of at least it; -1 where there are fewer."""
+    """Return the columns of the first k finite values that are not below each of the bounds (b, k).
+
+    If there are fewer, the remaining places hold -1.
+    """
     found = []
     for limit in bound.T:
         D = np.where(np.less(N, limit[:, None]), np.inf, N)
@@ -86,10 +92,10 @@ def not_nearer(N: Array, bound: Array, k: int) -> Ints:
 
 
 def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.random.Generator) -> Ints:
-    """For every row of D, k times k different columns of other classes, drawn one after the other by weight; (b, k, k).
+    """Draw k times k different columns of other classes for every row of D, one after another by weight; (b, k, k).
 
-    A column is proposed at random, kept with probability weight / c, and drawn again where its draw holds it already.
-    In three or more dimensions weights are between 1/2 and c, so few tries and few distances are enough.
+    A column is proposed at random, kept with probability weight / c, and drawn again if the same draw already holds
+    it. In three or more dimensions, weights are between 1/2 and c, so few tries and few distances are needed.
     """
     order = np.argsort(labels, kind="stable")
     size = np.bincount(labels)
@@ -111,13 +117,13 @@ def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.r
 
 
 def gumbel_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.random.Generator) -> Ints:
-    """Draw by the same law with k tables of random numbers, which works even if some weights are almost 0."""
+    """Draw from the same distribution by k tables of random numbers, which works even if some weights are almost 0."""
     w = np.where(own[:, None] == labels, -np.inf, log_weights(D, d))
     return np.stack([smallest(-w - rng.gumbel(size=w.shape), k) for _ in range(k)], axis=1)
 
 
 def log_weights(D: Array, d: int) -> Array:
-    """log min(c, 1 / q), q = r^(d-2) (1 - r^2/4)^((d-3)/2), from squared distances r^2 of unit rows."""
+    """Return log min(c, 1 / q), q = r^(d-2) (1 - r^2/4)^((d-3)/2), from squared distances r^2 of unit rows."""
     tiny = 1e-300
     log_q = (d - 2) / 2 * np.log(np.maximum(D, tiny)) + (d - 3) / 2 * np.log(np.maximum(1 - D / 4, tiny))
     return np.minimum(-log_q, np.log(CAP))

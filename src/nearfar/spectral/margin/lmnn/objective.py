@@ -38,7 +38,7 @@ NONE = Impostors(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp), None)
 
 
 class Hinge(NamedTuple):
-    """[u]_+ with its kink rounded over `width` (0: bare), or its square."""
+    """Hinge [u]_+ with its kink rounded over `width` (0: not rounded), or its square."""
 
     squared: bool = False
     width: float = 0.0
@@ -64,15 +64,16 @@ class Hinge(NamedTuple):
 
 
 class Graph(Edges):
-    """Pulls and impostors as edges; `pull` and `push` are the edge of each.
+    """Pulls and impostors as edges; `pull` and `push` hold the edge of each.
 
     Parameters
     ----------
     i, j : ndarray of shape (q,)
-        Pulls.
+        Pulled pairs.
     near : Impostors
+        Impostors.
     n : int
-        Rows.
+        Number of rows.
     """
 
     def __init__(self, i: Ints, j: Ints, near: Impostors, n: int) -> None:
@@ -92,14 +93,14 @@ class Pushed(NamedTuple):
 
 
 class Dual(NamedTuple):
-    """Slopes, as far as a bound needs them: sum_t a_t A_t, sum_t a_t, and at least sum_t a_t^2."""
+    """Slopes in the form that a bound needs: sum_t a_t A_t, sum_t a_t, and a lower bound on sum_t a_t^2."""
 
     S: Array
     total: float
     squares: float
 
     def mixed(self, other: Dual, share: float) -> Dual:
-        """Return the mean with a share of other slopes, which by convexity are slopes too."""
+        """Return the weighted mean with other slopes, which are valid slopes as well by convexity."""
         rest = 1 - share
         total = rest * self.total + share * other.total
         squares = rest * self.squares + share * other.squares
@@ -107,24 +108,24 @@ class Dual(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """What is known of f at M.
+    """Information on f at M.
 
     Attributes
     ----------
     value : float
-        f itself.
+        Value of f.
     bound : float
-        At most min f.
+        Lower bound on min f.
     rounding : float
-        The part of the gap that is left where all slopes are feasible.
+        Part of the gap that remains if all slopes are feasible.
     directions, excess : ndarray of shape (d, q), (q,)
-        M + t v v' has a smaller f for each direction v and small t, the more so the larger the excess.
+        f is smaller at M + t v v' for each direction v and small t, and the more so the larger the excess.
     rounded : float
-        f with its hinge rounded as it was searched.
+        Value of f with the rounded hinge of the search.
     kinks : ndarray
-        Positive hinges below 1, rising.
+        Positive hinges below 1, in increasing order.
     positive : int
-        How many hinges are positive.
+        Number of positive hinges.
     """
 
     value: float
@@ -138,23 +139,26 @@ class Certificate(NamedTuple):
 
 
 class LargeMargin:
-    """The problem on given rows.
+    """Large-margin problem on given rows.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     i, j : ndarray of shape (q,)
-        Pulled pairs by rising i.
+        Pulled pairs, in order of increasing i.
     mu : float
-        In (0, 1]: weight of the push.
+        Weight of the push term, in (0, 1].
     squared : bool
-        Squared hinge.
+        Use the squared hinge.
     weight : ndarray of shape (q,), optional
-        Weights of the pulls.
+        Weights of the pulls. By default, all 1.
     labels : ndarray of shape (n,), optional
-        Sorted. With them impostors are searched and every row has the same number of pulls, of which those of a row
-        to itself fill empty places (all places of a row that is no anchor); else `fixed` holds them.
+        Sorted class codes. If given, impostors are searched for, and every row has the same number of pulls; empty
+        places hold pulls of a row to itself (all places of a row that is not an anchor). Otherwise, `fixed` holds the
+        impostors.
     fixed : Impostors, optional
+        Listed impostors.
     """
 
     def __init__(
@@ -188,12 +192,12 @@ class LargeMargin:
         )
 
     def on(self, X: Array) -> LargeMargin:
-        """Return the problem of the same pulls and pushes on other rows."""
+        """Return the problem with the same pulls and pushes on other rows."""
         same = (self.mu, self.squared)
         return LargeMargin(X, self.i, self.j, *same, weight=self.weight, labels=self.labels, fixed=self.fixed)
 
     def scan(self, L: Array, slack: float = 0.0) -> Graph:
-        """Find all impostors at L, and rows whose squared distance is up to (1 + slack) times too large for one."""
+        """Find all impostors at L, and rows whose squared distance is too large by a factor of up to 1 + slack."""
         if self.fixed is not None or self.labels is None:
             return self.pulls
         Z = self.X @ L.T
@@ -203,7 +207,7 @@ class LargeMargin:
         return Graph(self.i, self.j, near, len(Z))
 
     def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
-        """1 + d_ij - d_il of chunks of the impostors (k, m): a row for each pull that they are held against."""
+        """Yield 1 + d_ij - d_il of chunks of the impostors (k, m): one row for each pull they are compared with."""
         near = edges.near
         reach = 1 + square[edges.pull]
         reach[self.empty] = NO_REACH
@@ -219,7 +223,7 @@ class LargeMargin:
             yield part, u
 
     def push(self, square: Array, edges: Graph, hinge: Hinge) -> Pushed:
-        """The hinges of the listed impostors, from the squared lengths of all edges."""
+        """Return the hinges of the listed impostors, from the squared lengths of all edges."""
         near = edges.near
         sums = np.zeros(3)
         pulled = np.zeros(len(self.i))
@@ -250,22 +254,22 @@ class LargeMargin:
         return value, 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X), pushed
 
     def value(self, L: Array, edges: Graph, hinge: Hinge) -> float:
-        """f alone."""
+        """Return f without its gradient."""
         value = sum(hinge(u)[0] for _, u in self.margins(edges.squares(self.X @ L.T), edges))
         return (1 - self.mu) * float(np.vdot(L @ self.C, L)) + self.mu * value
 
     def in_metric(self, square: Array, edges: Graph, hinge: Hinge) -> tuple[Pushed, Array]:
-        """The push, and df/dM."""
+        """Return the push term and df/dM."""
         pushed = self.push(square, edges, hinge)
         return pushed, (1 - self.mu) * self.C - self.mu * self.pushes(pushed.weight, edges)
 
     def pushes(self, weight: Array, edges: Graph) -> Array:
-        """sum_t a_t A_t, where the slopes sum to such weights of the edges."""
+        """Return sum_t a_t A_t for slopes that sum to these weights of the edges."""
         A = self.X.T @ edges.laplacian_times(weight, self.X)
         return -(A + A.T) / 2
 
     def mean(self, slopes: list[Pushed], edges: Graph) -> Dual:
-        """The mean of some slopes, which is nearer to feasible than each of them."""
+        """Return the mean of several slopes, which is closer to feasible than each of them."""
         weight = np.zeros_like(slopes[0].weight)
         for pushed in slopes:  # added up one by one: all of them side by side are large
             weight += pushed.weight
@@ -275,12 +279,12 @@ class LargeMargin:
         return Dual(self.pushes(weight, edges), total, squares)
 
     def bound(self, dual: Dual) -> float:
-        """A lower bound of min f."""
+        """Return a lower bound on min f."""
         theta = self.feasible(dual.S)[0]
         return self.mu * Hinge(self.squared).bound(theta, dual.total, dual.squares)
 
     def certify(self, L: Array, edges: Graph, hinge: Hinge) -> Certificate:
-        """The exact f at L, with a lower bound of min f from the (rounded) hinge's slopes."""
+        """Return the exact f at L, with a lower bound on min f from the slopes of the (rounded) hinge."""
         pull = (1 - self.mu) * float(np.vdot(L @ self.C, L))
         square = edges.squares(self.X @ L.T)
         u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])
@@ -294,7 +298,7 @@ class LargeMargin:
         return Certificate(value, bound, value - most, V, excess, *rest)
 
     def feasible(self, S: Array) -> tuple[float, Array, Array]:
-        """The largest theta with theta mu S <= (1 - mu) C, and the directions that keep it below 1."""
+        """Return the largest theta with theta mu S <= (1 - mu) C, and the directions that keep it below 1."""
         limit = (1 - self.mu) / self.mu
         d = len(S)
         ridge = 1e-12 * max(float(np.trace(self.C)) / d, 1e-300)
@@ -303,7 +307,7 @@ class LargeMargin:
         return (min(1.0, limit / w[-1]) if w[-1] > 0 else 1.0), V[:, over], w[over] - limit
 
     def differences(self, L: Array, anchors: int = 50) -> tuple[float, Array]:
-        """Return pulls and <A_t, M> of all triplets of some rows, which show what a change of scale does."""
+        """Return the pulls and <A_t, M> of all triplets of some rows, which show the effect of a change of scale."""
         Z = self.X @ L.T
         square = pair_squares(Z, self.i, self.j)
         weighed = square if self.weight is None else square * self.weight
@@ -324,7 +328,7 @@ class LargeMargin:
 
 
 class PullsAndPushes(NamedTuple):
-    """How labels become pulls and pushes; the settings of the same names of `LMNN`."""
+    """Rules by which labels become pulls and pushes, named like the settings of `LMNN`."""
 
     n_neighbors: int = 3
     mu: float = 0.5
@@ -334,7 +338,7 @@ class PullsAndPushes(NamedTuple):
     seed: Seed = None
 
     def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
-        """The problem on rows sorted by class, or on triplets, with neighbors looked up under L."""
+        """Return the problem on rows sorted by class, or on triplets, with neighbors searched for under L."""
         if labels is not None and self.mining in (None, "batch_all"):
             near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors, self.anchors(len(X)))
             i = np.repeat(np.arange(len(X)), near.shape[1])
@@ -344,14 +348,17 @@ class PullsAndPushes(NamedTuple):
         return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
 
     def anchors(self, n: int) -> Ints:
-        """The rows that pull and are intruded on, rising: all of them, or a sample of many."""
+        """Return the rows that act as anchors, in increasing order: all rows, or a sample of many."""
         if n <= MAX_ANCHORS:
             return np.arange(n)
         return np.sort(generator(self.seed).choice(n, MAX_ANCHORS, replace=False))
 
 
 def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str = "targets") -> LargeMargin:
-    """The problem of listed triplets (m, 3); pulls weigh 1 each, or ("triplets") as often as they occur."""
+    """Return the problem of listed triplets (m, 3).
+
+    Each pull has the weight 1, or with "triplets" the number of its triplets.
+    """
     a, p, n = triplets[np.argsort(triplets[:, 0], kind="stable")].T
     edges, target, count = np.unique(a * len(X) + p, return_inverse=True, return_counts=True)
     i, j = np.divmod(edges, len(X))

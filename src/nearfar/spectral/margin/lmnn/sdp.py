@@ -73,7 +73,7 @@ def solve(
 
 
 def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:
-    """Triplets (i, j, l) with a positive hinge at L, at first only the largest of each pull."""
+    """Return triplets (i, j, l) with a positive hinge at L; in the first round, only the largest of each pull."""
     square = edges.squares(problem.X @ L.T)
     u = np.concatenate([np.zeros(0), *(u.T.ravel() for _, u in problem.margins(square, edges))])
     near = edges.near
@@ -96,7 +96,10 @@ def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:
 
 
 def outer_products(X: Array, triplets: Ints) -> Array:
-    """svec(A_t), shape (t, d (d + 1) / 2): the upper triangle column by column, off-diagonal entries times sqrt 2."""
+    """Return svec(A_t), shape (t, d (d + 1) / 2).
+
+    It holds the upper triangle column by column, with off-diagonal entries times sqrt 2.
+    """
     a, p, n = X[triplets].transpose(1, 0, 2)
     col, row = np.tril_indices(X.shape[1])
     scale = np.where(row == col, 1.0, np.sqrt(2.0))
@@ -104,7 +107,7 @@ def outer_products(X: Array, triplets: Ints) -> Array:
 
 
 def program(problem: LargeMargin, triplets: Ints) -> tuple[Array, Array]:
-    """M of the program with the given triplets, and its slopes: multipliers over mu."""
+    """Return M of the program with the given triplets, and its slopes: the multipliers divided by mu."""
     clarabel: Any = import_module("clarabel")
     d = len(problem.C)
     m = len(triplets)

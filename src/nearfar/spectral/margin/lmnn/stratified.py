@@ -1,8 +1,8 @@
-"""Metrics learned round by round on small stratified samples of spheres (Poorheravi et al., 2020).
+"""Metrics learned in rounds on small stratified samples of spheres (Poorheravi et al., 2020).
 
-Each round puts a few spheres into the rows' bounding box, learns a metric M from a class-stratified sample of each that
-holds several classes, and maps all rows by (M + I)^(1/2), scaled to keep the total variance. The result is the product
-of all maps. From round to round there are fewer, larger spheres and smaller samples.
+Each round places a few spheres in the bounding box of the rows, learns a metric M from a class-stratified sample of
+each sphere that holds several classes, and maps all rows by (M + I)^(1/2), scaled to preserve the total variance. The
+result is the product of all maps. From round to round, there are fewer and larger spheres and smaller samples.
 """
 
 from __future__ import annotations
@@ -22,25 +22,29 @@ Solve = Callable[[Array, Ints, Array, Array], Solution]
 
 
 class Strata(NamedTuple):
-    """How samples are drawn.
+    """Settings of the samples.
 
     Attributes
     ----------
     rounds : int
+        Number of rounds.
     spheres : int or None
-        Of the first round; None: a hundredth of the rows, within 10 to 20. Each round has a fifth fewer.
+        Number of spheres in the first round. Each round has a fifth fewer than the previous one. If None, a hundredth
+        of the number of rows, but at least 10 and at most 20.
     radius, growth : float
-        Of the first round, and added in each, in units of the mean standard deviation of a feature.
+        Radius of the spheres in the first round, and its increase in each further round, in units of the mean standard
+        deviation of a feature.
     share : float
-        Of each class in a sphere, in the first round; 0.05 less in each, down to 0.2.
+        Share of each class in a sphere that is drawn in the first round. It decreases by 0.05 in each further round,
+        down to 0.2.
     identity : bool
-        Map by (M + I)^(1/2), scaled; else by M^(1/2), which is for a single sphere: M often drops directions, and the
-        next sphere would stretch what rounding leaves of them.
+        Map by (M + I)^(1/2), scaled. Otherwise, map by M^(1/2), which is possible only for a single sphere: M often
+        drops directions, and the next sphere would stretch the rounding errors that remain of them.
 
     Notes
     -----
-    Each sphere is a problem of its own in the rows that all before it have mapped, so rounding grows from one to the
-    next: 1e-13 on X can move distances by some percent after 25 spheres.
+    Each sphere is a problem of its own on the rows as mapped by all previous spheres, so rounding errors grow from one
+    sphere to the next: an error of 1e-13 in X can change distances by some percent after 25 spheres.
     """
 
     rounds: int = 10
@@ -54,23 +58,27 @@ class Strata(NamedTuple):
 def stratified(
     X: Array, labels: Ints | None, solve: Solve, k: int, settings: bool | dict[str, Any] = True, seed: Seed = None
 ) -> Solution:
-    """The product L (d, d) of the maps of all spheres.
+    """Return the product L (d, d) of the maps of all spheres.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     labels : ndarray of shape (n,), or None
-        Codes, all known; None is refused.
+        Class codes, all known. None raises a ValueError.
     solve : callable
-        (rows, their labels, first metric, start) -> components; each class has more than k rows.
+        Function (rows, their labels, first metric, start) that returns components. Each class has more than k rows.
     k : int
+        Number of target neighbors.
     settings : bool or dict
-        Of `Strata`.
+        Settings of `Strata`.
+    seed : int, Generator, RandomState or None
+        Seed of the random number generator that draws the spheres and samples.
 
     Raises
     ------
     ValueError
-        No labels, or settings that are unknown or out of their range.
+        There are no labels, or settings are unknown or out of range.
     """
     if labels is None:
         raise ValueError("stratified draws rows of classes: it needs labels, not triplets")
@@ -96,7 +104,7 @@ def stratified(
 
 
 def read(settings: Any) -> Strata:
-    """Check and return the user's settings of the samples."""
+    """Validate and return the user's settings of the samples."""
     if not isinstance(settings, (bool, np.bool_, dict)):
         raise ValueError(f"stratified must be True, False or a dict of settings; got {settings!r}")
     told = settings if isinstance(settings, dict) else {}
@@ -118,7 +126,7 @@ def read(settings: Any) -> Strata:
 
 
 def sample(Y: Array, labels: Ints, radius: float, share: float, k: int, rng: np.random.Generator) -> Ints:
-    """Draw rows of one random sphere: this share of each class, without classes that keep at most k."""
+    """Draw rows of one random sphere: this share of each class, without classes of which at most k rows are drawn."""
     center = rng.uniform(Y.min(axis=0), Y.max(axis=0))
     inside = rng.permutation(np.flatnonzero(np.linalg.norm(Y - center, axis=1) <= radius))
     inside = inside[np.argsort(labels[inside], kind="stable")]
@@ -130,7 +138,7 @@ def sample(Y: Array, labels: Ints, radius: float, share: float, k: int, rng: np.
 
 
 def widened(L: Array, Y: Array, identity: bool) -> Array:
-    """The symmetric root of L' L, or of L' L + I scaled to keep the total variance of Y."""
+    """Return the symmetric root of L' L, or of L' L + I scaled to preserve the total variance of Y."""
     if not identity:
         return psd.power(L.T @ L, 0.5)
     root = psd.power(L.T @ L + np.eye(L.shape[1]), 0.5)

@@ -28,7 +28,10 @@ WIDE_REGIONS = (20, 50)
 
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
-    """Return w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows; `search` is of `minimize`."""
+    """Return the weights w (K,) as `x` for directions B (K, d) and triplets (T, 3) of rows.
+
+    `search` holds further arguments of `minimize`.
+    """
     return linear_program.minimize(linear_program.TripletHinges(X, triplets, B, beta), **search)
 
 

@@ -39,17 +39,18 @@ DIFFERENCE_BLOCK_CELLS = 1 << 20  # numbers in one block of D
 
 
 class WeightsPoint(NamedTuple):
-    """What is known at w.
+    """Information on the problem at w.
 
     Attributes
     ----------
     value, bound : float
-        f, and at most min f.
+        Value of f, and a lower bound on min f.
     rounded, rest : float
-        The value with the rounded hinge, and at least how far that is above its own minimum.
+        Value with the rounded hinge, and an upper bound on its difference to its own minimum.
     gradient : ndarray of shape (K,)
-        Of the rounded value.
+        Gradient of the rounded value.
     u : ndarray of shape (T,)
+        Arguments u_t of the hinges.
     """
 
     value: float
@@ -61,14 +62,18 @@ class WeightsPoint(NamedTuple):
 
 
 class TripletHinges:
-    """f of the module's formulas.
+    """Objective f of the formulas of this module.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     triplets : ndarray of shape (T, 3)
+        Triplets of row numbers.
     B : ndarray of shape (K, d)
+        Directions.
     beta : float
+        Weight of the penalty.
     """
 
     def __init__(self, X: Array, triplets: Ints, B: Array, beta: float) -> None:
@@ -83,7 +88,7 @@ class TripletHinges:
         self.flat = MIN_CURVATURE_SHARE * max(float(np.mean(self.slopes(every, -every) ** 2)), 1e-290)
 
     def hinges(self, w: Array) -> Array:
-        """u (T,)."""
+        """Return u (T,)."""
         on = w > 0
         if not on.any():
             return np.ones(self.T)
@@ -94,14 +99,14 @@ class TripletHinges:
         return 1 + square[self.pull] - square[self.push]
 
     def slopes(self, pull: Array, push: Array) -> Array:
-        """b_k' G b_k (K,), for slopes of the positive pairs and of the negative ones."""
+        """Return b_k' G b_k (K,), for the slopes of the positive pairs and of the negative pairs."""
         e = len(self.edges.a)
         weight = (np.bincount(self.pull, pull, e) - np.bincount(self.push, push, e)) / self.T
         G = self.X.T @ self.edges.laplacian_times(weight, self.X)
         return np.einsum("kd,kd->k", self.B @ G, self.B)
 
     def at(self, w: Array, width: float) -> WeightsPoint:
-        """The point w >= 0."""
+        """Return the point at w >= 0."""
         u = self.hinges(w)
         s = np.clip(u / width, 0.0, 1.0)
         gradient = self.slopes(s, s) + self.beta
@@ -115,7 +120,7 @@ class TripletHinges:
         )
 
     def curvature(self, at: Ints, within: Ints, width: float) -> Array:
-        """The sum over these triplets of D_t D_t' / (T width), for some weights, in blocks."""
+        """Return the sum over these triplets of D_t D_t' / (T width), for some weights, computed in blocks."""
         H = np.zeros((len(at),) * 2)
         Z = self.X @ self.B[at].T
         step = max(1, DIFFERENCE_BLOCK_CELLS // max(len(at), 1))
@@ -128,7 +133,7 @@ class TripletHinges:
         return H / (self.T * width)
 
     def stepped(self, w: Array, point: WeightsPoint, width: float, ridge: float) -> Array:
-        """w after a Newton step over the weights above 0 and those that gain most by leaving it."""
+        """Return w after a Newton step over the positive weights and the zero weights that would gain most."""
         g = point.gradient
         entering = np.flatnonzero((w == 0) & (point.gradient < 0))
         at = np.concatenate([np.flatnonzero(w > 0), entering[np.argsort(g[entering])[:ENTERING]]])
@@ -150,7 +155,7 @@ class TripletHinges:
 
 
 def again(B: Array, basis: Array, weights: Array) -> Array | None:
-    """w (K,) with these weights of the directions `basis` (k, d), or None where one of them is not in B (K, d)."""
+    """Return w (K,) with these weights of the directions `basis` (k, d), or None if one of them is not in B (K, d)."""
     apart = cdist(basis, B)
     if not len(basis) or not np.isfinite(weights).all() or apart.min(axis=1).max() > SAME * np.abs(B).max():
         return None
@@ -167,9 +172,9 @@ def minimize(
     tol: float = 1e-2,
     report: Report | None = None,
 ) -> Solution:
-    """Weights w (K,) as `x`, of which f is at most ``tol * f`` above the minimum; `max_iter` steps of both kinds.
+    """Return weights w (K,) as `x` for which f is at most ``tol * f`` above the minimum.
 
-    From weights `start` there are Newton steps only.
+    `max_iter` limits the steps of both kinds together. With initial weights `start`, only Newton steps are taken.
     """
 
     def rounded(w: Array) -> tuple[float, Array]:
@@ -218,7 +223,7 @@ def minimize(
 def lowered(
     problem: TripletHinges, w: Array, point: WeightsPoint, width: float, ridge: float
 ) -> tuple[Array, WeightsPoint, float] | None:
-    """A step that lowers the rounded value, with the ridge for the next; None where no ridge makes one do so."""
+    """Return a point with a lower rounded value, and the ridge for the next step; None if no ridge gives one."""
     least, _, most = RIDGES
     while ridge <= most:
         try:

@@ -27,8 +27,8 @@ EMPTY_GROUP_TRIES = 10  # consecutive groups of triplets that may give no direct
 def centers(X: Array, count: int) -> Array:
     """Return points (count, d) spread among the rows of X (n, d), or the rows themselves if there are few.
 
-    They begin as rows far from each other and become the means of the rows nearest to them. Nothing is drawn at random,
-    and the order of the rows and the axes do not matter.
+    Rows far from each other are chosen first, and then replaced by the means of the rows nearest to them. Nothing is
+    drawn at random, and the result does not depend on the order of the rows or on the axes.
     """
     if count >= len(X):
         return X
@@ -48,14 +48,18 @@ def centers(X: Array, count: int) -> Array:
 
 
 def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Array:
-    """Return at most `count` directions (K, d) from as many regions as that takes; all axes if these give none.
+    """Return at most `count` directions (K, d) from as many regions as needed; all axes if the regions give none.
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
     labels : ndarray of shape (n,)
-        Codes, all known.
+        Class codes, all known.
+    count : int
+        Maximum number of directions.
     sizes : tuple of int
-        Numbers of rows of each class in a region: every center makes one region of each size.
+        Numbers of rows of each class in a region. Every center gives one region of each size.
     """
     c = int(labels.max()) + 1
     each = min(c - 1, X.shape[1])
@@ -71,7 +75,7 @@ def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Ar
 
 
 def discriminants(X: Array, labels: Ints, p: int) -> Array:
-    """Return at most p directions (p', d) in which the classes of a few rows lie apart."""
+    """Return at most p directions (p', d) along which the classes of a few rows are separated."""
     means = scatter.class_means(X, labels)
     d = X.shape[1]
     S = scatter.deviations(X, labels, means)
@@ -84,12 +88,20 @@ def discriminants(X: Array, labels: Ints, p: int) -> Array:
 
 
 def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
-    """Return `count` directions (K, d) from groups of d triplets, fewer if one group is all; all axes if none is found.
+    """Return `count` directions (K, d) from groups of d triplets.
+
+    There are fewer directions if all triplets form one group, and all axes are returned if none is found.
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    triplets : ndarray of shape (m, 3)
+        Triplets of row numbers.
+    count : int
+        Number of directions.
     seed : int, Generator, RandomState or None
-        Draws the triplets of a group.
+        Seed of the random number generator that draws the triplets of a group.
     """
     rng = generator(seed)
     d = X.shape[1]

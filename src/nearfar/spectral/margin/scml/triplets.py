@@ -1,4 +1,4 @@
-"""Triplets of every row: its nearest rows of its class, each with its nearest rows of other classes."""
+"""Triplets of every row: its nearest rows of the same class, each with its nearest rows of other classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ....numerics.types import Array, Ints
 def nearest_triplets(X: Array, labels: Ints, k: int, rivals: int) -> Ints:
     """Return triplets (m, 3): each row, each of its k nearest of its class, each of its `rivals` nearest of others.
 
-    If a class has fewer rows, all that there are are used; unknown rows (-1) are in no triplet.
+    In classes with fewer rows, all rows are used. Rows of unknown class (-1) are in no triplet.
     """
     found = [np.zeros((0, 3), dtype=np.intp)]
     for c in range(int(labels.max()) + 1):

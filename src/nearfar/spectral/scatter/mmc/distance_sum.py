@@ -1,4 +1,4 @@
-"""Spreading points: the largest sum of distances under a bound on the factor of the metric."""
+"""Maximal spread of points: the largest sum of distances under a bound on the factor of the metric."""
 
 from __future__ import annotations
 
@@ -28,28 +28,36 @@ def farthest(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """max sum_p weight_p distance_p(F) over |F| = 1, for distances (c_p + |F z_p|^2)^(1/2).
+    """Maximize sum_p weight_p distance_p(F) over |F| = 1, for distances (c_p + |F z_p|^2)^(1/2).
 
     Parameters
     ----------
     weight : ndarray of shape (m,)
+        Weights of the pairs.
     distance : callable
-        F -> (m,).
+        Function that takes F and returns the distances (m,).
     gradient : callable
-        a (m,) -> G with sum_p a_p distance_p^2 = <F G, F> and a constant; where G is a vector, F G is `F * G`.
+        Function that takes a (m,) and returns G with sum_p a_p distance_p^2 = <F G, F> plus a constant. If G is a
+        vector, F G is `F * G`.
     bound : callable
-        Eigenvalues of G, or G itself where it is a vector -> the most that sum_p a_p distance_p^2 can be: the largest
-        one where all c_p are 0.
+        Function that takes the eigenvalues of G (or G itself if it is a vector) and returns an upper bound on sum_p
+        a_p distance_p^2, which is the largest eigenvalue if all c_p are 0.
     F : ndarray
-        Start, of full rank.
+        Starting point, of full rank.
+    max_iter : int
+        Maximum number of iterations.
     tol : float
-        On the Frank-Wolfe gap of the problem in F' F, which is concave there, relative to the value.
+        Stop when the Frank-Wolfe gap of the problem in F' F, which is concave there, falls below `tol` times the
+        value.
+    report : callable or None
+        Function that is called with the progress.
 
     Notes
     -----
-    The objective is convex in F, so maximizing its linear bound over the sphere, by F <- F G / |F G|, never lowers it:
-    no step lengths, and no trouble where a distance is 0. Near the optimum that is slow, so powers of G are tried,
-    higher ones as long as they raise the objective; where one does not, the step is taken again with G itself.
+    The objective is convex in F, so the maximization of its linear bound over the sphere, by F <- F G / |F G|, never
+    lowers it. No step lengths are needed, and distances of 0 cause no problem. Near the optimum this is slow, so
+    powers of G are tried, and increased as long as they raise the objective. If one does not, the step is repeated
+    with G itself.
     """
     history: list[float] = []
     best = gap = np.inf
@@ -86,8 +94,11 @@ class Differences:
     Parameters
     ----------
     Y : ndarray of shape (n, d)
+        Rows.
     i, j : ndarray of shape (m,)
+        Pairs of row numbers.
     weight : ndarray of shape (m,)
+        Weights of the pairs.
     """
 
     def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
@@ -95,17 +106,17 @@ class Differences:
         self.weight = weight
 
     def squares(self, F: Array) -> Array:
-        """|F z_p|^2."""
+        """Return |F z_p|^2."""
         D = self.Z @ F.T
         return np.einsum("pk,pk->p", D, D)
 
     def outer(self, a: Array) -> Array:
-        """sum_p a_p z_p z_p'."""
+        """Return sum_p a_p z_p z_p'."""
         return (self.Z.T * a) @ self.Z
 
 
 class DifferencesOfEdges:
-    """The same for many pairs, of which no array (m, d) is formed."""
+    """Differences of many pairs, for which no array (m, d) is formed."""
 
     def __init__(self, Y: Array, i: Ints, j: Ints, weight: Array) -> None:
         self.Y = Y
@@ -120,12 +131,15 @@ class DifferencesOfEdges:
 
 
 def differences(Y: Array, i: Ints, j: Ints, weight: Array) -> Differences | DifferencesOfEdges:
-    """What `farthest` needs of pairs, in the form that takes less time."""
+    """Return what `farthest` needs of the pairs, in the form that takes less time."""
     return (Differences if Y.shape[1] * len(i) <= WRITTEN else DifferencesOfEdges)(Y, i, j, weight)
 
 
 def moved(at: tuple[Array, Array, Array | None], power: float) -> Array:
-    """F G^power of length 1, G = V diag(w) V' (or w); a direction kept more of shrinks to `DIRECTION_FLOOR`."""
+    """Return F G^power scaled to length 1, with G = V diag(w) V' (or w).
+
+    A direction of which little is left is reduced at most to `DIRECTION_FLOOR`.
+    """
     F, w, V = at
     if V is None:
         step = F * raised(w, power)
@@ -135,7 +149,7 @@ def moved(at: tuple[Array, Array, Array | None], power: float) -> Array:
 
 
 def raised(w: Array, power: float) -> Array:
-    """Nonnegative numbers relative to their largest, to a power."""
+    """Return nonnegative numbers, relative to their largest, raised to a power."""
     share = np.maximum(w, 0.0) / max(float(w.max()), 1e-300)
     if power == 1:
         return share
@@ -143,6 +157,6 @@ def raised(w: Array, power: float) -> Array:
 
 
 def full_rank_factor(B: Array, floor: float) -> Array:
-    """A factor of full rank of what B has above the floor."""
+    """Return a factor of full rank of the part of B above the floor."""
     w, V = psd.spectrum(B / max(float(np.trace(B)), 1e-300))
     return (V * (np.sqrt(np.maximum(w - floor, 0.0)) + 1e-3)) @ V.T

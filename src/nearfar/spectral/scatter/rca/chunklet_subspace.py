@@ -1,4 +1,4 @@
-"""The subspace in which chunklets keep the most volume, after whitening by all of them together."""
+"""Subspace in which chunklets keep the largest volume, after whitening by all chunklets together."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ def widest_chunklets(
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     chunklets : ndarray of shape (n,)
-        Codes; -1 rows are in none. Sigma_l is chunklet l's covariance (divided by its number of rows).
+        Chunklet codes; rows with -1 are in none. Sigma_l is the covariance of chunklet l (divided by its number of
+        rows).
     C : ndarray of shape (d, d)
-        Positive definite.
+        Positive definite matrix.
     start : ndarray of shape (k, d)
-        Its rows span the first subspace.
+        Rows that span the initial subspace.
     shrinkage : float
         Share of the scaled identity in each Sigma_l.
     last : ndarray of shape (k', d), optional
-        If its rows are k independent ones too, their span is the first subspace instead.
+        Rows that span the initial subspace instead, if they are k linearly independent rows as well.
 
     Returns
     -------

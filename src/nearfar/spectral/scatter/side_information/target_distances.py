@@ -1,4 +1,4 @@
-"""A metric whose squared distances are near given ones: convex least squares with a linear term and a certificate.
+"""Metric whose squared distances are close to given ones: convex least squares with a linear term and a certificate.
 
 min_M  sum_P (z' M z - b)^2 + <A, M>   s.t.  M PSD,    z = x_i - x_j
 """
@@ -28,21 +28,27 @@ def match_distances(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """Return M (d, d) as `x`; `duality_gap` bounds how far its objective f is from the optimum.
+    """Return M (d, d) as `x`; `duality_gap` bounds the difference between its objective f and the optimum.
 
-    It is at most tol |f|, or tol times `OBJECTIVE_FLOOR` sum_p b_p^2 where |f| is below that: rounding is
-    relative to sums.
+    The gap is at most tol |f|, or tol times `OBJECTIVE_FLOOR` sum_p b_p^2 if |f| is below that, because rounding
+    errors are relative to sums.
 
     Parameters
     ----------
     Z : ndarray of shape (p, d)
-        Differences.
+        Differences z of the pairs.
     b : ndarray of shape (p,)
-        Their squared target distances.
+        Squared target distances of the pairs.
     A : ndarray of shape (d, d)
-        Symmetric.
+        Symmetric matrix.
     start : ndarray of shape (d, d) or None
-        A PSD matrix.
+        Initial M, a PSD matrix.
+    max_iter : int
+        Maximum number of iterations.
+    tol : float
+        Tolerance of the duality gap.
+    report : callable or None
+        Function that is called with the progress.
 
     Raises
     ------
@@ -51,8 +57,8 @@ def match_distances(
 
     Notes
     -----
-    Projected gradient in coordinates in which the differences are white. The dual, max_u -b'u - |u|^2 / 4 subject to
-    sum_p u_p z z' + A PSD, is evaluated at u = 2 (z' M z - b) moved into the feasible set.
+    Projected gradient descent in coordinates in which the differences are white. The dual, max_u -b'u - |u|^2 / 4
+    subject to sum_p u_p z z' + A PSD, is evaluated at u = 2 (z' M z - b) moved into the feasible set.
     """
     d = Z.shape[1]
     Q = Z.T @ Z / len(Z)
