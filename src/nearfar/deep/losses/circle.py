@@ -22,7 +22,7 @@ from ..pairwise.row_loss import RowLoss
 
 
 def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
-    """Return the loss per anchor, and 1 where it has positives and negatives."""
+    """Return the loss per anchor, and 1 if it has positives and negatives."""
     columns, keep = positives(rows)
     # 1 - s
     near = rows.d.gather(1, columns)

@@ -60,9 +60,9 @@ class ContrastiveLoss(RowLoss):
     Parameters
     ----------
     margin : float, optional
-        Margin m: dissimilar samples that are farther apart than m (in the "xbm" form, whose cosine is below m) do not
-        contribute. By default, the value of the source of `form`: 1 for "hadsell" and "plain", 0.25 for "survey", 0.5
-        for "xbm".
+        Margin m, in the unit of the distance of `form`. Dissimilar samples that are farther apart than m (in the "xbm"
+        form, whose cosine is below m) do not contribute. By default, the value of the source of `form`: 1 for "hadsell"
+        and "plain", 0.25 for "survey", 0.5 for "xbm".
     form : str
         Formula of the loss:
 

@@ -22,7 +22,7 @@ MAX_SQUARED_DISTANCE = 4.0  # squared distance of opposite unit vectors
 
 
 def fast_ap(rows: Rows, bins: int) -> tuple[Tensor, Tensor]:
-    """Return per anchor one minus its average precision over the bins, and 1 where it has a positive."""
+    """Return per anchor one minus its average precision over the bins, and 1 if it has a positive."""
     columns, keep = positives(rows)
     near = soft_histogram(rows.d.gather(1, columns), keep, bins, MAX_SQUARED_DISTANCE)
     far = soft_histogram(rows.d, rows.neg, bins, MAX_SQUARED_DISTANCE)

@@ -22,7 +22,7 @@ from ..pairwise.row_loss import RowLoss
 
 
 def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
-    """Return the loss of each anchor, and 1 where it has similar and dissimilar samples."""
+    """Return the loss of each anchor, and 1 if it has similar and dissimilar samples."""
     columns, keep = positives(rows)
     both = keep.any(1) & rows.neg.any(1)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)

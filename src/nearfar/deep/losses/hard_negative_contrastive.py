@@ -49,7 +49,7 @@ def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, det
 
 
 def mixture(rows: Rows, beta: float, alpha: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
-    """Return per anchor the survey's loss, and 1 where it has a positive and a sample to tell that from."""
+    """Return per anchor the survey's loss, and 1 if it has a positive and a sample to tell that from."""
     columns, keep = positives(rows)
     d = rows.d.gather(1, columns)
     rivals = tilted(rows.d, rows.neg, t, beta, detach)

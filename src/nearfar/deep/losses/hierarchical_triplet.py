@@ -75,7 +75,7 @@ def margins_of_tree(between: Tensor, within: Tensor, sizes: Tensor, beta: float,
 
 
 def hierarchical_triplets(rows: Rows, tree: ClassTree) -> tuple[Tensor, Tensor]:
-    """Return per anchor half the sum of its hinges, and how many triplets are active."""
+    """Return per anchor half the sum of its hinges, and the number of active triplets."""
     own = tree.member[rows.first : rows.first + len(rows.d)]
     margins = tree.margins[own][:, tree.member]  # (b, m)
     if rows.triplets is not None:

@@ -25,7 +25,7 @@ from ..pairwise.row_loss import RowLoss
 def multi_similarity(
     rows: Rows, alpha: float, beta: float, base: float, epsilon: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return per anchor its soft hardest positive and negative beyond the base, and 1 where it has any pair."""
+    """Return per anchor its soft hardest positive and negative beyond the base, and 1 if it has any pair."""
     columns, keep = positives(rows)
     some = keep.any(1)
     reach = None

@@ -26,10 +26,10 @@ POSITIVES = ("sum", "each")
 
 
 def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
-    """Return minus the log-probability of the similar samples per anchor, and 1 where the anchor counts."""
+    """Return minus the log-probability of the similar samples per anchor, and 1 if the anchor counts."""
     columns, keep = positives(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
-    mates = masked_logsumexp(near, keep, -1 / temperature)  # -inf where there are none
+    mates = masked_logsumexp(near, keep, -1 / temperature)  # -inf if there are none
     if denominator == "all":
         valid = keep.any(1)
     else:

@@ -25,7 +25,7 @@ VARIANTS = ("O", "Iu", "Ib", "Ds", "Dq")
 
 
 def pnp(rows: Rows, temperature: float, variant: str, b: float, alpha: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the mean of f over its positives, and 1 where it has one."""
+    """Return per anchor the mean of f over its positives, and 1 if it has one."""
     columns, keep = positives(rows, one_by_one=True)
     R = soft_counts(rows.d, columns, rows.neg, temperature)[1]
     number = count(keep)

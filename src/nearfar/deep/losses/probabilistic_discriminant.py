@@ -26,7 +26,7 @@ DENOMINATOR_FLOOR = 1e-6  # share of the total scatter that is added to denomina
 
 
 def probabilistic_discriminant(W: Tensor, B: Tensor, form: str, comparable: Tensor) -> Tensor:
-    """Return the loss from the traces within and between; 0 with zero gradient where not comparable."""
+    """Return the loss from the traces within and between; 0 with zero gradient if they are not comparable."""
     if form == "neg_trace_ratio":
         return -bounded_ratio(B, W, DENOMINATOR_FLOOR, comparable)
     if form == "ratio":

@@ -28,7 +28,7 @@ def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float) -> Tens
 
 
 def merged(parts: Tensor) -> Tensor:
-    """Return the log-sum-exp over the first dimension; -inf where there is nothing."""
+    """Return the log-sum-exp over the first dimension; -inf if there is nothing."""
     if len(parts) == 1:
         return parts[0]
     values = parts.flatten(1).T

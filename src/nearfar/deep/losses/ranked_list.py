@@ -23,7 +23,7 @@ from ..pairwise.row_loss import RowLoss
 def ranked_list(
     rows: Rows, alpha: float, margin: float, imbalance: float, t_pos: float, t_neg: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of each anchor, and 1 where it has any pair."""
+    """Return the loss of each anchor, and 1 if it has any pair."""
     columns, keep = positives(rows)
     pull = weighted_excess(rows.d.gather(1, columns) - (alpha - margin), keep, t_pos)
     push = weighted_excess(alpha - negatives(rows), rows.neg, t_neg)
@@ -31,7 +31,7 @@ def ranked_list(
 
 
 def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
-    """Return per row the mean of the positive excesses to `keep`, weighted by e^{T excess}; 0 where there are none."""
+    """Return per row the mean of the positive excesses to `keep`, weighted by e^{T excess}; 0 if there are none."""
     rise = torch.where(keep, excess, 0.0).relu()
     heights = torch.where(rise > 0, temperature * rise.detach(), torch.finfo(rise.dtype).min)
     return (heights.softmax(1) * rise).sum(1)

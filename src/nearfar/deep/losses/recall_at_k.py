@@ -22,7 +22,7 @@ from ..pairwise.row_loss import RowLoss
 
 
 def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperature: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor one minus its soft recall, and 1 where it has a positive."""
+    """Return per anchor one minus its soft recall, and 1 if it has a positive."""
     columns, keep = positives(rows, one_by_one=True)
     ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5  # it holds half of j itself
     number = count(keep)

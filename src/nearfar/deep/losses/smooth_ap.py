@@ -19,7 +19,7 @@ from ..pairwise.row_loss import RowLoss
 
 
 def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor one minus its smooth average precision, and 1 where it has a positive."""
+    """Return per anchor one minus its smooth average precision, and 1 if it has a positive."""
     columns, keep = positives(rows, one_by_one=True)
     near, after = soft_counts(rows.d, columns, rows.neg, temperature)  # negatives before each positive
     every = torch.arange(near.shape[1], device=near.device).expand_as(near)

@@ -68,8 +68,8 @@ class SNRContrastiveLoss(ContextualRowLoss):
     Attributes
     ----------
     stats_ : dict of str to float
-        Statistics as in `RowLoss`, except that "positive" and "negative" are means of the noise alone: |z_i - z_j|^2 of
-        the embeddings z, from each of which the mean of its entries is subtracted.
+        Statistics as in `RowLoss`, except that "positive" and "negative" are means of the noise alone:
+        ``|z_i - z_j|^2`` of the embeddings z, from each of which the mean of its entries is subtracted.
 
     Notes
     -----

@@ -72,7 +72,7 @@ def _softmax(d: Tensor, known: Tensor, T: float) -> tuple[Tensor, Tensor]:
 
 
 def softmax_triplet(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor minus the log-likelihood of its row, and 1 where it has a known relation."""
+    """Return per anchor minus the log-likelihood of its row, and 1 if it has a known relation."""
     value: Tensor = applied(_Likelihood, rows, rows.d, temperature)
     return value, (rows.pos | rows.neg).any(1)
 

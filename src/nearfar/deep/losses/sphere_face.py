@@ -42,7 +42,7 @@ class SphereFaceLoss(ClassProxyLoss):
         code lowers this weight from 1000 to 5 during training; 0 gives the paper's formula.
     unit_proxies : bool
         Whether to scale the proxies to unit length. False gives the large-margin softmax of Liu et al. (2016), where
-        |w_c| |x_i| takes the place of |x_i|.
+        ``|w_c| |x_i|`` takes the place of ``|x_i|``.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
         chosen automatically.

@@ -20,7 +20,7 @@ from ..pairwise.row_loss import RowLoss
 
 
 def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor minus the mean log-probability of its positives, and 1 where it has any."""
+    """Return per anchor minus the mean log-probability of its positives, and 1 if it has any."""
     columns, keep = positives(rows)
     number = count(keep)
     near, total = near_and_rivals(rows.d, columns, rows.pos | rows.neg, -1 / temperature)

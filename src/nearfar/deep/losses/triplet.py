@@ -55,7 +55,7 @@ def chosen(near: Tensor, far: Tensor, margin: float, kind: str) -> Tensor | bool
 def mined_triplets(
     rows: Rows, margin: float, kind: str, soft: float | None, sides: Sides | None
 ) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its mined triplets, and how many are active.
+    """Return per anchor the sum over its mined triplets, and the number of active ones.
 
     soft: sum log(1 + exp(d_ap - d_an + soft)) instead of the hinges; sides: given if the negative may be swapped.
     """

@@ -70,7 +70,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         Whether to scale h to unit length inside g. The paper does not; exponents are then capped at 30.
     above_zero : bool
         Whether to narrow the interval of r so that it stays above 0, as similarities do. The paper does not; if lambda
-        is large, as for features that separate the classes or outnumber the samples, |r|_1 then grows with it.
+        is large, as for features that separate the classes or outnumber the samples, ``|r|_1`` then grows with it.
     ratio : float
         Weight of the Fisher ratio of the embedding, at least 0.
     seed : int

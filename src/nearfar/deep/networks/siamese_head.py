@@ -11,7 +11,7 @@ from ..objective.relations import UNKNOWN
 
 
 class SiameseHead(nn.Module):
-    """Probability that two items are of the same class: sigmoid(w . |h - h'| + b).
+    """Probability that two items are of the same class: ``sigmoid(w . |h - h'| + b)``.
 
     The head compares two embeddings h and h' coordinate by coordinate.
 

@@ -14,7 +14,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class Whiten(PreciseBuffers):
-    """Whiten embeddings as `DiscriminantWhitening` does, for comparison by cosine: z = W (x / |x| - mean).
+    """Whiten embeddings as `DiscriminantWhitening` does, for comparison by cosine: ``z = W (x / |x| - mean)``.
 
     Before `learn`, embeddings are only scaled to unit length. The module is not trained.
 

@@ -1,12 +1,12 @@
 """What an objective is made of. Terms add and scale as in the papers: ``TripletLoss(0.1) + 0.3 * EnergyConfusion()``.
 
-There are four kinds of term; a method is a final class of one of them and states one thing:
+There are four kinds of terms. A method is a final class of one of them and implements one function:
 
-- `RowLoss` (in `deep.pairwise.row_loss`): compares each anchor with a reference; states ``rows(rows) -> (numerator,
+- `RowLoss` (in `deep.pairwise.row_loss`): compares each anchor with a reference; implements ``rows(rows) -> (numerator,
   denominator)`` per anchor;
-- `ClassProxyLoss` (in `deep.proxies`): compares each sample with learnable class proxies of its own; states
+- `ClassProxyLoss` (in `deep.proxies`): compares each sample with learnable class proxies of its own; implements
   ``per_sample(own, others) -> loss`` per sample;
-- `SetTerm`: a number of the whole batch; states ``value(batch) -> scalar``;
+- `SetTerm`: a number of the whole batch; implements ``value(batch) -> scalar``;
 - `Sum`: weighted terms, which keeps each part's value for the log.
 
 The first two are both an `AnchorLoss`: samples, the anchors, are compared with a reference, in blocks.

@@ -32,7 +32,7 @@ from .row_loss import RowLoss
 class ContextualRowLoss(RowLoss):
     """A row loss whose rows read what `find` returned for their comparison.
 
-    A method states `find` and `second_pass`.
+    A subclass implements `find` and `second_pass`.
     """
 
     def find(self, c: Comparison, batch: Batch) -> Any:
@@ -60,7 +60,7 @@ class ContextualRowLoss(RowLoss):
 
 
 class TwoPassLoss(ContextualRowLoss):
-    """A row loss that needs sums over the whole batch: a method states `sums`, `conclude` and `finish`.
+    """A row loss that needs sums over the whole batch: a subclass implements `sums`, `conclude` and `finish`.
 
     Where one block holds all rows of the only process, the sums are formed once.
     """
@@ -119,7 +119,7 @@ class Sides(NamedTuple):
 
 
 class BilateralRowLoss(ContextualRowLoss):
-    """A row loss of pairs that read both rows: a method states `second_pass`, and `statistic` if it has one.
+    """A row loss of pairs that read both rows: a subclass implements `second_pass`, and `statistic` if it has one.
 
     The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
     """

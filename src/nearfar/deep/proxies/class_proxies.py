@@ -103,7 +103,7 @@ class ClassProxyLoss(AnchorLoss):
         return distributed.whole(self.proxies).unflatten(0, (-1, self.num_classes))
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
-        """Return the (b,) losses, 0 where `others` is -inf."""
+        """Return the (b,) losses, 0 if `others` is -inf."""
         raise NotImplementedError
 
     def directions(self, w: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ def softmax_loss(own: Tensor, others: Tensor) -> Tensor:
 
 
 def class_log_sum_exp(values: Tensor, y: Tensor, num_classes: int) -> Tensor:
-    """Return the (C,) log-sum-exp over the samples of each class of their values (n,); -inf where it has none."""
+    """Return the (C,) log-sum-exp over the samples of each class of their values (n,); -inf if it has none."""
     known = y != UNKNOWN
     y = y.clamp_min(0)
     values = torch.where(known, values, -torch.inf)

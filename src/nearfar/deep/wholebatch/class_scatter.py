@@ -60,7 +60,7 @@ def traces(parts: Deviations) -> tuple[Tensor, Tensor]:
 
 
 def bounded_ratio(top: Tensor, bottom: Tensor, floor: float, comparable: Tensor) -> Tensor:
-    """Return top / (bottom + floor (top + bottom)), at most 1 / floor; 0 with zero gradient where not comparable."""
+    """Return top / (bottom + floor (top + bottom)), at most 1 / floor; 0 with zero gradient if not comparable."""
     low = torch.where(comparable, bottom + floor * (top + bottom), 1.0)
     return torch.where(comparable, top / low, top * 0)
 

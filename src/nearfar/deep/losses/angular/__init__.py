@@ -43,7 +43,7 @@ def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
 
 
 def angular_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum of the hinges of all its triplets, and how many are active."""
+    """Return per anchor the sum of the hinges of all its triplets, and the number of active ones."""
     columns, keep = positives(rows, one_by_one=True)
     offset = torch.where(keep, 2 * (1 + T) * rows.d.gather(1, columns) + 2 - 6 * T, -torch.inf)
     source = rows.d if sides.square else sides.ref
@@ -54,7 +54,7 @@ def angular_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
 
 
 def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum of the hinges of its mined triplets, and how many are active."""
+    """Return per anchor the sum of the hinges of its mined triplets, and the number of active ones."""
     assert rows.triplets is not None
     p, n, keep = rows.triplets
     far = rows.d.gather(1, n) + reference_pairs(rows, sides, p, n)
