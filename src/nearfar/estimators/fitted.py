@@ -423,7 +423,13 @@ def _flaw_of_names(fitted: dict[str, Any]) -> str:
 
 
 class PointDistance:
-    """Learned distance of two points, by the learner's own `transform`."""
+    """Learned distance of two points, by the learner's own `transform`.
+
+    Parameters
+    ----------
+    learner : Fitted
+        Fitted learner.
+    """
 
     def __init__(self, learner: Fitted) -> None:
         self.learner = learner
@@ -436,7 +442,13 @@ class PointDistance:
 
 
 class LinearDistance:
-    """Mahalanobis distance of two points, without input checks, because brute-force searches call it often."""
+    """Mahalanobis distance of two points, without input checks, because brute-force searches call it often.
+
+    Parameters
+    ----------
+    components : ndarray of shape (k, d)
+        Linear map L of the metric.
+    """
 
     def __init__(self, components: Array) -> None:
         self.components = components

@@ -170,6 +170,13 @@ class Nearness:
     """Nearness of rows to later rows: the cosine, or -|x - y|^2 / 2 in units of the square of the longest row.
 
     A float32 product finds candidates; if rounding leaves too many of them, a float64 product does.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+        Rows.
+    distance : str
+        Distance by which rows are compared.
     """
 
     def __init__(self, rows: AnyArray, distance: str) -> None:

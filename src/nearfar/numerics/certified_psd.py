@@ -54,6 +54,8 @@ def minimize(
         Tolerance of the bound.
     start : ndarray of shape (k, d), optional
         Initial L. Directions that it lacks get a small part of A. By default, A.
+    report : callable or None
+        Function that is called with the progress.
 
     Returns
     -------

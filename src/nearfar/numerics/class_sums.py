@@ -331,7 +331,7 @@ def pair_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters:
     ----------
     sums : ClassMoments
         Sums with the scatter of each class.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         Whether every pair or every class has the same weight.
     """
     return scatter.not_all_equal(label_scatters(sums, weighting))

@@ -51,7 +51,7 @@ class LabelPairs(NamedTuple):
     ----------
     labels : ndarray of shape (n,)
         Class codes 0, 1, ...; rows with -1 are in no pair.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         Whether every pair or every class has the same weight.
     row_weight : ndarray of shape (n,) or None
         Number of times that each row counts, above 0. If None, every row counts once.

@@ -52,6 +52,10 @@ def through_rows(check: Callable[..., Any], X: Any, *rest: Any) -> Any:
     ----------
     check : callable
         Function (rows, *rest) that returns rows, or a tuple that starts with them.
+    X : array-like
+        Table or stack of matrices.
+    *rest
+        Further arguments of `check`.
     """
     stack = X if hasattr(X, "ndim") else np.asarray(X)
     if stack.ndim != 3:

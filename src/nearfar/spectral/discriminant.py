@@ -101,7 +101,7 @@ def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array
         Chunklet codes, -1 for rows in no chunklet.
     lost : int
         Number of degrees of freedom that each chunklet loses.
-    weighting : "rows" or "chunklets"
+    weighting : {"rows", "chunklets"}
         Whether every row or every chunklet has the same weight.
     """
     rows, codes = scatter.known(X, chunks)

@@ -233,6 +233,8 @@ def nu_margin(
         Stop when the duality gap falls below ``tol * max(1, |objective|)``.
     max_iter : int
         Maximum number of L-BFGS and Newton steps in total.
+    report : callable or None
+        Function that is called with the progress.
 
     Returns
     -------

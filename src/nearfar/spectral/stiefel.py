@@ -44,6 +44,10 @@ def stiefel_spd(
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    pairs : Pairs or LabelPairs
+        Pairs of rows.
     p : int or None
         Number of rows of L. If None, the rank of X, at most 16.
     lam : float
@@ -56,6 +60,14 @@ def stiefel_spd(
         Initial directions, or the initial components themselves.
     last : ndarray of shape (p', d), optional
         Initial components that take precedence if they are p rows that are linearly independent in the span of X.
+    seed : int, Generator, RandomState or None
+        Seed of the random number generator that draws random initial components.
+    max_iter : int
+        Maximum number of iterations.
+    tol : float
+        Stop when the largest entry of the gradient falls below ``tol * max(1, |objective|)``.
+    report : callable or None
+        Function that is called with the progress.
 
     Notes
     -----

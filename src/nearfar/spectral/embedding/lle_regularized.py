@@ -61,7 +61,7 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     lle_reg : float
         Ridge penalty of the weights that reconstruct each row from its neighbors, at least 0, in units of the mean
         eigenvalue of the Gram matrix of the neighbors.
-    solver : "ratio" or "gevd"
+    solver : {"ratio", "gevd"}
         "ratio" maximizes the trace ratio. "gevd" uses generalized eigenvectors, whose constraint is U' (S_S + lam X' E
         X / n) U = I instead.
     tol : float
@@ -69,7 +69,7 @@ class LLERegularizedMetric(FromPairs, Mahalanobis):
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the pairs.

@@ -46,7 +46,7 @@ class SPDGMML(PairSums):
     reg : float or "auto"
         Weight of the identity that is added to both scatters, in units of the mean eigenvalue of the similar scatter.
         "auto" adds 1e-6, and only if the similar scatter is nearly singular.
-    embedding : "matrix" or "vec"
+    embedding : {"matrix", "vec"}
         "matrix" learns a d x d metric on the logarithms. "vec" learns a metric of d (d + 1) / 2 x d (d + 1) / 2 on
         their entries, for small d.
     n_components : int, optional
@@ -55,7 +55,7 @@ class SPDGMML(PairSums):
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the pairs.

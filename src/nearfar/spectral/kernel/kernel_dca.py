@@ -43,9 +43,9 @@ class KernelDCA(FromChunklets, KernelMetric):
     reg : float
         Value added to the diagonal of the within-chunklet scatter, at least 0, in units of its mean eigenvalue. A rich
         kernel can separate any training rows: with 0, it maps each chunklet of the training rows to a single point.
-    solver : "gevd" or "hoi"
+    solver : {"gevd", "hoi"}
         "gevd" finds the optimum as a generalized eigenproblem. "hoi" uses the two eigendecompositions of the paper.
-    on_singular : "shrink" or "raise"
+    on_singular : {"shrink", "raise"}
         How to treat a within-chunklet scatter that is still singular after `reg` is added: add a small value to its
         diagonal and warn, or raise a ValueError.
     tol : float

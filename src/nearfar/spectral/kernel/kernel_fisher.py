@@ -56,13 +56,13 @@ class KernelFisherMetric(FromPairs, KernelMetric):
     n_components : int, optional
         Number of dimensions of the learned space. By default, every direction that lowers the objective is kept, up to
         50.
-    constraint : "orthonormal" or "within"
+    constraint : {"orthonormal", "within"}
         "orthonormal" finds orthonormal directions. "within" finds directions of unit similar scatter, which is kernel
         discriminant analysis of pairs.
     reg : float
         Value added to the diagonal of the similar scatter with ``constraint="within"``, at least 0, in units of its
         mean eigenvalue.
-    on_singular : "shrink", "pinv" or "raise"
+    on_singular : {"shrink", "pinv", "raise"}
         How "within" treats a similar scatter that is still singular after `reg` is added: add a small value to its
         diagonal and warn, work in its range, or raise a ValueError.
     kernel : str or callable
@@ -79,7 +79,7 @@ class KernelFisherMetric(FromPairs, KernelMetric):
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the landmarks and the pairs.

@@ -41,7 +41,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
     bias : float
         Threshold u on the squared distance d, in the same units: similar pairs should have d < u, and dissimilar pairs
         d > u. The paper uses 0.
-    init : "discriminant", "pca" or "random"
+    init : {"discriminant", "pca", "random"}
         Initial directions.
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and

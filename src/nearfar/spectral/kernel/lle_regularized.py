@@ -60,13 +60,13 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
         Number of neighbors of each row, below the number of rows.
     lle_reg : float
         Ridge penalty of the weights that reconstruct each row from its neighbors, at least 0.
-    lle_space : "input" or "feature"
+    lle_space : {"input", "feature"}
         Whether neighbors and weights come from the rows themselves, or from their images in the feature space
         (required with ``kernel="precomputed"``).
     reg : float
         Value added to the diagonal of the denominator, at least 0, in units of its mean eigenvalue. With a rich
         kernel, the denominator can be 0, or small in directions that only separate the training rows.
-    solver : "ratio" or "gevd"
+    solver : {"ratio", "gevd"}
         "ratio" solves the problem of the paper. "gevd" uses generalized eigenvectors, whose constraint is T' (K_S +
         lam K E K / n) T = I instead.
     tol : float
@@ -85,7 +85,7 @@ class KernelLLERegularizedMetric(FromPairs, KernelMetric):
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the landmarks and the pairs.

@@ -35,10 +35,10 @@ class DCA(ChunkletSums):
     n_components : int, optional
         Number of dimensions of the learned space, at most the rank of the between-chunklet scatter (which is less than
         the number of chunklets) and below d. By default, the largest possible number.
-    solver : "gevd" or "hoi"
+    solver : {"gevd", "hoi"}
         "gevd" finds the optimum as a generalized eigenproblem. "hoi" uses the two eigendecompositions of the paper,
         which stay in the range of the between-chunklet scatter.
-    on_singular : "shrink" or "raise"
+    on_singular : {"shrink", "raise"}
         How to treat a singular within-chunklet covariance: add a small value to its diagonal and warn, or raise a
         ValueError.
     tol : float

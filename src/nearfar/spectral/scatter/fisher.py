@@ -57,21 +57,21 @@ class FisherMetric(PairSums):
 
     Parameters
     ----------
-    approach : "scatter" or "trace"
+    approach : {"scatter", "trace"}
         "scatter" is the second, Fisher-like approach of the paper; "trace" is the first.
     n_components : int, optional
         Number of dimensions of the learned space. By default, "scatter" keeps every direction that lowers the
         objective, at most d - 1, and "trace" keeps 1, which is the optimum. With "trace", larger values add further
         orthogonal directions, which the problem of the paper would not.
-    scale : "trace" or "unit"
+    scale : {"trace", "unit"}
         With ``approach="trace"``, scale M to a trace of 1, or the rows of `components_` to unit length.
-    on_singular : "shrink", "pinv" or "raise"
+    on_singular : {"shrink", "pinv", "raise"}
         How "scatter" treats a singular similar scatter: add a small value to its diagonal and warn, work in its range,
         or raise a ValueError.
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the pairs.

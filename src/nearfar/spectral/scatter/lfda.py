@@ -98,7 +98,7 @@ class LFDA(FromLabels, Mahalanobis):
     n_neighbors : int
         Number k of the neighbor whose distance sets the local scale sigma_i of each row, at least 1. The default of 7
         is that of the paper. In smaller classes, all rows are used.
-    embedding_type : "weighted", "orthonormalized" or "plain"
+    embedding_type : {"weighted", "orthonormalized", "plain"}
         "weighted" multiplies the generalized eigenvectors u by the square roots of their eigenvalues mu,
         "orthonormalized" uses an orthonormal basis of them, and "plain" uses them as they are, with U' S_w U = I.
 

@@ -74,7 +74,7 @@ class AML(FromPairs, Mahalanobis):
     beta : float
         Weight of the term that keeps the points of the adversary in place, above 0. In the limits 0 and infinity, this
         is `GMML` as well.
-    solver : "bilevel" or "alternate"
+    solver : {"bilevel", "alternate"}
         "bilevel" minimizes F, which takes the response of the adversary to M into account. "alternate" fixes the pairs
         of the adversary and M in turn; its fixed point is not a minimum of F, and its `objective_` (also F) is larger.
     reg : float or "auto"
@@ -86,7 +86,7 @@ class AML(FromPairs, Mahalanobis):
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     max_iter : int
         Maximum number of iterations.

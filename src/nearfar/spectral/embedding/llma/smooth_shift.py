@@ -234,6 +234,16 @@ def stages(
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    i, j : ndarray of shape (m,)
+        Similar pairs.
+    weight : ndarray of shape (m,)
+        Weights of the similar pairs.
+    centers : ndarray of shape (k, d)
+        Centers of the first field.
+    lam, sigma, n_neighbors, n_stages, ridge
+        Settings of `LLMA`.
     omega : float or None
         Width of the first field. If None, a third of the root mean square distance between rows and centers.
     last : sequence of ndarray of shape (d, k)

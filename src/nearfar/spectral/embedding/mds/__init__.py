@@ -44,10 +44,10 @@ class MDSMetric(FromLabels, Mahalanobis):
         are the same (m,), and returns squared target distances. An array holds the target distances.
     a, b : float
         Factors of the squared distances within and between classes, at least 0.
-    loss : "sstress" or "stress"
+    loss : {"sstress", "stress"}
         "sstress" is a loss on squared distances, and convex if `n_components` is None. "stress" is a loss on
         distances, as in the paper.
-    weighting : "equal" or "relative"
+    weighting : {"equal", "relative"}
         "equal" gives every pair the weight 1. "relative" gives it the weight 1 / t^2 (for "stress", 1 / t), because
         large distances dominate otherwise; t is raised to at least its 5 % quantile.
     n_components : int, optional

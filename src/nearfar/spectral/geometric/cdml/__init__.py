@@ -47,7 +47,7 @@ class CDML(FromPairs, MetricLearner):
         Initial linear coefficients, scaled so that the mean squared distance of the pairs lies between the margins.
         From there, the best straight lines are found first; then the higher coefficients are added, small and random
         at first. An array holds all initial coefficients, in the units of `components_`.
-    solver : "auto", "lbfgs" or "adam"
+    solver : {"auto", "lbfgs", "adam"}
         "lbfgs" uses all pairs at once, and "adam" uses batches. "auto" uses batches above a million nearest points.
     batch_size : int
         Number of pairs in a batch, at least 1.

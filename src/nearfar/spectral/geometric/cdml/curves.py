@@ -42,7 +42,14 @@ def embed(curves: Array, X: Array) -> Array:
 class Embedding:
     """Coordinates y (n, m) of rows X (n, d) on curves (m, d, c), computed one block of rows at a time, and gradients.
 
-    `guess` (m, n) may hold the nearest points on curves that hardly differ.
+    Parameters
+    ----------
+    curves : ndarray of shape (m, d, c)
+        Coefficients of the curves.
+    X : ndarray of shape (n, d)
+        Rows.
+    guess : ndarray of shape (m, n), optional
+        Nearest points on curves that hardly differ.
     """
 
     def __init__(self, curves: Array, X: Array, guess: Array | None = None) -> None:
@@ -68,6 +75,15 @@ class Embedding:
 
 class Curves:
     """Curves C (m, d, c) and the nearest points on them to the rows of X (n, d).
+
+    Parameters
+    ----------
+    C : ndarray of shape (m, d, c)
+        Coefficients of the curves.
+    X : ndarray of shape (n, d)
+        Rows.
+    guess : ndarray of shape (m, n), optional
+        Approximate nearest points.
 
     Attributes
     ----------

@@ -75,6 +75,17 @@ class PairLoss:
 
     Both sums are divided by the total weight of all pairs of both kinds. The nearest points of an evaluation are the
     guesses for the next one.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    pairs : Pairs
+        Pairs of rows.
+    margins : (float, float)
+        Squared distances (near, far).
+    lam : float
+        Weight of the penalty.
     """
 
     def __init__(self, X: Array, pairs: Pairs, margins: tuple[float, float], lam: float) -> None:
@@ -110,7 +121,15 @@ class PairLoss:
 
 
 class Best:
-    """Loss that remembers the best curves at which it was evaluated."""
+    """Loss that remembers the best curves at which it was evaluated.
+
+    Parameters
+    ----------
+    loss : PairLoss
+        Loss to evaluate.
+    C : ndarray of shape (m, d, c)
+        First curves.
+    """
 
     def __init__(self, loss: PairLoss, C: Array) -> None:
         self.loss = loss

@@ -74,7 +74,7 @@ class LayeredGMML(WeightedPairs):
     reg : float or "auto"
         Weight of the identity that each layer adds to both its scatters, in units of the mean eigenvalue of its
         similar scatter. "auto" adds 1e-6, and only if the similar scatter is nearly singular.
-    activation : "identity", "tanh", "relu" or "reeig"
+    activation : {"identity", "tanh", "relu", "reeig"}
         Function f applied after each layer but the last. "reeig" treats k (k + 1) / 2 outputs as a symmetric matrix
         and raises its eigenvalues to at least 1e-4. With "identity" and no reduction of dimensions, the layers only
         give a power of one metric, and a warning says so.
@@ -83,7 +83,7 @@ class LayeredGMML(WeightedPairs):
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the pairs.

@@ -64,16 +64,16 @@ class LowRankGMML(PairSums):
     reg : float or "auto"
         Weight of the identity that is added to both scatters, in units of the mean eigenvalue of the similar scatter.
         "auto" adds 1e-6, and only if the similar scatter is nearly singular.
-    subspace : "discriminant", "riemannian" or "trace"
+    subspace : {"discriminant", "riemannian", "trace"}
         Subspace on which the metric is learned; see Notes.
-    init : "discriminant", "pca" or "random"
+    init : {"discriminant", "pca", "random"}
         First starting point of the searches for "riemannian" and "trace". The other starting points are random.
     restarts : int
         Number of starting points, at least 1. The best result is kept; among equally good results, the first.
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
         dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
-    weighting : "pairs" or "class"
+    weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     max_iter : int
         Maximum number of L-BFGS iterations of each search.

@@ -62,7 +62,7 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         Smallest squared distance of dissimilar pairs, above 0. It only sets the scale.
     n_neighbors : int
         Number of neighbors in the graph, which includes every row, labeled or not.
-    graph_space : "input" or "feature"
+    graph_space : {"input", "feature"}
         Whether neighbors are searched for among the rows, or among their images in the feature space (required with
         ``kernel="precomputed"``).
     ridge : float

@@ -40,6 +40,8 @@ def cheapest(
         Stop when the duality gap falls below `tol` times the objective.
     max_iter : int
         Maximum number of interior-point steps in total.
+    report : callable or None
+        Function that is called with the progress.
 
     Returns
     -------

@@ -45,10 +45,10 @@ class IML(FromLabels, Mahalanobis):
     gamma : float
         Weight of the term that pulls M toward the identity, at least 0. The paper tries 0 to 10. With 0, the problem
         is solved without a certificate.
-    rivals : "dynamic" or "fixed"
+    rivals : {"dynamic", "fixed"}
         "dynamic" searches for the rivals again under each learned metric, as in the paper. "fixed" searches for them
         once, in the input space. Both problems are convex.
-    weighting : "mean" or "frequency"
+    weighting : {"mean", "frequency"}
         "mean" gives the pairs of each class the same total weight. "frequency" weights each pair by the share of rows
         that are not of its class.
     n_components : int, optional

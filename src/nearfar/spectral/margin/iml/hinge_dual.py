@@ -73,10 +73,16 @@ def minimize(
 
     Parameters
     ----------
+    hinges : Hinges
+        Objective.
     tol : float
         Stop when the duality gap falls below `tol` times the objective.
+    max_iter : int
+        Maximum number of iterations.
     start : ndarray of shape (m,), optional
         Initial multipliers.
+    report : callable or None
+        Function that is called with the progress.
 
     Returns
     -------

@@ -47,7 +47,7 @@ def class_weights(labels: Ints, k: Ints, share: float, weighting: str) -> Array:
         Number of pairs of each row of a class.
     share : float
         Factor of the weights: a for similar pairs, 1 - a for dissimilar pairs.
-    weighting : "mean" or "frequency"
+    weighting : {"mean", "frequency"}
         How weights are assigned, as in `IML`.
     """
     size = class_sizes(labels).astype(float)
@@ -77,6 +77,10 @@ def hinges(
 
     Parameters
     ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    labels : ndarray of shape (n,)
+        Sorted class codes.
     k : int
         Number of neighbors of each kind, reduced where there are fewer: of the own class for each row, of other
         classes for all rows alike.
@@ -86,10 +90,18 @@ def hinges(
         Margin between the bounds 1 and 1 + width.
     gamma : float
         Weight of the regularizer. With 0, the search is over L, without a certificate.
-    weighting : "mean" or "frequency"
+    weighting : {"mean", "frequency"}
         How pairs are weighted, as in `IML`.
     dynamic : bool
         Search for the rivals again under the learned metric.
+    max_iter : int
+        Maximum number of iterations for each set of rivals.
+    tol : float
+        Tolerance of the duality gap, as in `IML`.
+    start : ndarray of shape (d, d), optional
+        Initial L.
+    report : callable or None
+        Function that is called with the progress.
     """
     sizes = class_sizes(labels)
     mates = target_neighbors(X, labels, k)

@@ -62,9 +62,9 @@ class LMNN(FromTriplets, Mahalanobis):
     init : str or array-like of shape (k, d)
         Initial components: "auto", "identity", "pca", "lda" or "random" (see `numerics.initialization`), or an array.
         An array also defines the metric under which the target neighbors are searched for.
-    loss : "hinge" or "squared_hinge"
+    loss : {"hinge", "squared_hinge"}
         Loss of each impostor that violates the margin.
-    solver : "lbfgs", "pgd" or "sdp"
+    solver : {"lbfgs", "pgd", "sdp"}
         "lbfgs" optimizes L by L-BFGS. "pgd" optimizes M = L' L by projected gradient descent. "sdp" solves the
         semidefinite program by an interior-point method, which suits small problems only (up to 60 features and 20,000
         triplets) and needs ``nearfar[solvers]``.
@@ -72,7 +72,7 @@ class LMNN(FromTriplets, Mahalanobis):
         Learn only from mined triplets: "batch_hard", "batch_semi_hard", "extreme_hpen", "extreme_epen", "extreme_ephn"
         or "negative_sampling" (see `mining`). By default (None, or equivalently "batch_all"), every impostor is used,
         as in the paper.
-    pull : "targets" or "triplets"
+    pull : {"targets", "triplets"}
         Weight of each pulled pair when learning from mined or given triplets: 1, or the number of triplets that
         contain the pair.
     stratified : bool or dict

@@ -84,13 +84,15 @@ def minimize(
         Problem to solve.
     L0 : ndarray of shape (k, d)
         Starting point.
-    method : "lbfgs" or "pgd"
+    method : {"lbfgs", "pgd"}
         Search over the factor, or by projected gradient over M (k = d).
     max_iter : int
         Maximum number of steps of all rounds together.
     tol : float
         For k = d, stop when the duality gap falls below ``tol * max(1, f)``; otherwise when f changes by less than
         ``tol / 10`` relative to its value in a round.
+    report : callable or None
+        Function that is called with the progress.
 
     Returns
     -------
@@ -121,7 +123,7 @@ class ActiveSetSearch:
     ----------
     problem : LargeMargin
         Problem to solve, on whitened rows.
-    method : "lbfgs" or "pgd"
+    method : {"lbfgs", "pgd"}
         How a round searches.
     report : callable or None
         Function that is called with the progress.

@@ -85,10 +85,10 @@ class RCA(ChunkletSums):
     n_components : int, optional
         Number of dimensions of the learned space. If below d, rows are projected by a constrained Fisher discriminant
         and then whitened. By default, all d dimensions are kept.
-    objective : "whiten" or "probabilistic"
+    objective : {"whiten", "probabilistic"}
         "whiten" inverts the within-chunklet covariance. "probabilistic" maximizes log det M subject to a mean squared
         within-chunklet distance of `kappa` (Bar-Hillel et al.); with ``kappa=None`` both give the same metric.
-    criterion : "total" or "chunklet"
+    criterion : {"total", "chunklet"}
         What a projection to `n_components` dimensions preserves: "total" preserves the total scatter; "chunklet"
         maximizes the sum of the log determinants of the covariances of the single chunklets, by L-BFGS to a local
         maximum, as the survey of Ghojogh et al. (2022) states the problem. With all components both give the same
@@ -101,12 +101,12 @@ class RCA(ChunkletSums):
         components.
     ddof : 0 or "chunklets"
         Divide the scatter by the number N of rows (as in the paper), or by N minus the number of chunklets (unbiased).
-    weighting : "rows" or "chunklets"
+    weighting : {"rows", "chunklets"}
         Give every row the same weight (as in the paper), or every chunklet, which helps if class sizes differ a lot.
     shrinkage : float or "lw"
         Share of the scaled identity that is mixed into C, in [0, 1]. "lw" uses the Ledoit-Wolf estimate of the best
         share.
-    on_singular : "shrink" or "raise"
+    on_singular : {"shrink", "raise"}
         How to treat a singular C: add a small value to its diagonal and warn, or raise a ValueError that states the
         rank.
     n_chunklets : int, optional

@@ -45,6 +45,12 @@ def widest_chunklets(
         Share of the scaled identity in each Sigma_l.
     last : ndarray of shape (k', d), optional
         Rows that span the initial subspace instead, if they are k linearly independent rows as well.
+    max_iter : int
+        Maximum number of iterations.
+    tol : float
+        Stop when the largest entry of the gradient falls below ``tol * max(1, |objective|)``.
+    report : callable or None
+        Function that is called with the progress.
 
     Returns
     -------
