@@ -1,13 +1,13 @@
 """The exact gradient of a large batch through a large network, a chunk of items at a time.
 
-A batch that does not fit into memory is no sum of smaller ones: a pair across two of them would be missing. But the
-gradient of its objective goes through the embeddings alone, which are small:
+A batch that does not fit into memory cannot be replaced by several smaller ones, because pairs across two of them would
+be missing. But the gradient of its objective passes through the embeddings only, which are small:
 
     Z = f(X)                 chunk by chunk, without a graph
     G = dL(Z)/dZ             the objective once, on the whole batch
     dL/dw = sum_k G_k dZ_k/dw        chunk by chunk again, each with a graph that the next one does not keep
 
-(Gao, Zhang, Han & Callan, 2021: GradCache.) The network runs twice; its memory is that of one chunk.
+(Gao, Zhang, Han & Callan, 2021: GradCache.) The network runs twice, with the memory of one chunk.
 """
 
 from __future__ import annotations

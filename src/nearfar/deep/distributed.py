@@ -1,11 +1,11 @@
 """Several processes, one batch: gathering with gradients, and values that add up to those of a single process.
 
-Each process holds a part of the global batch. Embeddings are gathered so that every process sees the whole batch;
-a process computes its own anchors' share, and the shares add up to the loss. `all_reduce_loss` returns the sum
-of the shares with the gradient of `world x share`, so that after DistributedDataParallel's mean over processes the
-gradient of every parameter, network or proxy, equals the single-process one.
+Each process holds a part of the global batch. Embeddings are gathered so that every process sees the whole batch; a
+process computes its own anchors' share, and the shares add up to the loss. `all_reduce_loss` returns the sum of the
+shares with the gradient of `world x share`, so that after DistributedDataParallel's mean over processes the gradient of
+every parameter, network or proxy, equals the single-process one.
 
-The processes are all there are, unless `use_group` names some of them, or `local` only this one.
+By default, all processes share a batch; `use_group` selects some of them, and `local` only this one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Episodes as tensors: support and query, class means, and the class of the nearest.
+"""Episodes as tensors: support and query, class means, and classification by the nearest mean.
 
-A batch of an `EpisodeSampler` is one episode: the support class by class, then the queries. `split_episode` cuts it
-and numbers its classes 0 to N - 1 in the order of the support.
+A batch of an `EpisodeSampler` is one episode: the support class by class, then the queries. `split_episode` splits it
+and numbers its classes from 0 to N - 1 in the order of the support.
 """
 
 from __future__ import annotations

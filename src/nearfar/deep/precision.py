@@ -1,6 +1,6 @@
 """Buffers that keep their precision when a module is cast.
 
-A count in bfloat16 stops at 256, because 256 + 1 rounds to 256, and a sum in half precision soon takes in nothing more.
+A count in bfloat16 stops at 256, because 256 + 1 rounds to 256, and a sum in half precision soon stops growing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Random columns of masked rows, without a list of the columns: inverse transform on running sums.
 
-What a miner of ours draws follows from a seed, the anchor's number in the global batch and what is drawn: from nothing
-else, so that blocks, processes and a second pass change no draw. The seed comes from PyTorch's global generator.
+The draws of this library's miners depend only on a seed, the number of the anchor in the global batch, and what is
+drawn, so that blocks, processes and a second pass do not change them. The seed comes from PyTorch's global generator.
 
-A miner of a user's own may draw from that generator itself. A block that is computed twice then draws the same numbers
-twice: `generators` returns the states of PyTorch's global generators, `drawn_again` sets them back for a while.
+A user's own miner may draw from that generator itself. A block that is computed twice then draws the same numbers
+twice: `generators` returns the states of PyTorch's global generators, and `drawn_again` restores them temporarily.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The old name of what `nearfar.deep` gives."""
+"""Deprecated location of names that `nearfar.deep` exports."""
 
 from ..deprecation import moved_module
 

@@ -2,7 +2,8 @@
 
     L = sum_i sum_c [m - y_ic o_ic]_+        o_i = W z_i + b
 
-y_ic: 1 if sample i is of class c, else -1. For two classes, a single output with y = -1 or 1 is enough.
+y_ic is 1 if sample i is of class c, and -1 otherwise. For two classes, a single output with the targets -1 and 1 is
+enough.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     L = sum_i h(o_i - t_i)        h(r) = r^2 / 2 for |r| <= delta, delta (|r| - delta / 2) beyond
 
-t_i: one-hot vector of the sample's class, or the number of the class; o_i = W z_i + b; z_i: embedding.
+The targets t_i are the one-hot vectors of the samples' classes, or the numbers of the classes; o_i = W z_i + b are the
+outputs of a linear layer with bias on the embeddings z_i.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     forward:  L = sum_i sum_l y_il log(y_il / q_il)        reverse:  L = sum_i sum_l q_il log(q_il / y_il)
 
-y_i: target distribution over classes; q_i = softmax(W z_i + b); z_i: embedding. By default, the mean over the samples
-replaces the sum.
+y_i: target distribution over classes; q_i = softmax(W z_i + b): predicted distribution of the embedding z_i. By
+default, the mean over the samples replaces the sum.
 """
 
 from __future__ import annotations

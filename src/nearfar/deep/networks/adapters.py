@@ -2,7 +2,8 @@
 
     W' = W + (alpha / r) B A        A: (r, in), B: (out, r), zero at the start; only A and B are trained
 
-The package peft puts them into the network. `merged` needs no peft: it makes plain weights of those with adapters.
+The package peft inserts them into the network. `merged` does not need peft: it turns weights with adapters into plain
+weights.
 """
 
 from __future__ import annotations

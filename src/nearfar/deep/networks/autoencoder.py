@@ -2,8 +2,8 @@
 
     min 1/n sum_i ||x_i - dec(z_i)||^2 + lambda Omega        z_i = enc(x_i)
 
-Omega: squares or absolute values of the weights, or of the code. The learned distance is that between codes. Rows that
-are reconstructed badly are unlike the training rows.
+Omega: squares or absolute values of the weights, or of the code. The learned distance is that between codes. Rows with
+a large reconstruction error are unlike the training rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What models of other libraries share: how they start, and what is said where a library or a hub has nothing."""
+"""What models of other libraries share: how they start, and the errors for missing libraries and weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No trunk: the features are the items themselves, flattened. With an embedding layer, it is a linear metric."""
+"""No trunk: the features are the items themselves, flattened. With an embedding layer, this is a linear metric."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     r_qc = sigmoid(MLP(g_1(F_1(q), p_1c), ..., g_S(F_S(q), p_Sc)))     g_s: L_s convolutions, then the mean over space
     L = mean_q -log softmax_c(t r_qc)[y_q] + lambda mean_q [max_{c != y} r_qc - r_qy + m]_+
 
-The higher the level of a scale, the deeper its relation network: L_s = s.
+The higher the level of a scale, the deeper its relation network: by default, it has s convolutions at scale s.
 """
 
 from __future__ import annotations

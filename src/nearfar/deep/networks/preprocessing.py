@@ -1,6 +1,7 @@
-"""How a trunk takes images: size, interpolation, mean and standard deviation, in one record that a run keeps.
+"""How images are prepared for a trunk: size, interpolation, mean and deviation, in one record saved with a run.
 
-The first functions read what timm or an image processor of transformers says; nothing here loads either, nor torch.
+The first functions read the settings of timm or of an image processor of transformers. This module imports neither of
+them, nor torch.
 """
 
 from __future__ import annotations

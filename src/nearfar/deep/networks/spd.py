@@ -3,8 +3,8 @@
     f(X) = V diag(f(lambda)) V^T                     X = V diag(lambda) V^T
     gradient: V (K o (V^T sym(G) V)) V^T             K_ij = (f_i - f_j) / (lambda_i - lambda_j), f' where they tie
 
-K is the matrix of divided differences of Daleckii and Krein: at ties its limit, f', is exact, where differentiating
-the eigenvectors divides by zero.
+K is the matrix of divided differences of Daleckii and Krein. For repeated eigenvalues, its limit f' is exact, whereas
+differentiating the eigenvectors divides by zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trunks by name, with weights from local files; hubs are asked only where pretrained weights are asked for by name."""
+"""Trunks by name, with weights from local files; hubs are asked only if pretrained weights are requested by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of trunks from local files: `.safetensors`, `.caffemodel`, or `.pth` where PyTorch reads it safely."""
+"""Weights of trunks from local files: `.safetensors`, `.caffemodel`, or `.pth` if PyTorch reads it safely."""
 
 from __future__ import annotations
 

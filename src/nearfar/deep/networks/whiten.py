@@ -1,4 +1,4 @@
-"""A whitening after the embedding layer, fitted in closed form to the embeddings of the training items."""
+"""Whitening after the embedding layer, fitted in closed form to the embeddings of the training items."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Objectives as text: ``"AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()"``.
 
-The text may hold names of the catalog, losses and miners of a user's own modules (``package.module:Name``), keyword
+The text may contain names of the catalog, losses and miners of your own modules (``package.module:Name``), keyword
 literals, sums and weights (``+`` and ``*``), and nothing else. It is parsed, never run as code.
 """
 

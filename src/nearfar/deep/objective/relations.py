@@ -1,7 +1,7 @@
-"""Who is similar to whom: the masks that every pair and triplet loss reads.
+"""Which samples are similar: the masks that every pair and triplet loss reads.
 
 Supervision comes as class labels (an integer per sample, -1 = unknown), as a relation matrix (1 similar, 0 dissimilar,
--1 unknown, one row per anchor and one column per reference), or as label sets (similar when two sets meet).
+-1 unknown, one row per anchor and one column per reference), or as label sets (similar if two sets overlap).
 """
 
 from __future__ import annotations

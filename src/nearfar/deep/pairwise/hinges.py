@@ -1,4 +1,4 @@
-"""Positives against negatives without triplets: hinges and searches in O(K m) or O(m log m) a row.
+"""Positives against negatives without triplets: hinges and searches in O(K m) or O(m log m) per row.
 
 A row has K positives and m references. If K is small and known (on a CPU), one pass over the row for each positive is
 faster than sorting the row; otherwise, the row is sorted once. Both give the same numbers.
