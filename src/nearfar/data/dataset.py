@@ -63,7 +63,7 @@ class JoinedReader:
 
 
 def unwrapped(read: Callable[[int], NDArray[Any]], i: int) -> tuple[Callable[[int], NDArray[Any]], int]:
-    """Return what reads item i in the end, through subsets and joined sets, and the number of the item there."""
+    """Return the reader that actually reads item i, behind subsets and joined sets, and the item's number there."""
     while isinstance(read, PickedReader | JoinedReader):
         if isinstance(read, PickedReader):
             i = int(read.index[i])
@@ -290,12 +290,12 @@ class Dataset:
         )
 
     def in_columns(self, wanted: Sequence[str], taker: str) -> Dataset:
-        """Return rows with their columns in the order in which `taker` takes them, where both have names.
+        """Return rows with their columns in the order that `taker` expects, if both have column names.
 
         Raises
         ------
         DataError
-            If the columns are others.
+            If the columns differ.
         """
         if not wanted or not self.columns or self.columns == tuple(wanted) or self.array is None:
             return self

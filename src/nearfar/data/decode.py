@@ -168,7 +168,7 @@ def decode_small(data: bytes, name: str, side: int, *, channels: int = 3) -> NDA
 
 
 def upright_shape(data: bytes, name: str) -> tuple[int, int]:
-    """Height and width of an image turned upright, of which only the head is decoded."""
+    """Return height and width of an image turned upright, decoding only its header."""
     with _opened(data, name) as image:
         width, height = image.size
         turned = image.getexif().get(ORIENTATION, 1) in TRANSPOSED
@@ -314,7 +314,7 @@ def _center(pixels: NDArray[np.uint8], size: int, resizing: Resizing | None) -> 
 
 @dataclass(frozen=True, eq=False)
 class ImageReader:
-    """Item i decoded from a file of a folder or zip, cropped to its box, made square where `size` is set."""
+    """Read item i from a file of a folder or zip, cropped to its box, and made square if `size` is set."""
 
     files: Files
     paths: Sequence[str]
@@ -325,7 +325,7 @@ class ImageReader:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The paths, with their boxes where several are cut from one image."""
+        """The paths, with their boxes if several are cropped from one image."""
         if self.boxes is None:
             return tuple(self.paths)
         times = Counter(self.paths)
@@ -348,13 +348,13 @@ class ImageReader:
         return self._square(i, resize, size or resize, resizing)
 
     def small(self, i: int, side: int) -> NDArray[np.uint8]:
-        """Item i to be looked at, its shorter side of at least `side` pixels where it has as many."""
+        """Return item i for display; a large JPEG is decoded to at least `side` pixels on its shorter side only."""
         if self._cut(i) or self.invert or self.size is not None:
             return self(i)
         return decode_small(self._data(i), self._name(i), side, channels=self.channels)
 
     def shape(self, i: int) -> tuple[int, int]:
-        """Height and width of item i, of which no more is decoded than needed."""
+        """Return height and width of item i, decoding no more than needed."""
         if self._cut(i) or self.size is not None:
             height, width = self(i).shape[:2]
             return height, width
@@ -442,7 +442,7 @@ def read_square(
 
 
 def read_small(read: Read, i: int, side: int) -> NDArray[Any]:
-    """Item i of a reader to be looked at: a large JPEG is decoded to at least `side` pixels only."""
+    """Return item i of a reader for display; a large JPEG is decoded to at least `side` pixels only."""
     reader, at = unwrapped(read, i)
     if isinstance(reader, ReadsSmall):
         return reader.small(at, side)
@@ -458,7 +458,7 @@ def read_shape(read: Read, i: int) -> tuple[int, ...]:
 
 
 def guess_channels(files: Files, paths: Sequence[str]) -> int:
-    """1 where every one of some evenly chosen images is gray, else 3; undecodable ones have no say."""
+    """Return 1 if all of some evenly chosen images are gray, else 3; images that cannot be decoded are ignored."""
     from PIL import Image
 
     modes = set()
@@ -516,9 +516,9 @@ def image_source(
 
 
 def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = IMAGE_MEMORY_BYTES) -> NDArray[Any] | None:
-    """Read all items into one array, or None where they are too large or differ in shape.
+    """Read all items into one array; return None if they are too large or differ in shape.
 
-    Large images are not kept: those of files are decoded at reduced size as soon as the size that is wanted is known.
+    Large images are not kept: those in files are decoded at reduced size once the requested size is known.
     """
     first = read(0)
     if n * first.nbytes > memory or (first.ndim == 3 and min(first.shape[:2]) > WHOLE):

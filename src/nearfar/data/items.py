@@ -168,7 +168,7 @@ class NamedReader:
         return decode(data, self.names[i])
 
     def small(self, i: int, side: int) -> NDArray[Any]:
-        """Item i to be looked at: a large JPEG is decoded to at least `side` pixels only."""
+        """Return item i for display; a large JPEG is decoded to at least `side` pixels only."""
         data = self._data(i)
         if data is None:
             items, at = self._other(i)
@@ -194,7 +194,7 @@ class NamedReader:
         return self._others[name]
 
     def leads(self, i: int) -> bool:
-        """Whether the name of item i is the path of a file, or leads into an archive."""
+        """Return whether the name of item i is the path of a file, or of a member of an archive."""
         path = self.folder / self.names[i]
         return path.is_file() or bool(_inside(path.as_posix())[0])
 

@@ -30,7 +30,7 @@ ItemBatch = tuple[Tensor, Tensor, Tensor]
 
 
 class DrawnItem(NamedTuple):
-    """An item of a batch, and what seeds what is drawn for it: the seed of the batches, the batch, the place in it."""
+    """An item of a batch, and the seed of its random numbers: seed of the batches, batch, and place in it."""
 
     item: int
     seed: tuple[int, ...]
@@ -231,10 +231,10 @@ def make_loader(
 
 
 def usual_workers(dataset: Dataset) -> int:
-    """Processes that decode where nobody says how many: the cores that the computation leaves, from 1 to 8.
+    """Return the default number of processes that decode images: the cores that the computation leaves, from 1 to 8.
 
-    None for sets in memory or of fewer than 512 items, none on a single core, and none where processes are not started
-    by forking (on Windows and macOS, and in Python 3.14): a script would have to guard its main part for them.
+    It is 0 for data sets in memory or with fewer than 512 items, on a single core, and if processes are not started by
+    forking (on Windows and macOS, and in Python 3.14), where a script would have to guard its main part for them.
     """
     process = multiprocessing.current_process()
     forks = (multiprocessing.get_start_method(allow_none=True) or START_METHODS[0]) == "fork"
@@ -257,7 +257,7 @@ def available_cores() -> int:
 
 
 def collate(items: Any) -> ItemBatch:
-    """Stack items into a batch; what is one already passes through."""
+    """Stack items into a batch; a batch is returned unchanged."""
     if isinstance(items, tuple):
         return items
     shapes = {tuple(item[0].shape) for item in items}

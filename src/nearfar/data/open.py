@@ -75,7 +75,7 @@ def open_dataset(
 
 
 def of_classes(items: Dataset, classes: Sequence[str]) -> Dataset:
-    """Items of these classes, or all where none is named, with notes on them."""
+    """Return the items of the given classes, or all if none is named, with notes on them."""
     return _noted(items.only(match_classes(items, classes)) if classes else items, "")
 
 
@@ -217,9 +217,9 @@ def open_whole(
     partial: bool = False,
     pairs: bool = False,
 ) -> Task:
-    """Open data of which all are learned from, those of `test` too; parameters as in `open_task`.
+    """Open data to train on all of them, including those of `test`; parameters as for `open_task`.
 
-    The test of this task is its training: a score on it is no score of new items.
+    The test set of this task is its training set, so that its scores do not measure new items.
     """
     tables = [one for one in (source, test) if one is not None and as_text(one).endswith(TABLES)]
     parts = []
@@ -256,9 +256,9 @@ def open_source(
     partial: bool = False,
     pairs: bool = False,
 ) -> Source:
-    """Open a source with the reader of its format; of a table, a column `group` of another name may be told.
+    """Open a source with the reader of its format.
 
-    Of a table of images, `pairs` are these with their texts.
+    `group` names the column of the groups in a table. `pairs` reads a table of images with their texts.
     """
     source = as_text(source)
     check_label(source, label)
@@ -355,9 +355,9 @@ def located(source: str, folder: Path | None) -> str:
 
 
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
-    """Return the classes that names mean: the one so called, or those below ("A/b" of "A"), or all that begin so.
+    """Return the classes to which names refer: the class itself, those below it ("A/b" for "A"), or all with this beginning.
 
-    Each is given once, in the order of the names.
+    Each is returned once, in the order of the names.
     """
     found: dict[str, None] = {}
     for name in wanted:
@@ -444,7 +444,7 @@ def _assemble(
 
 
 def in_both(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
-    """Classes of the test that are not unseen: they are learned from, or choose the checkpoint."""
+    """Return the classes of the test that also occur in training or validation."""
     seen = {*train.classes, *(() if validation is None else validation.classes)}
     return sorted(seen & set(test.classes))
 

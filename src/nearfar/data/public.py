@@ -108,17 +108,17 @@ def public_set(name: str) -> PublicSet:
 
 
 def cached_file(name: str, *, full: bool = False) -> Path:
-    """Return where a data set is, or will be, in the cache."""
+    """Return the path of a data set in the cache, whether it exists or not."""
     return cache_folder() / "data" / f"{name}{'-full' if full else ''}.zip"
 
 
 def fetched_file(name: str) -> Path:
-    """Return where a data set is in the cache.
+    """Return the path of a data set in the cache.
 
     Raises
     ------
     DataNotFoundError
-        If it was not fetched.
+        If it has not been downloaded.
     """
     path = cached_file(name)
     if not path.is_file():

@@ -39,7 +39,7 @@ def random_precision(relevant: AnyArray, items: AnyArray | int, k: int) -> Array
 
 
 def random_map_at_r(relevant: AnyArray, items: AnyArray | int) -> Array:
-    """Expected MAP@R of a random ranking, (n,); 0 where nothing is relevant."""
+    """Return the expected MAP@R of a random ranking, shape (n,); 0 for queries without a relevant item."""
     r = np.asarray(relevant, dtype=np.float64)
     h = _harmonic(r)
     return (h + (r - h) * np.maximum(r - 1, 0) / np.maximum(items - 1, 1)) / items

@@ -100,7 +100,7 @@ def cluster(
 
 
 def checked_engine(engine: str, restarts: int) -> str:
-    """Return the engine that is meant; refuse one that there is not, and less than one restart."""
+    """Return the engine to use; raise a ValueError if it is unknown, or there is less than one restart."""
     if restarts < 1:
         raise ValueError(f"restarts: expected at least 1, got {restarts}")
     if engine == "auto":

@@ -33,7 +33,7 @@ def relative_spread(rows: AnyArray, distance: str) -> float:
 
 
 def collapse(rows: AnyArray, distance: str) -> str:
-    """Say in one sentence that embeddings have collapsed; "" where they have not, or are fewer than two."""
+    """Return a sentence if embeddings have collapsed; "" if they have not, or there are fewer than two."""
     least = COLLAPSED_DIRECTIONS if distance == "cosine" else COLLAPSED_POINTS
     if len(rows) < 2 or relative_spread(rows, distance) > least:
         return ""

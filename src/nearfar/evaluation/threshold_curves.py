@@ -99,12 +99,12 @@ class Verification:
 
     @property
     def rare(self) -> list[float]:
-        """The FARs that are less than one of the pairs of two classes: too few to measure them."""
+        """The false accept rates that are below one of the pairs of two classes, which are too few to measure them."""
         return rare_of(self.tar_at, self.n_dissimilar)
 
 
 def rare_of(rates: Iterable[float], wrong: int) -> list[float]:
-    """Return the rates that allow not one of so many answers that would be wrong."""
+    """Return the rates that are below one of `wrong` cases, which are too few to measure them."""
     return [rate for rate in rates if not _allowed(rate, wrong)]
 
 

@@ -215,7 +215,7 @@ def _check_arrays(arrays: Mapping[str, AnyArray]) -> None:
 
 
 def procrustes(X: Array, Y: Array) -> Array:
-    """Return the (d, e) matrix W nearest to turning X (n, d) into Y (n, e): W' W = I, or W W' = I where e > d.
+    """Return the (d, e) matrix W with orthonormal columns, or rows if e > d, for which X W is closest to Y.
 
     Schoenemann, A generalized solution of the orthogonal Procrustes problem, 1966: W = U V' with X'Y = U S V'.
     """
@@ -248,9 +248,9 @@ def ridge(X: Array, Y: Array, out: AnyArray, rank: int | None = None) -> Array:
 
 
 def residual(X: Array, left: Array, y: Array, out: AnyArray, hidden: int, seed: int) -> dict[str, AnyArray]:
-    """Return the weights of a small network that learns what a linear map has `left`; the best epoch on rows `out`.
+    """Return the weights, of the best epoch on rows `out`, of a small network for the residual `left` of a linear map.
 
-    It begins as 0, so that it is never worse there than the linear map alone.
+    It starts at 0, so that it is never worse on these rows than the linear map alone.
     """
     import torch
 

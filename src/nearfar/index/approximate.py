@@ -100,7 +100,7 @@ class Approximate:
         return given
 
     def nearest(self, queries: AnyArray, k: int) -> tuple[Array, Ints]:
-        """Distances (n, k) and rows (n, k), nearest first; infinity and -1 where fewer than k were found."""
+        """Return distances (n, k) and rows (n, k), nearest first; infinity and -1 if fewer than k were found."""
         wanted = min(MORE * k, len(self.rows))
         found = self._index.search(self._given(queries), wanted)[1].astype(np.intp)
         pairs = np.broadcast_to(np.arange(len(found))[:, None], found.shape)

@@ -64,7 +64,7 @@ def _of_objects(values: AnyArray) -> AnyArray:
 
 
 def parsed_column(cells: Any) -> AnyArray:
-    """Return the cells of a text table as numbers where all that are not empty are numbers, else as text.
+    """Return the cells of a text table as numbers if all nonempty ones are numbers, else as text.
 
     >>> parsed_column(["1", "", "2.5"])
     array([1. , nan, 2.5])
@@ -94,12 +94,12 @@ def picked_columns(columns: Mapping[str, AnyArray], rows: Any) -> dict[str, AnyA
 def joined_columns(
     columns: Mapping[str, AnyArray], n: int, more: Mapping[str, AnyArray], m: int
 ) -> dict[str, AnyArray]:
-    """Append the columns of m items to those of n; what one side lacks is missing there.
+    """Append the columns of m items to those of n; columns that one side lacks are filled with missing values.
 
     Raises
     ------
     ValueError
-        Numbers on one side, text on the other.
+        If a column has numbers on one side and text on the other.
     """
     kinds = column_kinds(more) | column_kinds(columns)
     for name, kind in column_kinds(more).items():
@@ -119,5 +119,5 @@ def _or_missing(columns: Mapping[str, AnyArray], name: str, kind: Kind, n: int) 
 
 
 def missing(kind: Kind, n: int) -> AnyArray:
-    """Return n values that are missing: NaN, or empty text."""
+    """Return n missing values: NaN, or empty text."""
     return np.full(n, np.nan) if kind == "number" else np.full(n, "", dtype=np.str_)

@@ -19,7 +19,7 @@ from .writing import check_there
 
 
 class DatabaseStore(ABC):
-    """Items in a database. `Store` says what the methods do; a database gives those that are abstract."""
+    """A collection in a database. `Store` describes the methods; a database implements the abstract ones."""
 
     uri: str
     writes: bool
@@ -164,6 +164,6 @@ def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) ->
 
 
 def no_hits(queries: AnyArray, dimensions: int) -> Hits:
-    """Return what is found where nothing is there."""
+    """Return the result of a search in an empty collection."""
     empty = np.empty((len(queries), 0))
     return Hits(nothing(dimensions), empty, empty.astype(np.intp))

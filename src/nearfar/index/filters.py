@@ -44,7 +44,7 @@ EXPECTED = 'a filter such as price < 10 and shop == "a"'
 
 @dataclass(frozen=True)
 class Condition:
-    """One column compared with one value, or with several where the sign is "in"."""
+    """A comparison of one column with a value, or with several values for the operator "in"."""
 
     column: str
     sign: str
@@ -113,7 +113,7 @@ def parse_filter(text: str, columns: Mapping[str, Kind]) -> Filter:
 
 
 def conditions(tree: Filter) -> Iterator[Condition]:
-    """Give the comparisons of a filter, from left to right."""
+    """Yield the comparisons of a filter, from left to right."""
     if isinstance(tree, Condition):
         yield tree
     elif isinstance(tree, Not):

@@ -427,7 +427,7 @@ class Index:
 
 
 def write_index(path: str | os.PathLike[str], index: Index | Kept, embeddings: AnyArray | tensor_file.Stacked) -> None:
-    """Write what `Index.load` reads: all of an index but its embeddings, and embeddings."""
+    """Write a file that `Index.load` reads: the embeddings, and everything else of an index."""
     arrays: dict[str, AnyArray | tensor_file.Stacked] = {"embeddings": embeddings, "names": _bytes(index.names)}
     if index.labels is not None:
         arrays["labels"] = index.labels if index.labels.dtype.kind == "i" else _bytes(index.labels)
@@ -439,7 +439,7 @@ def write_index(path: str | os.PathLike[str], index: Index | Kept, embeddings: A
 
 @dataclass
 class Kept:
-    """What an index keeps beside its embeddings; see there."""
+    """Everything in an index except its embeddings; see `Index`."""
 
     names: AnyArray
     labels: AnyArray | None
@@ -456,7 +456,7 @@ def _found(engine: Gallery | Approximate, x: AnyArray, rows: Ints | None, k: int
 
 
 def checked_queries(queries: Any, dimensions: int, k: Any) -> AnyArray:
-    """Return queries as rows of float32; raise a ValueError where they do not fit an index, or k is below 1."""
+    """Return queries as float32 rows; raise a ValueError if they do not fit the index, or k is below 1."""
     x = _singles(queries, "queries")
     if x.shape[1] != dimensions:
         raise ValueError(f"queries: expected {dimensions} columns as in the index, got {x.shape[1]}")

@@ -70,7 +70,7 @@ class LanceStore(DatabaseStore):
     def create(
         cls, path: Path, records: Records, *, distance: str, engine: str, about: Mapping[str, str], lock: bool
     ) -> LanceStore:
-        """Write a new table, put it in the place of what was there, and open it to be changed."""
+        """Write a new table, replace an existing one with it, and open it for writing."""
         check_distance(distance)
         _check_engine(engine)
         if not path.parent.is_dir():
@@ -300,7 +300,7 @@ def _connected(path: Path) -> Any:
 
 @contextmanager
 def told_by_lance(uri: str) -> Iterator[None]:
-    """Say in one line what LanceDB raises."""
+    """Translate an exception of LanceDB into an error of one line."""
     try:
         yield
     except (RuntimeError, OSError) as error:

@@ -76,7 +76,7 @@ class MilvusStore(DatabaseStore):
     def create(
         cls, uri: str | Path, records: Records, *, distance: str, engine: str, about: Mapping[str, str], lock: bool
     ) -> MilvusStore:
-        """Write the items into a new collection, put it in the place of what was there, and open it to be changed."""
+        """Write the items to a new collection, replace an existing one with it, and open it for writing."""
         check_distance(distance)
         _check_engine(engine)
         address = address_of(uri)
@@ -337,7 +337,7 @@ def connected(address: Address) -> Any:
 
 @contextmanager
 def told_by_milvus(uri: str) -> Iterator[None]:
-    """Say in one line what Milvus raises."""
+    """Translate an exception of Milvus into an error of one line."""
     from pymilvus.exceptions import MilvusException
 
     try:

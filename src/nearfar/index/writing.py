@@ -14,7 +14,7 @@ from .records import Records
 
 
 def check_there(name: str, columns: Collection[str]) -> None:
-    """Raise a ValueError where a collection has no such column."""
+    """Raise a ValueError if a collection does not have a column."""
     if name not in columns:
         raise ValueError(f"column: there is no column {quoted(name)}; there are {', '.join(columns)}")
 
@@ -48,7 +48,7 @@ def check_new(records: Records, *, dimensions: int, labels: AnyArray | str | Non
 
 
 def check_some_left(names: Sequence[str], known: AnyArray, left: int) -> None:
-    """Raise a ValueError for names that are not there, or where nothing would be left."""
+    """Raise a ValueError for names that do not exist, or if nothing would be left."""
     gone = np.asarray(names, dtype=np.str_)
     unknown = np.setdiff1d(gone, known)
     if len(unknown):

@@ -261,7 +261,7 @@ def exponentiate(P: AnyArray) -> AnyArray:
 
 
 def batches(blocks: list[AnchorBlock], size: int, rng: np.random.Generator) -> Iterator[list[AnchorBlock]]:
-    """Yield the blocks in random order, as many at a time as hold `size` anchors."""
+    """Yield the blocks in random order, in batches of at least `size` anchors except for the last one."""
     batch: list[AnchorBlock] = []
     for k in rng.permutation(len(blocks)):
         batch.append(blocks[k])

@@ -45,7 +45,7 @@ class FlatMap:
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """The measured parts; None where the content does not allow one."""
+    """Measurements for a report; None for those that the content does not allow."""
 
     failures: Failures | None = None
     pairs: PairDistances | None = None
@@ -56,7 +56,7 @@ class Analysis:
 
 
 def analyze(content: ReportContent) -> Analysis:
-    """Measure what the embeddings of a content allow."""
+    """Compute all measurements that the content allows."""
     queries = content.queries
     if queries is None or len(queries) < 2:
         return Analysis()

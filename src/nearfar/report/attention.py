@@ -46,7 +46,7 @@ def _bilinear(values: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.
 
 
 def center_square(image: NDArray[Any]) -> NDArray[Any]:
-    """The largest square (S, S, C) in the middle of an image (H, W, C), which is what a network is shown."""
+    """Return the largest central square (S, S, C) of an image (H, W, C), which is the part that a network sees."""
     height, width = image.shape[:2]
     side = min(height, width)
     top = (height - side) // 2

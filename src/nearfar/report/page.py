@@ -167,7 +167,7 @@ def template(name: str) -> Any:
 
 
 def write(path: Path, page: bytes) -> Path:
-    """Write a file, whole or not at all, and its folder where there is none."""
+    """Write a file, completely or not at all, and create its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(page)

@@ -30,7 +30,7 @@ class OtherItemsError(ValueError):
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean over queries by this model and by the other, and the 95% interval (low, high) of what lies between."""
+    """Means over queries for this model and the other one, and the 95% interval (low, high) of their difference."""
 
     this: float
     other: float
@@ -38,7 +38,7 @@ class Difference:
 
     @property
     def size(self) -> float:
-        """This less the other."""
+        """The mean of this model minus that of the other one."""
         return self.this - self.other
 
     @property
@@ -132,7 +132,7 @@ def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Differen
 
 
 def average_precision(found: QueryNeighbors) -> Array | None:
-    """Average precision over the R nearest of each query (q,); None where some R neighbors were not looked at."""
+    """Return the average precision over the R nearest of each query (q,); None if some were not computed."""
     R = found.relevant
     if R.max() > found.depth:
         return None

@@ -51,7 +51,7 @@ class QueryNeighbors:
         return self.right.shape[1]
 
     def first_right(self) -> NDArray[np.int64]:
-        """Rank of the first right neighbor of each kept query from 1; k + 1 where none is among the k."""
+        """Rank of the first relevant neighbor of each kept query, counted from 1; k + 1 if none is relevant."""
         return np.where(self.right.any(axis=1), self.right.argmax(axis=1), self.depth) + 1
 
     def query_labels(self) -> NDArray[np.int64]:
@@ -62,12 +62,12 @@ class QueryNeighbors:
 def query_neighbors(
     queries: Items, gallery: Items | None, distance: str, depth: int = RANKING_DEPTH
 ) -> QueryNeighbors | None:
-    """Search the nearest items of every query; those of its class in its group are not found.
+    """Find the nearest items of every query, without those of its class in its group.
 
     Returns
     -------
     QueryNeighbors or None
-        None where no query has a right answer, such as when every class has one item.
+        None if no query has a relevant item, for example if every class has one item.
     """
     alone = gallery is None
     pool = gallery or queries
@@ -95,11 +95,11 @@ def query_neighbors(
 def worst(
     found: QueryNeighbors, count: int, per_class: int = 2, among: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Rows of the worst wrong queries, worst first; only of those of `among`, (q,), where it is given.
+    """Return the rows of the worst queries with a wrong nearest neighbor, worst first.
 
-    Worst is the query whose first right neighbor comes latest; of equals, the one whose wrong nearest
-    neighbor is nearest. At most `per_class` queries of a class are taken, so that one bad class does not
-    hide the others.
+    The worst query is the one whose first relevant neighbor has the highest rank; among equals, the one with the
+    closest wrong neighbor. At most `per_class` queries of each class are taken, so that one bad class does not hide the
+    others. With `among` (q,), only these queries are considered.
     """
     order = np.lexsort((found.distances[:, 0], -found.first_right()))
     order = order[~found.right[order, 0] & (True if among is None else among[order])]

@@ -89,7 +89,7 @@ def report_run(
 
 
 def other_run(run: str | Path) -> Other:
-    """Read a run as what another is compared with."""
+    """Read a run as the model to compare with."""
     folder = Path(run)
     content = _whole(folder, pictures=False)
     assert content.queries is not None

@@ -78,7 +78,7 @@ def trials(
 
 
 def slug(name: str) -> str:
-    """Return a folder name that a reader recognizes."""
+    """Return a readable folder name."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[:60]
 
 
@@ -179,7 +179,7 @@ def _collected(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Com
 
 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
-    """Raise for an objective that cannot be built, before any other is trained; the number of classes is not known."""
+    """Raise an error if an objective cannot be built, before any is trained; the number of classes is unknown."""
     from ..deep.objective.parser import parse_objective
 
     for objective in objectives:

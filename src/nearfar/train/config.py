@@ -61,7 +61,7 @@ UNSAID = ("none", "random", "classes", "honest")
 
 
 class TrainError(ValueError):
-    """A run cannot be started, resumed or read; the message is one line."""
+    """A run that cannot be started, resumed or read; the message is one line."""
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
@@ -462,7 +462,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return tuple(name for name in cls.__struct_fields__ if name not in ("origin", "given"))
 
     def replace(self, **changes: Any) -> TrainConfig:
-        """Return the config with some fields changed, checked again; changed texts may name any module."""
+        """Return a config with some settings changed, checked again. Settings that are changed may name any module."""
         if "trunk" in changes and changes["trunk"] != self.trunk:
             changes.setdefault("preprocessing", None)  # that of another trunk
         if changes.get("protocol") == "paper":
@@ -484,13 +484,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def starts_pretrained(self) -> bool:
-        """Whether the trunk starts from weights that were trained elsewhere."""
+        """Whether the trunk starts from weights that were trained before."""
         from_run = self.network_weights is not None and ":" in self.trunk
         return bool(self.pretrained or self.trunk_weights or from_run)
 
     @property
     def adapter_scale(self) -> float:
-        """What the product of an adapter is multiplied by."""
+        """Factor on the product of an adapter."""
         assert self.lora is not None
         return (2 * self.lora if self.lora_alpha is None else self.lora_alpha) / self.lora
 
@@ -499,13 +499,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return self.replace(pretrained=False, trunk_weights=None, network_weights=None)
 
     def modules(self) -> tuple[str, ...]:
-        """Return the modules of a user's own that the texts may name: trusted ones, or of typed texts all."""
+        """Return the modules of your own that the settings may name: trusted ones, or all if settings were typed."""
         if self.origin is not None:
             return self.origin.trusted
         return tuple(module for name in CODE for module in modules_in(getattr(self, name) or ""))
 
     def refuse_untrusted(self) -> None:
-        """Raise a TrustError where a text that was read from a file names a module that is not trusted."""
+        """Raise a TrustError if a setting that was read from a file names a module that is not trusted."""
         for name in CODE:
             for module in modules_in(getattr(self, name) or ""):
                 refuse_untrusted(module, f"{module} in its {name}", self.origin)

@@ -23,7 +23,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def folder_and_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> tuple[RunFolder, TrainConfig]:
-    """Return the folder of a run and its settings: those of a `Run`, or of the file, which may name trusted modules."""
+    """Return the folder and the settings of a run; settings from a file may name trusted modules only."""
     if isinstance(run, Run):
         return open_run(run.folder), run.config
     folder = open_run(run)
@@ -82,7 +82,7 @@ def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, .
 
 
 def load_step(run: Run | str | Path) -> Step:
-    """Load embedder and objective of a run's best checkpoint, as `load_embedder` does the former alone."""
+    """Load network and objective of a run's best checkpoint; see `load_embedder`."""
     folder, config = folder_and_config(run)
     tensors, about = load_tensors(folder.checkpoint("best"))
     step = make_step(config.without_weights(), shape_of(about), about["num_classes"], **_towers(about))
@@ -92,7 +92,7 @@ def load_step(run: Run | str | Path) -> Step:
 
 
 def make_metric(embedder: Embedder, tensors: Mapping[str, Tensor]) -> None:
-    """Give the embedder the kind of metric whose tensors a checkpoint holds."""
+    """Add the metric layer to the network whose tensors a checkpoint has."""
     if any(name.startswith(METRIC) for name in tensors):
         embedder.metric = Whiten(embedder.embedding_dim)
 

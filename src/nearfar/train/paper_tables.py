@@ -89,7 +89,7 @@ def table_names() -> dict[str, str]:
 
 
 def is_table(name: str | None) -> bool:
-    """Return whether a recipe's name is that of a table."""
+    """Return whether a name is that of a table of a paper."""
     return name is not None and name in table_names()
 
 
@@ -99,7 +99,7 @@ def find_table(name: str) -> PaperTable:
     Raises
     ------
     TrainError
-        For an unknown name; the nearest is suggested.
+        If the name is unknown; the error suggests the closest one.
     """
     paper, _, table = name.partition("/")
     if name not in table_names():

@@ -98,16 +98,16 @@ class RunFolder:
 
     @property
     def start(self) -> Path | None:
-        """The folder in which the run was started, from which its relative paths lead; None where it is not known."""
+        """The folder in which the run was started, to which its relative paths refer; None if it is unknown."""
         return start_of(self.path)
 
     def create(self) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Raises
         ------
         TrainError
-            If something is there already.
+            If the path already exists and is not an empty folder.
         """
         self.check_free()
         try:
@@ -125,7 +125,7 @@ class RunFolder:
             raise TrainError(f"{self.path}: exists already and is not empty; choose another folder")
 
     def discard(self) -> None:
-        """Remove what a run has written that has no checkpoint; the folder itself stays for `remove_if_empty`."""
+        """Remove the files of a run without a checkpoint; the folder itself stays for `remove_if_empty`."""
         if self.last.exists():
             return
         written = [self.config, self.log, self.metrics, self.best, self.training_items]
@@ -146,9 +146,9 @@ class RunFolder:
         remove_empty([self.path, *self._missing])
 
     def describe(self, config: TrainConfig, device: str, weights: str = "") -> None:
-        """Write the command, the environment and, last, the settings: a folder that has these has all.
+        """Write the command, the environment and, last, the settings: a folder with settings is complete.
 
-        `weights` says where those of the trunk are from.
+        `weights` describes the origin of the trunk's weights.
         """
         replace_file(self.path / COMMAND, (shlex.join(sys.argv) + "\n").encode(errors="surrogateescape"))
         replace_file(self.path / ENVIRONMENT, _json({**environment(device), "weights": weights}))
@@ -163,7 +163,7 @@ class RunFolder:
         Raises
         ------
         TrainError
-            If it is none of the two that is asked for.
+            If `which` is neither of them.
         """
         if which not in ("best", "last"):
             raise TrainError(no_option(("best", "last"), "which", which))
@@ -202,7 +202,7 @@ class RunFolder:
             raise TrainError(f"{self.log}: cannot be written ({error.strerror})") from error
 
     def read_log(self, until: int | None = None) -> list[dict[str, Any]]:
-        """Read the log up to a step; a line that a kill cut off is left out."""
+        """Read the log up to a step; an incomplete last line is left out."""
         records = []
         for line in self.log.read_text(errors="replace").splitlines() if self.log.exists() else []:
             try:
@@ -219,14 +219,14 @@ class RunFolder:
         replace_file(self.log, "".join(line + "\n" for line in lines).encode())
 
     def write_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write the table of epochs; cells that an epoch lacks stay empty."""
+        """Write the table of epochs; missing values are empty cells."""
         names = list(dict.fromkeys(name for row in rows for name in row))
         text = io.StringIO()
         write_rows(text, [names, *([row.get(name) for name in names] for row in rows)], lineterminator="\n")
         replace_file(self.metrics, text.getvalue().encode())
 
     def read_metrics(self) -> list[dict[str, float | None]]:
-        """Read the table of epochs; empty cells are None."""
+        """Read the table of epochs; empty cells become None."""
         if not self.metrics.exists():
             return []
         try:
@@ -276,7 +276,7 @@ def open_run(path: str | Path) -> RunFolder:
 
 
 def start_of(run: Path) -> Path | None:
-    """Read from environment.json where a run was started."""
+    """Read the folder in which a run was started from environment.json."""
     try:
         found = read_json(run / ENVIRONMENT)["folder"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -285,7 +285,7 @@ def start_of(run: Path) -> Path | None:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Return the versions and the machine that a run is made with."""
+    """Return versions and machine of a run."""
     from importlib.metadata import PackageNotFoundError, version
 
     import torch
@@ -320,7 +320,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file, whole or not at all; numbers that are not finite become null."""
+    """Write a JSON file, completely or not at all; numbers that are not finite become null."""
     replace_file(path, _json(content))
 
 
@@ -329,7 +329,7 @@ def _json(content: Any) -> bytes:
 
 
 def json_values(content: Any) -> Any:
-    """Return plain data with None instead of numbers that JSON cannot hold."""
+    """Return plain data in which numbers that JSON cannot represent are None."""
     if isinstance(content, Mapping):
         return {key: json_values(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -340,7 +340,7 @@ def _epochs(folder: RunFolder) -> list[dict[str, float | None]]:
 
 
 def refuse_final(folder: Path, config: TrainConfig) -> None:
-    """Raise a TrainError where a final model is to be scored on its own data."""
+    """Raise a TrainError if a final model is to be scored on its own data."""
     if config.final is not None:
         raise TrainError(
             f"{folder}: is a final model, which has learned from all classes of its data, so that none is left to test "
@@ -395,9 +395,9 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
 
 
 def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
-    """Return the items themselves as rows: pixels (of images brought to 32x32 where they are large), or rows.
+    """Return the items themselves as rows: pixels (large images are resized to 32x32), or rows.
 
-    Rows that the network standardizes are so here, too: beside others, what that gains would look as if learned.
+    Rows are standardized if the network standardizes them: otherwise, the effect would seem to be learned.
     """
     if dataset.array is not None and dataset.array[0].size <= MAX_BASELINE_PIXELS:
         rows = dataset.array.reshape(len(dataset), -1)

@@ -15,7 +15,7 @@ ROW_NUMBER_NAMES = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
 
 
 def scale_warning(rows: Dataset) -> str:
-    """A sentence where the units of features differ so much that most methods hear only the largest."""
+    """Return a warning if the units of features differ so much that most methods use only the largest ones."""
     if rows.array is None or rows.kind != "row" or rows.texts is not None:
         return ""
     spread = rows.array.std(axis=0, dtype=np.float64)

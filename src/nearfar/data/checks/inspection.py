@@ -86,7 +86,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Read:
-    """Items that can be read, with the shape of each and a digest of what it holds."""
+    """Items that can be read, with the shape of each and a digest of its content."""
 
     items: Dataset
     shapes: list[tuple[int, ...]]
@@ -201,7 +201,7 @@ def without_task(source: Named, error: DataError, label: str | None) -> tuple[Ta
 
 
 def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
-    """Open data; where an image that cannot be decoded prevents that, without such images."""
+    """Open data, without the images that cannot be decoded if these prevent it."""
     try:
         return opened(source, **settings)
     except BadImageError:
@@ -239,14 +239,14 @@ def of_one_class(items: Sequence[Item]) -> bool:
 
 
 def named(items: Sequence[Item]) -> tuple[str, ...]:
-    """The names, with the class of each where they differ."""
+    """Return the names of items, with the class of each if their classes differ."""
     if of_one_class(items):
         return tuple(item.name for item in items)
     return tuple(f"{item.name} ({item.label})" for item in items)
 
 
 def leaks(items: Sequence[Item]) -> list[Item]:
-    """Return the items of the test among equal ones, where others of these are in training or validation."""
+    """Return the test items among identical items of which others are in training or validation."""
     tested = [item for item in items if item.role not in ("train", "validation")]
     return tested if len(tested) < len(items) else []
 

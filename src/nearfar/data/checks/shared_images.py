@@ -16,10 +16,10 @@ ENDS = 4096  # bytes at the end of a file that are compared before whole files a
 
 
 def remark_shared(task: Task) -> str:
-    """Return a sentence on the test images that are training images too, empty where there are none.
+    """Return a sentence on the test images that also occur in training; empty if there are none.
 
-    Images in memory are compared by their pixels, others by their files and the boxes that are cut from them; of these
-    only such are read whole as agree in size and end, or in an archive in size and checksum, with another. Rows are not
+    Images in memory are compared by their pixels, others by their files and crop boxes. A file is read completely only
+    if its size and last bytes, or in an archive its size and checksum, agree with those of another one. Rows are not
     compared, nor are files of a folder with those of a zip.
     """
     if task.test is task.train:  # a final model has no test

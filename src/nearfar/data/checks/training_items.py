@@ -20,11 +20,11 @@ FILE = "training-items.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class TrainingItems(TrainingMarks):
-    """The marks of what a model has learned from, made of data sets and compared with them."""
+    """Marks of the items that a model was trained on, created from data sets and compared with them."""
 
     @classmethod
     def of(cls, *parts: Dataset | None, final: bool = False) -> TrainingItems:
-        """Mark the items of the parts of a training: what is learned from, and what chooses the checkpoint."""
+        """Mark the items of the parts of a training: those to train on, and those that choose the checkpoint."""
         given = [part for part in parts if part is not None]
         count = sum(map(len, given))
         if are_kept(count):
@@ -45,11 +45,11 @@ class TrainingItems(TrainingMarks):
 
 
 def mark_items(dataset: Dataset) -> NDArray[np.int64]:
-    """Return a mark of every item, shape (n,): equal where two items are equal, whatever they are called.
+    """Return a mark of every item, shape (n,): the marks of identical items are equal, whatever their names.
 
-    Of image files it is that of the bytes and of the box that is cut out, so that it does not depend on a size to which
-    they are brought; of images in memory that of the pixels; of rows that of their numbers in float32; of texts that of
-    their characters.
+    The mark of an image file is that of its bytes and its crop box, so that it does not depend on the size to which the
+    image is resized. The mark of an image in memory is that of its pixels, of a row that of its float32 values, and of
+    a text that of its characters.
     """
     if dataset.texts is not None and not dataset.are_pairs:
         marks = [mark(b"text", str(text).encode(errors="surrogateescape")) for text in dataset.texts]

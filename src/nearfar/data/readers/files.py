@@ -173,7 +173,7 @@ def file_behind(files: Files, name: str) -> Path:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file is called as an archive that `open_files` reads."""
+    """Return whether the name of a file is that of an archive that `open_files` reads."""
     return path.name.endswith((".zip", *TARS))
 
 
@@ -187,14 +187,14 @@ def _shards_in(folder: Path) -> ShardFiles | None:
 
 
 def stem_of(path: str | Path) -> str:
-    """The name of a folder or an archive without the ending that tells its kind."""
+    """Return the name of a folder or an archive without its ending."""
     name = Path(path).name
     packed = next((ending for ending in TARS if name.endswith(ending)), None)
     return Path(path).stem if packed is None else name.removesuffix(packed)
 
 
 def refuse_special(path: Path) -> None:
-    """Raise a DataError where there is neither a folder nor a regular file, but a pipe, a device or a socket."""
+    """Raise a DataError if a path is neither a folder nor a regular file, but a pipe, a device or a socket."""
     if path.is_dir():
         return
     try:

@@ -122,7 +122,7 @@ def _tables_in(path: str | Path, files: Files) -> str:
 
 
 def unread(files: Files) -> list[str]:
-    """Return a note on images of kinds that no reader here decodes, where there are any."""
+    """Return a note on images in formats that no reader decodes, if there are any."""
     others = [name for name in files.names() if name.lower().endswith(OTHERS)]
     if others:
         return [f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})"]

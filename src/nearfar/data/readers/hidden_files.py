@@ -2,5 +2,5 @@
 
 
 def hidden(name: str) -> bool:
-    """Whether a file or a folder of this name is left out: a hidden one, or what macOS puts into archives."""
+    """Return whether a file or folder is ignored because it is hidden, or added to archives by macOS."""
     return name.startswith(".") or name == "__MACOSX"

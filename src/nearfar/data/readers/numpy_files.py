@@ -24,7 +24,7 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Return the array of an .npy file; raise a ValueError that says what is wrong with it."""
+    """Return the array of an .npy file; raise a ValueError if it is not valid."""
     try:
         check_regular(path)
         with path.open("rb") as file:
@@ -40,7 +40,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an .npz file, or those of some names; raise a ValueError that says what is wrong with it."""
+    """Return the arrays of an .npz file, or those with the given names; raise a ValueError if the file is not valid."""
     try:
         check_regular(path)
         with zipfile.ZipFile(path) as archive:

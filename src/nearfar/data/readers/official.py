@@ -36,7 +36,7 @@ def check_counts(name: str, roles: Sequence[str], labels: Sequence[object], expe
     Raises
     ------
     DataError
-        Where any differs; the message says what was found and what was expected.
+        If any count differs; the message says what was found and what was expected.
     """
     if expected is None:
         return

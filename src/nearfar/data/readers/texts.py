@@ -36,7 +36,7 @@ def text_items(
     names: list[str] | None = None,
     groups: NDArray[np.str_] | None = None,
 ) -> Dataset:
-    """Make a set of texts; they are named by their first words where they have no names of their own."""
+    """Create a data set of texts; without names, they are named by their first words."""
     classes, numbers = number_labels(labels)
     if len(numbers) != len(texts):
         raise DataError(f"{name}: {len(texts)} texts but {len(numbers)} labels")

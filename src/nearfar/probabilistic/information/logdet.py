@@ -126,7 +126,7 @@ def apart(p: Array, sign: Array) -> Bools:
 
 
 def expect_both(sign: Array) -> None:
-    """Warn where all pairs are similar, or all are dissimilar."""
+    """Warn if all pairs are similar, or all are dissimilar."""
     if abs(sign.sum()) == len(sign):
         warn("all pairs are of one kind; their bounds pull one way only")
 

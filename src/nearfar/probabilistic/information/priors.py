@@ -64,7 +64,7 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
 
 
 def slack_weight(n_pairs: int) -> float:
-    """Return the default weight of each pair's bound beside the prior: 1, but all pairs together at most 200."""
+    """Return the default weight of each pair's bound relative to the prior: 1, but at most 200 in total."""
     return min(1.0, 200.0 / n_pairs)
 
 

@@ -78,7 +78,7 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
 
 
 def neighbor_table(lists: Lists, k: int) -> Ints:
-    """Neighbors by row, shape (n, 2 k): up to k of the row's kind, then up to k others, -1 where there are fewer."""
+    """Return each row's neighbors, shape (n, 2 k): up to k of its kind, then up to k others; -1 if fewer."""
     pairs = lists.pairs
     n = lists.pairs.n
     place = np.arange(len(pairs)) - pairs.bounds[pairs.i]

@@ -75,6 +75,6 @@ def with_targets(pairs: AnyArray, targets: AnyArray, n: int) -> Pairs:
 
 
 def in_order(pairs: AnyArray, pair_labels: AnyArray | None, n: int) -> Pairs:
-    """Return a user's labeled pairs of rows 0..n-1 in their order: a stream may tell a pair again, and otherwise."""
+    """Return labeled pairs of rows 0..n-1 in their order; a pair may occur again, also with the other label."""
     ij = constraints.check_indices(pairs, 2, n, "pairs")
     return Pairs(ij[:, 0], ij[:, 1], constraints.check_pair_labels(pair_labels, len(ij)))
