@@ -355,7 +355,7 @@ def located(source: str, folder: Path | None) -> str:
 
 
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
-    """Return the classes to which names refer: the class itself, those below it ("A/b" for "A"), or all with this beginning.
+    """Return the classes to which names refer: the class itself, those below it ("A/b" for "A"), or all that begin so.
 
     Each is returned once, in the order of the names.
     """

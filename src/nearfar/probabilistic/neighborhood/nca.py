@@ -143,7 +143,7 @@ class NCA(FromLabels, Mahalanobis):
 
     @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> NCA:
-        """Take one step of Adam on the objective of these rows; the first call also draws the start.
+        """Take one step of Adam on the objective of these rows; the first call initializes the components.
 
         The state of Adam is kept in `stream_`. A stream has no stopping rule, so `converged_` stays False.
 

@@ -161,7 +161,7 @@ class LDML(FromPairs, Mahalanobis):
 
     @with_signature_hint
     def partial_fit(self, X: AnyArray, y: AnyArray, *, unlabeled: Any = None) -> LDML:
-        """Take one step of Adam on all pairs of these rows; the first call also draws the start.
+        """Take one step of Adam on all pairs of these rows; the first call initializes the components.
 
         The state of Adam is kept in `stream_`. A stream has no stopping rule, so `converged_` stays False.
 
