@@ -43,7 +43,7 @@ class BinomialDevianceLoss(RowLoss):
         Factor on the steepness for dissimilar pairs, their cost; positive.
     miner : callable, optional
         Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
-    reduction : str
+    reduction : {"balanced", "anchor", "sum"}
         How the losses of the pairs are combined:
 
         - "balanced": average similar and dissimilar pairs separately and add both means, as in the published code of

@@ -69,10 +69,10 @@ class CenterTripletLoss(SetTerm):
         as ``LpDistance(1)``.
     normalize : bool
         Whether to scale the embeddings to unit length first.
-    negatives : str
+    negatives : {"points", "centers"}
         Negatives of a class mean: "points", the samples of other classes, as in the survey; or "centers", the means of
         other classes.
-    center : str
+    center : {"mean", "input_mean"}
         Center of a class. "mean": the mean embedding of the class in the batch. "input_mean", as in the survey: the
         network's output for the mean input of the class, which is passed as ``ref=`` with its class in ``ref_labels=``.
     detach_centers : bool
@@ -80,7 +80,7 @@ class CenterTripletLoss(SetTerm):
     min_per_class : int
         Minimum number of samples of a class. Smaller classes only provide negatives, since the mean of a single sample
         is the sample itself.
-    reduction : str
+    reduction : {"sum", "mean"}
         Whether to take the "sum" over the classes, as in the formula, or their "mean".
 
     Notes

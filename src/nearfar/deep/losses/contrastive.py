@@ -63,7 +63,7 @@ class ContrastiveLoss(RowLoss):
         Margin m, in the unit of the distance of `form`. Dissimilar samples that are farther apart than m (in the "xbm"
         form, whose cosine is below m) do not contribute. By default, the value of the source of `form`: 1 for "hadsell"
         and "plain", 0.25 for "survey", 0.5 for "xbm".
-    form : str
+    form : {"hadsell", "survey", "xbm", "plain"}
         Formula of the loss:
 
         - "hadsell": the paper's, with unsquared Euclidean distances;
@@ -80,7 +80,7 @@ class ContrastiveLoss(RowLoss):
         Whether to scale the embeddings to unit length first; the "xbm" form always does.
     miner : callable, optional
         Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
-    reduction : str
+    reduction : {"mean", "balanced", "anchor", "sum", "active"}
         How the losses of the pairs are combined:
 
         - "mean": divide their sum by the number of valid pairs;

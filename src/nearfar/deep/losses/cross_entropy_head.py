@@ -34,7 +34,7 @@ class CrossEntropyHead(HeadLoss):
         Label smoothing: weight of the uniform distribution in the targets, in [0, 1).
     normalize : bool
         Whether the outputs are cosines, without bias. With T = 1/s, this is AM-softmax with scale s and margin 0.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

@@ -46,13 +46,13 @@ class DeepFisherLoss(HeadLoss):
         Number of dimensions of the embeddings, for a linear head with the weight W (the parameter `proxies`) and the
         bias b (the parameter `bias`). By default, there is no head, as in the paper: the embedding itself is f and has
         C dimensions.
-    targets : str
+    targets : {"dataset", "batch"}
         Samples over which the shares of the classes are taken: "dataset", the training set; or "batch", the batch, as
         in the survey. The targets of the latter change from batch to batch and are 0 for an absent class.
     class_counts : sequence of int, optional
         Number of samples of each class in the training set. A training run with the sampler "random" fills it in. By
         default, all classes have the same size, as in batches of m samples per class.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

@@ -58,7 +58,7 @@ class FisherContrastiveLoss(FisherHinge):
         Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional
         Miner that selects the pairs that count, such as ``PairMargins()``. By default, all pairs of the batch count.
-    reduction : str
+    reduction : {"sum", "mean"}
         "sum" adds up the ordered pairs, so that the right margin and lambda depend on the batch size; "mean" averages
         over each kind of pair.
     block : int, optional

@@ -58,7 +58,7 @@ class FisherTripletLoss(FisherHinge):
     miner : callable, optional
         Miner that selects the triplets that count, such as ``BatchHard()``. By default, all triplets of the batch
         count.
-    reduction : str
+    reduction : {"sum", "mean"}
         "sum" adds up the triplets, as in the published code, so that the right margin and lambda depend on the batch
         size; "mean" averages over them.
     block : int, optional

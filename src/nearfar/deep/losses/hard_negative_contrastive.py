@@ -78,7 +78,7 @@ class HardNegativeContrastiveLoss(RowLoss):
     tau_plus : float
         Probability tau, in [0, 1), that a negative is in fact of the anchor's class. Use the paper's 0.1 if labels only
         say which views show the same image, and 0 for class labels.
-    form : str
+    form : {"paper", "mixture"}
         Formula of the loss: "paper", or "mixture", the survey's, which uses labels.
     alpha : float
         Share of true negatives in the "mixture" form, in [0, 1].

@@ -33,10 +33,10 @@ class HingeHead(HeadLoss):
         Margin m, positive.
     squared : bool
         Whether to square the hinges.
-    multiclass : str, optional
+    multiclass : {"one_vs_rest"} or None
         "one_vs_rest" has one output per class. None has a single output for two classes, with the target -1 for class 0
         and 1 for class 1. Labels are 0 and 1 nevertheless: as in every loss, a label of -1 stands for an unknown class.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

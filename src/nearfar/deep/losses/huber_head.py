@@ -31,10 +31,10 @@ class HuberHead(RegressionHead):
         Number of dimensions of the embeddings.
     delta : float
         Residual up to which the loss is quadratic, and largest slope of the loss; positive.
-    target : str
+    target : {"onehot", "index"}
         "onehot" regresses the one-hot vector of the class with one output per class; "index" regresses the class number
         with a single output, which imposes an order on the classes.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

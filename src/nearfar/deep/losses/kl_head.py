@@ -35,12 +35,12 @@ class KLHead(HeadLoss):
         Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
-    direction : str
+    direction : {"forward", "reverse"}
         "forward" is KL(y || q), the divergence of the prediction q from the target y. "reverse" is KL(q || y), as the
         survey prints it. It is infinite where a target is 0, so it needs `smoothing` or strictly positive target rows.
     smoothing : float
         Label smoothing: weight of the uniform distribution in the targets, in [0, 1).
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

@@ -82,7 +82,7 @@ class LiftedLoss(BilateralRowLoss):
     miner : callable, optional
         Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
         count.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" is half the mean over the pairs, the paper's factor 1/(2|P|); "sum" is the sum over ordered pairs, as in
         the survey.
     block : int, optional

@@ -27,10 +27,10 @@ class MAEHead(RegressionHead):
         Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
-    target : str
+    target : {"onehot", "index"}
         "onehot" regresses the one-hot vector of the class with one output per class; "index" regresses the class number
         with a single output, which imposes an order on the classes.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

@@ -49,7 +49,7 @@ class NPairLoss(RowLoss):
     ----------
     reg : float
         Weight of the mean squared norm of the embeddings. The published code applies its 0.002 to half of that mean.
-    form : str
+    form : {"npair", "hinge"}
         "npair" is the paper's formula on inner products; "hinge" is the survey's, on squared distances.
     margin : float
         Margin m of the "hinge" form.
@@ -58,7 +58,7 @@ class NPairLoss(RowLoss):
     miner : callable, optional
         Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
         count.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages over the pairs of similar samples; "sum" adds them up, as equation 13 of Chen et al. (2022)
         does. The norm penalty is the same for both.
     block : int, optional

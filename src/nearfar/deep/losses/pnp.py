@@ -50,7 +50,7 @@ class PNPLoss(RowLoss):
 
     Parameters
     ----------
-    variant : str
+    variant : {"O", "Iu", "Ib", "Ds", "Dq"}
         Function f of the number R of negatives before a positive:
 
         - "O": the number itself;

@@ -47,7 +47,7 @@ class PotentialFieldLoss(SetTerm):
     delta : float
         Distance, positive, within which samples of the same class are near enough and beyond which samples of different
         classes are far enough: neither has a gradient there.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages over the ordered pairs of points; "sum" adds them up, as in the paper.
     block : int, optional
         Number of points processed at a time, which affects speed and memory but not the value. By default, it is chosen

@@ -40,7 +40,7 @@ class ProbabilisticDiscriminantLoss(SetTerm):
 
     Parameters
     ----------
-    form : str
+    form : {"ratio", "log", "neg_trace_ratio"}
         Formula of the loss:
 
         - "ratio": W / B, the paper's;

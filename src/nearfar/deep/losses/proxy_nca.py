@@ -46,7 +46,7 @@ class ProxyNCALoss(NeighborProxyLoss):
     temperature : float
         Temperature T that divides the squared distances, positive. The default of 1/9 corresponds to the scale of 3
         that the published code applies to both vectors.
-    proxies : str
+    proxies : {"learned", "class_mean", "kmeans"}
         How the proxies are obtained:
 
         - "learned": trained with the network;
@@ -55,7 +55,7 @@ class ProxyNCALoss(NeighborProxyLoss):
 
         The last two receive no gradient. A training run calls ``refit`` for them with all training items before each
         epoch; in your own training loop, call it yourself.
-    assign : str
+    assign : {"class", "nearest"}
         Proxy that stands for a positive. "class": the proxy of its class, which the paper calls static assignment.
         "nearest": the nearest proxy of any class. The loss of an anchor is then the mean over the other samples of its
         class in the batch, and an anchor that is alone in its class does not count.

@@ -30,7 +30,7 @@ class ProxyNCAPlusPlusLoss(NeighborProxyLoss):
     temperature : float
         Temperature T that divides the squared distances, positive. The default of 1/9 corresponds to the scale of 3
         that the published code applies to both vectors.
-    proxies : str
+    proxies : {"learned", "class_mean", "kmeans"}
         How the proxies are obtained: "learned", "class_mean" or "kmeans", as in ``ProxyNCALoss``.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

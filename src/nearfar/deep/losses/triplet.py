@@ -113,7 +113,7 @@ class TripletLoss(BilateralRowLoss):
         (b, m), such as ``LpDistance(1)``.
     normalize : bool
         Whether to scale the embeddings to unit length first, as the paper does.
-    triplets : str
+    triplets : {"all", "semihard", "hard"}
         Triplets that contribute to the loss:
 
         - "all": every triplet;
@@ -123,7 +123,7 @@ class TripletLoss(BilateralRowLoss):
     miner : callable, optional
         Miner that selects the triplets that count, such as ``BatchHard()``. By default, all triplets of the batch
         count.
-    reduction : str
+    reduction : {"active", "valid", "sum"}
         What the sum of the losses is divided by: the number of triplets with a positive loss ("active"), the number of
         all selected triplets ("valid"), or nothing ("sum").
     block : int, optional

@@ -81,7 +81,7 @@ class TripletGlobalLoss(TwoPassLoss):
         Margin m between the mean distances, where a distance is the squared one divided by 4.
     weight : float
         Weight lambda of the hinge between the means.
-    over : str
+    over : {"pairs", "triplets"}
         Pairs that the means and variances are taken over. "pairs": all positive and all negative pairs of the batch,
         each once. "triplets": the pairs of all triplets, or of those that the miner selects, each once for every
         triplet that it is in.

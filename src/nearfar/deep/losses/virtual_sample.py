@@ -63,7 +63,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
     eps : float
         Spread e of the virtual samples, at least 0; the paper calls it "a small positive number". With 0, all of them
         lie at the mean.
-    layer : str
+    layer : {"pooled", "embedding"}
         Features h: the "pooled" features of the trunk, as in the paper, which needs ``pooled=``; or the "embedding".
         With "pooled", the embedding layer learns from the Fisher ratio alone (see Notes).
     normalize : bool

@@ -29,7 +29,7 @@ class BatchSemiHard(Miner):
 
     Parameters
     ----------
-    fallback : str
+    fallback : {"farthest", "hardest", "skip"}
         What to do if no negative is farther than the positive: take the "farthest" negative, as most implementations
         do; take the "hardest" negative; or "skip" the pair.
     window : float, optional

@@ -73,7 +73,7 @@ class EasyHard(Miner):
 
     Parameters
     ----------
-    positive, negative : str
+    positive, negative : {"easy", "hard", "semi_hard", "all"}
         Which sample is selected:
 
         - "easy": the nearest positive, the farthest negative;

@@ -44,7 +44,7 @@ class EasyPositive(Miner):
 
     Parameters
     ----------
-    negative : str
+    negative : {"hard", "semi_hard", "all"}
         Negatives of an anchor. "hard": the nearest negative. "semi_hard": the nearest negative that is farther than the
         positive; anchors without one are left out. "all": every negative.
     duplicate : float, optional

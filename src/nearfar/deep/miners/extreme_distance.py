@@ -49,7 +49,7 @@ class ExtremeDistance(Miner):
 
     Parameters
     ----------
-    positive, negative : str
+    positive, negative : {"easiest", "hardest", "assorted"}
         "easiest", "hardest", or "assorted", where each anchor draws one of the two anew at every call.
 
     Notes

@@ -35,12 +35,12 @@ class Autoencoder(Reconstruction):
     hidden : int or sequence of int
         Hidden layers of the encoder, which the decoder mirrors: their number, with sizes in geometric steps from d to
         p, or their sizes. With 0 layers and the activation "identity", the codes span the principal components.
-    activation : str
+    activation : {"relu", "tanh", "sigmoid", "identity"}
         Activation between layers: "relu", "tanh", "sigmoid" or "identity". Code and output are linear.
     reg : float
         Weight lambda of the penalty, at least 0. The error is summed over the features: frameworks that average over d
         features need lambda / d.
-    penalty : str
+    penalty : {"weights_l2", "weights_l1", "codes_l2", "codes_l1"}
         Penalty Omega: "weights_l2" or "weights_l1" sums over all weights without biases; "codes_l2" or "codes_l1" sums
         over the entries of the code and averages over the rows.
     standardize : bool

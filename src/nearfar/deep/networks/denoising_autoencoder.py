@@ -31,7 +31,7 @@ class DenoisingAutoencoder(Reconstruction):
     ----------
     n_components, hidden, activation, reg, penalty, standardize
         As in ``Autoencoder``. The code may be long, because the noise keeps the network from copying its input.
-    noise : str
+    noise : {"gaussian", "masking", "salt_pepper"}
         Noise on the input. "gaussian" is added to it. "masking" sets entries to the mean (to 0 without `standardize`).
         "salt_pepper" sets entries to the smallest or the largest value of the feature in the training rows, with equal
         probability.

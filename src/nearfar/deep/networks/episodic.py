@@ -64,13 +64,13 @@ class EpisodicTrainer(Checked):
     optimizer : Optimizer
         Optimizer of the network's parameters, which makes the second update. It may also hold parameters of the loss,
         which the query trains in every mode.
-    mode : str
+    mode : {"maml", "fomaml", "sequential"}
         "maml" (second order), "fomaml" (first order) or "sequential" (the literal text of the survey).
     inner_lr : float
         Learning rate a of the steps on the support, at least 0.
     inner_steps : int
         Number of steps on the support, at least 1.
-    norm : str
+    norm : {"batch", "frozen"}
         "batch": batch normalization uses the statistics of the support and of the queries that it is given
         (transductive), and updates its running statistics with both. "frozen": it uses its running statistics and
         leaves them unchanged.

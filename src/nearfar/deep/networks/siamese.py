@@ -41,14 +41,14 @@ class Siamese(nn.Module):
     ----------
     net : Module
         Network, which is called with one batch of items.
-    mode : str
+    mode : {"concat", "sequential", "replicated"}
         How the branches are computed:
 
         - "concat": one pass over the concatenation of all branches, which is fastest;
         - "sequential": one branch after the other, which holds the items of one branch at a time;
         - "replicated": every branch with its own copy of the weights, as in the first implementations; each call makes
           new copies.
-    update : str
+    update : {"all", "anchor_branch"}
         "all" is the gradient of the loss. With "anchor_branch", only the first branch has a gradient and the others are
         constants, the literal reading of "update one network, then copy its weights". This is not the gradient of the
         loss: the positive and the negative of a triplet no longer move relative to the anchor.

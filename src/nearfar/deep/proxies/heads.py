@@ -38,7 +38,7 @@ class HeadLoss(Term):
         Number of outputs, which are the rows of the weight. By default, one per class.
     normalize : bool
         Whether the outputs are cosines, without bias.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages over the samples of known class; "sum" adds up their losses.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
@@ -162,10 +162,10 @@ class RegressionHead(HeadLoss):
         Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
-    target : str
+    target : {"onehot", "index"}
         "onehot" regresses 1 for the sample's class and 0 for the others; "index" regresses the class number with a
         single output, which imposes an order on the classes.
-    reduction : str
+    reduction : {"mean", "sum"}
         "mean" averages over the samples of known class; "sum" adds up their losses.
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is

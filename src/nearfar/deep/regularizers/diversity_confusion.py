@@ -30,7 +30,7 @@ class DiversityConfusion(SetTerm):
     center : bool
         Whether to subtract the mean of the batch first, which gives the trace of the covariance. The paper assumes
         embeddings of mean zero instead.
-    on : str
+    on : {"raw", "normalized"}
         Whether the term acts on the "raw" or on the "normalized" embeddings.
 
     Raises

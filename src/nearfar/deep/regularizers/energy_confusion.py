@@ -63,9 +63,9 @@ class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
     pairs : str or int
         Pairs of classes that are compared. "one" draws one pair from the batch, as in the papers; a number draws that
         many different pairs; "all" computes the expectation of "one" in closed form, without its variance.
-    on : str
+    on : {"raw", "normalized"}
         Whether the term acts on the "raw" embeddings, as in the published code, or on the "normalized" ones.
-    mode : str
+    mode : {"paper", "ecaml_code"}
         "paper" is E, the formula of the paper. "ecaml_code" is log E, which the published code minimizes and to which
         the published weights appear to be tuned.
     layer : nn.Module or "embedding", optional

@@ -42,7 +42,7 @@ class EpisodeSampler(BatchSampler):
         Number of episodes, each of which is a batch, per epoch; at least 1.
     seed : int
         Seed of the random order of all epochs.
-    query : str
+    query : {"balanced", "random"}
         "balanced" draws `n_query` samples of each class; "random" draws ``n_way * n_query`` from all classes of the
         episode together.
 

@@ -71,12 +71,12 @@ class AngularLoss(BilateralRowLoss):
     alpha : float
         Upper bound of the angle in degrees, in [0, 89). The paper uses 36 to 55, depending on the data set; with 0, the
         loss only attracts positives.
-    form : str
+    form : {"hinge", "softmax"}
         "hinge" is the paper's triplet form, over all triplets or those that the miner selects. "softmax" is the paper's
         batch form, over the negatives of every positive pair; it is usually added to ``NPairLoss`` with a weight of 2.
     miner : callable, optional
         Miner that selects the triplets that count or, if `form` is "softmax", the pairs. By default, all of them count.
-    reduction : str
+    reduction : {"active", "valid", "sum"}
         What the sum of the hinges is divided by: the number of triplets with a positive loss ("active"), the number of
         all selected triplets ("valid"), or nothing ("sum"). The "softmax" form is averaged over the positive pairs, or
         summed over them ("sum").

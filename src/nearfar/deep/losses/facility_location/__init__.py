@@ -41,16 +41,16 @@ class FacilityLocationLoss(SetTerm):
     ----------
     gamma : float
         Initial weight of the structured margin, at least 0. The paper does not state it; 10 comes from later code.
-    refine : str, optional
+    refine : {"paper", "exact", "full"} or None
         Refinement of the greedy selection: "paper" (Algorithm 2), "exact", which selects the points by A itself, or
         "full", which tries every point as a replacement until no single swap improves A. None uses the greedy selection
         alone.
-    greedy : str
+    greedy : {"full", "stochastic"}
         "full" considers all points in each step (Algorithm 1); "stochastic" considers a random subset.
-    nmi : str
+    nmi : {"geometric", "arithmetic"}
         Mean of the entropies that normalizes the mutual information: "geometric", as in the paper, or "arithmetic", as
         in scikit-learn.
-    agreement : str
+    agreement : {"nmi", "ami", "ari", "vmeasure", "const"}
         Measure of agreement with the classes, of which Delta is the complement to one: "nmi", as in the paper, "ami",
         "ari", "vmeasure", or "const", which is 1 only for the true classes.
     decay : float

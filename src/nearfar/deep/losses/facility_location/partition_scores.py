@@ -33,10 +33,10 @@ class Agreement:
     ----------
     y : (m,) int
         Classes 0..L-1, each at least once.
-    kind : str
+    kind : {"nmi", "ami", "ari", "vmeasure", "const"}
         "nmi"; "ami" and "ari", clipped at 0; "vmeasure" (NMI with the arithmetic mean); "const": 0 if the partitions
         are equal up to names, else 1.
-    mean : str
+    mean : {"geometric", "arithmetic"}
         Mean of the two entropies in "nmi" and "ami": "geometric" or "arithmetic".
     """
 

@@ -185,7 +185,7 @@ def refine(problem: Problem, facilities: Ints, how: str = "paper", passes: int =
     ----------
     facilities : (K,) int
         Facilities to start from.
-    how : str
+    how : {"paper", "exact", "full"}
         Exchanges that are tried:
 
         - "paper": a facility moves to the point of its cluster with the best sum of the cluster's own distances and

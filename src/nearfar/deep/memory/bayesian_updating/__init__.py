@@ -33,7 +33,7 @@ def bayesian_updating(near: Tensor, far: Tensor, loss: str, margin: float) -> tu
         Distances to draws of the anchor's own class; +inf if there is none.
     far : (b, S) tensor
         Distances to one draw of each other class; +inf for the anchor's own class and for unseen ones.
-    loss : str
+    loss : {"triplet", "nca", "nca_all"}
         "triplet", the sum of hinges over the classes; "nca"; or "nca_all", with the positive in the denominator too.
     margin : float
         Margin m of "triplet".
@@ -58,12 +58,12 @@ class BayesianUpdating(SavedDraws, Term):
         Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
-    loss : str
+    loss : {"triplet", "nca", "nca_all"}
         Loss of the draws: "triplet" (BUT); "nca" (BUNCA), which has no lower bound; or "nca_all", with the positive in
         the denominator too.
     margin : float
         Margin m of the "triplet" loss.
-    positives : str
+    positives : {"one", "each"}
         "one" draws one sample of the anchor's own class, as in the paper; "each" draws one for every negative of the
         "triplet" loss, as in the published code.
     decay : float

@@ -49,7 +49,7 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
         Upper end of the range of dissimilar pairs and lower end of that of similar pairs, with 0 < alpha < beta < 1.
     lam : float
         Weight lambda, positive. In the updates "fixed" and "alternate", it only scales the loss.
-    update : str
+    update : {"fixed", "alternate", "anchored"}
         How the labels y' are updated: "fixed", as in the survey, "alternate" or "anchored".
     start : int
         Number of losses in training mode that use the initial labels y' before "alternate" updates them.

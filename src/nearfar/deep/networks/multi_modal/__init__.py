@@ -62,7 +62,7 @@ class MultiModalAutoencoder(ViewReconstruction):
         Weights lambda1 of the similar and lambda2 of the dissimilar pairs.
     m1, m2 : float
         Margins: similar pairs should be nearer than m1, and dissimilar pairs farther than m2 > m1.
-    pairs : str
+    pairs : {"mean", "sum"}
         "mean" averages over the pairs of each kind in a batch; "sum" adds them up, as in the formula, so that the value
         grows with the batch.
     view_sizes : sequence of int, optional

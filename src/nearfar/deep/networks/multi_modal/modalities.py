@@ -42,7 +42,7 @@ class MultiCodec(nn.Module):
         Sizes of the layers of each modality's encoder, beginning with its number D_v of columns.
     p : int
         Length of the shared code.
-    activation : str
+    activation : {"relu", "tanh", "sigmoid", "identity"}
         Activation between layers.
     """
 

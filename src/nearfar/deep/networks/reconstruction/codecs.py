@@ -46,7 +46,7 @@ class Codec(nn.Module):
     ----------
     sizes : sequence of int
         Sizes of the layers, from the features to the code.
-    activation : str
+    activation : {"relu", "tanh", "sigmoid", "identity"}
         Activation between layers, a key of `ACTIVATIONS`.
     outputs : int
         Number of codes that the encoder returns, for networks that need several.
@@ -85,7 +85,7 @@ def corrupt(x: Tensor, noise: str, level: float, draws: torch.Generator, low: Te
     ----------
     x : (n, d) tensor
         Rows.
-    noise : str
+    noise : {"gaussian", "masking", "salt_pepper"}
         "gaussian", "masking" or "salt_pepper".
     level : float
         Standard deviation of "gaussian" noise; otherwise, share of the entries that are changed.

@@ -301,7 +301,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         ----------
         X : array-like of shape (n, d)
             Rows to reconstruct.
-        per : str
+        per : {"sample", "feature"}
             "sample" returns (n,) sums over the features, an outlier score that is higher for more abnormal rows.
             "feature" returns (d,) means over the samples. The sum of the latter is the mean of the former.
         """
