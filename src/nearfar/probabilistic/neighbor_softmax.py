@@ -59,7 +59,7 @@ def sorted_rows(X: Array, labels: Ints) -> SortedRows:
 
 
 class AnchorBlock(NamedTuple):
-    """Anchors `start:stop`, whose classes are the columns `first:last`; `same` where these are several classes."""
+    """Anchors `start:stop`, whose classes are the columns `first:last`; `same` is set if there are several classes."""
 
     start: int
     stop: int

@@ -68,7 +68,7 @@ class Items:
         return str(self.names[i]) if self.names else f"item {i}"
 
     def shows_images(self) -> bool:
-        """Whether items can be read and are images, as the first one that is still there tells."""
+        """Whether items can be read and are images, judged by the first one that can be read."""
         if self.read is None:
             return False
         for i in range(len(self)):

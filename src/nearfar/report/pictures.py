@@ -27,7 +27,7 @@ GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
 
 
 class Picture(NamedTuple):
-    """A picture inside the page: its data URI ("" where there is none), its alternative text, sharp pixels or not."""
+    """A picture in a page: its data URI ("" if there is none), its alternative text, and whether pixels stay sharp."""
 
     uri: str
     alt: str
@@ -61,7 +61,7 @@ class Thumbnails:
         return self._made[i]
 
     def read(self, i: int, side: int | None = None) -> NDArray[Any] | None:
-        """Read item i, or to be shown with at most `side` pixels; None where it cannot be read (any more)."""
+        """Read item i, at most `side` pixels large for display; return None if it cannot be read."""
         if self.items.read is None:
             return None
         try:

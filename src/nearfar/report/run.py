@@ -317,7 +317,7 @@ def _check_kind(
 
 
 def read_object(path: Path, needed: bool = True) -> dict[str, Any]:
-    """Read a JSON object of a run folder; {} where it is not there and not `needed`."""
+    """Read a JSON object of a run folder; return {} if it does not exist and is not `needed`."""
     if not needed and not path.is_file():
         return {}
     try:

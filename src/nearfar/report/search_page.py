@@ -15,14 +15,14 @@ PICTURES_PER_LINE = 48  # pictures of a line
 
 
 class Near(NamedTuple):
-    """An item by its place, and what stands below it, such as its distance."""
+    """An item by its number, and the text below it, such as its distance."""
 
     at: int
     remark: str
 
 
 class Line(NamedTuple):
-    """A query or the first of a group, and what was found for it, nearest first."""
+    """A query or the first item of a group, and its results, nearest first."""
 
     first: Near
     found: Sequence[Near]

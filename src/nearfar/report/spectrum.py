@@ -21,7 +21,7 @@ class Spectrum:
 
     @property
     def shares(self) -> NDArray[np.float64]:
-        """Each direction's share of the variance; zeros where there is none."""
+        """Fraction of the variance in each direction; zeros if there is no variance."""
         if self.trace > 0:
             return self.eigenvalues / self.trace
         return np.zeros_like(self.eigenvalues)
@@ -33,7 +33,7 @@ class Spectrum:
         return 1 / squares if squares > 0 else 0.0
 
     def directions_for(self, share: float) -> int:
-        """Fewest directions that hold this share of the variance; 0 where there is none."""
+        """Return the smallest number of directions that hold this fraction of the variance; 0 without variance."""
         if self.trace > 0:
             return int(np.searchsorted(np.cumsum(self.shares), share - 1e-12) + 1)
         return 0

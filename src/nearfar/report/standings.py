@@ -37,7 +37,7 @@ EXTRAS = ("chance", "interval", "intervals")
 
 @dataclass(frozen=True)
 class Standing:
-    """One score and what it is to be compared with; None where unknown."""
+    """One score with the values to compare it with; None if they are unknown."""
 
     key: str
     name: str
@@ -93,7 +93,7 @@ def standings(content: ReportContent) -> list[Standing]:
 
 
 def describe(key: str) -> tuple[str, str] | None:
-    """Name and meaning of a score, or None where it is not one of ours."""
+    """Return name and meaning of a score, or None if it is not a score of this library."""
     stem, k = split_key(key)
     if stem not in MEANINGS or (k is None) == stem.endswith("_at"):
         return None

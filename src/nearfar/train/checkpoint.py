@@ -30,12 +30,12 @@ MARK = "nearfar checkpoint 1"
 
 
 def replace_file(path: Path, *content: bytes | memoryview) -> None:
-    """Write a file, in parts, that is whole or not there.
+    """Write a file from parts, completely or not at all.
 
     Raises
     ------
     TrainError
-        If it cannot be written, as on a full disk; what was there before is untouched.
+        If it cannot be written, for example on a full disk; an existing file is unchanged.
     """
     try:
         with atomic_write(path) as file:
@@ -144,7 +144,7 @@ def shape_of(about: dict[str, Any]) -> tuple[int, ...]:
 
 
 def text_length_of(about: dict[str, Any]) -> int | None:
-    """Return how many tokens a text has that the second tower of a network takes; None where it has one tower."""
+    """Return the number of tokens per text that the second tower of a network takes; None if it has one tower."""
     length = about.get("text_length")
     if length is not None and (type(length) is not int or length < 1):
         raise TrainError(f"checkpoint: the length of texts must be a whole number above 0, got {quoted(length)}")
@@ -152,7 +152,7 @@ def text_length_of(about: dict[str, Any]) -> int | None:
 
 
 def first_weights(about: dict[str, Any]) -> str:
-    """Return what a checkpoint says of the weights that training began with; older ones say nothing."""
+    """Return the origin of the weights with which training started; empty for older checkpoints."""
     told = about.get("weights", "")
     if not isinstance(told, str):
         raise TrainError(f"checkpoint: what is said of the first weights must be text, got {quoted(told)}")
@@ -160,7 +160,7 @@ def first_weights(about: dict[str, Any]) -> str:
 
 
 def columns_of(about: dict[str, Any]) -> list[str]:
-    """Return the names of the columns that a network takes, none where they are not known, as of older runs."""
+    """Return the names of the columns that a network takes; none if they are unknown, as for older runs."""
     columns = about.get("columns", [])
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise TrainError(f"checkpoint: the columns of the rows must be a list of text, got {quoted(columns)}")
@@ -206,7 +206,7 @@ def _unpack(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 
 def seed_random_state(seed: int) -> None:
-    """Seed torch, its accelerators, numpy and Python alike: a user's own trunk may draw from any of them."""
+    """Seed torch, its accelerators, numpy and Python, as a trunk of your own may use any of them."""
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # the generator that others draw from
     random.seed(seed)

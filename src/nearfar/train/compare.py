@@ -145,7 +145,7 @@ def train_and_compare(
 def run_trials(
     todo: Sequence[Trial], jobs: int, told: Callable[[Trial, int, int], None] | None, out: Path
 ) -> list[dict[str, Any]]:
-    """Train and score all trials, and return what their `scores.json` hold, in their order."""
+    """Train and score all trials, and return the contents of their `scores.json`, in their order."""
     contents: dict[int, dict[str, Any]] = {}
     missing = missing_folders(out)
     try:
@@ -297,7 +297,7 @@ def _run_in_pool(trial: Trial) -> dict[str, Any]:
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:
-    """Train and score one trial, or read its scores where it is finished."""
+    """Train and score one trial, or read its scores if it is finished."""
     from .scoring import evaluate_run
     from .trainer import train
 

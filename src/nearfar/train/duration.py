@@ -121,7 +121,7 @@ class RunTimer:
         return enough or self._timed >= ENOUGH_BATCHES
 
     def seconds(self, steps: int) -> float:
-        """Return how long so many steps take, with the evaluations among them."""
+        """Return how long the given number of steps takes, including evaluations."""
         per_step = self._seconds / self._timed
         per_epoch = self.steps / self.epochs
         return per_step * steps * (1 + self.evaluation / per_epoch)

@@ -97,7 +97,7 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
 
 
 def told_of_final(run: Run) -> str:
-    """Say what a final model is, and what the run of its settings has scored."""
+    """Return what a final model is, and the scores of the run with its settings."""
     config = run.config
     made = f"trained on all classes for {run.epoch} epochs"
     if run.epoch == 0:

@@ -48,9 +48,9 @@ class MetricChoice(NamedTuple):
 
 
 def add_metric(embedder: Embedder, parts: Parts, folder: RunFolder) -> MetricChoice | None:
-    """Fit the metric that a config asks for to the network of the best checkpoint; None where there is none.
+    """Fit the metric that a config asks for to the network of the best checkpoint; return None if it asks for none.
 
-    It is written into the checkpoint, and the embedder has it, where it is kept.
+    If it is kept, it is written into the checkpoint and added to the network.
     """
     config = parts.config
     if config.metric == "none" or (config.metric == "auto" and parts.unseen is None):

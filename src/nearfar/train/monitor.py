@@ -80,7 +80,7 @@ def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
 
 
 def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, float]:
-    """Return Recall@K and MAP@R of embeddings, each item's neighbors being all others; none where all are alone."""
+    """Return Recall@K and MAP@R of embeddings, each searching all others; empty if all are alone in their class."""
     from ..evaluation import evaluate
 
     scores = evaluate(rows, dataset.labels, groups=dataset.groups, ks=parts.config.ks, clustering=False)

@@ -73,7 +73,7 @@ def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimiz
 
 
 def rate_factor(config: TrainConfig, steps_per_epoch: int, steps: int) -> Callable[[int], float]:
-    """Return the function from a step (0 is the first) to what every learning rate is multiplied by.
+    """Return the function from a step, counted from 0, to the factor on every learning rate.
 
     Examples
     --------

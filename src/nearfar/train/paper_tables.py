@@ -56,7 +56,7 @@ class Reproduced(NamedTuple):
     note: str
 
     def markdown(self) -> str:
-        """Return the table: each cell what came out, and in brackets what the paper gives."""
+        """Return the table in Markdown: in each cell the reproduced value, and in brackets that of the paper."""
         columns = self.rows[0].columns
         lines = [
             f"| {self.title} | " + " | ".join(columns) + " |",
@@ -127,7 +127,7 @@ def dataset_of(table: PaperTable, name: str, data: str) -> str:
 
 
 def row_config(name: str, row: Row, protocol: str, given: Mapping[str, Any]) -> TrainConfig:
-    """Return the settings of a row: those of its recipe, what the row changes, and over both what is given."""
+    """Return the settings of a row: those of its recipe, overridden by the row and then by `given`."""
     paper = name.partition("/")[0]
     fields = recipe(f"{paper}/{row.recipe}", protocol) | dict(row.settings)
     if protocol == "paper":

@@ -11,7 +11,7 @@ from .config import TrainConfig, TrainError
 
 
 def check_positives(train: Dataset, objective: Sum, config: TrainConfig) -> None:
-    """Refuse to compare items of one class where every class has a single item, and no augmentation makes another."""
+    """Raise an error if an objective compares items of one class, but no class has two and nothing is augmented."""
     if config.augment or train.class_counts.max() > 1:
         return
     alone = [term for term in objective.terms if isinstance(term, ClassProxyLoss | HeadLoss)]

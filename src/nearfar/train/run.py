@@ -142,7 +142,7 @@ class RunFolder:
         replace_file(self.adapters / ADAPTER_SETTINGS, settings.encode())
 
     def remove_if_empty(self) -> None:
-        """Remove the folder, and those made for it, where nothing is in them."""
+        """Remove the folder, and the parents created for it, if they are empty."""
         remove_empty([self.path, *self._missing])
 
     def describe(self, config: TrainConfig, device: str, weights: str = "") -> None:
@@ -185,7 +185,7 @@ class RunFolder:
 
     @contextmanager
     def telling_what_is_kept(self) -> Iterator[None]:
-        """Add to an error of the training from where the run can go on."""
+        """Add to an error of the training which checkpoint is kept."""
         try:
             yield
         except TrainError as error:
@@ -214,7 +214,7 @@ class RunFolder:
         return [record for record in records if until is None or record["step"] <= until]
 
     def cut_log(self, until: int) -> None:
-        """Drop what was logged after the checkpoint of step `until`."""
+        """Remove the log entries after the checkpoint of step `until`."""
         lines = [json.dumps(json_values(record)) for record in self.read_log(until)]
         replace_file(self.log, "".join(line + "\n" for line in lines).encode())
 

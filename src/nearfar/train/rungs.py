@@ -223,9 +223,9 @@ def _items(train: Dataset, seed: int) -> Dataset:
 
 
 def begins_with_table(config: TrainConfig) -> bool:
-    """Return whether the table is worth its minute where nobody asks for it: for photographs and a pretrained trunk.
+    """Return whether the ladder is run without being requested: for photographs and a pretrained trunk.
 
-    A config that says itself which weights are trained needs no table to decide by.
+    It is not run if the config says which weights are trained.
     """
     if config.freeze_trunk or config.last_stage or config.lora is not None or config.network_weights is not None:
         return False
@@ -335,7 +335,7 @@ def worth_it(rungs: Sequence[Rung]) -> str:
 
 
 def frozen_features(items: Dataset, config: TrainConfig, start: Path | None) -> Dataset:
-    """Return the items as the features that the trunk gives them before any training, from the cache where they are."""
+    """Return the items as features of the untrained trunk, from the cache if possible."""
     embedder = _untrained(config, item_shape(items, config), start)
     embedder.to(make_accelerator(config).device).eval()
     return cached_features(embedder, items, **sizes_of(config))

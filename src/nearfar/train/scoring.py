@@ -349,9 +349,9 @@ def refuse_final(folder: Path, config: TrainConfig) -> None:
 
 
 def task_of(run: Run | str | Path) -> Task:
-    """Return the data that a run holds, or open them, from where it was started if they are not found from here.
+    """Return the data of a run, or open them; relative paths also refer to the folder in which the run was started.
 
-    The protocol says where they have changed: classes drawn for the test may then be others, which training has seen.
+    The protocol notes if they have changed: the drawn test classes may then be others, which were seen in training.
     """
     return _task(run, *folder_and_config(run))
 

@@ -248,15 +248,15 @@ def build(
     given: Task | None = None,
     known: KnownPairs | None = None,
 ) -> Parts:
-    """Open the data, or take what is `given`, and make the network, the objective and the batches.
+    """Open the data, or use those that are `given`, and build the network, the objective and the batches.
 
-    A run that goes on has a folder in which it was started, `start`; with a checkpoint, `resumed`, also its weights.
-    Where pairs of the given items are `known`, batches are made of these, whatever the classes.
+    A resumed run has a folder in which it was started, `start`, and with a checkpoint, `resumed`, also its weights. If
+    pairs of the given items are `known`, batches are made of these, whatever the classes.
 
     Raises
     ------
-    TrainError, or the ValueError of the part that is wrong
-        With one line that says what.
+    TrainError or ValueError
+        If a part is not valid; the message is one line.
     """
     accelerator = make_accelerator(config)
     seed_random_state(config.seed)
@@ -402,9 +402,9 @@ def make_step(
     class_counts: Sequence[int] | None = None,
     **towers: Any,
 ) -> Step:
-    """Build the embedder and the objective; a relative path of weights leads from here, or from `start`.
+    """Build the network and the objective; relative paths of weights refer to the current folder, or to `start`.
 
-    `towers` are what `make_embedder` takes beside these.
+    `towers` are further arguments of `make_embedder`.
     """
     embedder = make_embedder(config, shape, start, **towers)
     sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
@@ -497,7 +497,7 @@ def _with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:
 
 
 def weights_told(config: TrainConfig, embedder: Embedder) -> str:
-    """Say where the weights of the trunk are from."""
+    """Return a sentence on the origin of the trunk's weights."""
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     return cast(Trunk, embedder.trunk).provenance.told(config.trunk, parameters)
 
@@ -524,7 +524,7 @@ def as_sum(term: Term) -> Sum:
 
 
 def seen_sample(train: Dataset, size: int, seed: int) -> Dataset:
-    """Draw training classes until they hold about `size` items: what the unseen classes are compared with."""
+    """Draw training classes until they have about `size` items, to compare with the unseen classes."""
     order = np.random.default_rng(seed).permutation(len(train.classes))
     enough = int(np.searchsorted(train.class_counts[order].cumsum(), size)) + 1
     return train.subset(np.isin(train.labels, order[: max(2, enough)]))

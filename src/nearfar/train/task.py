@@ -276,7 +276,7 @@ def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
 
 
 def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:
-    """Return the shape of what the network gets: (C, H, W) or (d,)."""
+    """Return the shape of the network's inputs: (C, H, W) or (d,)."""
     item = dataset.read(0)
     if item.ndim == 1:
         return item.shape

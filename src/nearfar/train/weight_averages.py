@@ -48,7 +48,7 @@ class Averages:
 
     @torch.no_grad()
     def update(self, steps: int) -> None:
-        """Take in the weights after so many steps."""
+        """Update the averages with the weights after a number of steps."""
         if self.decay is None or not self.values:
             return
         b = min(self.decay, (1 + steps) / (10 + steps))

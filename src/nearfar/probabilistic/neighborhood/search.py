@@ -23,7 +23,7 @@ Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
 
 class Ridge(NamedTuple):
-    """weight tr(L shape L'), the identity where `shape` is None."""
+    """The penalty weight tr(L shape L'), where a `shape` of None is the identity."""
 
     weight: float = 0.0
     shape: Array | None = None

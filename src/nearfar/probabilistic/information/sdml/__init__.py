@@ -48,7 +48,7 @@ def limit(D: Array, P: Array, A: Array, sparsity: float) -> float:
 
 
 def largest(P: Array, A: Array, sparsity: float, high: float) -> float:
-    """The largest balance with which there is a minimum, or up to 1 % less, if there is none with `high`."""
+    """Return the largest balance for which there is a minimum, or up to 1 % less; there is none for `high`."""
     low = -1 / float(eigh(P, A, eigvals_only=True, subset_by_index=[0, 0])[0])
     while high > 1.01 * low:
         middle = low * float(np.sqrt(high / low))
