@@ -1,5 +1,6 @@
 """The names of pytorch-metric-learning give its values and gradients on this engine."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,12 +12,15 @@ from pytorch_metric_learning import miners as their_miners
 from pytorch_metric_learning import reducers as their_reducers
 from pytorch_metric_learning import regularizers as their_regularizers
 from pytorch_metric_learning import samplers as their_samplers
+from pytorch_metric_learning.utils import loss_and_miner_utils as their_utils
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator as TheirCalculator
+from pytorch_metric_learning.utils.inference import MatchFinder as TheirFinder
 
 from nearfar.compat.pytorch_metric_learning import distances, losses, miners, reducers, regularizers, samplers
+from nearfar.compat.pytorch_metric_learning.utils import loss_and_miner_utils as utils
 from nearfar.compat.pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from nearfar.compat.pytorch_metric_learning.utils.distributed import DistributedLossWrapper
-from nearfar.compat.pytorch_metric_learning.utils.inference import InferenceModel
+from nearfar.compat.pytorch_metric_learning.utils.inference import CustomKNN, FaissKNN, InferenceModel, MatchFinder
 
 OURS = {"losses": losses, "miners": miners, "distances": distances, "reducers": reducers, "regularizers": regularizers}
 THEIRS = {
@@ -65,6 +69,41 @@ PROXIES = [
     "losses.SoftTripleLoss(C, D)",
     "losses.SphereFaceLoss(C, D)",
     "losses.LargeMarginSoftmaxLoss(C, D)",
+    "losses.ArcFaceLoss(C, D, reducer=reducers.ClassWeightedReducer(torch.linspace(0.5, 2, C)))",
+    "losses.NormalizedSoftmaxLoss(C, D, distance=distances.DotProductSimilarity(normalize_embeddings=False))",
+]
+REDUCERS = [
+    "reducers.MeanReducer()",
+    "reducers.SumReducer()",
+    "reducers.ThresholdReducer(low=0.1, high=0.9)",
+    "reducers.AvgNonZeroReducer()",
+]
+OF_PAIRS = [
+    "losses.ContrastiveLoss(0.1, 0.9, distance={d}, reducer={r})",
+    "losses.TripletMarginLoss(0.2, swap=True, distance={d}, reducer={r})",
+    "losses.NTXentLoss(0.2, distance={d}, reducer={r})",
+    "losses.MultiSimilarityLoss(distance={d}, reducer={r})",
+    "losses.SupConLoss(0.2, distance={d}, reducer={r})",
+    "losses.IntraPairVarianceLoss(distance={d}, reducer={r})",
+    "losses.NCALoss(distance={d}, reducer={r})",
+    "losses.GeneralizedLiftedStructureLoss(pos_margin=0.1, distance={d}, reducer={r})",
+    "losses.LiftedStructureLoss(pos_margin=0.1, distance={d}, reducer={r})",
+    "losses.CircleLoss(reducer={r})",
+    "losses.TupletMarginLoss(reducer={r})",
+]
+MORE = [
+    "losses.AngularLoss()",
+    "losses.MarginLoss()",
+    "losses.MarginLoss(nu=0.1, learn_beta=True)",
+    "losses.MarginLoss(nu=0.1, learn_beta=True, num_classes=6)",
+    "losses.MarginLoss(distance=distances.CosineSimilarity(), beta=0.4)",
+    "losses.MarginLoss(reducer=reducers.MeanReducer())",
+    "losses.NPairsLoss()",
+    "losses.InstanceLoss()",
+    "losses.RankedListLoss(0.4, 10, Tp=2)",
+    "losses.PNPLoss(variant='Dq')",
+    "losses.PNPLoss(variant='Ib')",
+    "losses.ThresholdConsistentMarginLoss(lambda_plus=2, lambda_minus=0.5)",
 ]
 MINERS = [
     "miners.BatchHardMiner()",
@@ -95,7 +134,7 @@ def batch(seed=0, n=24):
 
 
 def both(text):
-    return [eval(text, {**names, "C": C, "D": D}) for names in (OURS, THEIRS)]
+    return [eval(text, {**names, "C": C, "D": D, "torch": torch}) for names in (OURS, THEIRS)]
 
 
 def same(one, other, x):
@@ -138,11 +177,113 @@ def test_losses_of_mined_triplets(text):
 
 
 def give(ours, there):
-    proxies = ours.term.proxies.data
-    by_class = proxies.double().unflatten(0, (-1, C)).transpose(0, 1).flatten(0, 1)
-    name = next(name for name in ("W", "fc", "proxies") if hasattr(there, name))
-    getattr(there, name).data = by_class if name == "proxies" else by_class.T.contiguous()
-    ours.double()
+    there.double()
+    ours.double().load_state_dict(there.state_dict())
+
+
+@pytest.mark.parametrize("reducer", REDUCERS)
+@pytest.mark.parametrize("text", OF_PAIRS)
+def test_losses_with_any_distance_and_reducer(text, reducer):
+    x, y = batch()
+    for distance in ("distances.LpDistance(p=1)", "distances.CosineSimilarity()"):
+        if "{d}" in text or "Cosine" in distance:
+            ours, there = both(text.format(d=distance, r=reducer))
+            same(ours(x, y), there(x, y), x)
+
+
+@pytest.mark.parametrize("text", OF_PAIRS)
+def test_losses_with_any_distance_and_references(text):
+    x, y = batch()
+    ref, ref_y = batch(1, 15)
+    found = their_miners.MultiSimilarityMiner()(x, y, ref, ref_y)
+    ours, there = both(text.format(d="distances.LpDistance(p=3)", r="reducers.MeanReducer()"))
+    value = ours(x, y, found, ref, ref_y)
+    if "LiftedStructureLoss(pos" in text or "swap" in text:  # these find other samples by the numbers of references
+        assert value.isfinite()
+    else:
+        same(value, there(x, y, found, ref, ref_y), x)
+
+
+@pytest.mark.parametrize("text", MORE)
+def test_more_losses(text):
+    x, y = batch()
+    ours, there = both(text)
+    same(ours(x, y), there(x, y), x)
+
+
+@pytest.mark.parametrize("text", ["losses.CircleLoss({r})", "losses.NTXentLoss({r})", "losses.TripletMarginLoss({r})"])
+def test_losses_weighted_by_class(text):
+    x, y = batch()
+    weights = torch.linspace(0.5, 2, C, dtype=torch.float64)
+    value = eval(text.format(r="reducer=reducers.ClassWeightedReducer(weights)"), {**OURS, "weights": weights})(x, y)
+    single = both(text.format(r="reducer=reducers.DoNothingReducer()"))[1](x, y)["loss"]
+    anchors = single["indices"][0] if isinstance(single["indices"], tuple) else single["indices"]
+    # the other library multiplies the (n, 1) losses of some methods with (n,) weights, an (n, n) matrix
+    same(value, (single["losses"].flatten() * weights[y[anchors]]).mean(), x)
+
+
+def test_losses_of_anchors():
+    x, y = batch()
+    ours, there = both("losses.NTXentLoss(0.2, reducer=reducers.PerAnchorReducer(reducers.AvgNonZeroReducer()))")
+    same(ours(x, y), there(x, y), x)
+    with pytest.raises(NotImplementedError, match="losses of triplets are not supported"):
+        losses.TripletMarginLoss(reducer=reducers.PerAnchorReducer())(x, y)
+
+
+def test_mined_margins():
+    x, y = batch()
+    ours, there = both("losses.MarginLoss(nu=0.1, learn_beta=True, num_classes=6)")
+    found = their_miners.TripletMarginMiner(0.3)(x, y)
+    same(ours(x, y, found), there(x, y, found), x)
+    with pytest.raises(ValueError, match="labels are needed with num_classes"):
+        ours(x, indices_tuple=found)
+
+
+def test_views_without_labels():
+    a, b = batch()[0], batch(1)[0]
+    ours, there = both("losses.VICRegLoss()")
+    same(ours(a, ref_emb=b), there(a, ref_emb=b), a)
+    with pytest.raises(ValueError, match="ref_emb is the second view"):
+        ours(a)
+
+
+def test_proxies_of_a_random_walk():
+    x, _ = batch()
+    ours, there = both("losses.ManifoldLoss(D, K=4, margin=0.01)")
+    give(ours, there)
+    own = torch.arange(24) % 4
+    torch.testing.assert_close(ours(x, indices_tuple=own), there(x, indices_tuple=own), rtol=1e-5, atol=1e-7)
+    assert ours(x).isfinite()
+
+
+def test_two_steps_of_a_dynamic_margin():
+    ours, there = both("losses.DynamicSoftMarginLoss()")
+    x, y = batch()
+    torch.testing.assert_close(ours(x, y), there(x, y), rtol=1e-6, atol=1e-6)
+    first = ours.histogram.clone()
+    ours(x, y).backward()
+    ours(x, y).backward()  # the first step's graph is not needed
+    torch.testing.assert_close(ours.histogram, first, rtol=1e-4, atol=1e-4)
+
+
+def test_one_class():
+    x, _ = batch()
+    y = torch.zeros(24, dtype=torch.int64)
+    for name in ("SupConLoss", "NTXentLoss", "TripletMarginLoss", "CircleLoss", "MarginLoss", "AngularLoss"):
+        ours, there = both(f"losses.{name}()")
+        torch.testing.assert_close(ours(x, y), there(x, y), check_dtype=False)
+
+
+def test_losses_of_your_own():
+    class Mine(losses.GenericPairLoss):
+        def _compute_loss(self, pos_pairs, neg_pairs, indices_tuple):
+            a1, p, _, _ = indices_tuple
+            return {"loss": {"losses": pos_pairs, "indices": (a1, p), "reduction_type": "pos_pair"}}
+
+    x, y = batch()
+    d = distances.LpDistance()(x)
+    pairs = (y[:, None] == y) & ~torch.eye(24, dtype=torch.bool)
+    torch.testing.assert_close(Mine(mat_based_loss=False)(x, y), d[pairs].mean())
 
 
 @pytest.mark.parametrize("mined", [False, True])
@@ -153,6 +294,10 @@ def test_losses_with_class_weights(text, mined):
     give(ours, there)
     found = their_miners.BatchHardMiner()(x, y) if mined else None
     same(ours(x, y, found), there(x, y, found), x)
+    weights = [next(iter(loss.parameters())) for loss in (ours, there)]
+    slopes = [torch.autograd.grad(loss(x, y), w)[0] for loss, w in zip((ours, there), weights, strict=True)]
+    torch.testing.assert_close(*slopes, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(ours.get_logits(x), there.get_logits(x))
 
 
 def test_proxy_anchor():
@@ -160,6 +305,15 @@ def test_proxy_anchor():
     ours, there = both("losses.ProxyAnchorLoss(C, D)")
     give(ours, there)
     same(ours(x, y), there(x, y), x)
+    with pytest.raises(NotImplementedError, match="mined samples cannot be weighted"):
+        ours(x, y, their_miners.BatchHardMiner()(x, y))
+
+
+def test_squared_cosines():
+    x, y = batch()
+    ours, there = both("losses.P2SGradLoss(D, C)")
+    give(ours, there)
+    torch.testing.assert_close(ours(x, y), there(x, y), rtol=1e-6, atol=1e-7)  # theirs scales by steps of 1e-5
 
 
 @pytest.mark.parametrize("reference", [False, True])
@@ -294,37 +448,156 @@ def test_samplers():
         assert classes[0:4] == classes[:1] * 4
 
 
+def test_sampler_of_fixed_triplets():
+    labels = np.array([0] * 3 + [1] * 1 + [2] * 8)
+    ours = samplers.FixedSetOfTriplets(labels, 50)
+    drawn = np.array(list(ours)).reshape(50, 3)
+    assert len(ours) == 150
+    assert (labels[drawn[:, 0]] == labels[drawn[:, 1]]).all()
+    assert (labels[drawn[:, 0]] != labels[drawn[:, 2]]).all()
+    assert (drawn[:, 0] != drawn[:, 1]).all()
+    again = np.array(list(ours)).reshape(50, 3)
+    assert sorted(map(tuple, drawn)) == sorted(map(tuple, again))
+    with pytest.raises(ValueError, match="two classes are needed"):
+        samplers.FixedSetOfTriplets([0, 1], 5)
+
+
+def test_sampler_of_groups():
+    classes = np.repeat(np.arange(12), 5)
+    groups = classes // 3
+    labels = np.stack([classes, groups], axis=1)
+    ours = samplers.HierarchicalSampler(labels, 12, 2, batches_per_super_tuple=3)
+    batches = list(ours)
+    assert len(ours) == len(batches) == 18
+    for found in batches:
+        assert np.unique(groups[found], return_counts=True)[1].tolist() == [6, 6]
+        assert (np.unique(classes[found], return_counts=True)[1] == 2).all()
+    tuples = [tuple(np.unique(groups[found])) for found in batches]
+    assert all(tuples.count(pair) == 3 for pair in tuples)
+    whole = samplers.HierarchicalSampler(labels, 20, "all")
+    assert all(len(np.unique(classes[found])) == 4 for found in whole)
+    with pytest.raises(ValueError, match="must be a multiple of 2 groups times 2 samples, got 14"):
+        samplers.HierarchicalSampler(labels, 14, 2)
+
+
+def test_distance_weighted_triplets():
+    torch.manual_seed(0)
+    angle = torch.linspace(0, 3, 200, dtype=torch.float64)
+    x = torch.stack([angle.cos(), angle.sin()], dim=1)
+    y = torch.arange(200) % 2
+    a, p, n = miners.DistanceWeightedMiner(0, 1.2)(x, y)
+    assert len(a) == 200 * 99
+    assert (y[a] == y[p]).all()
+    assert (y[a] != y[n]).all()
+    d = (x[a] - x[n]).norm(dim=1)
+    assert d.max() < 1.2
+    assert d.histc(6, 0, 1.2).min() > 0.7 * len(d) / 6  # all distances come about equally often
+    assert not len(miners.DistanceWeightedMiner(0.1, 0.001)(x, y)[0])
+    with pytest.raises(ValueError, match="must be an LpDistance with p=2"):
+        miners.DistanceWeightedMiner(distance=distances.CosineSimilarity())
+
+
+def same_tuples(ours, there):
+    return len(ours) == len(there) and all(torch.equal(one, other) for one, other in zip(ours, there, strict=True))
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_tuples_of_indices(reference):
+    _, y = batch()
+    ref_y = batch(1, 15)[1] if reference else None
+    pairs = utils.get_all_pairs_indices(y, ref_y)
+    assert same_tuples(pairs, their_utils.get_all_pairs_indices(y, ref_y))
+    assert same_tuples(utils.get_all_triplets_indices(y, ref_y), their_utils.get_all_triplets_indices(y, ref_y))
+    some = tuple(part[::3] for part in pairs)
+    assert same_tuples(utils.convert_to_triplets(some, y), their_utils.convert_to_triplets(some, y))
+    for number in (None, 5):
+        a, p, n = utils.get_random_triplet_indices(y, ref_y, t_per_anchor=number)
+        others = y if ref_y is None else ref_y
+        assert len(a)
+        assert (y[a] == others[p]).all()
+        assert (y[a] != others[n]).all()
+
+
+@pytest.mark.parametrize(
+    "settings", [{"k": 3}, {"k": "max_bin_count"}, {"avg_of_avgs": True}, {"return_per_class": True}]
+)
+def test_scores_from_neighbors(settings):
+    pytest.importorskip("faiss")
+    x, y = batch(n=60)
+    ref, ref_y = batch(1, 50)
+    given = [part.detach().numpy() for part in (x, y, ref, ref_y)]
+    names = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_average_precision")
+    ours = AccuracyCalculator(include=(*names, "mean_reciprocal_rank"), **settings)
+    there = TheirCalculator(include=(*names, "mean_reciprocal_rank"), **settings)
+    for arguments in (given, given[:2]):
+        one, other = ours.get_accuracy(*arguments), there.get_accuracy(*arguments)
+        assert set(one) == set(other)
+        for name in one:
+            assert one[name] == pytest.approx(other[name], abs=1e-6)
+
+
+def test_scores_by_a_comparison_of_labels():
+    pytest.importorskip("faiss")
+    x, y = batch(n=40)
+    labels = torch.stack([y, torch.arange(40) % 3], dim=1).numpy()
+
+    def alike(a, b):
+        return (a[..., 0] == b[..., 0]) & (a[..., 1] != b[..., 1])
+
+    names = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+    made = [kind(include=names, label_comparison_fn=alike) for kind in (AccuracyCalculator, TheirCalculator)]
+    rows = x.detach().numpy()
+    given = (rows[:20], labels[:20], rows[20:], labels[20:])
+    ours, there = (calculator.get_accuracy(*given) for calculator in made)
+    assert ours == pytest.approx(there, abs=1e-6)
+
+
+def test_neighbors_of_coinciding_rows_leave_out_the_query():
+    x = torch.zeros(6, 2)
+    d, found = CustomKNN(distances.LpDistance(normalize_embeddings=False))(x, 3, x, ref_includes_query=True)
+    assert found.shape == d.shape == (6, 3)
+    assert not (found == torch.arange(6)[:, None]).any()
+
+
+def test_matches():
+    x, ref = batch()[0].detach(), batch(1)[0].detach()
+    ours, there = both("distances.CosineSimilarity()")
+    finders = [MatchFinder(ours, 0.5), TheirFinder(there, 0.5)]
+    pairs = [np.asarray(finder.get_matching_pairs(x, ref)) for finder in finders]
+    assert (pairs[0] == pairs[1]).all()
+    x, ref = torch.nn.functional.normalize(x), torch.nn.functional.normalize(ref)  # theirs takes unit rows only
+    rows = [finder.is_match(x, ref) for finder in finders]
+    assert (rows[0] == rows[1]).all()
+
+
+def test_statistics_are_not_collected():
+    with pytest.warns(UserWarning, match="no statistics are collected here"):
+        losses.TripletMarginLoss(collect_stats=True)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
+        (lambda: losses.CircleLoss(distance=distances.LpDistance()), ValueError, "must be CosineSim"),
         (
-            lambda: losses.NTXentLoss(distance=distances.LpDistance()),
+            lambda: losses.HistogramLoss(reducer=reducers.SumReducer()),
             NotImplementedError,
-            "only cosine are here, got eu",
+            "only mean is here, got Sum",
         ),
-        (
-            lambda: losses.NTXentLoss(distance=distances.SNRDistance()),
-            NotImplementedError,
-            "SNRDistance with the",
-        ),
-        (lambda: losses.TripletMarginLoss(triplets_per_anchor=5), NotImplementedError, "only 'all'"),
-        (lambda: losses.NCALoss(reducer=reducers.AvgNonZeroReducer()), NotImplementedError, "only mean, none are here"),
-        (
-            lambda: losses.LiftedStructureLoss()(torch.eye(4), torch.zeros(4), None, torch.eye(4), torch.zeros(4)),
-            NotImplementedError,
-            "LiftedStructureLoss: ref_emb",
-        ),
-        (
-            lambda: losses.MarginLoss(),
-            NotImplementedError,
-            "MarginLoss is not here; nearfar.MarginLoss counts each pair",
-        ),
-        (lambda: miners.DistanceWeightedMiner(), NotImplementedError, "DistanceWeightedMiner is not here"),
+        (lambda: losses.HistogramLoss(n_bins=10, delta=0.4), AssertionError, "delta must be 2 / n_bins"),
+        (lambda: losses.RankedListLoss(1, 0, imbalance=2), AssertionError, "imbalance must be between 0 and 1"),
+        (lambda: losses.FastAPLoss()(torch.eye(4), torch.zeros(4), ref_emb=torch.eye(4)), ValueError, "ref_emb is"),
+        (lambda: losses.NCALoss()(torch.eye(4), indices_tuple=()), ValueError, "NCALoss: labels are needed"),
+        (lambda: losses.SmoothAPLoss(), NotImplementedError, "SmoothAPLoss is not here; that of 2.9 ranks a query"),
+        (lambda: samplers.TuplesToWeightsSampler(), NotImplementedError, "TuplesToWeightsSampler is not here"),
+        (lambda: regularizers.LpRegularizer(reducer=reducers.SumReducer()), NotImplementedError, "only the default"),
+        (lambda: FaissKNN(gpus=[0]), NotImplementedError, "vectors are compared on the device"),
         (lambda: losses.NoSuchLoss(), AttributeError, "has no attribute 'NoSuchLoss'"),
         (lambda: losses.ContrastiveLoss(margin=1), TypeError, r"unknown settings \['margin'\]"),
-        (lambda: reducers.ThresholdReducer(low=0.5), NotImplementedError, "only low=0 is here"),
+        (lambda: reducers.ThresholdReducer(), ValueError, "at least one of low and high"),
         (lambda: miners.BatchEasyHardMiner("semihard", "all"), ValueError, "cannot be used in combination"),
-        (lambda: AccuracyCalculator(k=5), NotImplementedError, "k: scores take all neighbors"),
+        (lambda: AccuracyCalculator(k=1.5), ValueError, "k must be a positive integer"),
+        (lambda: AccuracyCalculator(avg_of_avgs=True, return_per_class=True), ValueError, "cannot both be True"),
         (lambda: AccuracyCalculator(include=("mAP",)), ValueError, "no score is called 'mAP'"),
         (lambda: losses.CrossBatchMemory(losses.ArcFaceLoss(C, D), D), ValueError, "not supported for ArcFaceLoss"),
         (lambda: losses.NTXentLoss()(torch.eye(4)), ValueError, "labels: needed where there is no indices_tuple"),
@@ -345,13 +618,25 @@ def test_every_name_of_theirs_can_be_imported():
 
 
 def test_class_weights_under_their_name():
-    loss = losses.ArcFaceLoss(C, D)
-    assert loss.W.shape == (D, C)
-    torch.testing.assert_close(loss.W.T, loss.term.proxies)
+    for text in [*PROXIES, "losses.ProxyAnchorLoss(C, D)", "losses.P2SGradLoss(D, C)"]:
+        ours, there = [{name: value.shape for name, value in loss.state_dict().items()} for loss in both(text)]
+        assert ours == there
+
+
+def test_outliers_of_several_centers():
+    x, y = batch(n=60)
+    ours, there = both("losses.SubCenterArcFaceLoss(num_classes=C, embedding_size=D)")
+    give(ours, there)
+    outliers, centers = ours.get_outliers(x, y, threshold=80)
+    expected, expected_centers = there.get_outliers(x, y, threshold=80)
+    assert sorted(outliers.tolist()) == sorted(expected.tolist())
+    torch.testing.assert_close(centers, expected_centers)
 
 
 def test_single_losses():
     x, y = batch()
-    single = losses.TripletMarginLoss(0.2, reducer=reducers.DoNothingReducer())(x, y)
-    assert single.shape == (24,)
-    torch.testing.assert_close(single.mean(), losses.TripletMarginLoss(0.2)(x, y))
+    ours, there = both("losses.TripletMarginLoss(0.2, reducer=reducers.DoNothingReducer())")
+    one, other = ours(x, y)["loss"], there(x, y)["loss"]
+    torch.testing.assert_close(one["losses"], other["losses"])
+    assert same_tuples(one["indices"], other["indices"])
+    assert one["reduction_type"] == other["reduction_type"] == "triplet"

@@ -7,6 +7,8 @@ No list of pairs or triplets is built unless a script passes one, and several pr
 What cannot be expressed raises a NotImplementedError where it is constructed, which says what to take instead.
 """
 
+__version__ = "2.9.0"  # whose names and calls these are
+
 from . import distances, losses, miners, reducers, regularizers, samplers, utils
 
 __all__ = ["distances", "losses", "miners", "reducers", "regularizers", "samplers", "utils"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,13 +10,14 @@ from torch import Tensor, nn
 
 from ...deep.distances.snr import SNRDistance as OurSNRDistance
 from ...deep.pairwise.comparison import prepared_rows
-from .absent import Absent, find
-
-ABSENT = {"BatchedDistance": "losses compare in blocks themselves, see block="}
+from .mismatch import Mismatch
+from .utils import common_functions
 
 
 class BaseDistance(nn.Module):
-    """What all distances share: scaling to unit length, a power, and which way they count.
+    """What all distances share, also your own: scaling to unit length, a power, and which way they count.
+
+    One of your own states `compute_mat`, and `check_shapes` where it takes embeddings of another shape.
 
     Parameters
     ----------
@@ -28,9 +30,19 @@ class BaseDistance(nn.Module):
     """
 
     def __init__(
-        self, *, normalize_embeddings: bool = True, p: float = 2, power: float = 1, is_inverted: bool = False, **_: Any
+        self,
+        normalize_embeddings: bool = True,
+        p: float = 2,
+        power: float = 1,
+        is_inverted: bool = False,
+        *,
+        collect_stats: bool | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__()
+        if settings:
+            raise TypeError(f"{type(self).__name__}: unknown settings {sorted(settings)}")
+        self.collect_stats = common_functions.collects_stats(collect_stats)
         self.normalize_embeddings = normalize_embeddings
         self.p = p
         self.power = power
@@ -38,12 +50,16 @@ class BaseDistance(nn.Module):
 
     def forward(self, query_emb: Tensor, ref_emb: Tensor | None = None) -> Tensor:
         """Return the (n, m) distances of the rows of one side to those of the other, or to one another."""
-        if query_emb.ndim != 2 or (ref_emb is not None and ref_emb.ndim != 2):
-            raise ValueError("embeddings must be a 2D tensor of shape (batch_size, embedding_size)")
+        self.check_shapes(query_emb, ref_emb)
         query = self.maybe_normalize(query_emb)
         reference = query if ref_emb is None else self.maybe_normalize(ref_emb)
         found = self.compute_mat(query, reference)
         return found if self.power == 1 else found**self.power
+
+    def check_shapes(self, query_emb: Tensor, ref_emb: Tensor | None) -> None:
+        """Raise where embeddings are not of the shape (n, d)."""
+        if query_emb.ndim != 2 or (ref_emb is not None and ref_emb.ndim != 2):
+            raise Mismatch("embeddings must be a 2D tensor of shape (batch_size, embedding_size)")
 
     def compute_mat(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
         raise NotImplementedError
@@ -119,5 +135,40 @@ class SNRDistance(BaseDistance):
         return torch.var(query_emb - ref_emb, dim=1) / torch.var(query_emb, dim=1)
 
 
-def __getattr__(name: str) -> type[Absent]:
-    return find(__name__, ABSENT, name)
+class BatchedDistance(nn.Module):
+    """A distance of a few queries at a time, each part of the matrix handed to a function.
+
+    Parameters
+    ----------
+    distance : BaseDistance
+        Its attributes are also those of this one.
+    iter_fn : callable, optional
+        Called with a part of the matrix, and the first and the last row of it plus 1.
+    batch_size : int
+        Queries at a time.
+    """
+
+    def __init__(
+        self,
+        distance: BaseDistance,
+        iter_fn: Callable[[Tensor, int, int], Any] | None = None,
+        batch_size: int = 32,
+    ) -> None:
+        super().__init__()
+        self.distance = distance
+        self.iter_fn = iter_fn
+        self.batch_size = batch_size
+
+    def forward(self, query_emb: Tensor, ref_emb: Tensor | None = None) -> None:
+        reference = query_emb if ref_emb is None else ref_emb
+        for start in range(0, len(query_emb), self.batch_size):
+            stop = min(start + self.batch_size, len(query_emb))
+            part = self.distance(query_emb[start:stop], reference)
+            if self.iter_fn is not None:
+                self.iter_fn(part, start, stop)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("distance"), name)

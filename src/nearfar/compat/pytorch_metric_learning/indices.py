@@ -74,3 +74,22 @@ class GivenTriplets:
     def __call__(self, rows: Rows) -> Rows:
         own = slice(rows.first, rows.first + len(rows.d))
         return rows._replace(triplets=Triplets(self.positive[own], self.negative[own], self.keep[own]))
+
+
+def pair_masks(
+    x: Tensor, labels: Tensor | None, indices: Indices | None, ref: Tensor, ref_labels: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return the (n, m) masks of similar and of dissimilar pairs, of the indices where there are any, else of labels.
+
+    Where `ref` is the very tensor `x`, no sample is a pair with itself.
+    """
+    if indices is not None:
+        relation = relation_of(indices, len(x), len(ref))
+        return relation == 1, relation == 0
+    assert labels is not None
+    assert ref_labels is not None
+    pos = labels[:, None] == ref_labels
+    neg = ~pos
+    if ref is x:
+        pos.fill_diagonal_(False)
+    return pos, neg

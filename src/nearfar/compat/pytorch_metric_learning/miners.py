@@ -8,26 +8,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...deep.miners.distance_weighted import inverse_density
 from ...deep.miners.easy_hard import easy_hard
 from ...deep.miners.pair_margins import pair_margins
 from ...deep.miners.wide_angles import wide_angles
 from ...deep.pairwise.comparison import Rows
-from .absent import Absent, find
 from .distances import BaseDistance, CosineSimilarity, LpDistance
+from .losses.base import check_labels
+from .mismatch import Mismatch
+from .utils import common_functions
+from .utils.loss_and_miner_utils import get_matches_and_diffs, get_random_triplet_indices
 
-ABSENT = {
-    "DistanceWeightedMiner": "nearfar.DistanceWeighted is a part of a loss, and draws for each anchor",
-}
 STRATEGIES = ("hard", "semihard", "easy", "all")
 OURS = {"semihard": "semi_hard"}
 
 
 class BaseMiner(nn.Module):
-    """What all miners share: the distances of a batch and who is similar; a miner states `mine`."""
+    """The base of miners, also of your own, which state `mine`; those of this module state `choose` or `pick`."""
 
-    def __init__(self, *, distance: BaseDistance | None = None, collect_stats: bool = False) -> None:
+    def __init__(
+        self, *, distance: BaseDistance | None = None, collect_stats: bool | None = None, **settings: Any
+    ) -> None:
         super().__init__()
-        self.distance = LpDistance() if distance is None else distance
+        if settings:
+            raise TypeError(f"{type(self).__name__}: unknown settings {sorted(settings)}")
+        self.collect_stats = common_functions.collects_stats(collect_stats)
+        self.distance = self.get_default_distance() if distance is None else distance
+
+    def get_default_distance(self) -> BaseDistance:
+        return LpDistance()
 
     @torch.no_grad()
     def forward(
@@ -37,25 +46,35 @@ class BaseMiner(nn.Module):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        if len(labels) != len(embeddings):
-            raise ValueError("Number of embeddings must equal number of labels")
+        """Return indices of pairs or triplets of samples, or of samples and references.
+
+        Parameters
+        ----------
+        embeddings, labels : (n, d) float tensor, (n,) integers
+        ref_emb, ref_labels : (m, d) float tensor, (m,) integers, optional
+        """
+        own = check_labels(embeddings, labels)
+        assert own is not None
+        if ref_emb is None:
+            return self.mine(embeddings, own, embeddings, own)
+        others = own if ref_labels is None or ref_labels is labels else check_labels(ref_emb, ref_labels)
+        assert others is not None
+        return self.mine(embeddings, own, ref_emb, others)
+
+    def mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> tuple[Tensor, ...]:
+        """Return indices; without references, `ref_emb` and `ref_labels` are the very tensors of the samples."""
         d = self.distance(embeddings, ref_emb)
         if self.distance.is_inverted:
             d = -d
-        labels = labels.to(d.device)
-        others = labels if ref_labels is None else ref_labels.to(d.device)
-        pos = labels[:, None] == others
-        neg = ~pos
-        if ref_emb is None or ref_emb is embeddings:
-            pos.fill_diagonal_(False)
-        ref = embeddings if ref_emb is None else ref_emb
-        return self.choose(Rows(d, pos, neg, "dot", embeddings.shape[1], x=embeddings, ref=ref))
+        itself = ref_emb is embeddings
+        pos, neg = get_matches_and_diffs(labels, None if itself else ref_labels.clone())
+        return self.choose(Rows(d, pos, neg, "dot", embeddings.shape[1], x=embeddings, ref=ref_emb))
 
     def choose(self, rows: Rows) -> tuple[Tensor, ...]:
         """Return indices from all that is known of the batch."""
-        return self.mine(rows.d, rows.pos, rows.neg)
+        return self.pick(rows.d, rows.pos, rows.neg)
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+    def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         """Return indices from (n, m) dissimilarities and the masks of similar and dissimilar references."""
         raise NotImplementedError
 
@@ -67,7 +86,7 @@ class BaseMiner(nn.Module):
 class BatchHardMiner(BaseMiner):
     """The farthest positive and the nearest negative of each anchor, as triplets."""
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+    def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         anchors = (pos.any(1) & neg.any(1)).nonzero()[:, 0]
         far = d.masked_fill(~pos, -torch.inf).argmax(1)
         near = d.masked_fill(~neg, torch.inf).argmin(1)
@@ -101,11 +120,11 @@ class BatchEasyHardMiner(BaseMiner):
         super().__init__(**settings)
         for name, strategy in (("pos_strategy", pos_strategy), ("neg_strategy", neg_strategy)):
             if strategy not in STRATEGIES:
-                raise ValueError(f"{name} must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+                raise Mismatch(f"{name} must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
         if pos_strategy == neg_strategy == "semihard":
-            raise ValueError('pos_strategy and neg_strategy cannot both be "semihard"')
+            raise Mismatch('pos_strategy and neg_strategy cannot both be "semihard"')
         if {pos_strategy, neg_strategy} == {"all", "semihard"}:
-            raise ValueError('"semihard" cannot be used in combination with "all"')
+            raise Mismatch('"semihard" cannot be used in combination with "all"')
         self.pos_strategy = pos_strategy
         self.neg_strategy = neg_strategy
         self.allowed_pos_range = allowed_pos_range
@@ -132,11 +151,14 @@ class BatchEasyHardMiner(BaseMiner):
 class MultiSimilarityMiner(BaseMiner):
     """Positives beyond the nearest negative, and negatives within the farthest positive, give or take `epsilon`."""
 
-    def __init__(self, epsilon: float = 0.1, *, distance: BaseDistance | None = None, **settings: Any) -> None:
-        super().__init__(distance=CosineSimilarity() if distance is None else distance, **settings)
+    def __init__(self, epsilon: float = 0.1, **settings: Any) -> None:
+        super().__init__(**settings)
         self.epsilon = epsilon
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+    def get_default_distance(self) -> BaseDistance:
+        return CosineSimilarity()
+
+    def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         far = d.masked_fill(~pos, -torch.inf).amax(1, keepdim=True)
         near = d.masked_fill(~neg, torch.inf).amin(1, keepdim=True)
         some = pos.any(1, keepdim=True) & neg.any(1, keepdim=True)
@@ -179,7 +201,7 @@ class HDCMiner(BaseMiner):
         super().__init__(**settings)
         self.filter_percentage = filter_percentage
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+    def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         return (*self._hardest(d, pos, farthest=True), *self._hardest(d, neg, farthest=False))
 
     def _hardest(self, d: Tensor, mask: Tensor, farthest: bool) -> tuple[Tensor, Tensor]:
@@ -197,7 +219,7 @@ class UniformHistogramMiner(BaseMiner):
         self.pos_per_bin = pos_per_bin
         self.neg_per_bin = neg_per_bin
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+    def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         return (*self._drawn(d, pos, self.pos_per_bin), *self._drawn(d, neg, self.neg_per_bin))
 
     def _drawn(self, d: Tensor, mask: Tensor, number: int) -> tuple[Tensor, Tensor]:
@@ -222,11 +244,11 @@ class TripletMarginMiner(BaseMiner):
     def __init__(self, margin: float = 0.2, type_of_triplets: str = "all", **settings: Any) -> None:
         super().__init__(**settings)
         if type_of_triplets not in STRATEGIES:
-            raise ValueError(f"type_of_triplets must be one of {', '.join(STRATEGIES)}, got {type_of_triplets!r}")
+            raise Mismatch(f"type_of_triplets must be one of {', '.join(STRATEGIES)}, got {type_of_triplets!r}")
         self.margin = margin
         self.type_of_triplets = type_of_triplets
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+    def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         anchor, positive = pos.nonzero(as_tuple=True)
         found = []
         rows_at_once = max(1, PAIRS_AT_ONCE // max(d.shape[1], 1))
@@ -253,10 +275,38 @@ class TripletMarginMiner(BaseMiner):
 PAIRS_AT_ONCE = 1 << 22  # comparisons of positives with negatives that are held at once
 
 
+class DistanceWeightedMiner(BaseMiner):
+    """A negative for each positive pair, drawn so that all distances come about equally often (Wu et al., 2017).
+
+    Parameters
+    ----------
+    cutoff : float
+        Smaller distances count as this one.
+    nonzero_loss_cutoff : float
+        Negatives that are farther are not drawn; an anchor without nearer ones has no triplet.
+    """
+
+    def __init__(self, cutoff: float = 0.5, nonzero_loss_cutoff: float = 1.4, **settings: Any) -> None:
+        super().__init__(**settings)
+        if type(self.distance) is not LpDistance or self.distance.p != 2 or not self.distance.normalize_embeddings:
+            raise Mismatch("DistanceWeightedMiner: distance must be an LpDistance with p=2 of normalized embeddings")
+        self.cutoff = cutoff
+        self.nonzero_loss_cutoff = nonzero_loss_cutoff
+
+    def mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> tuple[Tensor, ...]:
+        d = LpDistance()(embeddings, ref_emb)
+        others = None if ref_emb is embeddings else ref_labels.clone()
+        pos, neg = get_matches_and_diffs(labels, others)
+        near = neg & (d < self.nonzero_loss_cutoff)
+        rows = Rows(d, pos, near, "euclidean", embeddings.shape[1], x=embeddings, ref=ref_emb)
+        weights = torch.where(near, inverse_density(rows, self.cutoff, self.nonzero_loss_cutoff), 0.0)
+        return get_random_triplet_indices(labels, others, weights=weights)
+
+
 class EmbeddingsAlreadyPackagedAsTriplets(BaseMiner):
     """Rows that are anchor, positive, negative, and so on."""
 
-    def mine(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+    def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         every = torch.arange(len(d) - len(d) % 3, device=d.device)
         return every[0::3], every[1::3], every[2::3]
 
@@ -266,6 +316,7 @@ __all__ = [
     "BaseMiner",
     "BatchEasyHardMiner",
     "BatchHardMiner",
+    "DistanceWeightedMiner",
     "EmbeddingsAlreadyPackagedAsTriplets",
     "HDCMiner",
     "MultiSimilarityMiner",
@@ -273,7 +324,3 @@ __all__ = [
     "TripletMarginMiner",
     "UniformHistogramMiner",
 ]
-
-
-def __getattr__(name: str) -> type[Absent]:
-    return find(__name__, ABSENT, name)

@@ -2,19 +2,211 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
-from ....deep.pairwise.comparison import prepared_rows
 from ....deep.unit_vectors import unit
+from ..distances import BaseDistance, CosineSimilarity, LpDistance
+from ..mismatch import Mismatch
+
+COMPARED_AT_ONCE = 1 << 24  # distances of a block of queries to all references
+
+
+class MatchFinder:
+    """Which embeddings match, by a distance and a threshold.
+
+    Parameters
+    ----------
+    distance : BaseDistance
+    threshold : float, optional
+        Pairs match up to this distance, or from this similarity on.
+    """
+
+    def __init__(self, distance: BaseDistance, threshold: float | None = None) -> None:
+        self.distance = distance
+        self.threshold = threshold
+
+    def get_matching_pairs(
+        self,
+        query_emb: Tensor,
+        ref_emb: Tensor | None = None,
+        threshold: float | None = None,
+        return_tuples: bool = False,
+    ) -> Any:
+        """Return the (n, m) booleans of matches of queries with references, or the list of their pairs of numbers."""
+        with torch.no_grad():
+            found = self._matches(self.distance(query_emb, ref_emb), threshold)
+        return [tuple(pair) for pair in found.nonzero().tolist()] if return_tuples else found
+
+    def is_match(self, x: Tensor, y: Tensor, threshold: float | None = None) -> Any:
+        """Return whether each row of x matches the same row of y, (n,) booleans; one boolean of single rows."""
+        with torch.no_grad():
+            x = self.distance.maybe_normalize(x)
+            y = self.distance.maybe_normalize(y)
+            found = self._matches(self.distance.pairwise_distance(x, y), threshold)
+        return found.cpu().numpy() if len(found) > 1 else bool(found)
+
+    def _matches(self, mat: Tensor, threshold: float | None) -> Tensor:
+        level = self.threshold if threshold is None else threshold
+        if level is None:
+            raise Mismatch("MatchFinder: threshold: give one to the call or to the constructor")
+        return mat >= level if self.distance.is_inverted else mat <= level
+
+
+class CustomKNN:
+    """The nearest references by any distance.
+
+    Parameters
+    ----------
+    distance : BaseDistance
+    batch_size : int, optional
+        Queries at a time; the default follows the number of references.
+    """
+
+    def __init__(self, distance: BaseDistance, batch_size: int | None = None) -> None:
+        self.distance = distance
+        self.batch_size = batch_size
+
+    @torch.no_grad()
+    def __call__(
+        self, query: Tensor, k: int, reference: Tensor | None = None, ref_includes_query: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return the (n, k) distances and numbers of the nearest references, the nearest first.
+
+        With `ref_includes_query`, query i is reference i, and not a neighbor of itself.
+        """
+        reference = query if reference is None else reference
+        number = min(k + int(ref_includes_query), len(reference))
+        rows = self.batch_size or max(1, COMPARED_AT_ONCE // max(len(reference), 1))
+        found = []
+        for part in query.float().split(rows):
+            mat = self.distance(part, reference.float())
+            found.append(torch.topk(mat, number, dim=1, largest=self.distance.is_inverted))
+        distances = torch.cat([part.values for part in found])
+        indices = torch.cat([part.indices for part in found])
+        return without_itself(distances, indices) if ref_includes_query else (distances, indices)
+
+
+def without_itself(distances: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Drop number i from the neighbors of query i, or the last one where i is not among them."""
+    n, k = indices.shape
+    own = indices == torch.arange(n, device=indices.device)[:, None]
+    own[:, -1] |= ~own.any(1)
+    return distances[~own].view(n, k - 1), indices[~own].view(n, k - 1)
+
+
+class FaissKNN:
+    """The nearest references by squared Euclidean distance, exactly; faiss is not needed.
+
+    Parameters
+    ----------
+    reset_before, reset_after : bool
+        Forget the references before and after a call.
+    index_init_fn : callable, optional
+        A class of indexes of faiss: it is called with the number of dimensions, and searches instead.
+    gpus : optional
+        Not here: vectors are compared on the device where they are.
+    """
+
+    def __init__(
+        self,
+        reset_before: bool = True,
+        reset_after: bool = True,
+        index_init_fn: Callable[[int], Any] | None = None,
+        gpus: Any = None,
+    ) -> None:
+        if gpus is not None:
+            raise NotImplementedError("FaissKNN: gpus: vectors are compared on the device where they are")
+        self.reset_before = reset_before
+        self.reset_after = reset_after
+        self.index_init_fn = index_init_fn
+        self.index: Any = None
+
+    def __call__(
+        self, query: Tensor, k: int, reference: Tensor | None = None, ref_includes_query: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return the (n, k) squared distances and numbers of the nearest references, the nearest first.
+
+        With `ref_includes_query`, query i is reference i, and not a neighbor of itself.
+        """
+        if self.reset_before:
+            self.reset()
+        if reference is not None:
+            self.add(reference)
+        if self.index is None:
+            raise Mismatch("FaissKNN: no references; train_knn comes first")
+        known = len(self.index) if isinstance(self.index, Tensor) else self.index.ntotal
+        if k > known:
+            raise Mismatch(f"k: {k} neighbors are more than the {known} items")
+        found = self._search(query, k, ref_includes_query)
+        if self.reset_after:
+            self.reset()
+        return found
+
+    def _search(self, query: Tensor, k: int, ref_includes_query: bool) -> tuple[Tensor, Tensor]:
+        if isinstance(self.index, Tensor):
+            search = CustomKNN(LpDistance(normalize_embeddings=False, power=2))
+            return search(query, k, self.index.to(query.device), ref_includes_query)
+        number = min(k + int(ref_includes_query), self.index.ntotal)
+        d, i = self.index.search(query.detach().float().cpu().numpy(), number)
+        distances = torch.from_numpy(d).to(query.device)
+        indices = torch.from_numpy(i).to(query.device)
+        return without_itself(distances, indices) if ref_includes_query else (distances, indices)
+
+    def train(self, embeddings: Tensor) -> None:
+        """Take these references, and no others."""
+        self.reset()
+        self.add(embeddings)
+
+    def add(self, embeddings: Tensor) -> None:
+        """Take more references."""
+        if self.index_init_fn is None:
+            self.index = embeddings if self.index is None else torch.cat([self.index, embeddings])
+            return
+        rows = embeddings.detach().float().cpu().numpy()
+        if self.index is None:
+            self.index = self.index_init_fn(rows.shape[1])
+            self.index.train(rows)
+        self.index.add(rows)
+
+    def reset(self) -> None:
+        self.index = None
+
+
+class FaissKMeans:
+    """Clusters by k-means, that of scikit-learn; faiss is not needed.
+
+    Parameters
+    ----------
+    niter, nredo : int
+        Iterations at most, and how often to start.
+    """
+
+    def __init__(self, niter: int = 20, nredo: int = 1, seed: int = 1234, **others: Any) -> None:
+        if others:
+            raise NotImplementedError(
+                f"FaissKMeans: {', '.join(sorted(others))} is not here; niter, nredo and seed are"
+            )
+        self.niter = niter
+        self.nredo = nredo
+        self.seed = seed
+
+    def __call__(self, x: Tensor, nmb_clusters: int) -> Tensor:
+        """Return the (n,) numbers of the clusters of rows."""
+        from sklearn.cluster import KMeans
+
+        how = KMeans(nmb_clusters, n_init=self.nredo, max_iter=self.niter, random_state=self.seed)
+        return torch.from_numpy(how.fit_predict(x.detach().cpu().numpy())).long()
 
 
 class InferenceModel:
     """The nearest neighbors of items among others, by the embeddings of a network.
 
-    `nearfar.index.Index` keeps embeddings in a file, and finds them in blocks.
+    `nearfar.index.Index` keeps embeddings in a file.
 
     Parameters
     ----------
@@ -22,52 +214,82 @@ class InferenceModel:
         From items to features.
     embedder : Module, optional
         From features to embeddings.
+    match_finder : MatchFinder, optional
+        The default compares by cosines.
     normalize_embeddings : bool
         Scale embeddings to unit length.
+    knn_func : callable, optional
+        With the methods of `FaissKNN`.
+    data_device, dtype : optional
+        Where items are put before the network takes them, and in which type.
     """
 
     def __init__(
-        self, trunk: nn.Module, embedder: nn.Module | None = None, *, normalize_embeddings: bool = True, **others: Any
+        self,
+        trunk: nn.Module,
+        embedder: nn.Module | None = None,
+        match_finder: MatchFinder | None = None,
+        normalize_embeddings: bool = True,
+        knn_func: Any = None,
+        data_device: Any = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        if others:
-            told = "nearfar.index.Index has other searches"
-            raise NotImplementedError(f"InferenceModel: {', '.join(sorted(others))} is not here; {told}")
         self.trunk = trunk
         self.embedder = nn.Identity() if embedder is None else embedder
+        self.match_finder = MatchFinder(CosineSimilarity()) if match_finder is None else match_finder
         self.normalize_embeddings = normalize_embeddings
-        self.known: Tensor | None = None
+        self.knn_func = FaissKNN(reset_before=False, reset_after=False) if knn_func is None else knn_func
+        self.data_device = data_device
+        self.dtype = dtype
 
     @torch.no_grad()
-    def get_embeddings(self, inputs: Tensor) -> Tensor:
-        """Return the (n, d) embeddings of items."""
+    def get_embeddings(self, x: Any) -> Tensor:
+        """Return the (n, d) embeddings of items: a tensor, or a list of tensors or of what the network takes."""
         self.trunk.eval()
         self.embedder.eval()
-        found: Tensor = self.embedder(self.trunk(inputs))
+        if isinstance(x, Sequence) and len(x) and isinstance(x[0], Tensor):
+            x = torch.stack(list(x))
+        if isinstance(x, Tensor):
+            x = x.to(device=self.data_device, dtype=self.dtype)
+        found: Tensor = self.embedder(self.trunk(x))
         return unit(found) if self.normalize_embeddings else found
 
-    def train_knn(self, inputs: Tensor, batch_size: int = 64) -> None:
-        """Embed the items among which neighbors are found."""
-        self.known = None
-        self.add_to_knn(inputs, batch_size)
+    def get_embeddings_from_tensor_or_dataset(self, inputs: Any, batch_size: int) -> Tensor:
+        """Return the embeddings of many items, `batch_size` at a time."""
+        return torch.cat([self.get_embeddings(part) for part in self._parts(inputs, batch_size)])
 
-    def add_to_knn(self, inputs: Tensor, batch_size: int = 64) -> None:
+    def _parts(self, inputs: Any, batch_size: int) -> Iterator[Any]:
+        if isinstance(inputs, Dataset):
+            for batch in DataLoader(inputs, batch_size=batch_size):
+                yield batch[0] if isinstance(batch, list | tuple) else batch
+        elif isinstance(inputs, list) and len(inputs) and isinstance(inputs[0], list | tuple):
+            yield from inputs  # batches already
+        else:
+            for start in range(0, len(inputs), batch_size):
+                yield inputs[start : start + batch_size]
+
+    def train_knn(self, inputs: Any, batch_size: int = 64) -> None:
+        """Embed the items among which neighbors are found: a tensor, a list, or a data set."""
+        self.knn_func.train(self.get_embeddings_from_tensor_or_dataset(inputs, batch_size))
+
+    def add_to_knn(self, inputs: Any, batch_size: int = 64) -> None:
         """Embed more of them."""
-        parts = [self.get_embeddings(part) for part in inputs.split(batch_size)]
-        before = [] if self.known is None else [self.known]
-        self.known = torch.cat([*before, *parts])
+        self.knn_func.add(self.get_embeddings_from_tensor_or_dataset(inputs, batch_size))
 
-    def get_nearest_neighbors(self, query: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def get_nearest_neighbors(self, query: Any, k: int) -> tuple[Tensor, Tensor]:
         """Return the (n, k) squared distances and numbers of the nearest items, the nearest first."""
-        if self.known is None:
-            raise ValueError("InferenceModel: train_knn comes first")
-        if k > len(self.known):
-            raise ValueError(f"k: {k} neighbors are more than the {len(self.known)} items")
-        d = prepared_rows(self.get_embeddings(query), self.known, "sq_euclidean")
-        found = d.topk(k, 1, largest=False)
-        return found.values, found.indices
+        if self.knn_func.index is None:
+            raise Mismatch("InferenceModel: train_knn comes first")
+        found: tuple[Tensor, Tensor] = self.knn_func(self.get_embeddings(query), k)
+        return found
 
-    def is_match(self, x: Tensor, y: Tensor, threshold: float) -> Tensor:
-        """Return whether the cosine of the embeddings of each pair is at least a threshold, (n,)."""
-        one = unit(self.get_embeddings(x))
-        other = unit(self.get_embeddings(y))
-        return (one * other).sum(1) >= threshold
+    def get_matches(
+        self, query: Any, ref: Any = None, threshold: float | None = None, return_tuples: bool = False
+    ) -> Any:
+        """Return which queries match which references, as `MatchFinder.get_matching_pairs`."""
+        reference = None if ref is None else self.get_embeddings(ref)
+        return self.match_finder.get_matching_pairs(self.get_embeddings(query), reference, threshold, return_tuples)
+
+    def is_match(self, x: Any, y: Any, threshold: float | None = None) -> Any:
+        """Return whether the items of each pair match, as `MatchFinder.is_match`."""
+        return self.match_finder.is_match(self.get_embeddings(x), self.get_embeddings(y), threshold)

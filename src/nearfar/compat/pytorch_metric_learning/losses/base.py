@@ -1,0 +1,277 @@
+"""What all losses of this module share: their calls, their distance and reducer, and where nearfar computes them.
+
+A loss that nearfar has with the given distance and reducer is a term of nearfar, `term`, which holds no list of pairs
+and shares the batch of several processes. With any other distance or reducer, `compute_loss` finds the losses of
+samples, pairs or triplets from the matrix of distances, and the reducer makes one number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ....deep import distributed
+from ....deep.objective.terms import AnchorLoss, Term
+from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
+from ..indices import Indices, relation_of
+from ..mismatch import Mismatch
+from ..reducers import BaseReducer, DoNothingReducer, MeanReducer, MultipleReducers
+from ..utils import common_functions
+
+LossDict = Mapping[str, Mapping[str, Any]]
+
+
+class BaseMetricLossFunction(nn.Module):
+    """The base of losses, also of your own, which state `compute_loss`.
+
+    Parameters
+    ----------
+    embedding_regularizer : Module, optional
+        A penalty of the embeddings, which is added with the weight `embedding_reg_weight`.
+    distance, reducer : BaseDistance, BaseReducer, optional
+        The default is that of the loss.
+
+    Attributes
+    ----------
+    term : Term or None
+        The loss as nearfar computes it; None with a distance or a reducer that only `compute_loss` takes.
+    """
+
+    def __init__(
+        self,
+        embedding_regularizer: nn.Module | None = None,
+        embedding_reg_weight: float = 1,
+        *,
+        distance: BaseDistance | None = None,
+        reducer: BaseReducer | None = None,
+        collect_stats: bool | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        if settings:
+            raise TypeError(f"{type(self).__name__}: unknown settings {sorted(settings)}")
+        self.collect_stats = common_functions.collects_stats(collect_stats)
+        self.term: Any = None
+        self.embedding_regularizer = embedding_regularizer
+        self.embedding_reg_weight = embedding_reg_weight
+        self.distance = self.get_default_distance() if distance is None else distance
+        chosen = self.get_default_reducer() if reducer is None else reducer
+        self.kind = getattr(chosen, "kind", "")
+        names = self._sub_loss_names()
+        if len(names) == 1 or isinstance(chosen, MultipleReducers | DoNothingReducer):
+            self.reducer = chosen
+        else:
+            self.reducer = MultipleReducers({name: deepcopy(chosen) for name in names})
+
+    def get_default_distance(self) -> BaseDistance:
+        return LpDistance()
+
+    def get_default_reducer(self) -> BaseReducer:
+        return MeanReducer()
+
+    def _sub_loss_names(self) -> list[str]:
+        """Return the names of the kinds of losses that `compute_loss` returns."""
+        return ["loss"]
+
+    @property
+    def sub_loss_names(self) -> list[str]:
+        return self._sub_loss_names()
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        indices_tuple: Indices | None = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Any:
+        """Return the loss of a batch.
+
+        Parameters
+        ----------
+        embeddings : (n, d) float tensor
+        labels : (n,) integers; None where there are indices
+        indices_tuple : 3 or 4 tensors, optional
+            Triplets or pairs of samples, or of samples and references.
+        ref_emb, ref_labels : (m, d) float tensor, (m,) integers, optional
+        """
+        labels = check_labels(embeddings, labels)
+        if ref_emb is None or (ref_emb is embeddings and (ref_labels is None or ref_labels is labels)):
+            ref_emb = None
+            ref_labels = None
+        elif ref_labels is None:
+            ref_labels = labels
+        else:
+            ref_labels = ref_labels.to(embeddings.device)
+        self.check_inputs(embeddings, labels, indices_tuple, ref_emb)
+        value = self.value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        if isinstance(value, Tensor) and self.embedding_regularizer is not None:
+            value = value + self.embedding_reg_weight * self.embedding_regularizer(embeddings)
+        return value
+
+    def check_inputs(
+        self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Indices | None, ref_emb: Tensor | None
+    ) -> None:
+        """Raise where the loss does not take what is given, or needs what is not."""
+        if labels is None and indices_tuple is None:
+            raise Mismatch(f"{type(self).__name__}: labels: needed where there is no indices_tuple")
+
+    def value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Any:
+        """Return what the term says, or the reduced losses where there is none."""
+        if self.term is not None and x.ndim == 2:
+            return self.term_value(x, y, indices, ref, ref_y)
+        if distributed.world() > 1:
+            x, y, ref, ref_y = self._of_all_processes(x, y, indices, ref, ref_y)
+        itself = ref is None
+        losses = self.compute_loss(x, y, indices, x if itself else ref, y if itself else ref_y)
+        return self.reducer(losses, x, y)
+
+    def _of_all_processes(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return the batch and the references of all processes, of which each has as many samples."""
+        if indices is not None or y is None:
+            told = "with this distance or reducer, indices_tuple is of one process only; leave it out"
+            raise NotImplementedError(f"{type(self).__name__}: {told}")
+        both = [None if part is None else distributed.gather(part) for part in (ref, ref_y)]
+        return distributed.gather(x), distributed.gather(y), both[0], both[1]
+
+    def term_value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Tensor:
+        """Return the value of the term; pairs of indices are known relations, and all others are not."""
+        if indices is not None:
+            y = relation_of(indices, len(x), len(x) if ref is None else len(ref))
+            ref_y = None
+        found: Tensor = self.term(x, y, ref=ref, ref_labels=ref_y)
+        return found
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Indices | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return {name: {"losses", "indices", "reduction_type"}}.
+
+        Without references, `ref_emb` and `ref_labels` are the very tensors `embeddings` and `labels`.
+        """
+        raise NotImplementedError(f"{type(self).__name__}: this distance or this reducer is not here")
+
+    def zero_losses(self) -> LossDict:
+        """Return that all kinds of losses are 0."""
+        return {name: self.zero_loss() for name in self._sub_loss_names()}
+
+    def zero_loss(self) -> Mapping[str, Any]:
+        return {"losses": 0, "indices": None, "reduction_type": "already_reduced"}
+
+    def on_engine(self, distances: Sequence[str], kinds: Mapping[str, str], raw: bool = False) -> dict[str, Any] | None:
+        """Return `distance`, `normalize` and `reduction` of a term of nearfar; None where only `compute_loss` will do.
+
+        Parameters
+        ----------
+        distances : names of distances that the term takes
+        kinds : {kind of a reducer: name of the reduction}
+        raw : bool
+            The term also takes embeddings that are not scaled to unit length.
+        """
+        found = our_distance(self.distance)
+        if found is None or found[0] not in distances or self.kind not in kinds:
+            return None
+        if not (found[1] or raw):
+            return None
+        return {"distance": found[0], "normalize": found[1], "reduction": kinds[self.kind]}
+
+    def require_distance(self, *kinds: type[BaseDistance], **attributes: Any) -> None:
+        """Raise where the distance is of another kind than the loss is defined for."""
+        name = type(self).__name__
+        if not isinstance(self.distance, kinds):
+            allowed = " or ".join(kind.__name__ for kind in kinds)
+            raise Mismatch(f"{name}: distance must be {allowed}, got {type(self.distance).__name__}")
+        for attribute, wanted in attributes.items():
+            if getattr(self.distance, attribute) != wanted:
+                raise Mismatch(f"{name}: distance must have {attribute}={wanted}")
+
+    def require_reducer(self, *kinds: str) -> None:
+        """Raise where the loss is no mean of losses of samples, pairs or triplets that a reducer could take."""
+        if self.kind not in kinds:
+            told = f"only {', '.join(kinds)} is here, got {type(self.reducer).__name__}"
+            raise NotImplementedError(f"{type(self).__name__}: reducer: {told}")
+
+
+class NeedsLabels(BaseMetricLossFunction):
+    """A loss that reads labels also where there are indices."""
+
+    takes_ref = False
+
+    def check_inputs(
+        self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Indices | None, ref_emb: Tensor | None
+    ) -> None:
+        if labels is None:
+            raise Mismatch(f"{type(self).__name__}: labels are needed")
+        if ref_emb is not None and not self.takes_ref:
+            raise Mismatch(f"{type(self).__name__}: ref_emb is not supported")
+
+
+def check_labels(embeddings: Tensor, labels: Tensor | None) -> Tensor | None:
+    """Return labels on the device of the embeddings, or raise where their number is another one."""
+    if labels is None:
+        return None
+    if len(labels) != len(embeddings):
+        raise Mismatch("Number of embeddings must equal number of labels")
+    if labels.ndim != 1:
+        raise Mismatch(f"labels must be a 1D tensor of shape (batch_size,), got {tuple(labels.shape)}")
+    return labels.to(embeddings.device)
+
+
+def our_distance(distance: BaseDistance) -> tuple[str, bool] | None:
+    """Return our name of a distance and whether it scales embeddings to unit length; None for one without a name."""
+    if type(distance) is LpDistance and distance.p == 2 and distance.power in (1, 2):
+        return "euclidean" if distance.power == 1 else "sq_euclidean", distance.normalize_embeddings
+    if type(distance) is CosineSimilarity and distance.power == 1:
+        return "cosine", True
+    if type(distance) is DotProductSimilarity and distance.power == 1:
+        return "dot", distance.normalize_embeddings
+    return None
+
+
+class AsDissimilarity:
+    """A distance of the other library as one of ours: smaller is nearer.
+
+    Parameters
+    ----------
+    distance : BaseDistance
+        It scales vectors itself.
+    """
+
+    def __init__(self, distance: BaseDistance) -> None:
+        self.distance = distance
+
+    def __call__(self, x: Tensor, ref: Tensor) -> Tensor:
+        d: Tensor = self.distance(x, ref)
+        return -d if self.distance.is_inverted else d
+
+
+def elements(losses: Tensor, indices: Tensor | None = None, **more: Any) -> dict[str, Any]:
+    """Return the entry of a dictionary of losses for those of samples, all of them without indices."""
+    which = torch.arange(len(losses), device=losses.device) if indices is None else indices
+    return {"losses": losses, "indices": which, "reduction_type": "element", **more}
+
+
+def reduced(loss: Tensor) -> dict[str, Any]:
+    """Return the entry of a dictionary of losses for one that is a single number."""
+    return {"losses": loss, "indices": None, "reduction_type": "already_reduced"}
+
+
+def of_samples(term: Term, x: Tensor, y: Tensor, **more: Any) -> Tensor:
+    """Return the (n,) losses of the samples as a term of nearfar has them."""
+    assert isinstance(term, AnchorLoss)
+    return term.sample_losses(x, y, **more)

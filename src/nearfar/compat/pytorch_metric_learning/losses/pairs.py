@@ -1,0 +1,405 @@
+"""Losses of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import radians
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+import nearfar
+
+from ..distances import BaseDistance, CosineSimilarity, LpDistance, SNRDistance
+from ..indices import Indices, pair_masks
+from ..mismatch import Mismatch
+from ..reducers import AvgNonZeroReducer, BaseReducer
+from ..utils.loss_and_miner_utils import logsumexp
+from .base import AsDissimilarity, BaseMetricLossFunction, LossDict, elements
+
+EACH = {"mean": "mean"}  # losses that take the mean over samples
+COSINES = ("cosine",)
+
+
+class GenericPairLoss(BaseMetricLossFunction):
+    """The base of losses of pairs, also of your own, which state `_compute_loss`.
+
+    Parameters
+    ----------
+    mat_based_loss : bool
+        `_compute_loss` takes the (n, m) matrix of distances and two masks of its shape, of similar and of dissimilar
+        pairs, as numbers 0 and 1. Otherwise it takes the distances of similar pairs, those of dissimilar pairs, and the
+        four tensors of indices.
+    """
+
+    def __init__(self, mat_based_loss: bool, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.mat_based_loss = mat_based_loss
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Indices | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        pos, neg = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        mat = self.distance(embeddings, ref_emb)
+        if self.mat_based_loss:
+            return self._compute_loss(mat, pos.to(mat.dtype), neg.to(mat.dtype))
+        pairs = (*pos.nonzero(as_tuple=True), *neg.nonzero(as_tuple=True))
+        if not len(pairs[0]) and not len(pairs[2]):
+            return self.zero_losses()
+        return self._compute_loss(mat[pairs[0], pairs[1]], mat[pairs[2], pairs[3]], pairs)
+
+    def _compute_loss(self, *args: Any) -> LossDict:
+        raise NotImplementedError(f"{type(self).__name__}: this distance or this reducer is not here")
+
+
+class ContrastiveLoss(GenericPairLoss):
+    """Pairs, by plain distances."""
+
+    def __init__(self, pos_margin: float = 0, neg_margin: float = 1, **settings: Any) -> None:
+        super().__init__(mat_based_loss=False, **settings)
+        self.pos_margin = pos_margin
+        self.neg_margin = neg_margin
+        how = any_distance(self, {"nonzero": "active", "mean": "balanced", "sum": "sum"})
+        if how is None:
+            return
+        near = float(pos_margin)
+        far = float(neg_margin)
+        if how["distance"] == "cosine":  # margins of similarities
+            near = 1 - near
+            far = 1 - far
+        elif self.distance.is_inverted:
+            near = -near
+            far = -far
+        self.term = nearfar.ContrastiveLoss(far, form="plain", pos_margin=near, **how)
+
+    def get_default_reducer(self) -> BaseReducer:
+        return AvgNonZeroReducer()
+
+    def _sub_loss_names(self) -> list[str]:
+        return ["pos_loss", "neg_loss"]
+
+    def _compute_loss(self, pos_pair_dist: Tensor, neg_pair_dist: Tensor, indices_tuple: Sequence[Tensor]) -> LossDict:
+        a1, p, a2, n = indices_tuple
+        pulled = torch.relu(self.distance.margin(pos_pair_dist, self.pos_margin))
+        pushed = torch.relu(self.distance.margin(self.neg_margin, neg_pair_dist))
+        return {
+            "pos_loss": {"losses": pulled, "indices": (a1, p), "reduction_type": "pos_pair"},
+            "neg_loss": {"losses": pushed, "indices": (a2, n), "reduction_type": "neg_pair"},
+        }
+
+
+class SignalToNoiseRatioContrastiveLoss(ContrastiveLoss):
+    """Pairs, by signal-to-noise ratios."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.require_distance(SNRDistance)
+
+    def get_default_distance(self) -> BaseDistance:
+        return SNRDistance()
+
+
+def any_distance(loss: BaseMetricLossFunction, kinds: dict[str, str]) -> dict[str, Any] | None:
+    """Return the settings of a term of nearfar that takes any distance; None for a reducer that it does not know."""
+    how = loss.on_engine(("euclidean", "sq_euclidean", "cosine", "dot"), kinds, raw=True)
+    if how is None and loss.kind in kinds:
+        how = {"distance": AsDissimilarity(loss.distance), "normalize": False, "reduction": kinds[loss.kind]}
+    return how
+
+
+class _Cosines(GenericPairLoss):
+    """A loss of pairs by cosines, unless another distance is given."""
+
+    def get_default_distance(self) -> BaseDistance:
+        return CosineSimilarity()
+
+
+class NTXentLoss(_Cosines):
+    """InfoNCE for each positive pair."""
+
+    def __init__(self, temperature: float = 0.07, **settings: Any) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.temperature = temperature
+        if self.on_engine(COSINES, EACH):
+            self.term = nearfar.NTXentLoss(temperature)
+
+    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        # -log e^{s_ap / t} / (e^{s_ap / t} + sum_n e^{s_an / t}) = log(1 + e^{log sum_n e^{s_an / t} - s_ap / t})
+        s = self.distance.margin(0, mat) / self.temperature
+        a, p = pos_mask.nonzero(as_tuple=True)
+        rivals = neg_mask.bool().any(1)
+        losses = softplus(logsumexp(s, neg_mask, add_one=False)[a, 0] - s[a, p])
+        losses = torch.where(rivals[a], losses, 0.0)
+        return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
+
+
+class SupConLoss(_Cosines):
+    """Supervised contrastive loss; 0 for a batch of one class, or without similar pairs."""
+
+    def __init__(self, temperature: float = 0.1, **settings: Any) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.temperature = temperature
+        if self.on_engine(COSINES, {"nonzero": "mean"}):
+            self.term = nearfar.SupConLoss(temperature)
+
+    def get_default_reducer(self) -> BaseReducer:
+        return AvgNonZeroReducer()
+
+    def term_value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Tensor:
+        found = super().term_value(x, y, indices, ref, ref_y)
+        if indices is not None:
+            some = torch.as_tensor(len(indices[-1]) > 0, device=x.device)
+        else:
+            assert y is not None
+            some = (y[:, None] != (y if ref_y is None else ref_y)).any()
+        return torch.where(some, found, found * 0)
+
+    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        pos = pos_mask.bool()
+        if not pos.any() or not neg_mask.bool().any():
+            return self.zero_losses()
+        s = self.distance.margin(0, mat) / self.temperature
+        log_prob = s - logsumexp(s, pos | neg_mask.bool(), add_one=False)
+        losses = -torch.where(pos, log_prob, 0.0).sum(1) / pos.sum(1).clamp_min(1)
+        return {"loss": elements(losses)}
+
+
+class MultiSimilarityLoss(_Cosines):
+    """Soft weights of similar and dissimilar pairs."""
+
+    def __init__(self, alpha: float = 2, beta: float = 50, base: float = 0.5, **settings: Any) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.alpha = alpha
+        self.beta = beta
+        self.base = base
+        if self.on_engine(COSINES, EACH):
+            self.term = nearfar.MultiSimilarityLoss(alpha=alpha, beta=beta, base=base)
+            self.term.reduction = "sum"
+
+    def term_value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Tensor:
+        """Divide by the number of samples, also of those that are in no pair."""
+        return super().term_value(x, y, indices, ref, ref_y) / max(len(x), 1)
+
+    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        pulled = logsumexp(self.alpha * self.distance.margin(mat, self.base), pos_mask, add_one=True) / self.alpha
+        pushed = logsumexp(self.beta * self.distance.margin(self.base, mat), neg_mask, add_one=True) / self.beta
+        return {"loss": elements((pulled + pushed)[:, 0])}
+
+
+class CircleLoss(_Cosines):
+    """Weights by the distance from the optimum."""
+
+    def __init__(self, m: float = 0.4, gamma: float = 80, **settings: Any) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.require_distance(CosineSimilarity)
+        self.m = m
+        self.gamma = gamma
+        if self.on_engine(COSINES, {"nonzero": "mean"}):
+            self.term = nearfar.CircleLoss(margin=m, scale=gamma)
+
+    def get_default_reducer(self) -> BaseReducer:
+        return AvgNonZeroReducer()
+
+    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        # the weights relu(1 + m - s_p) and relu(s_n + m) are constants
+        pull = -self.gamma * torch.relu(1 + self.m - mat.detach()) * (mat - (1 - self.m))
+        push = self.gamma * torch.relu(mat.detach() + self.m) * (mat - self.m)
+        exponent = logsumexp(pull, pos_mask, add_one=False) + logsumexp(push, neg_mask, add_one=False)
+        both = pos_mask.bool().any(1) & neg_mask.bool().any(1)
+        return {"loss": elements(torch.where(both, softplus(exponent[:, 0]), 0.0))}
+
+
+class LiftedStructureLoss(GenericPairLoss):
+    """Each positive pair against the negatives of both.
+
+    With references, the negatives of a reference are the samples; the other library takes those of the sample that has
+    the number of the reference.
+    """
+
+    def __init__(self, neg_margin: float = 1, pos_margin: float = 0, **settings: Any) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.neg_margin = neg_margin
+        self.pos_margin = pos_margin
+        if not pos_margin and self.on_engine(("euclidean",), EACH):
+            self.term = nearfar.LiftedLoss(margin=neg_margin, normalize=True)
+
+    def value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Any:
+        if ref is None or self.term is None:
+            return super().value(x, y, indices, ref, ref_y)
+        return self.reducer(self.compute_loss(x, y, indices, ref, ref_y), x, y)
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Indices | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        pos, neg = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        mat = self.distance(embeddings, ref_emb)
+        a, p = pos.nonzero(as_tuple=True)
+        push = self.distance.margin(self.neg_margin, mat)
+        of_anchor = masked(logsumexp(push, neg, add_one=False)[:, 0], neg.any(1))
+        if ref_emb is embeddings:
+            of_positive = of_anchor
+        else:
+            of_positive = masked(logsumexp(push, neg, add_one=False, dim=0)[0], neg.any(0))
+        pull = self.distance.margin(mat[a, p], self.pos_margin)
+        exponent = torch.logaddexp(of_anchor[a], of_positive[p])
+        some = exponent > -torch.inf
+        losses = torch.relu(torch.where(some, exponent, 0.0) + pull).square() / 2
+        losses = torch.where(some, losses, 0.0)
+        return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
+
+
+def masked(values: Tensor, keep: Tensor) -> Tensor:
+    """Return values whose exponential counts nothing where they are not kept; finite, so that gradients are."""
+    return torch.where(keep, values, torch.finfo(values.dtype).min / 4)
+
+
+class GeneralizedLiftedStructureLoss(GenericPairLoss):
+    """All positives of an anchor against all its negatives; 0 stands for the logarithm of those that are missing."""
+
+    def __init__(self, neg_margin: float = 1, pos_margin: float = 0, **settings: Any) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.neg_margin = neg_margin
+        self.pos_margin = pos_margin
+
+    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        pull = logsumexp(self.distance.margin(mat, self.pos_margin), pos_mask, add_one=False)
+        push = logsumexp(self.distance.margin(self.neg_margin, mat), neg_mask, add_one=False)
+        return {"loss": elements(torch.relu(pull + push)[:, 0])}
+
+
+class TupletMarginLoss(_Cosines):
+    """Tuplets with a margin in degrees."""
+
+    def __init__(self, margin: float = 5.73, scale: float = 64, **settings: Any) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.require_distance(CosineSimilarity)
+        self.margin = radians(margin)
+        self.scale = scale
+        if self.on_engine(COSINES, EACH):
+            self.term = nearfar.TupletMarginLoss(margin=self.margin, scale=scale)
+
+    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        a, p = pos_mask.nonzero(as_tuple=True)
+        own = torch.cos(torch.acos(mat[a, p].clamp(-1 + 1e-7, 1 - 1e-7)) - self.margin)
+        rivals = neg_mask.bool().any(1)
+        exponent = logsumexp(self.scale * mat, neg_mask, add_one=False)[a, 0] - self.scale * own
+        losses = torch.where(rivals[a], softplus(exponent), 0.0)
+        return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
+
+
+class IntraPairVarianceLoss(_Cosines):
+    """The variance of the similarities of pairs."""
+
+    def __init__(self, pos_eps: float = 0.01, neg_eps: float = 0.01, **settings: Any) -> None:
+        super().__init__(mat_based_loss=False, **settings)
+        self.pos_eps = pos_eps
+        self.neg_eps = neg_eps
+        if self.on_engine(COSINES, EACH):
+            self.term = nearfar.IntraPairVarianceLoss(pos_eps=pos_eps, neg_eps=neg_eps)
+
+    def _sub_loss_names(self) -> list[str]:
+        return ["pos_loss", "neg_loss"]
+
+    def _compute_loss(self, pos_pair_dist: Tensor, neg_pair_dist: Tensor, indices_tuple: Sequence[Tensor]) -> LossDict:
+        a1, p, a2, n = indices_tuple
+        low = (1 - self.pos_eps) * mean(pos_pair_dist)
+        high = (1 + self.neg_eps) * mean(neg_pair_dist)
+        if self.distance.is_inverted:
+            pulled = torch.relu(low - pos_pair_dist).square()
+            pushed = torch.relu(neg_pair_dist - high).square()
+        else:
+            pulled = torch.relu(pos_pair_dist - (1 + self.pos_eps) * mean(pos_pair_dist)).square()
+            pushed = torch.relu((1 - self.neg_eps) * mean(neg_pair_dist) - neg_pair_dist).square()
+        return {
+            "pos_loss": {"losses": pulled, "indices": (a1, p), "reduction_type": "pos_pair"},
+            "neg_loss": {"losses": pushed, "indices": (a2, n), "reduction_type": "neg_pair"},
+        }
+
+
+def mean(x: Tensor) -> Tensor:
+    """Return the mean, 0 of no numbers."""
+    return x.sum() / max(len(x), 1)
+
+
+class ThresholdConsistentMarginLoss(_Cosines):
+    """How far similar and dissimilar pairs are beyond two thresholds."""
+
+    def __init__(
+        self,
+        lambda_plus: float = 1.0,
+        lambda_minus: float = 1.0,
+        margin_plus: float = 0.9,
+        margin_minus: float = 0.5,
+        **settings: Any,
+    ) -> None:
+        super().__init__(mat_based_loss=True, **settings)
+        self.require_distance(CosineSimilarity)
+        self.require_reducer("mean")
+        self.lambda_plus = lambda_plus
+        self.lambda_minus = lambda_minus
+        self.margin_plus = margin_plus
+        self.margin_minus = margin_minus
+        if lambda_plus == lambda_minus == 1:
+            self.term = nearfar.ThresholdConsistentMarginLoss(pos_margin=margin_plus, neg_margin=margin_minus)
+
+    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
+        below = torch.relu(self.margin_plus - mat) * pos_mask
+        above = torch.relu(mat - self.margin_minus) * neg_mask
+        plus = below.sum() / (below > 0).sum().clamp_min(1)
+        minus = above.sum() / (above > 0).sum().clamp_min(1)
+        loss = self.lambda_plus * plus + self.lambda_minus * minus
+        return {"loss": {"losses": loss, "indices": None, "reduction_type": "already_reduced"}}
+
+
+class HistogramLoss(_Cosines):
+    """The overlap of the histograms of similar and of dissimilar pairs."""
+
+    def __init__(self, n_bins: int | None = None, delta: float | None = None, **settings: Any) -> None:
+        if delta is not None and n_bins is not None and abs(delta * n_bins - 2) > 1e-6:
+            raise Mismatch(f"HistogramLoss: delta must be 2 / n_bins, got {delta} and {n_bins}")
+        if n_bins is None:
+            n_bins = 100 if delta is None else round(2 / delta)
+        super().__init__(mat_based_loss=True, **settings)
+        self.require_distance(CosineSimilarity)
+        self.require_reducer("mean")
+        self.term = nearfar.HistogramLoss(num_bins=n_bins)
+
+
+class FastAPLoss(BaseMetricLossFunction):
+    """Average precision by histograms."""
+
+    def __init__(self, num_bins: int = 10, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.require_distance(LpDistance, normalize_embeddings=True, p=2, power=2)
+        self.require_reducer("mean")
+        self.num_bins = num_bins
+        self.term = nearfar.FastAPLoss(num_bins=num_bins)
+
+    def get_default_distance(self) -> BaseDistance:
+        return LpDistance(power=2)
+
+    def check_inputs(
+        self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Indices | None, ref_emb: Tensor | None
+    ) -> None:
+        if labels is None:
+            raise Mismatch("FastAPLoss: labels are needed")
+        if ref_emb is not None:
+            raise Mismatch("FastAPLoss: ref_emb is not supported")
