@@ -1,7 +1,7 @@
 """Run the own tests of pytorch-metric-learning, with that library or through `nearfar.compat`.
 
-    python tools/peer_tests.py FOLDER --library theirs --output theirs.json tests/losses tests/miners
-    python tools/peer_tests.py FOLDER --library ours --output ours.json tests/losses tests/miners
+    python tools/peer_tests.py FOLDER --through theirs --output theirs.json tests/losses tests/miners
+    python tools/peer_tests.py FOLDER --through ours --output ours.json tests/losses tests/miners
     python tools/peer_tests.py --compare theirs.json ours.json
 
 FOLDER holds a copy of the folder `tests` of a checkout of that library, and no `src`. The first two commands write the
@@ -92,7 +92,7 @@ def compare(theirs: dict[str, str], ours: dict[str, str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", help="the folder that holds their `tests`")
-    parser.add_argument("--library", choices=("theirs", "ours"), default="ours")
+    parser.add_argument("--through", choices=("theirs", "ours"), default="ours")
     parser.add_argument("--output", type=Path, help="the file of the outcomes")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("THEIRS", "OURS"))
     options, arguments = parser.parse_known_args()
@@ -102,7 +102,7 @@ def main() -> int:
         return 0
     if options.folder is None or options.output is None:
         parser.error("a folder and --output are needed, or --compare with two files")
-    return run(options.folder, options.library, options.output, arguments)
+    return run(options.folder, options.through, options.output, arguments)
 
 
 if __name__ == "__main__":

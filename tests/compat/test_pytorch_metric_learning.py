@@ -536,6 +536,11 @@ def test_scores_from_neighbors(settings):
             assert one[name] == pytest.approx(other[name], abs=1e-6)
 
 
+def test_clusters_of_single_samples():
+    x = torch.arange(5.0)[:, None]
+    assert AccuracyCalculator(include=("NMI", "AMI")).get_accuracy(x, torch.arange(5)) == {"NMI": 1, "AMI": 1}
+
+
 def test_scores_by_a_comparison_of_labels():
     pytest.importorskip("faiss")
     x, y = batch(n=40)

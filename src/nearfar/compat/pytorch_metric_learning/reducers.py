@@ -231,7 +231,7 @@ class MultipleReducers(BaseReducer):
     def forward(self, loss_dict: Mapping[str, Mapping[str, Any]], embeddings: Tensor, labels: Tensor | None) -> Any:
         total = self.zero_loss(embeddings)
         for name, info in loss_dict.items():
-            reducer = self.default_reducer
+            reducer: nn.Module = self.default_reducer
             if name in self.reducers:
                 reducer = self.reducers[name]
             total = total + reducer({name: info}, embeddings, labels)

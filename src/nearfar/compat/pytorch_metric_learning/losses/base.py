@@ -128,9 +128,10 @@ class BaseMetricLossFunction(nn.Module):
             return self.term_value(x, y, indices, ref, ref_y)
         if distributed.world() > 1:
             x, y, ref, ref_y = self._of_all_processes(x, y, indices, ref, ref_y)
-        itself = ref is None
-        losses = self.compute_loss(x, y, indices, x if itself else ref, y if itself else ref_y)
-        return self.reducer(losses, x, y)
+        if ref is None:
+            ref = x
+            ref_y = y
+        return self.reducer(self.compute_loss(x, y, indices, ref, ref_y), x, y)
 
     def _of_all_processes(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None

@@ -12,7 +12,7 @@ from torch import Tensor
 from ....evaluation import evaluate, mean_average_precision, mrr
 from ..mismatch import Mismatch
 from . import common_functions
-from .inference import FaissKNN
+from .inference import FaissKMeans, FaissKNN
 
 NAMES: dict[str, Callable[[Any], float]] = {
     "precision_at_1": lambda scores: scores.recall_at[1],
@@ -134,13 +134,15 @@ class AccuracyCalculator:
         )
 
     def _clustered(self, query: Tensor, labels: Any, names: list[str]) -> dict[str, float]:
-        if self.kmeans_func is None:
+        number = len(np.unique(_array(labels)))
+        if self.kmeans_func is None and number < len(query):
             scores = evaluate(query.numpy(force=True), _array(labels), distance="euclidean", clustering=True)
             return {name: float(NAMES[name](scores)) for name in names}
         from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
         known = _array(labels)
-        clusters = _array(self.kmeans_func(query, len(np.unique(known))))
+        kmeans = FaissKMeans() if self.kmeans_func is None else self.kmeans_func
+        clusters = _array(kmeans(query, number))
         how = {"NMI": normalized_mutual_info_score, "AMI": adjusted_mutual_info_score}
         return {name: float(how[name](known, clusters)) for name in names}
 
