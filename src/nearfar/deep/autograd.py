@@ -27,7 +27,9 @@ much or more than PyTorch's (84 MB and 50 MB of softplus at 2,048 x 2,048) and w
 `bench/own_gradients.py`.
 
 Not timed: `losses.angular.midpoints._Sums`, `losses.softmax_triplet._Likelihood`, `regularizers.horde._Moments` and
-`memory.bayesian_updating.gaussians._Squares` keep less than a graph would; `networks.spd._Spectral` has the gradient
+`memory.bayesian_updating.gaussians._Squares` keep less than a graph would; `pairwise.reductions._LogSumExp`, which is
+`_NearAndRivals` without columns, and `proxies.logits._ClassLogSumExp` take fewer calls, which is what a batch of 32
+costs; `networks.spd._Spectral` has the gradient
 where eigenvalues are equal; `distributed._Gather` runs its backward in every process; `_Transformed` below serves the
 transforms.
 """

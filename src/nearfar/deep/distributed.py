@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+AVAILABLE = dist.is_available()  # whether this PyTorch was built with it
 ALONE = "alone"  # stands for the group of this process only, which needs no communication
 
 
@@ -117,10 +118,10 @@ def whole(x: Tensor) -> Tensor:
 
 def world() -> int:
     """Return the number of processes that share a batch: those of the group."""
-    group = _group()
-    if group is ALONE or not (dist.is_available() and dist.is_initialized()):
+    if not (AVAILABLE and dist.is_initialized()):
         return 1
-    return dist.get_world_size(group)
+    group = _group()
+    return 1 if group is ALONE else dist.get_world_size(group)
 
 
 def rank() -> int:

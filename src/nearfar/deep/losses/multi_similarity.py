@@ -17,7 +17,7 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows, masked_fill
-from ..pairwise.hinges import positives
+from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
@@ -26,7 +26,7 @@ def multi_similarity(
     rows: Rows, alpha: float, beta: float, base: float, epsilon: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return per anchor its soft hardest positive and negative beyond the base, and 1 if it has any pair."""
-    columns, keep = positives(rows)
+    columns, keep = near_columns(rows)
     some = keep.any(1)
     reach = None
     nearest = None
@@ -35,17 +35,20 @@ def multi_similarity(
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -beta, reach)
     pull = masked_logsumexp(near, keep, alpha) - alpha * (1 - base)
     push = rivals + beta * (1 - base)
-    some = some | (rivals if nearest is None else nearest.squeeze(1)).isfinite()
+    if nearest is None:
+        some = some | (rivals > -torch.inf)
+    else:
+        some = some | (nearest.squeeze(1) < torch.inf)
     return softplus(pull, threshold=40) / alpha + softplus(push, threshold=40) / beta, some
 
 
-def informative(rows: Rows, columns: Tensor, keep: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+def informative(rows: Rows, columns: Tensor | None, keep: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return which positives lie beyond the nearest negative less epsilon, and the bounds that mining compares with.
 
     The bounds, (b, 1) each, are the farthest positive's distance plus epsilon, and the nearest negative's distance.
     """
     d = rows.d.detach()
-    d_ip = d.gather(1, columns)
+    d_ip = d if columns is None else d.gather(1, columns)
     nearest = masked_fill(d, rows.neg, torch.inf).amin(1, keepdim=True)
     farthest = torch.cat([masked_fill(d_ip, keep, -torch.inf), torch.full_like(d[:, :1], -torch.inf)], 1)
     return keep & (d_ip + epsilon > nearest), farthest.amax(1, keepdim=True) + epsilon, nearest

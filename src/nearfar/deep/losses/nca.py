@@ -17,8 +17,8 @@ from torch.nn.functional import softplus
 from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Distance, Rows, count
-from ..pairwise.hinges import positives
-from ..pairwise.reductions import finite, masked_logsumexp, near_and_rivals
+from ..pairwise.hinges import near_columns
+from ..pairwise.reductions import masked_logsumexp, near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
 DENOMINATORS = ("all", "negatives")
@@ -27,17 +27,18 @@ POSITIVES = ("sum", "each")
 
 def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability of the similar samples per anchor, and 1 if the anchor counts."""
-    columns, keep = positives(rows)
+    columns, keep = near_columns(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
-    mates = masked_logsumexp(near, keep, -1 / temperature)  # -inf if there are none
+    mates = masked_logsumexp(near, keep, -1 / temperature)
+    valid = keep.any(1)
+    if denominator == "negatives":
+        valid = valid & (rivals > -torch.inf)
+        rivals = torch.where(valid, rivals, 0.0)
+    mates = torch.where(valid, mates, 0.0)
     if denominator == "all":
-        valid = keep.any(1)
+        value = softplus(rivals - mates, threshold=40)  # log of (all / similar)
     else:
-        valid = keep.any(1) & rivals.isfinite()
-    if denominator == "all":
-        value = softplus(rivals - finite(mates), threshold=40)  # log of (all / similar)
-    else:
-        value = finite(rivals) - mates
+        value = rivals - mates
     if each:
         mean = torch.where(keep, near, 0.0).sum(1) / count(keep).clamp_min(1)
         value = value + mates + mean / temperature

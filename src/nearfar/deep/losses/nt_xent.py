@@ -15,14 +15,14 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows, count
-from ..pairwise.hinges import positives
+from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
 
 def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + sum_n e^{s_n})) and their number."""
-    columns, keep = positives(rows)
+    columns, keep = near_columns(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)  # 1 - s_p, log sum of (s_n - 1) / T
     gap = rivals[:, None] + near / temperature  # -inf, a term of log 1, without negatives
     return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)

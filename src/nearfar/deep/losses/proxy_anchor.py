@@ -9,6 +9,8 @@ the anchors, and the batch is the reference that they are compared with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
@@ -23,16 +25,16 @@ from ..proxies.logits import class_log_sum_exp, own_and_others
 
 def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float) -> Tensor:
     """Return the loss, from log sum e^{-a s_ic} over each class and log sum e^{a s_ic} over the others, (C,) each."""
-    attraction = softplus(near + scale * margin, threshold=40).sum() / near.isfinite().sum().clamp_min(1)
+    attraction = softplus(near + scale * margin, threshold=40).sum() / (near > -torch.inf).sum().clamp_min(1)
     return attraction + softplus(far + scale * margin, threshold=40).mean()
 
 
-def merged(parts: Tensor) -> Tensor:
-    """Return the log-sum-exp over the first dimension; -inf if there is nothing."""
+def merged(parts: Sequence[Tensor]) -> Tensor:
+    """Return the log-sum-exp of numbers over parts, which are alike; -inf if there is nothing."""
     if len(parts) == 1:
         return parts[0]
-    values = parts.flatten(1).T
-    return masked_logsumexp(values, values.isfinite()).view(parts.shape[1:])
+    values = torch.stack(list(parts)).flatten(1).T
+    return masked_logsumexp(values, values.isfinite()).view(parts[0].shape)
 
 
 class ProxyAnchorLoss(ClassProxyLoss):
@@ -86,7 +88,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
     def compare(self, batch: Batch) -> Tensor:
         w = self.directions(self.reference(batch)[0])
         y = batch.classes("ProxyAnchorLoss")
-        self._seen = batch.x.detach(), y
+        self._remember(batch.x, y)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
             return self.sums(x[lo:hi], w, y[lo:hi])
@@ -94,5 +96,8 @@ class ProxyAnchorLoss(ClassProxyLoss):
         parts = in_blocks(one, spans(batch.anchors, self.num_classes, self.block, batch.x.device), batch.x, w)
         if not parts:
             parts = [batch.x.new_full((2, self.num_classes), -torch.inf) + 0 * batch.x.sum()]
-        near, far = merged(distributed.gather(merged(torch.stack(parts))[None]))
+        both = merged(parts)
+        if distributed.world() > 1:
+            both = merged(distributed.gather(both[None]).unbind())
+        near, far = both
         return proxy_anchor(near, far, self.scale, self.margin) / distributed.world()

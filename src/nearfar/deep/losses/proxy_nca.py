@@ -23,7 +23,7 @@ ASSIGNMENTS = ("class", "nearest")
 
 def proxy_nca(own: Tensor, others: Tensor) -> Tensor:
     """Return the loss per sample, from -||z - p(i)||^2 / T and log sum_{c != y_i} e^{-||z - p_c||^2 / T}."""
-    return torch.where(others.isfinite(), others - own, 0.0)
+    return torch.where(others > -torch.inf, others - own, 0.0)
 
 
 def assigned(logits: Tensor, proxy: Tensor, y: Tensor, lo: int) -> tuple[Tensor, Tensor]:

@@ -14,18 +14,19 @@ from torch import Tensor
 
 from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows, count
-from ..pairwise.hinges import positives
+from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
 
 def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor minus the mean log-probability of its positives, and 1 if it has any."""
-    columns, keep = positives(rows)
+    columns, keep = near_columns(rows)
     number = count(keep)
     near, total = near_and_rivals(rows.d, columns, rows.pos | rows.neg, -1 / temperature)
     mean = torch.where(keep, near, 0.0).sum(1) / number.clamp_min(1)  # of 1 - s
-    return torch.where(number > 0, total + mean / temperature, 0.0), number > 0
+    valid = number > 0
+    return torch.where(valid, total + mean / temperature, 0.0), valid
 
 
 class SupConLoss(RowLoss):

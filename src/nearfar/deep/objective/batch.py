@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from .. import distributed
 from ..autograd import traced
-from .relations import UNKNOWN, Labels, LabelSets, is_classes, is_relation, labeled
+from .relations import MAX_LISTED_LABELS, UNKNOWN, Labels, LabelSets, is_classes, is_relation, labeled
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
 NO_TUPLES = (  # what the third argument is in another library
@@ -83,10 +82,16 @@ class Batch(NamedTuple):
 
 def check_range(name: str, numbers: Tensor, end: int) -> None:
     """Raise unless the numbers are in 0..end - 1, or unknown; checked on the CPU only, to make no device wait."""
-    if numbers.device.type != "cpu" or not len(numbers) or traced():
+    n = numbers.shape[0]
+    if numbers.device.type != "cpu" or not n or traced():
         return
-    lo = int(numbers.numpy().min())
-    hi = int(numbers.numpy().max())
+    if n < MAX_LISTED_LABELS:
+        listed = numbers.tolist()
+        lo = min(listed)
+        hi = max(listed)
+    else:
+        lo = int(numbers.numpy().min())
+        hi = int(numbers.numpy().max())
     if lo < UNKNOWN or hi >= end:
         raise ValueError(f"{name} must be in 0..{end - 1}, got {lo if lo < UNKNOWN else hi}")
 
@@ -107,7 +112,7 @@ def make_batch(
         told = f"got a batch of batches, {tuple(embeddings.shape)}"
         raise ValueError(f"embeddings: {told}; samplers are for DataLoader(batch_sampler=...), not for sampler=")
     x = _floats("embeddings", embeddings)
-    n = len(x)
+    n = x.shape[0]
     if ref is None and ref_labels is not None:
         raise ValueError("ref: needed with ref_labels, one row per label")
     if ref_replicated and (ref is None or ref is embeddings):
@@ -119,8 +124,6 @@ def make_batch(
         ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix says all
     ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
     _check_kinds(y, ref_y)
-    if distributed.world() == 1:  # of several processes, each may have a column for its own references alone
-        check_columns(y, n if ref is None else len(ref))
     _check_entries(y)
     return Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
 
@@ -179,9 +182,13 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
         raise ValueError("ref_labels: expected one class per row like the labels, got a relation or label sets")
 
 
-def check_columns(y: Labels, number: int) -> None:
-    """Raise unless a relation matrix has one column for each of a number of references."""
-    if is_relation(y) and y.shape[1] != number:
+def check_columns(batch: Batch) -> None:
+    """Raise unless a relation matrix has one column for each reference of a batch."""
+    y = batch.y
+    if not is_relation(y):
+        return
+    number = len(batch.x) if batch.ref is None else len(batch.ref)
+    if y.shape[1] != number:
         told = f"the relation matrix needs one column per reference, {number}, got {y.shape[1]}"
         raise ValueError(f"labels: {told}; classes are (n,) integers")
 
@@ -221,11 +228,13 @@ def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) ->
 def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Labels:
     if isinstance(labels, LabelSets):
         y: Labels = LabelSets(_numbers(name, labels.hot, device), labels.overlap)
+        number = labeled(y)
     else:
         y = _numbers(name, labels, device)
         if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
             raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
         y = y.long() if y.ndim == 1 else y
-    if labeled(y) != n:
-        raise ValueError(f"{name}: expected one per embedding, {n}, got {labeled(y)}")
+        number = y.shape[0]
+    if number != n:
+        raise ValueError(f"{name}: expected one per embedding, {n}, got {number}")
     return y

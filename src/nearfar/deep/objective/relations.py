@@ -137,9 +137,12 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
     # (b, 1), (m,)
     mine = labels[rows].unsqueeze(1)
     theirs = ref_labels
-    same = _equal(mine, theirs)
-    if _all_known(labels) and (ref_labels is labels or _all_known(ref_labels)):
-        return same, ~same
+    if labels.device.type != "cpu" or traced():  # reading a label would wait for the device
+        same = mine == theirs
+    else:
+        same = _equal(mine, theirs)
+        if _all_known(labels) and (ref_labels is labels or _all_known(ref_labels)):
+            return same, ~same
     known = (mine != UNKNOWN) & (theirs != UNKNOWN)
     return same & known, ~same & known
 
@@ -157,8 +160,8 @@ def _check_degrees(relation: Tensor) -> None:
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
-    """Compare classes; many, on a CPU, with NumPy and in 16 bits if they fit, which is several times as fast."""
-    if mine.device.type != "cpu" or traced() or mine.numel() * theirs.numel() < MAX_COMPARISONS_WITHOUT_NUMPY:
+    """Compare classes on a CPU; many with NumPy and in 16 bits if they fit, which is several times as fast."""
+    if mine.shape[0] * theirs.shape[0] < MAX_COMPARISONS_WITHOUT_NUMPY:
         return mine == theirs
     a = mine.numpy()
     b = theirs.numpy()
@@ -169,10 +172,8 @@ def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
 
 
 def _all_known(labels: Tensor) -> bool:
-    """Whether no label is unknown, asked only where reading the answer does not wait for a device."""
-    if labels.device.type != "cpu" or traced():
-        return False
-    return UNKNOWN not in (labels.tolist() if len(labels) < MAX_LISTED_LABELS else labels.numpy())
+    """Return whether no label, on a CPU, is unknown."""
+    return UNKNOWN not in (labels.tolist() if labels.shape[0] < MAX_LISTED_LABELS else labels.numpy())
 
 
 def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:

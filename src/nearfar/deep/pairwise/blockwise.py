@@ -30,8 +30,9 @@ def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int
     By default, a block fits into the processor's cache; on a device, or if `single_block`, it is the whole batch if
     that fits.
     """
-    m = len(c.ref)
-    if block is None and not single_block and on_host(c.x):
+    m = c.ref.shape[0]
+    many = (c.anchors.stop - c.anchors.start) * m > COMPARISONS_IN_CACHE
+    if many and block is None and not single_block and on_host(c.x):
         block = max(MIN_BLOCK_ROWS, COMPARISONS_IN_CACHE // max(m, 1)) * torch.get_num_threads()
     return spans(c.anchors, m, block, c.x.device)
 
@@ -66,7 +67,8 @@ def sum_over_anchors(
 
     def chosen(rows: Rows) -> tuple[Tensor, Tensor]:
         found = loss(miner(rows) if miner is not None else rows)
-        _check_per_anchor(loss, found, len(rows.d))
+        if not _is_per_anchor(found, rows.d.shape[0]):
+            raise TypeError(_wrong_shapes(loss, found, rows.d.shape[0]))
         return found
 
     blocks = cuts(c, block, single_block)
@@ -110,13 +112,20 @@ def each_anchor(
     return torch.cat([num for num, _ in parts]), torch.cat([den for _, den in parts])
 
 
-def _check_per_anchor(loss: RowFunction, found: object, b: int) -> None:
-    """Raise unless a loss, which may be a user's own, returns two tensors with an entry per anchor."""
+def _is_per_anchor(found: object, b: int) -> bool:
+    """Return whether a loss, which may be a user's own, returned two tensors with an entry per anchor."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        return False
+    num, den = found
+    return isinstance(num, Tensor) and isinstance(den, Tensor) and num.shape[:1] == den.shape[:1] == (b,)
+
+
+def _wrong_shapes(loss: RowFunction, found: object, b: int) -> str:
+    """Return the text of the error where `_is_per_anchor` is not so."""
     parts = found if isinstance(found, tuple) else (found,)
     shapes = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
-    if len(shapes) != 2 or any(not shape or shape[0] != b for shape in shapes):
-        told = f"expected a numerator and a denominator per anchor, tensors of shape ({b},)"
-        raise TypeError(f"{getattr(loss, '__qualname__', loss)}: {told}, got {' and '.join(map(str, shapes))}")
+    told = f"expected a numerator and a denominator per anchor, tensors of shape ({b},)"
+    return f"{getattr(loss, '__qualname__', loss)}: {told}, got {' and '.join(map(str, shapes))}"
 
 
 def _summed(

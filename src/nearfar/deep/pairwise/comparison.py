@@ -31,7 +31,7 @@ EXPONENT_FLOOR = (
     -60.0
 )  # exponents below it add nothing that a float64 sum could hold, and would be slow denormal numbers
 TRANSPOSED_ROWS = 512  # rows of a square matrix that are turned in a processor's cache
-SMALL_BLOCK = 1 << 13  # entries so few that the number of calls takes the time
+SMALL_BLOCK = 1 << 14  # entries so few that the number of calls takes the time
 FULL = 1 << 24  # comparisons held at once on any device before `block=None` starts to cut the batch
 SHARE_OF_MEMORY = 64
 BYTES_OF_A_NUMBER = 4
@@ -198,9 +198,9 @@ def prepared_rows(x: Tensor, ref: Tensor, distance: Distance) -> Tensor:
     """Return the (b, m) dissimilarities of rows of x to rows of ref; those of "cosine" have unit length."""
     if not isinstance(distance, str):
         return called(distance, x, ref)
-    if on_host(x) and len(x) * len(ref) < SMALL_BLOCK and distance in ("cosine", "dot"):
+    if x.shape[0] * ref.shape[0] <= SMALL_BLOCK and distance in ("cosine", "dot") and on_host(x):
         s = x @ ref.T
-        return 1 - s if distance == "cosine" else -s
+        return torch.rsub(s, 1) if distance == "cosine" else -s
     if ref is x and torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
         ref = x[:]
     d: Tensor = applied(_Distances, x, ref, distance)
@@ -225,13 +225,13 @@ def on_host(x: Tensor) -> bool:
 
 def is_small(x: Tensor) -> bool:
     """Return whether x is on the host with so few entries that the number of calls, not of entries, takes the time."""
-    return on_host(x) and x.numel() < SMALL_BLOCK
+    return x.numel() <= SMALL_BLOCK and on_host(x)
 
 
 def masked_fill(x: Tensor, keep: Tensor, otherwise: float, scale: float = 1.0) -> Tensor:
     """Return scale x where `keep`, and elsewhere a number, in a new matrix without a graph."""
     x = x if scale == 1 else x.detach() * scale
-    if is_small(x) or not on_host(x):
+    if x.numel() <= SMALL_BLOCK or not on_host(x):
         return torch.where(keep, x, otherwise)
     result = x.detach().clone() if scale == 1 else x
     np.copyto(result.numpy(), otherwise, where=~keep.numpy(), casting="unsafe")  # writes only the few that change
@@ -330,7 +330,7 @@ class Comparison(NamedTuple):
             other = (self.ids[lo:hi, None] != self.ref_ids) | (self.ref_ids == UNKNOWN)
             pos = pos & other
             neg = neg & other
-        if hi - lo < len(x) or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
+        if hi - lo < x.shape[0] or torch.compiler.is_compiling():  # compiled functions cannot take one tensor twice
             x = x[lo:hi]
         d = prepared_rows(x, ref, self.distance)
         return Rows(d, pos, neg, self.distance, x.shape[1], first=lo, seed=self.seed, found=self.found, x=x, ref=ref)
@@ -354,6 +354,8 @@ def comparisons_at_once(device: torch.device) -> int:
 def spans(anchors: slice, m: int, block: int | None, device: torch.device) -> list[tuple[int, int]]:
     """Cut the anchors into blocks of rows; None chooses the whole batch where the device's memory has room for it."""
     n = anchors.stop - anchors.start
+    if block is None and 0 < n * m <= FULL:
+        return [(anchors.start, anchors.stop)]
     if block is None:
         room = FULL if torch.compiler.is_compiling() else comparisons_at_once(device)
         block = n if n * m <= room else min(n, max(MIN_BLOCK_ROWS, room // (2 * m)))

@@ -18,6 +18,7 @@ from ..autograd import applied, recomputed, traced
 from ..precision import precise
 from .comparison import FULL, Rows, Triplets, count, is_small, masked_fill, on_host
 
+MAX_HINGES_AT_ONCE = 1 << 16  # hinges up to which the number of calls takes the time
 MAX_POSITIVES_WITHOUT_SORT = 12  # positives of a row up to which one pass for each is faster than a sort
 
 
@@ -49,6 +50,16 @@ def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(places), torch.from_numpy(keep)
 
 
+def near_columns(rows: Rows) -> tuple[Tensor | None, Tensor]:
+    """Return what `positives` does, for losses that read near distances entry by entry.
+
+    Of a small block these are all columns, as None, and its mask: to look for the few takes longer than to read all.
+    """
+    if is_small(rows.pos):
+        return None, rows.pos
+    return positives(rows)
+
+
 def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Sum ``one(column, real)``, two (b,) tensors, over the places of the positives, one after the other.
 
@@ -70,6 +81,8 @@ def negatives(rows: Rows) -> Tensor:
 
     A gradient at the infinite entries is passed on too; no finite value has one there.
     """
+    if is_small(rows.d):
+        return torch.where(rows.neg, rows.d, torch.inf)
     value: Tensor = applied(_Negatives, rows.d, rows.neg)
     return value
 
@@ -103,7 +116,12 @@ class _Hinges(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor]:
-        value, k, c = (_by_columns if t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT else _by_sorting)(t, v, beyond)
+        if is_small(v) and t.shape[1] * v.numel() <= MAX_HINGES_AT_ONCE:
+            value, k, c = _at_once(t, v, beyond)
+        elif t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT:
+            value, k, c = _by_columns(t, v, beyond)
+        else:
+            value, k, c = _by_sorting(t, v, beyond)
         ctx.save_for_backward(k, c)
         ctx.mark_non_differentiable(k)
         return value, k
@@ -132,6 +150,14 @@ def hinges(t: Tensor, v: Tensor, beyond: Tensor | None = None) -> tuple[Tensor, 
         (b,) sums over thresholds and values of [t - v]_+, and (b, K) numbers of values that count below each threshold.
     """
     return applied(_Hinges, t, v, beyond)
+
+
+def _at_once(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    hinge = (t[:, :, None] - v[:, None]).clamp_min_(0)  # (b, K, m)
+    if beyond is not None:
+        hinge.masked_fill_(v[:, None] <= beyond[:, :, None], 0)
+    active = hinge > 0
+    return hinge.sum((1, 2)), active.sum(2, dtype=torch.int32), active.sum(1, dtype=v.dtype)
 
 
 def _by_columns(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

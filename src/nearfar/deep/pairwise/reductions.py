@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from ..autograd import applied
-from .comparison import EXPONENT_FLOOR, exponentials_, is_small, masked_fill
+from .comparison import EXPONENT_FLOOR, exponentials_, masked_fill
 
 ENTRIES_IN_CACHE = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
 
@@ -31,6 +31,31 @@ def cache_parts(x: Tensor) -> list[slice]:
     return [slice(lo, min(lo + size, n)) for lo in range(0, n, size)]
 
 
+def _exponential_sums(d: Tensor, keep: Tensor, scale: float, reach: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return e^{scale d - most} of the kept entries, else 0, its sums (b, 1), and their log plus most, (b,)."""
+    weights = masked_fill(d, keep, -torch.inf, scale)
+    if reach is not None:  # several times as fast as a comparison
+        limit = (scale * reach).clamp_max_(torch.finfo(d.dtype).max)
+        weights = torch.threshold_(weights.sub_(limit), 0, -torch.inf)
+    if d.shape[1]:
+        most = weights.amax(1, keepdim=True)
+    else:
+        most = weights.new_zeros(len(d), 1)
+    most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
+    weights = exponentials_(weights.sub_(most))
+    total = weights.sum(1, keepdim=True)
+    value = total.log().add_(most if reach is None else most + limit).squeeze(1)
+    return weights, total, value
+
+
+def _exponential_slope(d: Tensor, keep: Tensor, scale: float, reach: Tensor | None, value: Tensor, g: Tensor) -> Tensor:
+    """Return the gradient of the log-sum-exp in d from g, that in its values times the scale, in terms of the input."""
+    keep = keep if reach is None else keep & (d < reach)
+    shift = torch.where(value.isinf(), 0.0, value)[:, None]
+    low = torch.where(keep, scale * d - shift, 0.0)
+    return g * torch.where(keep, low.exp(), 0.0)
+
+
 class _NearAndRivals(torch.autograd.Function):
     """See `near_and_rivals`; one matrix, the weights, is kept for the gradient."""
 
@@ -40,18 +65,7 @@ class _NearAndRivals(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.scale = scale
         near = d.gather(1, columns)
-        weights = masked_fill(d, keep, -torch.inf, scale)
-        if reach is not None:  # several times as fast as a comparison
-            limit = (scale * reach).clamp_max_(torch.finfo(d.dtype).max)
-            weights = torch.threshold_(weights.sub_(limit), 0, -torch.inf)
-        if d.shape[1]:
-            most = weights.amax(1, keepdim=True)
-        else:
-            most = weights.new_zeros(len(d), 1)
-        most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
-        weights = exponentials_(weights.sub_(most))
-        total = weights.sum(1, keepdim=True)
-        value = total.log().add_(most if reach is None else most + limit).squeeze(1)
+        weights, total, value = _exponential_sums(d, keep, scale, reach)
         ctx.save_for_backward(d, columns, keep, value, weights, total, reach)
         return near, value
 
@@ -59,42 +73,62 @@ class _NearAndRivals(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (d, columns, keep, value, weights, total, reach) = ctx.saved_tensors
         g = ctx.scale * grads[1][:, None]
-        if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
-            keep = keep if reach is None else keep & (d < reach)
-            shift = torch.where(value.isinf(), 0.0, value)[:, None]
-            low = torch.where(keep, ctx.scale * d - shift, 0.0)
-            slope = (g * torch.where(keep, low.exp(), 0.0)).scatter_add(1, columns, grads[0])
-            return slope, None, None, None, None
-        slope = weights * torch.where(total > 0, g / total, 0.0)
+        if torch.is_grad_enabled():  # the gradient will be differentiated again
+            slope = _exponential_slope(d, keep, ctx.scale, reach, value, g)
+            return slope.scatter_add(1, columns, grads[0]), None, None, None, None
+        slope = weights * (g / total.clamp_min(1))  # total is 0, or at least e^0 = 1
         return slope.scatter_add_(1, columns, grads[0]), None, None, None, None
 
 
+class _LogSumExp(torch.autograd.Function):
+    """See `masked_logsumexp`; one matrix, the weights, is kept for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, d: Tensor, keep: Tensor, scale: float, reach: Tensor | None) -> Tensor:
+        ctx.scale = scale
+        weights, total, value = _exponential_sums(d, keep, scale, reach)
+        ctx.save_for_backward(d, keep, value, weights, total, reach)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (d, keep, value, weights, total, reach) = ctx.saved_tensors
+        g = ctx.scale * grads[0][:, None]
+        if torch.is_grad_enabled():  # the gradient will be differentiated again
+            return _exponential_slope(d, keep, ctx.scale, reach, value, g), None, None, None
+        return weights * (g / total.clamp_min(1)), None, None, None  # total is 0, or at least e^0 = 1
+
+
 def near_and_rivals(
-    d: Tensor, columns: Tensor, keep: Tensor, scale: float | Tensor, reach: Tensor | None = None
+    d: Tensor, columns: Tensor | None, keep: Tensor, scale: float | Tensor, reach: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
 
-    If a row keeps none, that is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, entries that are
-    not below it are left out.
+    Without columns, which is for small blocks (see `hinges.near_columns`), it returns d itself. If a row keeps none,
+    the second is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, entries that are not below it
+    are left out.
     """
-    if is_small(d):
-        return d.gather(1, columns), masked_logsumexp(d, keep if reach is None else keep & (d < reach), scale)
-    if isinstance(scale, Tensor):  # it is learned, and the function below holds it constant
-        return d.gather(1, columns), masked_logsumexp(scale * d, keep if reach is None else keep & (d < reach))
+    if columns is None:
+        return d, masked_logsumexp(d, keep, scale, reach)
+    if isinstance(scale, Tensor):
+        return d.gather(1, columns), masked_logsumexp(d, keep, scale, reach)
     near, value = applied(_NearAndRivals, d, columns, keep, scale, reach)
     return near, value
 
 
-def masked_logsumexp(values: Tensor, keep: Tensor, scale: float | Tensor = 1.0) -> Tensor:
+def masked_logsumexp(values: Tensor, keep: Tensor, scale: float | Tensor = 1.0, reach: Tensor | None = None) -> Tensor:
     """Return log sum exp(scale value) over the kept entries of each row.
 
-    If a row keeps none, that is -inf, with zero gradient.
+    If a row keeps none, that is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, entries that are
+    not below it are left out.
     """
-    if is_small(values):
-        least = torch.finfo(values.dtype).min  # infinities alone would have no second derivative
-        total = torch.where(keep, values if scale == 1 else values * scale, least).logsumexp(1)
-        return torch.where(total > least / 2, total, -torch.inf)
-    return near_and_rivals(values, keep.new_zeros(len(keep), 0, dtype=torch.int64), keep, scale)[1]
+    if isinstance(scale, Tensor):  # it is learned, and the function below holds it constant
+        keep = keep if reach is None else keep & (values < reach)
+        values = scale * values
+        scale = 1.0
+        reach = None
+    value: Tensor = applied(_LogSumExp, values, keep, scale, reach)
+    return value
 
 
 class _SoftCounts(torch.autograd.Function):

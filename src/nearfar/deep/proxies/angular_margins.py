@@ -18,12 +18,12 @@ def check_margin(name: str, margin: float) -> None:
 
 def sine(c: Tensor) -> Tensor:
     """Return sin theta from c = cos theta, theta in [0, pi]."""
-    return (1 - c.square()).clamp_min(SMALLEST).sqrt()
+    return torch.rsub(c.square(), 1).clamp_min(SMALLEST).sqrt()
 
 
 def turned(c: Tensor, angle: float) -> Tensor:
     """Return cos(theta + angle) from c = cos theta, theta in [0, pi]."""
-    return c * cos(angle) - sine(c) * sin(angle)
+    return torch.sub(c * cos(angle), sine(c), alpha=sin(angle))
 
 
 def add_angle(c: Tensor, margin: float) -> Tensor:

@@ -92,8 +92,9 @@ class ClassProxyLoss(AnchorLoss):
 
     def proxies_for(self, x: Tensor) -> Tensor:
         """Return the proxies in the dtype of embeddings (n, d); raise if these have another number of dimensions."""
-        check_width(type(self).__name__, x, self.proxies.shape[1])
-        return distributed.whole(self.proxies).to(x.dtype)
+        proxies = self.proxies
+        check_width(type(self).__name__, x, proxies.shape[1])
+        return distributed.whole(proxies).to(x.dtype)
 
     def publish(self, batch: Batch) -> Batch:
         """Give the cosines to the class proxies, the class-level representation, to the other terms."""
@@ -138,7 +139,7 @@ class ClassProxyLoss(AnchorLoss):
         if isinstance(batch.y, LabelSets):
             return self._compare_shares(batch, w, batch.y.hot.to(batch.x.dtype))
         y = batch.classes(type(self).__name__)
-        self._seen = (batch.x.detach(), y)
+        self._remember(batch.x, y)
         return self.compare_classes(batch, w, y)
 
     def compare_classes(self, batch: Batch, w: Tensor, y: Tensor) -> Tensor:
@@ -158,7 +159,7 @@ class ClassProxyLoss(AnchorLoss):
         """Return the mean over samples whose classes have shares, (n, C); a sample counts once for each class."""
         known = shares.sum(1) > 0
         first = torch.where(known, shares.argmax(1), UNKNOWN)
-        self._seen = (batch.x.detach(), first)
+        self._remember(batch.x, first)
         found = self.find(batch.x, w, first)
         own, y = shares[batch.anchors].nonzero(as_tuple=True)
         own = own + batch.anchors.start
@@ -171,6 +172,10 @@ class ClassProxyLoss(AnchorLoss):
         x = batch.x[own]
         total = sum_in_blocks(one, self._blocks(slice(0, len(x)), x), x, w)
         return total / known.sum().clamp_min(1)
+
+    def _remember(self, x: Tensor, y: Tensor) -> None:
+        """Keep what the statistics of the last call are of."""
+        object.__setattr__(self, "_seen", (x.detach(), y))  # a module would look for parameters in it
 
     def _blocks(self, rows: slice, x: Tensor) -> list[tuple[int, int]]:
         return spans(rows, self.num_classes, self.block, x.device)

@@ -46,8 +46,7 @@ class _OwnAndOthers(torch.autograd.Function):
 
 def _exponentials(logits: Tensor, y: Tensor, own: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return e^{logits - most}, 0 at own classes and unknown samples, its sums along dim, and most, the maxima."""
-    left_out = torch.where(y == UNKNOWN, -torch.inf, 0.0)[:, None]
-    heights = (logits + left_out.to(logits.dtype)).scatter_(1, own, -torch.inf)
+    heights = logits.masked_fill((y == UNKNOWN)[:, None], -torch.inf).scatter_(1, own, -torch.inf)
     most = heights.detach().amax(dim, keepdim=True).clamp_min_(torch.finfo(logits.dtype).min)
     weights = _exp(heights.sub_(most))
     return weights, weights.sum(dim, keepdim=True), most
@@ -94,12 +93,28 @@ def softmax_loss(own: Tensor, others: Tensor) -> Tensor:
     return softplus(others - own, threshold=40)
 
 
+class _ClassLogSumExp(torch.autograd.Function):
+    """See `class_log_sum_exp`; dL_c / dv_i = e^{v_i - L_c} where i is of class c."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, y: Tensor, num_classes: int) -> Tensor:
+        known = values.masked_fill(y == UNKNOWN, -torch.inf)
+        own = y.clamp_min(0)
+        least = torch.finfo(values.dtype).min
+        most = values.new_full((num_classes,), least).scatter_reduce_(0, own, known, "amax")
+        total = torch.zeros_like(most).scatter_add_(0, own, (known - most[own]).exp_())
+        found = total.log_().add_(most)
+        ctx.save_for_backward(values, y, own, found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        values, y, own, found = ctx.saved_tensors
+        slope = (values - found[own]).masked_fill(y == UNKNOWN, -torch.inf).exp()
+        return grads[0][own] * slope, None, None
+
+
 def class_log_sum_exp(values: Tensor, y: Tensor, num_classes: int) -> Tensor:
     """Return the (C,) log-sum-exp over the samples of each class of their values (n,); -inf if it has none."""
-    known = y != UNKNOWN
-    y = y.clamp_min(0)
-    values = torch.where(known, values, -torch.inf)
-    least = torch.finfo(values.dtype).min
-    most = values.new_full((num_classes,), least).scatter_reduce_(0, y, values.detach(), "amax")
-    total = torch.zeros_like(most).scatter_add(0, y, torch.where(known, values - most[y], -torch.inf).exp())
-    return torch.where(total > 0, torch.where(total > 0, total, 1.0).log() + most, -torch.inf)
+    found: Tensor = applied(_ClassLogSumExp, values, y, num_classes)
+    return found
