@@ -70,7 +70,7 @@ class NCA(FromLabels, Mahalanobis):
         anchors at once.
     dtype : {"float64", "float32"}
         Precision of the search. "float32" takes half the time and memory, and ends with at most five iterations in
-        float64.
+        float64. It compares single iterations, with a `tol` of at least 1e-5.
     max_iter : int
         Maximum number of L-BFGS iterations, or of epochs if `batch_size` is given.
     tol : float

@@ -79,7 +79,9 @@ class LDML(FromPairs, Mahalanobis):
         Maximum number of iterations, or of epochs if `batch_size` is given.
     tol : float
         Stop when the weighted sum of the violations of the optimality conditions, tr(M) ``kkt_[0]`` + ``kkt_[1]`` + |b|
-        ``kkt_[2]``, is at most `tol`.
+        ``kkt_[2]``, is at most `tol`. The search over L with fewer rows than features stops when an iteration lowers
+        the objective by at most ``0.01 * tol * max(1, |objective|)``. With `batch_size`, the means of three epochs are
+        compared.
     warm_start : bool
         Start from the solution of the previous fit.
     verbose : bool
@@ -98,7 +100,8 @@ class LDML(FromPairs, Mahalanobis):
         pairs were given.
     kkt_ : ndarray of shape (3,)
         Violation of the optimality conditions: the negative part of the smallest eigenvalue of the gradient G with
-        respect to M, ``abs(<M, G>)``, and the absolute derivative by b. All are 0 at the optimum.
+        respect to M, ``abs(<M, G>)``, and the absolute derivative by b. All are 0 at the optimum. Set only if the last
+        search was the convex one, with all dimensions and without `batch_size`.
     objective_ : float
         Value of the objective at the solution.
     n_iter_ : int

@@ -66,7 +66,8 @@ class PCCA(FromPairs, Mahalanobis):
     max_iter : int
         Maximum number of L-BFGS iterations, or of epochs if `batch_size` is given.
     tol : float
-        Stop when an iteration lowers the objective by at most ``0.01 * tol * max(1, |objective|)``.
+        Stop when an iteration lowers the objective by at most ``0.01 * tol * max(1, |objective|)``. With
+        `batch_size`, the means of three epochs are compared.
     warm_start : bool
         Start from the solution of the previous fit.
     verbose : bool
