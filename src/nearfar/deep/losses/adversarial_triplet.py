@@ -63,8 +63,8 @@ class AdversarialTriplet(Term):
         Whether to scale the embeddings to unit length first; the published code does not.
     hinge_sign : int
         Sign s of the margin. With -1, as in the published code, the hinge is active where the generated negative g is
-        farther than the positive by more than alpha. With +1, as in the survey, it is active unless g is nearer than
-        the positive by alpha.
+        farther than the positive by more than alpha. With +1, as in the survey of Ghojogh et al. (2022), it is active
+        unless g is nearer than the positive by alpha.
     joint : bool
         Whether J_gen and J_m both train all parameters, as in the published code.
     pretrain : int

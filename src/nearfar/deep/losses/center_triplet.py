@@ -62,7 +62,7 @@ class CenterTripletLoss(SetTerm):
     Parameters
     ----------
     margin : float
-        Margin m.
+        Margin m between the distances of the farthest member and of the nearest negative, in the unit of the distance.
     distance : str or callable
         Dissimilarity of two embeddings: "sq_euclidean", "euclidean", "cosine" or "dot", or a callable that takes
         anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape (b, m), such
@@ -70,8 +70,8 @@ class CenterTripletLoss(SetTerm):
     normalize : bool
         Whether to scale the embeddings to unit length first.
     negatives : {"points", "centers"}
-        Negatives of a class mean: "points", the samples of other classes, as in the survey; or "centers", the means of
-        other classes.
+        Negatives of a class mean: "points", the samples of other classes, as in the survey of Ghojogh et al. (2022); or
+        "centers", the means of other classes.
     center : {"mean", "input_mean"}
         Center of a class. "mean": the mean embedding of the class in the batch. "input_mean", as in the survey: the
         network's output for the mean input of the class, which is passed as ``ref=`` with its class in ``ref_labels=``.

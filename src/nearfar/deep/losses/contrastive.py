@@ -67,7 +67,7 @@ class ContrastiveLoss(RowLoss):
         Formula of the loss:
 
         - "hadsell": the paper's, with unsquared Euclidean distances;
-        - "survey": with squared Euclidean distances;
+        - "survey": that of the survey of Ghojogh et al. (2022), with squared Euclidean distances;
         - "xbm": with cosines, where the margin is a cosine;
         - "plain": hinges on any distance.
     pos_margin : float

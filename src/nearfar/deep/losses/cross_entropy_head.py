@@ -35,7 +35,7 @@ class CrossEntropyHead(HeadLoss):
     normalize : bool
         Whether the outputs are cosines, without bias. With T = 1/s, this is AM-softmax with scale s and margin 0.
     reduction : {"mean", "sum"}
-        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey of Ghojogh et al. (2022).
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
         chosen automatically.

@@ -48,7 +48,8 @@ class DeepFisherLoss(HeadLoss):
         C dimensions.
     targets : {"dataset", "batch"}
         Samples over which the shares of the classes are taken: "dataset", the training set; or "batch", the batch, as
-        in the survey. The targets of the latter change from batch to batch and are 0 for an absent class.
+        in the survey of Ghojogh et al. (2022). The targets of the latter change from batch to batch and are 0 for an
+        absent class.
     class_counts : sequence of int, optional
         Number of samples of each class in the training set. A training run with the sampler "random" fills it in. By
         default, all classes have the same size, as in batches of m samples per class.

@@ -72,8 +72,9 @@ class FisherTripletLoss(FisherHinge):
 
     Notes
     -----
-    The loss is 0, with zero gradient, for a batch without triplets and for one whose hinge is inactive. The survey
-    calls the scatters covariances, and a line of its derivation prints S_W - S_W where S_W - S_B is meant.
+    The loss is 0, with zero gradient, for a batch without triplets and for one whose hinge is inactive. The survey of
+    Ghojogh et al. (2022) calls the scatters covariances, and a line of its derivation prints S_W - S_W where S_W - S_B
+    is meant.
     """
 
     def constant(self, like: Tensor) -> Tensor:

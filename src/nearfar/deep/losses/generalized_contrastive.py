@@ -43,8 +43,8 @@ class GeneralizedContrastiveLoss(RowLoss):
     margin : float
         Margin m, in the unit of the distance of `form`.
     form : {"squared", "survey"}
-        "squared" is the formula of the published code, with unsquared distances; "survey" is the survey's, with squared
-        distances.
+        "squared" is the formula of the published code, with unsquared distances; "survey" is the survey's (Ghojogh et
+        al., 2022), with squared distances.
     similarity : {"labels", "pooled"}
         Source of the similarity g. "labels": 1 within a class and 0 between classes, or the entries of a relation
         matrix, which are numbers in [0, 1], or negative if unknown. "pooled": (1 + cosine) / 2 of the pooled features,

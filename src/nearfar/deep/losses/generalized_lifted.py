@@ -36,7 +36,7 @@ class GeneralizedLiftedLoss(RowLoss):
     Parameters
     ----------
     margin : float
-        Margin m.
+        Margin m between the distances of positives and of negatives, in the unit of the distance.
     distance : str or callable
         Dissimilarity of two embeddings: "euclidean" (the paper's), "sq_euclidean", "cosine" or "dot", or a callable
         that takes anchors of shape (b, d) and references of shape (m, d) and returns their dissimilarities of shape

@@ -102,7 +102,7 @@ class HardNegativeContrastiveLoss(RowLoss):
     ``torch.arange(n).repeat(2)``. With ``beta=0`` and ``tau_plus=0``, the loss is NT-Xent.
 
     The survey's formula has no N, no tau and no subtraction, and also draws the positive from a tilted distribution.
-    This is the "mixture" form, except that it averages over the anchors where the survey sums.
+    This is the "mixture" form, except that it averages over the anchors where the survey of Ghojogh et al. (2022) sums.
     """
 
     @renamed_settings(mine="miner")

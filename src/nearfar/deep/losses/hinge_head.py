@@ -30,14 +30,14 @@ class HingeHead(HeadLoss):
     embedding_dim : int
         Number of dimensions of the embeddings.
     margin : float
-        Margin m, positive.
+        Margin m, positive: outputs times their targets should be at least m.
     squared : bool
         Whether to square the hinges.
     multiclass : {"one_vs_rest"} or None
         "one_vs_rest" has one output per class. None has a single output for two classes, with the target -1 for class 0
         and 1 for class 1. Labels are 0 and 1 nevertheless: as in every loss, a label of -1 stands for an unknown class.
     reduction : {"mean", "sum"}
-        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey of Ghojogh et al. (2022).
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
         chosen automatically.

@@ -41,7 +41,7 @@ class KLHead(HeadLoss):
     smoothing : float
         Label smoothing: weight of the uniform distribution in the targets, in [0, 1).
     reduction : {"mean", "sum"}
-        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey of Ghojogh et al. (2022).
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
         chosen automatically.

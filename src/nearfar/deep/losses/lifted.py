@@ -70,13 +70,13 @@ class LiftedLoss(BilateralRowLoss):
     Parameters
     ----------
     margin : float
-        Margin m.
+        Margin m between the distance of a positive pair and those of its negatives, in the unit of the distance.
     hard : bool
         Whether to use only the nearest negative of the two samples instead of the smooth maximum over all negatives.
     distance : str or callable
-        Dissimilarity of two embeddings: "euclidean" (the paper's), "sq_euclidean" (for the generic d of the survey),
-        "cosine" or "dot", or a callable that takes anchors of shape (b, d) and references of shape (m, d) and returns
-        their dissimilarities of shape (b, m), such as ``LpDistance(1)``.
+        Dissimilarity of two embeddings: "euclidean" (the paper's), "sq_euclidean" (the generic d of the survey, Ghojogh
+        et al., 2022), "cosine" or "dot", or a callable that takes anchors of shape (b, d) and references of shape
+        (m, d) and returns their dissimilarities of shape (b, m), such as ``LpDistance(1)``.
     normalize : bool
         Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional

@@ -31,7 +31,7 @@ class MAEHead(RegressionHead):
         "onehot" regresses the one-hot vector of the class with one output per class; "index" regresses the class number
         with a single output, which imposes an order on the classes.
     reduction : {"mean", "sum"}
-        "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
+        "mean" averages the losses of the samples; "sum" adds them up, as in the survey of Ghojogh et al. (2022).
     block : int, optional
         Number of samples processed at a time, which affects speed and memory but not the value. By default, it is
         chosen automatically.

@@ -29,7 +29,7 @@ class MSEHead(RegressionHead):
         Number of dimensions of the embeddings.
     target : {"onehot", "index"}
         "onehot" regresses the one-hot vector of the class with one output per class; "index" regresses the class number
-        with a single output, as in the survey, which imposes an order on the classes.
+        with a single output, as in the survey of Ghojogh et al. (2022), which imposes an order on the classes.
     reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey.
     block : int, optional

@@ -50,9 +50,10 @@ class NPairLoss(RowLoss):
     reg : float
         Weight of the mean squared norm of the embeddings. The published code applies its 0.002 to half of that mean.
     form : {"npair", "hinge"}
-        "npair" is the paper's formula on inner products; "hinge" is the survey's, on squared distances.
+        "npair" is the paper's formula on inner products; "hinge" is the survey's (Ghojogh et al., 2022), on squared
+        distances.
     margin : float
-        Margin m of the "hinge" form.
+        Margin m of the "hinge" form, in the unit of squared distances.
     normalize : bool
         Whether to scale the embeddings to unit length first; the paper does not.
     miner : callable, optional

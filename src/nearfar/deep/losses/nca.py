@@ -54,8 +54,8 @@ class NCALoss(RowLoss):
         Temperature T that divides the distances, positive. It may be a tensor that requires a gradient.
     denominator : {"all", "negatives"}
         Samples over which the probabilities are normalized. "all": every other sample of known relation, as in the
-        paper; the loss is then at least 0. "negatives": only dissimilar samples, as in the survey; the loss then has no
-        lower bound.
+        paper; the loss is then at least 0. "negatives": only dissimilar samples, as in the survey of Ghojogh et al.
+        (2022); the loss then has no lower bound.
     positives : {"sum", "each"}
         How the positives of an anchor are combined. "sum": the logarithm of the sum of their probabilities, as in the
         paper. "each": the mean of the logarithms of their probabilities, for the survey's numerator, which has one

@@ -38,9 +38,9 @@ class ProxyNCAPlusPlusLoss(NeighborProxyLoss):
 
     Notes
     -----
-    In the survey's formula, the sample's own class is not in the denominator; this is ``ProxyNCALoss(temperature=T)``.
-    The published recipe also uses global max pooling, layer normalization, balanced batches, and Adam with an epsilon
-    of 1 and learning rates of 4e2 for the proxies and 4e-3 for all other parameters.
+    In the formula of the survey (Ghojogh et al., 2022), the sample's own class is not in the denominator; this is
+    ``ProxyNCALoss(temperature=T)``. The published recipe also uses global max pooling, layer normalization, balanced
+    batches, and Adam with an epsilon of 1 and learning rates of 4e2 for the proxies and 4e-3 for all other parameters.
     """
 
     def __init__(

@@ -59,8 +59,9 @@ class SoftTripleLoss(ClassProxyLoss):
     Notes
     -----
     As in the published code, the sum over pairs j < k is divided by C K (K - 1), which makes it half of their mean, and
-    1e-5 is added under the root. The survey's formula is ``gamma=1, tau=0``; one of its indices, and the sign of its
-    condition on inner products, are misprinted. With one center, the loss is ``AMSoftmaxLoss``.
+    1e-5 is added under the root. The formula of the survey (Ghojogh et al., 2022) is ``gamma=1, tau=0``; one of its
+    indices, and the sign of its condition on inner products, are misprinted. With one center, the loss is
+    ``AMSoftmaxLoss``.
     """
 
     def __init__(

@@ -106,8 +106,8 @@ class SoftmaxTripletLoss(RowLoss):
 
     Notes
     -----
-    The survey prints a minus before the sum over N(i), which would reward retrieving dissimilar samples; here, it is a
-    plus. Neither sum contains i itself.
+    The survey of Ghojogh et al. (2022) prints a minus before the sum over N(i), which would reward retrieving
+    dissimilar samples; here, it is a plus. Neither sum contains i itself.
     """
 
     @renamed_settings(mine="miner")

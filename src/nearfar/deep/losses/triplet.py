@@ -99,8 +99,8 @@ class TripletLoss(BilateralRowLoss):
     Parameters
     ----------
     margin : float, optional
-        Margin m, in the unit of the distance. By default, 0.2, the paper's value for squared distances of unit vectors,
-        or 0 if `soft` is True.
+        Margin m by which negatives should be farther from the anchor than positives, in the unit of the distance. By
+        default, 0.2, the paper's value for squared distances of unit vectors, or 0 if `soft` is True.
     soft : bool
         Whether to replace the hinge by the softplus log(1 + exp(d_ap - d_an + m)), as Hermans, Beyer & Leibe (2017) do
         without m.

@@ -17,7 +17,8 @@ def batch_all(rows: Rows) -> Rows:
 class BatchAll(Miner):
     """Keep every triplet of the batch, which is what a loss does without a miner.
 
-    As with all miners, no anchor is its own positive; the survey's sums over a class include it.
+    As with all miners, no anchor is its own positive; the sums over a class in the survey of Ghojogh et al. (2022)
+    include it.
     """
 
     def narrow(self, rows: Rows) -> Rows:

@@ -57,8 +57,8 @@ class EasyPositive(Miner):
     ``negative="all"``, it is the hinge form. The published code also drops anchors unless both similarities are
     positive; this miner does not.
 
-    The survey, by mistake, minimizes the softmax itself, not minus its logarithm, at the positive that is least
-    similar.
+    The survey of Ghojogh et al. (2022), by mistake, minimizes the softmax itself, not minus its logarithm, at the
+    positive that is least similar.
     """
 
     def __init__(self, negative: str = "hard", duplicate: float | None = None) -> None:

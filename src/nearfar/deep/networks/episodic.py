@@ -65,7 +65,8 @@ class EpisodicTrainer(Checked):
         Optimizer of the network's parameters, which makes the second update. It may also hold parameters of the loss,
         which the query trains in every mode.
     mode : {"maml", "fomaml", "sequential"}
-        "maml" (second order), "fomaml" (first order) or "sequential" (the literal text of the survey).
+        "maml" (second order), "fomaml" (first order) or "sequential" (the literal text of the survey, Ghojogh et al.,
+        2022).
     inner_lr : float
         Learning rate a of the steps on the support, at least 0.
     inner_steps : int

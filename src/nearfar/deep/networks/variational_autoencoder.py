@@ -53,8 +53,8 @@ class VariationalAutoencoder(Reconstruction):
 
     Notes
     -----
-    `transform` and `reconstruct` use mu, without draws. The survey mentions inferential autoencoders without specifying
-    one; the adversarial autoencoder is not implemented.
+    `transform` and `reconstruct` use mu, without draws. The survey of Ghojogh et al. (2022) mentions inferential
+    autoencoders without specifying one; the adversarial autoencoder is not implemented.
     """
 
     def __init__(

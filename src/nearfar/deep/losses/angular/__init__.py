@@ -91,8 +91,9 @@ class AngularLoss(BilateralRowLoss):
 
     Notes
     -----
-    Embeddings are scaled to unit length. The formula that the survey prints, without the negative and with the distance
-    inside the tangent, is evidently a misprint. A pair without negatives contributes zero.
+    Embeddings are scaled to unit length. The formula that the survey of Ghojogh et al. (2022) prints, without the
+    negative and with the distance inside the tangent, is evidently a misprint. A pair without negatives contributes
+    zero.
     """
 
     @renamed_settings(mine="miner")

@@ -50,7 +50,7 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
     lam : float
         Weight lambda, positive. In the updates "fixed" and "alternate", it only scales the loss.
     update : {"fixed", "alternate", "anchored"}
-        How the labels y' are updated: "fixed", as in the survey, "alternate" or "anchored".
+        How the labels y' are updated: "fixed", as in the survey of Ghojogh et al. (2022), "alternate" or "anchored".
     start : int
         Number of losses in training mode that use the initial labels y' before "alternate" updates them.
     balanced : bool
