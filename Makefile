@@ -9,7 +9,7 @@ NUMERICAL := tests/estimators tests/evaluation tests/neighbors tests/numerics te
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-haswell test-matrix static check format types bench docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-haswell test-matrix static lint types check format bench docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -36,14 +36,22 @@ test-haswell: venv ## run the numerical tests, slow ones too, with the kernels o
 test-matrix: venv ## run tests with the kernels of other processors, and the oldest and newest dependencies (an hour)
 	$(BIN)/nox
 
-static: venv
+test-fast: venv
+	$(PYTEST) -q -m 'not slow'
+
+static: lint types
+
+lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/python tools/generate.py --check
 
-check: static ## format, lint, types and the fast tests: every commit passes this
-	$(PYTEST) -q -m 'not slow'
+types: venv
+	$(BIN)/mypy
+
+# types take one core for a minute, beside the tests
+check: lint ## format, lint, types and the fast tests: every commit passes this
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types test-fast
 
 format: venv ## format the code and mend what the linter can
 	$(BIN)/ruff format .

@@ -6,6 +6,13 @@ from contextlib import suppress
 import pytest
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Look for examples in docstrings of the library only: tests have none, and are so collected once."""
+    collectors = yield
+    return [collector for collector in collectors if type(collector).__name__ != "DoctestModule"]
+
+
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory):
     """What is kept between runs is kept elsewhere than the user's own."""
