@@ -81,7 +81,7 @@ def beside(values: Any, X: Any, count: int, name: str) -> list[Any]:
     if not is_collection(values):
         sizes = getattr(X, "chunks", [[np.nan]])[0]
         if np.isnan(sizes).any():
-            raise ValueError(f"{name} must be a Dask collection too, in the parts of X, whose lengths are not known")
+            raise ValueError(f"{name} must be a Dask collection with the parts of X, because their lengths are unknown")
         values = np.asarray(values)
         if len(values) != sum(sizes):
             raise ValueError(f"{name} must hold one value per row of X, {sum(sizes)}; got {len(values)}")

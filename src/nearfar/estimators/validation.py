@@ -127,7 +127,7 @@ def warn_of_minus_one(y: AnyArray) -> None:
     count = len(y) - int(np.count_nonzero(y != -1))
     if count and len(others) >= 2 and others[0] >= 0:
         warn(
-            f"y: {count} of {len(y)} rows have the label -1, a class like any other; unlabeled=-1 leaves them unlabeled"
+            f"y: {count} of {len(y)} rows have the label -1, which is treated as a class; unlabeled=-1 marks them as unlabeled"
         )
 
 

@@ -65,6 +65,10 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
         Metric Lam, in the units of X: M = V Lam V'.
     scale_ : float
         Root mean square distance of the pairs.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

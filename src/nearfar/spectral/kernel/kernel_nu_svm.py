@@ -95,6 +95,8 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         Row numbers of the pairs that were made from labels, or of the given pairs, each once.
     pair_labels_ : ndarray of shape (p,)
         +1 for similar pairs and -1 for dissimilar pairs.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

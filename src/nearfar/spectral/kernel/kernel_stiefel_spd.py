@@ -79,6 +79,10 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         Metric Lam.
     scale_ : float
         Root mean square distance of the pairs in the feature space.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

@@ -99,6 +99,10 @@ class NuSVMMetric(FromPairs, Mahalanobis):
         Row numbers of the pairs that were made from labels, or of the given pairs, each once.
     pair_labels_ : ndarray of shape (m,)
         +1 for similar pairs and -1 for dissimilar pairs.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

@@ -124,6 +124,10 @@ class FISHMML(LabelSums):
         Projection of each view, with orthonormal rows.
     view_sizes_ : ndarray of int
         Number of columns of each view.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

@@ -108,6 +108,8 @@ class AML(FromPairs, Mahalanobis):
         Value of F for the learned metric.
     gmml_objective_ : float
         Value of F for the geometric mean metric.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

@@ -78,6 +78,10 @@ class MDSMetric(FromLabels, Mahalanobis):
         Violation of the optimality conditions: the negative part of the smallest eigenvalue of the gradient G with
         respect to M, and ``abs(<M, G>)``. Both are 0 at the optimum. Set only with "sstress" and
         ``n_components=None``.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

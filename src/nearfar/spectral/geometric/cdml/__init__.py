@@ -78,6 +78,10 @@ class CDML(FromPairs, MetricLearner):
         Root mean square length of the centered training rows.
     curvature_ : float
         Smallest second derivative at a nearest point. If it is near 0, some row is about to jump along its curve.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

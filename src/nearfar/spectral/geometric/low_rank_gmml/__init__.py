@@ -94,6 +94,10 @@ class LowRankGMML(PairSums):
         Orthonormal basis U of the subspace, in columns.
     inner_ : ndarray of shape (p, p)
         Metric B inside the subspace.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

@@ -39,7 +39,7 @@ def laplacian_regularized(
     Z = (F[pairs.i] - F[pairs.j])[~pairs.similar]
     length = np.sum(Z**2, axis=1)
     if not (seen := length > VISIBLE**2 * length.max()).all():
-        warn(f"{(~seen).sum()} dissimilar pairs are one point of the graph; left out")
+        warn(f"{(~seen).sum()} dissimilar pairs coincide in the graph; they were left out")
     found = separation.cheapest(C, Z[seen], c, **search)
     w = psd.spectrum(found.x)[0]
     G = psd.components(found.x, int((w > VISIBLE * w[0]).sum())).T
@@ -102,6 +102,8 @@ class LaplacianRegularizedKernel(FromPairs, KernelMetric):
         Value of the objective.
     duality_gap_ : float
         Upper bound on the difference between `objective_` and the optimum.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

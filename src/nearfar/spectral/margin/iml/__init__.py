@@ -76,6 +76,10 @@ class IML(FromLabels, Mahalanobis):
         Number of times that the rivals were searched for.
     rivals_settled_ : bool
         Whether the metric is optimal for its own rivals, up to the tolerance.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

@@ -103,6 +103,8 @@ class LMNN(FromTriplets, Mahalanobis):
         Objective over all impostors, before the metric is truncated to `n_components`. None with `stratified`.
     duality_gap_ : float
         Upper bound on the difference between `objective_` and the smallest objective of any metric, of any rank.
+    n_iter_ : int
+        Number of iterations run in the last pass. With `stratified`, the number of samples learned from.
 
     Notes
     -----

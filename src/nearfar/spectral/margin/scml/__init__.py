@@ -83,6 +83,8 @@ class SCML(FromTriplets, Mahalanobis):
         Value of the objective.
     duality_gap_ : float
         Upper bound on the difference between `objective_` and its minimum over all weights of the same directions.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

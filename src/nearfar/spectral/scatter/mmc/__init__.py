@@ -112,6 +112,10 @@ class MMC(FromPairs, Mahalanobis):
         Floor that was used.
     duality_gap_ : float
         Upper bound on the difference between `objective_` and the best objective of any metric with the same floor.
+    objective_ : float
+        Value of the objective.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----

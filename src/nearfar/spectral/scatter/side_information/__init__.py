@@ -35,7 +35,7 @@ def nearest_direction(S: Array, D: Array) -> Solution:
     """Return `side_information` from both mean scatters (d, d)."""
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
-        warn("no direction keeps dissimilar pairs further apart than similar ones")
+        warn("no direction keeps dissimilar pairs farther apart than similar ones")
     return Solution(V[:, -1:].T, objective=float(w[-1]))
 
 
@@ -75,6 +75,8 @@ class SideInformationMetric(PairSums):
         target distances, the value of the second objective.
     duality_gap_ : float
         Upper bound on the difference between `objective_` and the optimum. Set only with target distances.
+    n_iter_ : int
+        Number of iterations run.
 
     Notes
     -----
