@@ -126,9 +126,7 @@ def warn_of_minus_one(y: AnyArray) -> None:
     others = np.unique(y[y != -1])
     count = len(y) - int(np.count_nonzero(y != -1))
     if count and len(others) >= 2 and others[0] >= 0:
-        warn(
-            f"y: {count} of {len(y)} rows have the label -1, which is treated as a class; unlabeled=-1 marks them as unlabeled"
-        )
+        warn(f"y: {count} of {len(y)} rows have the label -1, which is a class; unlabeled=-1 marks them as unlabeled")
 
 
 def is_plain(X: Any) -> bool:
