@@ -43,7 +43,7 @@ def kernel_fisher(
         useful = min(int((w > 1 + psd.rounding(w)).sum()), max(len(S) - 1, 1))
     p = min(useful, MAX_COMPONENTS) if n_components is None else n_components
     if p == 0:
-        raise ValueError("no direction keeps dissimilar pairs farther apart than similar ones; set n_components")
+        raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
     eigenvalues = -w[:p] if constraint == "orthonormal" else w[:p]
     return Solution(V[:, :p].T, objective=-float(gain[:p].sum()), attributes={"eigenvalues": eigenvalues})
 

@@ -38,7 +38,7 @@ def fisher(
     else:
         p = min(n_components, len(mu))
     if p == 0:
-        raise ValueError("no direction keeps dissimilar pairs farther apart than similar ones; set n_components")
+        raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
     return Solution(U[:, :p].T, objective=float(np.sum(1 - mu[:p])), attributes={"eigenvalues": mu[:p]})
 
 
@@ -47,7 +47,7 @@ def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str
     w, V = psd.spectrum(D - S)
     p = n_components or 1
     if w[0] <= 0:
-        warn("no direction keeps dissimilar pairs farther apart than similar ones")
+        warn("no direction keeps dissimilar pairs further apart than similar ones")
     trace = p if scale == "trace" else 1
     return Solution(V[:, :p].T / np.sqrt(trace), -float(w[:p].sum()) / trace, attributes={"eigenvalues": -w[:p]})
 

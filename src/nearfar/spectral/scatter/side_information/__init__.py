@@ -35,7 +35,7 @@ def nearest_direction(S: Array, D: Array) -> Solution:
     """Return `side_information` from both mean scatters (d, d)."""
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
-        warn("no direction keeps dissimilar pairs farther apart than similar ones")
+        warn("no direction keeps dissimilar pairs further apart than similar ones")
     return Solution(V[:, -1:].T, objective=float(w[-1]))
 
 

@@ -102,7 +102,7 @@ def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
     low = eigh(free, eigvals_only=True)[0] if r < len(q) and A.any() else 0.0
     if low < -1e-10 * np.abs(A).max():
         raise ValueError(
-            "the target distances leave directions free in which dissimilar pairs are farther apart than similar ones, "
+            "the target distances leave directions free in which dissimilar pairs are further apart than similar ones, "
             "so the optimum is infinite; give more target distances or beta=0"
         )
     bound = r < len(q) and low > 0
