@@ -114,7 +114,7 @@ class AccuracyCalculator:
             ref_includes_query = True
         reference = _tensor(reference, self.device)
         n = len(query)
-        if ref_includes_query and not (len(reference) >= n and torch.allclose(query, reference[:n])):
+        if ref_includes_query and not (len(reference) >= n and torch.allclose(query.double(), reference[:n].double())):
             raise Mismatch("ref_includes_query: the queries must be the first rows of the references")
         found: dict[str, Any] = {}
         clustered = [name for name in names if name in CLUSTERED]
