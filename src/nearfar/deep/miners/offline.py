@@ -60,7 +60,7 @@ def mine_offline(
     x = batch.x
     y = batch.y
     n = len(batch.x)
-    check_columns(batch)
+    check_columns(y, n)
     seed = fresh_seed(miner, x)
     c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize, seed=seed).prepared()
     found = [_triplets(miner, c.block(c.x, c.ref, lo, min(lo + block, n)), lo) for lo in range(0, n, block)]

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from .. import distributed
 from ..autograd import traced
 from .relations import MAX_LISTED_LABELS, UNKNOWN, Labels, LabelSets, is_classes, is_relation, labeled
 
@@ -124,7 +125,10 @@ def make_batch(
         ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix says all
     ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
     _check_kinds(y, ref_y)
-    _check_entries(y)
+    if is_relation(y):
+        if distributed.world() == 1:  # of several processes, each may have a column for its own references alone
+            check_columns(y, n if ref is None else len(ref))
+        _check_entries(y)
     return Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
 
 
@@ -182,13 +186,9 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
         raise ValueError("ref_labels: expected one class per row like the labels, got a relation or label sets")
 
 
-def check_columns(batch: Batch) -> None:
-    """Raise unless a relation matrix has one column for each reference of a batch."""
-    y = batch.y
-    if not is_relation(y):
-        return
-    number = len(batch.x) if batch.ref is None else len(batch.ref)
-    if y.shape[1] != number:
+def check_columns(y: Labels, number: int) -> None:
+    """Raise unless a relation matrix has one column for each of a number of references."""
+    if is_relation(y) and y.shape[1] != number:
         told = f"the relation matrix needs one column per reference, {number}, got {y.shape[1]}"
         raise ValueError(f"labels: {told}; classes are (n,) integers")
 

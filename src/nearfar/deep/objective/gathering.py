@@ -78,9 +78,7 @@ def global_batch(
     """
     own_part = partial(make_batch, embeddings, labels, ref, ref_labels, pooled, ids, ref_replicated=ref_replicated)
     if distributed.world() == 1:
-        batch = own_part()
-        check_columns(batch)
-        return batch
+        return own_part()
     if traced():
         return gathered(own_part(), ref_replicated)
     try:
@@ -106,7 +104,7 @@ def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
         If the parts do not form one batch. All processes raise the same error.
     """
     if distributed.world() == 1:
-        check_columns(batch)
+        check_columns(batch.y, len(batch.x) if batch.ref is None else len(batch.ref))
         return batch
     outlines = _outlines(_outline(batch, ref_replicated), batch.x.device)
     sizes = [int(outline.rows) for outline in outlines]
