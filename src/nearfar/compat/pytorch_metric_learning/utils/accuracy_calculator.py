@@ -141,7 +141,7 @@ class AccuracyCalculator:
         from sklearn.metrics import adjusted_mutual_info_score, normalized_mutual_info_score
 
         known = _array(labels)
-        kmeans = FaissKMeans() if self.kmeans_func is None else self.kmeans_func
+        kmeans: Callable[[Tensor, int], Any] = FaissKMeans() if self.kmeans_func is None else self.kmeans_func
         clusters = _array(kmeans(query, number))
         how = {"NMI": normalized_mutual_info_score, "AMI": adjusted_mutual_info_score}
         return {name: float(how[name](known, clusters)) for name in names}
