@@ -3,6 +3,7 @@
     python bench/learner_costs.py                       every learner that takes labels
     python bench/learner_costs.py --only GMML LMNN      some of them
     python bench/learner_costs.py --seconds 20          CPU seconds after which a fit is ended
+    python bench/learner_costs.py --only LMNN --sizes 16000x20 1000000x20
 
 Rows are drawn: ten classes, each a normal cloud whose center lies in ten of the features, so that classes overlap and
 half of the features say nothing. Learners have their default settings, kernel forms whose default is more also 500
@@ -25,7 +26,7 @@ os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 import numpy as np
 from classical_worker import Fit, Result, about, forked, nearfar_learners
 
-SIZES = ((1_000, 20), (4_000, 20), (16_000, 20), (1_000, 200))
+SIZES = ("1000x20", "4000x20", "16000x20", "1000x200")
 CLASSES, TELLING = 10, 10
 LANDMARKS = 500
 
@@ -35,13 +36,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=(), help="nearfar's names of the learners to run")
     parser.add_argument("--seconds", type=int, default=60, help="CPU seconds for a fit")
+    parser.add_argument("--sizes", nargs="+", default=SIZES, metavar="ROWSxFEATURES", help="more rows after fewer")
     parser.add_argument("--memory", type=float, default=8.0, help="GB that a fit may ask for")
     args = parser.parse_args()
     print(about("nearfar"), flush=True)
-    print("\n| learner | " + " | ".join(f"{n:,} x {d}" for n, d in SIZES) + " | MB |")
-    print("|---|" + "---:|" * (len(SIZES) + 1), flush=True)
-    task = {"seconds": args.seconds, "memory": args.memory, "folds": 0, "draws": 1, "given": False}
-    drawn = [rows(n, d) for n, d in SIZES]
+    sizes = [(int(n), int(d)) for n, d in (size.split("x") for size in args.sizes)]
+    print("\n| learner | " + " | ".join(f"{n:,} x {d}" for n, d in sizes) + " | MB |")
+    print("|---|" + "---:|" * (len(sizes) + 1), flush=True)
+    task = {"seconds": args.seconds, "memory": args.memory, "folds": 0, "draws": 1, "given": False, "least": 0.2}
+    drawn = [rows(n, d) for n, d in sizes]
     for name, fit in learners():
         if not args.only or name.split("(")[0] in args.only:
             print(f"| `{name}` | " + " | ".join(costs(name, fit, drawn, task)) + " |", flush=True)
@@ -75,13 +78,15 @@ def costs(name: str, fit: Fit, drawn: list[tuple[np.ndarray, np.ndarray]], task:
     """A cell for each size, and the memory of the largest that was fitted."""
     cells: list[str] = []
     late, mb = False, float("nan")
-    for (X, y), (_, d) in zip(drawn, SIZES, strict=True):
+    first = drawn[0][0].shape[1]
+    for X, y in drawn:
+        d = X.shape[1]
         result: Result = {"fit": [], "note": ""}
-        if not late or d > SIZES[0][1]:
+        if not late or d > first:
             result = forked(fit, name, X, y, task)
         if result["fit"]:
             cells.append(seconds(result["fit"][0]))
-            mb = result["mb"] if d == SIZES[0][1] else mb
+            mb = result["mb"] if d == first else mb
         else:
             late = True
             told = result["note"]

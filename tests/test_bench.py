@@ -147,3 +147,37 @@ def test_the_bench_of_embeddings_scores_classes_that_were_not_learned(tmp_path):
     )
     assert plain[1] == plain[2] < learned[2]
     assert (plain[0], plain[3]) == ("| as they are", "- |")
+
+
+def test_the_bench_of_unseen_classes_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch):
+    bench = module("unseen_classes")
+    rng = np.random.default_rng(0)
+    labels = np.arange(96) % 12
+    embeddings = rng.normal(size=(12, 9))[labels] + 0.5 * rng.normal(size=(96, 9))
+    np.savez(tmp_path / "rows.npz", embeddings=embeddings, labels=labels)
+    part = bench.split(embeddings, labels, 0)
+    assert not set(part.known) & set(part.asked)
+    results = tmp_path / "results.jsonl"
+    given = [str(tmp_path / "rows.npz"), str(results), "--splits", "2", "--components", "5", "--only"]
+    for names in (["RCA"], ["RCA", "DiscriminantWhitening", bench.PLAIN]):
+        monkeypatch.setattr(sys, "argv", ["unseen_classes.py", *given, *names])
+        bench.main()
+    assert [(line["split"], line["name"]) for line in bench.read(results)][:3] == [
+        (0, "RCA"),
+        (1, "RCA"),
+        (0, "DiscriminantWhitening"),
+    ]
+    assert len(bench.read(results)) == 6
+    told = capsys.readouterr().out
+    assert "| `RCA` | " in told
+    assert " ± " in told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it forks")
+def test_the_costs_of_learners_are_measured_for_the_sizes_that_are_asked():
+    command = [sys.executable, str(BENCH / "learner_costs.py"), "--only", "GMML", "--sizes", "300x12", "600x12"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "| learner | 300 x 12 | 600 x 12 | MB |" in told
+    cells = told.strip().splitlines()[-1].split("|")
+    assert cells[1].strip() == "`GMML`"
+    assert all("ms" in cell for cell in cells[2:4])
