@@ -212,8 +212,9 @@ class SubCenterArcFaceLoss(WeightRegularizerMixin):
         return_dominant_centers : bool
             Also return these centers, (D, C); 0 for classes without samples.
         """
-        labels = check_labels(embeddings, labels)
-        assert labels is not None
+        checked = check_labels(embeddings, labels)
+        assert checked is not None
+        labels = checked
         centers = normalize(self.rows().to(embeddings), dim=1).unflatten(0, (self.num_classes, self.sub_centers))
         x = normalize(embeddings, dim=1)
         # s_ik: the cosine of sample i to center k of its class
