@@ -87,6 +87,7 @@ def study(rows: Rows, labels: Rows, settings: argparse.Namespace) -> None:
             if (text, split) in done:
                 continue
             begun = process_time()
+            result: dict[str, Any]
             try:
                 if text == AS_THEY_ARE:
                     result = {"rate": None, "scores": [score(rows[parts[3]], labels[parts[3]])]}
