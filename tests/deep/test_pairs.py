@@ -225,6 +225,7 @@ def test_large_batches_are_cut_into_blocks(monkeypatch):
 
     x = sample()
     whole = nearfar.TripletLoss()(x, Y)
+    monkeypatch.setattr(rows, "FULL", 20)
     monkeypatch.setattr(rows, "comparisons_at_once", lambda device: 20)
     monkeypatch.setattr(rows, "MIN_BLOCK_ROWS", 1)
     assert len(rows.spans(slice(0, 10), 10, None, torch.device("cpu"))) == 10

@@ -131,6 +131,7 @@ def test_blocks_follow_the_memory_of_a_device(monkeypatch):
     from nearfar.deep.pairwise import comparison
 
     cpu = torch.device("cpu")
+    monkeypatch.setattr(comparison, "FULL", 1000)
     monkeypatch.setattr(comparison, "comparisons_at_once", lambda device: 1000)
     assert comparison.spans(slice(0, 10), 100, None, cpu) == [(0, 10)]
     assert comparison.spans(slice(3, 133), 100, None, cpu) == [(3, 67), (67, 131), (131, 133)]

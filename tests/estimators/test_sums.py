@@ -20,13 +20,11 @@ from sklearn.utils.validation import has_fit_parameter
 import nearfar
 from nearfar.catalog import Method
 from nearfar.estimators import sums
-from nearfar.estimators.row_weights import WeightedPairs
 from nearfar.estimators.sums import FromSums
 from nearfar.numerics.class_sums import added, class_sums
 from tests.learners import LEARNERS, data, distances, fit, make
 
 SUMMED = [method for method in LEARNERS if issubclass(getattr(nearfar, method.name), FromSums)]
-WEIGHTED = [method for method in LEARNERS if issubclass(getattr(nearfar, method.name), WeightedPairs)]
 OTHERS = [method for method in LEARNERS if method not in SUMMED]
 # settings under which other sums are needed
 SETTINGS: dict[str, list[dict[str, Any]]] = {
@@ -108,48 +106,6 @@ def test_an_integer_weight_is_the_row_repeated_and_zero_the_row_left_out(method:
         assert found.objective_ == pytest.approx(whole.objective_, rel=1e-6, abs=1e-9)
 
 
-WEIGHTED_SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "GrassmannGMML": [{}, {"weighting": "class"}, {"n_rounds": 1, "t": 0.3}],
-    "LayeredGMML": [{}, {"weighting": "class"}, {"n_layers": 3, "activation": "relu"}],
-}
-
-
-@pytest.mark.parametrize(
-    ("method", "settings"),
-    [(method, settings) for method in WEIGHTED for settings in WEIGHTED_SETTINGS[method.name]],
-    ids=lambda value: value.name if isinstance(value, Method) else None,
-)
-def test_weights_of_learners_that_need_all_rows_at_once(method: Method, settings: Any) -> None:
-    X, y = some_rows()
-    weight = np.random.default_rng(0).integers(0, 4, size=len(X))
-    weight[9] = 1
-    whole = fit(make(method, **settings), np.repeat(X, weight, axis=0), np.repeat(y, weight), unlabeled="?")
-    found = fit(make(method, **settings), X, y, sample_weight=weight, unlabeled="?")
-    equal(found, whole, X, rtol=1e-6)
-    equal(fit(make(method, **settings), X, y, sample_weight=np.ones(len(X))), fit(make(method, **settings), X, y), X)
-    shuffled = np.random.default_rng(1).permutation(len(X))
-    again = fit(make(method, **settings), X[shuffled], y[shuffled], sample_weight=weight[shuffled], unlabeled="?")
-    equal(again, found, X, rtol=1e-6)
-    half = fit(make(method, **settings), X, y, sample_weight=weight / 2, unlabeled="?")
-    assert np.isfinite(distances(half, X)).all()
-    assert not np.allclose(distances(half, X), distances(fit(make(method, **settings), X, y, unlabeled="?"), X))
-
-
-@pytest.mark.parametrize("method", WEIGHTED, ids=lambda method: method.name)
-def test_weights_go_with_labels_and_all_their_pairs(method: Method) -> None:
-    X, y = data(40)
-    ones = np.ones(40)
-    for call, words in (
-        (lambda: make(method).fit(X, pairs=[[0, 1]], sample_weight=ones), "goes with labels y, not with pairs="),
-        (lambda: make(method, n_pairs=20).fit(X, y, sample_weight=ones), "n_pairs='all'; got n_pairs=20"),
-        (lambda: make(method).fit(X, y, sample_weight=ones[:39]), r"shape \(40,\); got shape \(39,\)"),
-        (lambda: make(method).fit(X, y, sample_weight=0 * ones), "zero for every row"),
-        (lambda: make(method).fit(X, y, sample_weight=0.01 * ones), "sum of its weights"),
-    ):
-        with pytest.raises(ValueError, match=f"{method.name}: .*{words}"):
-            call()
-
-
 def spd_matrices(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     y = np.arange(n) % 3
@@ -176,18 +132,6 @@ def test_parts_and_weights_of_positive_definite_matrices(settings: Any) -> None:
     if learner.columns_ == 3:
         with pytest.raises(ValueError, match="what the first part held, matrices or rows"):
             learner.partial_fit(np.ones((2, 9)), y[:2])
-
-
-def test_weights_of_subspaces() -> None:
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(24, 5, 2))
-    X[:, 0, 0] += 3 * (np.arange(24) % 2)
-    X = np.linalg.qr(X)[0]
-    y = np.arange(24) % 2
-    weight = rng.integers(0, 4, size=24)
-    whole = nearfar.GrassmannGMML().fit(np.repeat(X, weight, axis=0), np.repeat(y, weight))
-    found = nearfar.GrassmannGMML().fit(X, y, sample_weight=weight)
-    assert_allclose(found.components_, whole.components_, rtol=1e-7, atol=1e-9)
 
 
 @every_case
@@ -242,7 +186,7 @@ def test_rows_far_from_zero_keep_their_digits(method: Method) -> None:
 def test_weights_are_taken_only_where_they_are_obeyed() -> None:
     for method in LEARNERS:
         kind = getattr(nearfar, method.name)
-        assert has_fit_parameter(kind, "sample_weight") == (method in SUMMED + WEIGHTED), method.name
+        assert has_fit_parameter(kind, "sample_weight") == (method in SUMMED), method.name
         assert hasattr(kind, "partial_fit") >= (method in SUMMED)
 
 

@@ -260,14 +260,6 @@ def require_classes(labels: Ints, similar: bool = True) -> None:
         raise ValueError("y holds only classes of one sample, so there is no similar pair")
 
 
-def class_counts(labels: Ints, row_weight: Array | None = None) -> Ints | Array:
-    """Return the number of rows of each class 0..c-1, or the sum of their weights; unknown rows are not counted."""
-    if row_weight is None:
-        return class_sizes(labels)
-    known = labels >= 0
-    return np.asarray(np.bincount(labels[known], row_weight[known]), dtype=np.float64)
-
-
 def require_weighted_classes(count: AnyArray) -> None:
     """Raise a ValueError unless there are at least two classes, and one with a weight above 1.
 

@@ -53,13 +53,10 @@ class LabelPairs(NamedTuple):
         Class codes 0, 1, ...; rows with -1 are in no pair.
     weighting : {"pairs", "class"}
         Whether every pair or every class has the same weight.
-    row_weight : ndarray of shape (n,) or None
-        Number of times that each row counts, above 0. If None, every row counts once.
     """
 
     labels: Ints
     weighting: str = "pairs"
-    row_weight: Array | None = None
 
 
 def generator(seed: Seed) -> np.random.Generator:

@@ -9,7 +9,7 @@ from scipy.sparse import coo_array, csr_array
 
 from ..fit_warnings import warn
 from . import checks, psd
-from .checks import class_counts, class_sizes, require_classes, require_weighted_classes
+from .checks import class_sizes, require_classes
 from .constraints import LabelPairs, Pairs, require_both
 from .pair_differences import differences
 from .types import Array, Bools, Ints
@@ -75,12 +75,8 @@ def not_all_equal(found: PairScatters) -> PairScatters:
 def label_scatters(X: Array, pairs: LabelPairs) -> PairScatters:
     """Return the scatters of all pairs that labels imply."""
     checks.one_of(tuple(SCATTERS), weighting=pairs.weighting)
-    if pairs.row_weight is None:
-        require_classes(pairs.labels)
-        return SCATTERS[pairs.weighting](*known(X, pairs.labels))
-    require_weighted_classes(class_counts(pairs.labels, pairs.row_weight))
-    there = pairs.labels >= 0
-    return SCATTERS[pairs.weighting](X[there], pairs.labels[there], pairs.row_weight[there])
+    require_classes(pairs.labels)
+    return SCATTERS[pairs.weighting](*known(X, pairs.labels))
 
 
 def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
@@ -96,25 +92,25 @@ def listed_scatters(X: Array, pairs: Pairs) -> PairScatters:
     )
 
 
-def all_pairs(X: Array, labels: Ints, row_weight: Array | None = None) -> PairScatters:
+def all_pairs(X: Array, labels: Ints) -> PairScatters:
     """Return the scatters of all pairs with weight 1, in O(n d^2): sum_c n_c S_c, and n S_t minus that."""
-    n = class_counts(labels, row_weight).astype(float)
+    n = class_sizes(labels).astype(float)
     whole = float(n.sum())
-    similar = deviations(X, labels, class_means(X, labels, row_weight), n, row_weight)
+    similar = deviations(X, labels, class_means(X, labels), n)
     n_similar = float((n * (n - 1.0))[n > 1].sum() / 2)
     n_all = whole * (whole - 1) / 2
-    return PairScatters(similar, whole * total(X, row_weight) - similar, n_similar, n_all - n_similar)
+    return PairScatters(similar, whole * total(X) - similar, n_similar, n_all - n_similar)
 
 
-def class_balanced_pairs(X: Array, labels: Ints, row_weight: Array | None = None) -> PairScatters:
+def class_balanced_pairs(X: Array, labels: Ints) -> PairScatters:
     """Return the scatters of all pairs, weighted so that the pairs of each class, and of each two classes, sum to 1."""
-    n = class_counts(labels, row_weight).astype(float)
-    means = class_means(X, labels, row_weight)
+    n = class_sizes(labels).astype(float)
+    means = class_means(X, labels)
     several = n > 1
-    similar = deviations(X, labels, means, 2 * several / np.where(several, n - 1, 1.0), row_weight)
+    similar = deviations(X, labels, means, 2 * several / np.where(several, n - 1, 1.0))
     others = len(n) - 1
     m = means - means.mean(axis=0)
-    dissimilar = deviations(X, labels, means, others / n, row_weight) + len(n) * m.T @ m
+    dissimilar = deviations(X, labels, means, others / n) + len(n) * m.T @ m
     return PairScatters(similar, dissimilar, float(several.sum()), len(n) * others / 2)
 
 
@@ -149,11 +145,10 @@ def laplacian_times(X: Array, i: Ints, j: Ints, weight: Array | None = None) -> 
     return np.asarray(W.sum(axis=1)).reshape(-1, 1) * X - W @ X
 
 
-def class_means(X: Array, labels: Ints, row_weight: Array | None = None) -> Array:
+def class_means(X: Array, labels: Ints) -> Array:
     """Return the mean of each class 0..c-1, shape (c, d); every row must have a class."""
-    n = class_counts(labels, row_weight)
-    weight = np.ones(len(X)) if row_weight is None else row_weight
-    members = csr_array((weight, (labels, np.arange(len(X)))), shape=(len(n), len(X)))
+    n = class_sizes(labels)
+    members = csr_array((np.ones(len(X)), (labels, np.arange(len(X)))), shape=(len(n), len(X)))
     return np.asarray(members @ X) / n[:, None]
 
 
@@ -163,19 +158,14 @@ def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
     return (X, labels) if keep.all() else (X[keep], labels[keep])
 
 
-def deviations(
-    X: Array, labels: Ints, means: Array, weight: Array | None = None, row_weight: Array | None = None
-) -> Array:
-    """Return sum_i row_weight_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', computed in blocks of rows."""
+def deviations(X: Array, labels: Ints, means: Array, weight: Array | None = None) -> Array:
+    """Return sum_i weight[c_i] (x_i - mean[c_i])(x_i - mean[c_i])', computed in blocks of rows."""
     S = np.zeros((X.shape[1],) * 2)
     step = max(1, DEVIATION_BLOCK_VALUES // max(X.shape[1], 1))
     for a in range(0, len(X), step):
         c = labels[a : a + step]
         C = X[a : a + step] - means[c]
-        weighted = C if weight is None else C * weight[c, None]
-        if row_weight is not None:
-            weighted = weighted * row_weight[a : a + step, None]
-        S += C.T @ weighted
+        S += C.T @ (C if weight is None else C * weight[c, None])
     return (S + S.T) / 2
 
 
@@ -192,10 +182,9 @@ def between(X: Array, labels: Ints) -> Array:
     return (M * class_sizes(labels)[:, None]).T @ M
 
 
-def total(X: Array, row_weight: Array | None = None) -> Array:
+def total(X: Array) -> Array:
     """Return the sum over rows of (x - mu)(x - mu)'."""
-    mean = np.average(X, axis=0, weights=row_weight)
-    return deviations(X, np.zeros(len(X), dtype=np.intp), mean[None], row_weight=row_weight)
+    return deviations(X, np.zeros(len(X), dtype=np.intp), X.mean(axis=0, keepdims=True))
 
 
 def unit(X: Array) -> float:

@@ -10,9 +10,9 @@ from scipy.linalg import eigvalsh, inv
 
 from ..fit_warnings import warn
 from ..numerics import checks, psd, scatter
-from ..numerics.checks import class_counts, require_classes, require_weighted_classes
+from ..numerics.checks import class_sizes, require_classes
 from ..numerics.constraints import LabelPairs, Pairs
-from ..numerics.types import AnyArray, Array
+from ..numerics.types import AnyArray, Array, Ints
 
 SCATTER_CANCELLATION = 1e-6  # share of sums of squares: smaller differences of them have few digits left
 
@@ -98,28 +98,24 @@ def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Arra
     """Return `stack_scatters` of T_i = V_i V_i' for V (n, d, q); no T is formed if class sums are accurate enough."""
     narrow = V.shape[2] < V.shape[1]
     if narrow and isinstance(pairs, LabelPairs) and pairs.weighting in tuple(scatter.SCATTERS):
-        if pairs.row_weight is None:
-            require_classes(pairs.labels)
-        else:
-            require_weighted_classes(class_counts(pairs.labels, pairs.row_weight))
-        S, D, size = class_scatters(V, pairs)
+        require_classes(pairs.labels)
+        S, D, size = class_scatters(*scatter.known(V, pairs.labels), pairs.weighting)
         if np.trace(S) > SCATTER_CANCELLATION * size:
             return S, D
     return stack_scatters(V @ V.transpose(0, 2, 1), pairs)
 
 
-def class_scatters(V: Array, pairs: LabelPairs) -> tuple[Array, Array, float]:
+def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
     """Return the mean scatters of all pairs that labels imply, and the sum of squares behind the first one's trace.
 
     With Q_c the sum of T_i^2 over a class and P_c the mean of its T_i, the class scatters by Q_c - n_c P_c^2.
     """
-    labels = pairs.labels
-    n = class_counts(labels, pairs.row_weight).astype(float)
+    n = class_sizes(labels).astype(float)
     d = V.shape[1]
     c = len(n)
     whole = n.sum()
     several = n > 1
-    if pairs.weighting == "pairs":
+    if weighting == "pairs":
         near = n
         far = whole - n
         share = n
@@ -134,12 +130,10 @@ def class_scatters(V: Array, pairs: LabelPairs) -> tuple[Array, Array, float]:
     S, D, between, mean = np.zeros((4, d, d))
     size = 0.0
     for k in range(c):
-        own = labels == k
-        U = V[own]
+        U = V[labels == k]
         rows = U.transpose(0, 2, 1).reshape(-1, d)
-        weighted = U if pairs.row_weight is None else U * pairs.row_weight[own, None, None]
-        Q = (weighted @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows
-        P = weighted.transpose(0, 2, 1).reshape(-1, d).T @ rows / n[k]
+        Q = (U @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows
+        P = rows.T @ rows / n[k]
         within = Q - n[k] * P @ P
         S += near[k] * within
         D += far[k] * within

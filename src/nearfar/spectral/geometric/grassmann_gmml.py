@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ...estimators.base import Workspace, error_context
-from ...estimators.row_weights import WeightedPairs
+from ...estimators.base import FromPairs, MetricLearner, Workspace, error_context
 from ...numerics import checks, manifolds, psd
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution, stopped
@@ -52,7 +51,7 @@ def grassmann_gmml(
     return kept.with_x(kept.x, n_iter=len(rounds), converged=converged, message=message, history=history)
 
 
-class GrassmannGMML(WeightedPairs):
+class GrassmannGMML(FromPairs, MetricLearner):
     """Learn a metric on subspaces, such as the spans of sets of images.
 
     `fit` and `transform` take bases X of shape (n, d, q). Any basis of each subspace will do, preferably an

@@ -16,8 +16,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ....deprecation import renamed_settings
-from ....estimators.base import Workspace, error_context
-from ....estimators.row_weights import WeightedPairs
+from ....estimators.base import FromPairs, MetricLearner, Workspace, error_context
 from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
 from ....numerics.constraints import LabelPairs, Pairs
@@ -41,23 +40,21 @@ def layered_gmml(
     See `LayeredGMML` for the settings.
     """
     layers: list[Layer] = []
-    row_weight = pairs.row_weight if isinstance(pairs, LabelPairs) else None
     for k, p in enumerate(dims):
         Z = ACTIVATIONS[activation](layers[-1](X)) if k else X
         if p is not None and p > Z.shape[1]:
             raise ValueError(f"layer {k + 1} has {Z.shape[1]} inputs, too few for {p} outputs")
-        mean = np.average(Z, axis=0, weights=row_weight)
+        mean = Z.mean(axis=0)
         L = psd.sharp_factor(*geodesic.regularized(*scatter.pair_scatters(Z - mean, pairs).mean(), reg), t)
         layer = Layer(psd.compress(L, p), mean, 1.0)
         if normalize and k < len(dims) - 1:
-            square = np.average(np.mean(layer(Z) ** 2, axis=1), weights=row_weight)
-            layer = layer._replace(scale=float(np.sqrt(square)) or 1.0)
+            layer = layer._replace(scale=float(np.sqrt(np.mean(layer(Z) ** 2))) or 1.0)
         layers.append(layer)
         X = Z
     return layers
 
 
-class LayeredGMML(WeightedPairs):
+class LayeredGMML(FromPairs, MetricLearner):
     """Stack several geometric mean metrics, with a nonlinearity between them.
 
     Parameters
