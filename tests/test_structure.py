@@ -373,8 +373,8 @@ def test_classical_names_never_load_torch():
 MAX_FILES = {
     "train(TrainConfig.of(data='digits', ...), out)": 75,
     "LMNN().fit(X, y)": 15,
-    "evaluate(embeddings, labels)": 12,
-    "nearfar search rows.index query.npy": 26,
+    "evaluate(embeddings, labels)": 11,
+    "nearfar search rows.index query.npy": 19,
 }
 
 

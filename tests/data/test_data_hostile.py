@@ -13,8 +13,8 @@ from PIL import Image
 from nearfar.data import DataError, open_dataset
 from nearfar.data.items import open_items
 from nearfar.data.readers import files as files_module
+from nearfar.data.readers.arrays import read_array, read_arrays
 from nearfar.data.readers.files import ZipFiles
-from nearfar.data.readers.numpy_files import read_array, read_arrays
 from nearfar.io.untrusted import DEEPEST, Unreadable, check_expansion, parse_json, read_file
 from nearfar.quoting import quoted
 

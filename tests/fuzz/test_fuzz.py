@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("resource")
 pytestmark = pytest.mark.slow
 
-from nearfar.data.readers import manifest, numpy_files, parquet
+from nearfar.data.readers import arrays, manifest, parquet
 from nearfar.io import untrusted as reading
 
 from .cases import KINDS, kind_of
@@ -64,8 +64,8 @@ def deep_json(monkeypatch):
 
 
 def absurd_headers(monkeypatch):
-    monkeypatch.setattr(numpy_files, "DAMAGED", numpy_files.BROKEN)
-    monkeypatch.setattr(numpy_files, "_check_header", lambda file, size, name="": None)
+    monkeypatch.setattr(arrays, "DAMAGED", arrays.BROKEN)
+    monkeypatch.setattr(arrays, "_check_header", lambda file, size, name="": None)
     return {"npz", "npy"}
 
 

@@ -16,8 +16,7 @@ from ..data.checks.training_items import FILE, TrainingItems
 from ..data.dataset import some
 from ..data.items import UNKNOWN_CLASS
 from ..data.open import match_classes, of_classes, open_source, same_classes
-from ..data.readers.arrays import read_gallery
-from ..data.readers.numpy_files import read_arrays
+from ..data.readers.arrays import read_arrays, read_gallery
 from ..data.readers.text_tables import TABLES
 from ..io.training_marks import MOST
 from ..numerics.distances import DISTANCES
@@ -299,8 +298,9 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
     """Return the rows of a data set of rows, and warn of columns that were hardly meant to be among them."""
     if dataset.kind != "row" or dataset.array is None:
         raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s, which a run embeds")
-    for told in on_embeddings(dataset):
-        warnings.warn(f"{source}: {told}", stacklevel=2)
+    if dataset.columns:  # only tables name them
+        for warning in on_embeddings(dataset):
+            warnings.warn(f"{source}: {warning}", stacklevel=2)
     return dataset.array
 
 

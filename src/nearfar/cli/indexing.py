@@ -301,7 +301,7 @@ class Present(NamedTuple):
 
 def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dict[str, AnyArray]:
     """Return the columns of items that come again, where nothing new is said of them."""
-    from ..index.columns import missing
+    from ..index.records import missing
 
     kinds = {name: kind for name, kind in old.columns().items() if name not in ("name", "label", *more)}
     there = old.get(names) if kinds else None
@@ -328,7 +328,7 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
         The table has neither column, none of its rows is of an item, or it has nothing more on them.
     """
     from ..data.readers.manifest import ABOUT, EMBEDDING, LABELS, SIDES, read_columns
-    from ..index.columns import RESERVED, parsed_column
+    from ..index.records import RESERVED, parsed_column
 
     cells = read_columns(table)
     key = next((name for name in ("name", "path") if name in cells), None)

@@ -221,13 +221,13 @@ def check_reranking(rerank: str, within: float | None, where: str, group_by: str
 def reranked(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
     """Return the k nearest items of each query after re-ranking."""
     from ..evaluation import search_reranked
-    from ..index.records import Hits, all_of
+    from ..index import Hits
 
     if k < 1:
         raise ValueError(f"-k: expected 1 or more, got {k}")
     index = store.in_memory()
     found = search_reranked(queries, index.embeddings, min(k, len(index)), rerank, distance=index.distance)
-    return Hits(all_of(index), found.distances, found.indices)
+    return Hits(index.records(), found.distances, found.indices)
 
 
 def embedder_of(about: Mapping[str, str], file: Path, run: Path | None) -> Path | None:

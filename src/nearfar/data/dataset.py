@@ -7,6 +7,7 @@ be started in any way.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..quoting import PATH, in_brief, quoted
 
 Kind = Literal["image", "row", "text"]
+Named = str | os.PathLike[str]
+"""A source of data as a user names it: a path, or a name such as "digits"."""
 MISSING = ("None", "nan", "NaT", "<NA>")
 """How values that stand for no label print themselves, those of pandas among them."""
 
@@ -27,6 +30,16 @@ class DataError(ValueError):
 
 class DataNotFoundError(DataError, FileNotFoundError):
     """A file or folder that does not exist."""
+
+
+def as_text(source: Named) -> str:
+    """Return the name or the path of a source as text; raise a TypeError for anything else, such as an array."""
+    if not isinstance(source, str | os.PathLike):
+        kind = type(source).__name__
+        raise TypeError(
+            f"source: expected a path or a name, got {kind}; Dataset.from_array(name, array, labels) takes arrays"
+        )
+    return os.fspath(source)
 
 
 @dataclass(frozen=True)

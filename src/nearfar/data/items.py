@@ -9,16 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from .dataset import DataError, Dataset, some
+from .dataset import DataError, Dataset, Named, as_text, some
 from .decode import SUFFIXES, ImageReader, decode, decode_small, guess_channels, image_source, read_small
-from .open import Named, as_text, located, open_dataset
-from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in
-from .readers.files import Files, FolderFiles, is_archive, open_files, refuse_special, stem_of
+from .open import located, open_dataset
+from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in, read_array
+from .readers.files import Files, FolderFiles, is_archive, open_files, stem_of
 from .readers.folder import OTHERS, read_folder, unread
-from .readers.numpy_files import read_array
 from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
@@ -55,26 +53,54 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         If the data cannot be used; the message is one line.
     """
     path = Path(as_text(source))
-    check_label(as_text(source), label)
-    if path.exists():
-        refuse_special(path)
-    if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
-    if path.is_file() and path.suffix.lower() in OTHERS:
-        raise DataError(f"{path}: images of this kind are not read; save it as one of {', '.join(SUFFIXES)}")
-    if (path.is_dir() and not is_saved(path)) or (path.is_file() and is_archive(path)):
-        found = _loose_in(path, skip_bad)
-        if found is not None:
-            return found
-    if is_saved(path) or (path.is_file() and path.name.endswith(TABLES)):
-        from .readers.manifest import read_manifest
-
-        return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
-    if path.is_file() and path.suffix in (".npy", ".npz"):
-        content = _loaded(path)
-        if path.suffix == ".npy" or not any(key in content for key in LABELS):
-            return _rows(path, content)
+    if label is not None:
+        check_label(as_text(source), label)
+    found = None
+    if path.is_file():
+        found = _items_in_file(path, label, skip_bad)
+    elif path.is_dir():
+        found = _items_in_folder(path, label, skip_bad)
+    if found is not None:
+        return found
+    # every item has its class, or the source is a built-in set, or there is nothing to open, as `open_dataset` says
     return open_dataset(source, skip_bad=skip_bad)
+
+
+def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | None:
+    """Open the items of a file, some of which may have no class; None where all have one."""
+    if path.suffix == ".npy":
+        return _unlabeled_rows(path, _array_in(path), {})
+    if path.suffix == ".npz":
+        arrays = load_npz(path)
+        if any(key in arrays for key in LABELS):
+            return None
+        key = next((key for key in DATA if key in arrays), None)
+        if key is None:
+            raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {some([*arrays]) or 'none'}")
+        return _unlabeled_rows(path, arrays[key], arrays)
+    if path.suffix.lower() in SUFFIXES:
+        return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
+    if path.suffix.lower() in OTHERS:
+        raise DataError(f"{path}: images of this kind are not read; save it as one of {', '.join(SUFFIXES)}")
+    if path.name.endswith(TABLES):
+        return _items_in_table(path, label, skip_bad)
+    if is_archive(path):
+        return _loose_in(path, skip_bad)
+    return None
+
+
+def _items_in_folder(path: Path, label: str | None, skip_bad: bool) -> Dataset | None:
+    """Open the items of a folder, some of which may have no class; None where all have one."""
+    if is_saved(path):
+        return _items_in_table(path, label, skip_bad)
+    return _loose_in(path, skip_bad)
+
+
+def _items_in_table(path: Path, label: str | None, skip_bad: bool) -> Dataset:
+    """Open the items of a table or of a saved set of Hugging Face."""
+    from .readers.manifest import read_manifest
+
+    return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
 
 
 def _loose_in(path: Path, skip_bad: bool) -> Dataset | None:
@@ -231,20 +257,16 @@ def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:
     return image_source(name, reader, [UNKNOWN_CLASS] * len(reader.paths), skip_bad=skip_bad).items
 
 
-def _rows(path: Path, content: Any) -> Dataset:
-    rows = content if isinstance(content, np.ndarray) else next((content[key] for key in DATA if key in content), None)
-    if rows is None:
-        raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {some([*content]) or 'none'}")
+def _unlabeled_rows(path: Path, rows: NDArray[Any], beside: Mapping[str, NDArray[Any]]) -> Dataset:
+    """Return rows of shape (n, d) as a data set without classes; the arrays `beside` them may name the rows."""
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or 0 in rows.shape:
         raise DataError(f"{path}: expected (n, d) numbers, got shape {rows.shape} of type {rows.dtype}")
     singles = finite_singles(rows, f"{path}:")
-    names = None if isinstance(content, np.ndarray) else names_in(content, len(rows))
-    return Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names)
+    return Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names_in(beside, len(rows)))
 
 
-def _loaded(path: Path) -> Any:
-    if path.suffix == ".npz":
-        return load_npz(path)
+def _array_in(path: Path) -> NDArray[Any]:
+    """Read an .npy file, or raise a DataError."""
     try:
         return read_array(path)
     except ValueError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -16,8 +15,10 @@ from .dataset import (
     DataError,
     DataNotFoundError,
     Dataset,
+    Named,
     Source,
     Task,
+    as_text,
     carve_validation,
     held_out_rows,
     some,
@@ -32,7 +33,6 @@ ACCEPTED = (
     "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "
     "an Omniglot .zip, digits, glyphs, cub:PATH, cars:PATH, sop:PATH, inshop:PATH or grocery"
 )
-Named = str | os.PathLike[str]
 ARCHIVES = ("cub", "cars", "sop", "inshop")
 Split: TypeAlias = Literal["classes", "rows"]
 DRAWN = "test classes drawn with seed"
@@ -234,16 +234,6 @@ def open_whole(
     items = _noted(items, "training ")
     clauses = [f"{_size(items)}, all learned from, and none left to test on", *items.notes]
     return Task(items.name, items, None, items, None, f"{items.name}: {'; '.join(clauses)}.")
-
-
-def as_text(source: Named) -> str:
-    """The name or the path of a source."""
-    if not isinstance(source, str | os.PathLike):
-        kind = type(source).__name__
-        raise TypeError(
-            f"source: expected a path or a name, got {kind}; Dataset.from_array(name, array, labels) takes arrays"
-        )
-    return os.fspath(source)
 
 
 def open_source(

@@ -13,9 +13,8 @@ from ..numerics.distances import pair_distances
 from ..numerics.types import AnyArray, Array, Ints
 from .filters import Kind
 from .groups import first_of_groups
-from .index import Index, checked_queries
-from .records import Hits, Records, nothing
-from .writing import check_there
+from .index import Index
+from .records import Hits, Records, check_there, checked_queries, nothing
 
 
 class DatabaseStore(ABC):

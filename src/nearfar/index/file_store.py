@@ -13,12 +13,20 @@ from ..io.tensor_file import Stacked
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools
 from .approximate import Approximate
-from .columns import column_kinds, joined_columns, picked_columns
 from .filters import Kind, mask, parse_filter
-from .index import Index, Kept, joined_labels, write_index
+from .index import Index, Kept, write_index
 from .one_at_a_time import one_at_a_time
-from .records import Hits, Records, all_of
-from .writing import check_new, check_some_left, check_there
+from .records import (
+    Hits,
+    Records,
+    check_new,
+    check_some_left,
+    check_there,
+    column_kinds,
+    joined_columns,
+    joined_labels,
+    picked_columns,
+)
 
 PART_BYTES = 2**24  # of embeddings that are copied from the old file to the new one at a time
 
@@ -89,11 +97,11 @@ class FileStore:
 
     def get(self, names: Sequence[str]) -> Records:
         places = self._places()
-        return all_of(self._index).pick([places[name] for name in map(str, names) if name in places])
+        return self._index.records().pick([places[name] for name in map(str, names) if name in places])
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         found = self._index.search(queries, k, where=where, group_by=group_by)
-        return Hits(all_of(self._index), found.distances, found.positions)
+        return Hits(self._index.records(), found.distances, found.positions)
 
     def add(
         self,

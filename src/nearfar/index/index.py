@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +17,28 @@ from ..io import tensor_file
 from ..io.untrusted import parse_json
 from ..neighbors.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
 from ..neighbors.nearest import Gallery
-from ..numerics.distances import as_rows, check_distance
+from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import PATH, in_brief, quoted
 from .approximate import Approximate, check_recipe
-from .columns import Columns, checked_columns, column_kinds, joined_columns, picked_columns
 from .filters import mask, parse_filter
 from .groups import first_of_groups
 from .one_at_a_time import WAIT, one_at_a_time
+from .records import (
+    Columns,
+    Records,
+    check_different,
+    checked_columns,
+    checked_labels,
+    checked_names,
+    checked_queries,
+    checked_rows,
+    column_kinds,
+    joined_columns,
+    joined_labels,
+    picked_columns,
+    those_of,
+)
 
 FORMAT = "nearfar index 1"
 COLUMN = "column/"  # before the names of columns in a file
@@ -111,7 +124,7 @@ class Index:
         about: dict[str, str] | None = None,
         columns: Columns | None = None,
     ) -> None:
-        rows = _singles(embeddings, "embeddings").copy()
+        rows = checked_rows(embeddings, "embeddings").copy()
         self._hold(rows, names, labels, distance, engine, about, columns)
 
     def _hold(
@@ -126,15 +139,15 @@ class Index:
     ) -> None:
         """Keep rows, which nobody else may change, and what belongs to them."""
         self.embeddings = rows
-        self.names = _names(names, len(rows), ())
-        self.labels = _labels(labels, len(rows))
+        self.names = checked_names(names, len(rows))
+        self.labels = checked_labels(labels, len(rows))
         self.columns = checked_columns(columns, len(rows))
         self.distance = check_distance(distance)
         self.engine = engine
         self.about = dict(about or {})
         if engine != "exact":
             check_recipe(engine)
-        _check_different(self.names)
+        check_different(self.names)
         self._engine: Gallery | Approximate | None = None
         self._filters: dict[str, tuple[Ints, Gallery | None]] = {}
 
@@ -196,6 +209,10 @@ class Index:
             raise ValueError(f"group_by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
         grouped: Found = first_of_groups(found, lambda: columns[group_by], k=int(k), most=most)
         return grouped
+
+    def records(self) -> Records:
+        """Return all items as records, which share the memory of the index."""
+        return Records(self.names, self.embeddings, self.labels, self.columns)
 
     def all_columns(self) -> dict[str, AnyArray]:
         """Return the columns that filters and groups can use: those of the index, the names and the labels."""
@@ -259,16 +276,16 @@ class Index:
         ValueError
             As on construction; the index is then unchanged.
         """
-        rows = _singles(embeddings, "embeddings")
+        rows = checked_rows(embeddings, "embeddings")
         if rows.shape[1] != self.embeddings.shape[1]:
             expected = self.embeddings.shape[1]
             raise ValueError(f"embeddings: expected {expected} columns as in the index, got {rows.shape[1]}")
         if (labels is None) != (self.labels is None):
             has = "no labels" if self.labels is None else "labels"
             raise ValueError(f"labels: the index has {has}, the new items have {'none' if labels is None else 'some'}")
-        called = _names(names, len(rows), self.names)
-        _check_different(np.concatenate([_those_of(self.names, called), called]))
-        new = _labels(labels, len(rows))
+        called = checked_names(names, len(rows), self.names)
+        check_different(np.concatenate([those_of(self.names, called), called]))
+        new = checked_labels(labels, len(rows))
         all_columns = joined_columns(self.columns, len(self), checked_columns(columns, len(rows)), len(rows))
         if self.labels is not None and new is not None:
             self.labels = joined_labels(self.labels, new)
@@ -346,7 +363,7 @@ class Index:
         index = cls.__new__(cls)
         try:
             index._hold(
-                _singles(arrays["embeddings"], "embeddings"),  # they are nobody else's, and need no copy
+                checked_rows(arrays["embeddings"], "embeddings"),  # they are nobody else's, and need no copy
                 names=_words(arrays["names"]),
                 labels=_words_or_numbers(arrays.get("labels")),
                 distance=text["distance"],
@@ -453,73 +470,6 @@ def _found(engine: Gallery | Approximate, x: AnyArray, rows: Ints | None, k: int
     """Find neighbors among all items, or among some, whose `rows` then count."""
     distances, positions = engine.nearest(x, k)
     return Found(distances, positions if rows is None else rows[positions])
-
-
-def checked_queries(queries: Any, dimensions: int, k: Any) -> AnyArray:
-    """Return queries as float32 rows; raise a ValueError if they do not fit the index, or k is below 1."""
-    x = _singles(queries, "queries")
-    if x.shape[1] != dimensions:
-        raise ValueError(f"queries: expected {dimensions} columns as in the index, got {x.shape[1]}")
-    if not isinstance(k, Integral) or k < 1:
-        raise ValueError(f"k: expected 1 or more, got {quoted(k)}")
-    return x
-
-
-def _singles(x: Any, name: str) -> AnyArray:
-    """Rows in float32, or a ValueError where they are too large for it."""
-    given = as_rows(x, name)
-    with np.errstate(over="ignore"):
-        rows = given.astype(np.float32, copy=False)
-    if rows is not given and not np.isfinite(rows).all():
-        raise ValueError(f"{name}: expected values that float32 holds, up to 3.4e38")
-    return rows
-
-
-def _names(names: Any, n: int, taken: AnyArray | tuple[()]) -> AnyArray:
-    """Return the names; where none are given, the next n numbers that no item has, counted from the number of items."""
-    if names is None:
-        numbers = np.arange(len(taken), len(taken) + n)
-        free = np.empty(0, dtype=np.str_)
-        while len(free) < n:
-            wished = numbers.astype(np.str_)
-            free = np.concatenate([free, wished[~np.isin(wished, _those_of(taken, wished))]])
-            numbers += n
-        return free[:n]
-    found = np.asarray(names, dtype=np.str_)
-    if found.shape != (n,):
-        raise ValueError(f"names: expected {n}, one per embedding, got shape {found.shape}")
-    return found
-
-
-def _those_of(names: AnyArray | tuple[()], few: AnyArray) -> AnyArray:
-    """Return those of many names that are among a few: far faster than to look the few up among the many."""
-    many = np.asarray(names, dtype=np.str_)
-    return many[np.isin(many, few)]
-
-
-def _labels(labels: Any, n: int) -> AnyArray | None:
-    if labels is None:
-        return None
-    found = np.asarray(labels.tolist() if hasattr(labels, "tolist") else labels)
-    if found.shape != (n,):
-        raise ValueError(f"labels: expected {n}, one per embedding, got shape {found.shape}")
-    if found.dtype.kind not in "iuUS":
-        raise ValueError(f"labels: expected whole numbers or text, got dtype {found.dtype}")
-    return found.astype(np.int64 if found.dtype.kind in "iu" else np.str_)
-
-
-def joined_labels(labels: AnyArray, new: AnyArray) -> AnyArray:
-    if (labels.dtype.kind == "i") != (new.dtype.kind == "i"):
-        kinds = ["numbers" if part.dtype.kind == "i" else "text" for part in (labels, new)]
-        raise ValueError(f"labels: expected {kinds[0]} as in the index, got {kinds[1]}")
-    return np.concatenate([labels, new])
-
-
-def _check_different(names: AnyArray) -> None:
-    unique, counts = np.unique(names, return_counts=True)
-    twice = unique[counts > 1]
-    if len(twice):
-        raise ValueError(f"names: {quoted(str(twice[0]))} occurs more than once ({len(twice)} such names)")
 
 
 def _about(text: str) -> dict[str, str]:

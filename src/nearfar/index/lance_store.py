@@ -26,8 +26,7 @@ from ..quoting import PATH, in_brief, quoted
 from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Kind, parse_filter, sql, sql_value
 from .one_at_a_time import one_at_a_time
-from .records import Hits, Records, nothing
-from .writing import check_new, check_some_left, check_there
+from .records import Hits, Records, check_new, check_some_left, check_there, nothing
 
 FORMAT = "nearfar collection 1"
 ABOUT = "collection.json"

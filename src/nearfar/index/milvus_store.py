@@ -26,12 +26,10 @@ from ..io.uris import Address, address_of
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, in_brief, quoted
-from .columns import column_kinds, missing
 from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .one_at_a_time import one_at_a_time
-from .records import Hits, Records, nothing
-from .writing import check_new, check_some_left, check_there
+from .records import Hits, Records, check_new, check_some_left, check_there, column_kinds, missing, nothing
 
 FORMAT = "nearfar collection 1"
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}

@@ -1,16 +1,31 @@
-"""Items of an index, wherever it is kept: what each is called, its class, its columns, its embedding."""
+"""Items of an index, in memory: names, embeddings, labels and columns, and the checks that every store makes of them.
+
+A column holds one number or text per item, such as a price, a shop or a product; filters and groups use it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Array, Ints
-from .columns import Columns, picked_columns
-from .index import Index
+from ..quoting import quoted
+from .filters import KEYWORDS, Kind
+
+Columns = Mapping[str, Any]
+COLUMN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+"""Names that a filter can write without quotes, and that LanceDB and Milvus accept for a field."""
+RESERVED = ("name", "label", "embedding", *KEYWORDS)
+"""Fields that every item has, and the keywords of filters."""
+MAX_COLUMNS = 100
+MAX_TEXT = 10_000  # characters of one value
+PLURAL: dict[Kind, str] = {"number": "numbers", "text": "text"}  # kinds of columns, as messages name them
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +53,13 @@ class Records:
         return len(self.names)
 
     def pick(self, rows: Any) -> Records:
-        """Return some of the items."""
-        labels = None if self.labels is None else self.labels[rows]
-        return Records(self.names[rows], self.embeddings[rows], labels, picked_columns(self.columns, rows))
+        """Return the items at the given row numbers, or where a mask is True."""
+        return Records(
+            names=self.names[rows],
+            embeddings=self.embeddings[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            columns=picked_columns(self.columns, rows),
+        )
 
 
 class Hits(NamedTuple):
@@ -84,15 +103,271 @@ def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Colu
     ValueError
         If lengths differ, a name occurs twice, rows are not finite, or columns are neither numbers nor text.
     """
-    index = Index(embeddings, names=names, labels=labels, columns=columns)
-    return Records(index.names, index.embeddings, index.labels, index.columns)
-
-
-def all_of(index: Index) -> Records:
-    """Return all items of an index, which share its memory."""
-    return Records(index.names, index.embeddings, index.labels, index.columns)
+    rows = checked_rows(embeddings, "embeddings").copy()
+    n = len(rows)
+    found = Records(checked_names(names, n), rows, checked_labels(labels, n), checked_columns(columns, n))
+    check_different(found.names)
+    return found
 
 
 def nothing(dimensions: int) -> Records:
-    """Return no items."""
+    """Return records without items, of embeddings with that many dimensions."""
     return Records(np.empty(0, dtype=np.str_), np.empty((0, dimensions), dtype=np.float32))
+
+
+def checked_queries(queries: Any, dimensions: int, k: Any) -> AnyArray:
+    """Return queries as float32 rows of shape (n, dimensions).
+
+    Raises
+    ------
+    ValueError
+        If they have another number of columns, or k is below 1.
+    """
+    x = checked_rows(queries, "queries")
+    if x.shape[1] != dimensions:
+        raise ValueError(f"queries: expected {dimensions} columns as in the index, got {x.shape[1]}")
+    if not isinstance(k, Integral) or k < 1:
+        raise ValueError(f"k: expected 1 or more, got {quoted(k)}")
+    return x
+
+
+def checked_rows(x: Any, name: str) -> AnyArray:
+    """Return rows of shape (n, d) in float32, in the same memory if they already are float32.
+
+    Raises
+    ------
+    ValueError
+        If they are not finite, or larger than float32 can hold.
+    """
+    given = as_rows(x, name)
+    with np.errstate(over="ignore"):
+        rows = given.astype(np.float32, copy=False)
+    # as_rows has found `given` finite, so that only a conversion can have made infinities
+    if rows is not given and not np.isfinite(rows).all():
+        raise ValueError(f"{name}: expected values that float32 holds, up to 3.4e38")
+    return rows
+
+
+def checked_names(names: Any, n: int, taken: AnyArray | tuple[()] = ()) -> AnyArray:
+    """Return the names of n items as an array of text, shape (n,).
+
+    Parameters
+    ----------
+    names : sequence of str, or None
+        None numbers the items.
+    n : int
+        Number of items.
+    taken : ndarray of str
+        Names that other items have already.
+    """
+    if names is None:
+        return _free_numbers(n, taken)
+    found = np.asarray(names, dtype=np.str_)
+    if found.shape != (n,):
+        raise ValueError(f"names: expected {n}, one per embedding, got shape {found.shape}")
+    return found
+
+
+def _free_numbers(n: int, taken: AnyArray | tuple[()]) -> AnyArray:
+    """Return the first n numbers, counted from the number of names taken, that are not names yet."""
+    numbers = np.arange(len(taken), len(taken) + n)
+    free = np.empty(0, dtype=np.str_)
+    while len(free) < n:
+        candidates = numbers.astype(np.str_)
+        free = np.concatenate([free, candidates[~np.isin(candidates, those_of(taken, candidates))]])
+        numbers += n
+    return free[:n]
+
+
+def those_of(names: AnyArray | tuple[()], few: AnyArray) -> AnyArray:
+    """Return those of many names that are among a few others."""
+    # np.isin sorts what it looks in: sorting the few is much faster than sorting the many
+    many = np.asarray(names, dtype=np.str_)
+    return many[np.isin(many, few)]
+
+
+def checked_labels(labels: Any, n: int) -> AnyArray | None:
+    """Return labels as an array of int64 or text, shape (n,); None stays None."""
+    if labels is None:
+        return None
+    if hasattr(labels, "tolist"):  # tensors and columns of pandas, too
+        labels = labels.tolist()
+    found = np.asarray(labels)
+    if found.shape != (n,):
+        raise ValueError(f"labels: expected {n}, one per embedding, got shape {found.shape}")
+    if found.dtype.kind not in "iuUS":
+        raise ValueError(f"labels: expected whole numbers or text, got dtype {found.dtype}")
+    if found.dtype.kind in "iu":
+        return found.astype(np.int64)
+    return found.astype(np.str_)
+
+
+def joined_labels(labels: AnyArray, new: AnyArray) -> AnyArray:
+    """Append labels to others of the same kind, numbers or text."""
+    if (labels.dtype.kind == "i") != (new.dtype.kind == "i"):
+        kinds = ["numbers" if part.dtype.kind == "i" else "text" for part in (labels, new)]
+        raise ValueError(f"labels: expected {kinds[0]} as in the index, got {kinds[1]}")
+    return np.concatenate([labels, new])
+
+
+def check_different(names: AnyArray) -> None:
+    """Raise a ValueError if a name occurs twice."""
+    unique, counts = np.unique(names, return_counts=True)
+    twice = unique[counts > 1]
+    if len(twice):
+        raise ValueError(f"names: {quoted(str(twice[0]))} occurs more than once ({len(twice)} such names)")
+
+
+def checked_columns(columns: Columns | None, n: int) -> dict[str, AnyArray]:
+    """Return columns as arrays of float64 or text, shape (n,) each.
+
+    Raises
+    ------
+    ValueError
+        If a name cannot be used in a filter, a length is not n, or values are neither numbers nor text.
+    """
+    given = dict(columns or {})
+    if len(given) > MAX_COLUMNS:
+        raise ValueError(f"columns: expected up to {MAX_COLUMNS}, got {len(given)}")
+    return {name: _checked_column(name, values, n) for name, values in given.items()}
+
+
+def _checked_column(name: Any, values: Any, n: int) -> AnyArray:
+    if not isinstance(name, str) or not COLUMN_NAME.fullmatch(name):
+        raise ValueError(f"columns: expected names of letters, digits and _, got {quoted(name)}; rename it")
+    if name in RESERVED:
+        raise ValueError(f"columns: {quoted(name)} is reserved in an index; rename it")
+    found = np.asarray(values)
+    if found.dtype == object:
+        found = _of_objects(found)
+    if found.shape != (n,):
+        raise ValueError(f"columns: expected {n} values of {quoted(name)}, one per item, got shape {found.shape}")
+    if found.dtype.kind in "US":
+        text = found.astype(np.str_)
+        if text.dtype.itemsize // 4 > MAX_TEXT:
+            raise ValueError(f"columns: a text in {quoted(name)} is longer than {MAX_TEXT:,} characters")
+        return text
+    if found.dtype.kind not in "fiub":
+        raise ValueError(f"columns: expected numbers or text in {quoted(name)}, got dtype {found.dtype}")
+    numbers = found.astype(np.float64)
+    if np.isinf(numbers).any():
+        raise ValueError(f"columns: {quoted(name)} holds infinity; leave such a value out (NaN)")
+    return numbers
+
+
+def _of_objects(values: AnyArray) -> AnyArray:
+    """Return numbers or text, with NaN or empty text where a value is None."""
+    present = [value for value in values if value is not None]
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in present):
+        return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array(["" if value is None else str(value) for value in values], dtype=np.str_)
+
+
+def parsed_column(cells: Any) -> AnyArray:
+    """Return the cells of a text table as numbers if all nonempty ones are numbers, else as text.
+
+    >>> parsed_column(["1", "", "2.5"])
+    array([1. , nan, 2.5])
+    >>> parsed_column(["1", "a"]).tolist()
+    ['1', 'a']
+    """
+    words = ["" if cell is None else str(cell).strip() for cell in cells]
+    try:
+        numbers = np.array([float(word) if word else np.nan for word in words])
+    except ValueError:
+        return np.array(words, dtype=np.str_)
+    if not any(words) or np.isinf(numbers).any():
+        return np.array(words, dtype=np.str_)
+    return numbers
+
+
+def column_kinds(columns: Mapping[str, AnyArray]) -> dict[str, Kind]:
+    """Return for each column whether it holds numbers or text."""
+    return {name: "text" if values.dtype.kind == "U" else "number" for name, values in columns.items()}
+
+
+def picked_columns(columns: Mapping[str, AnyArray], rows: Any) -> dict[str, AnyArray]:
+    """Return the rows at the given numbers, or where a mask is True, of all columns."""
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def joined_columns(
+    columns: Mapping[str, AnyArray], n: int, more: Mapping[str, AnyArray], m: int
+) -> dict[str, AnyArray]:
+    """Append the columns of m items to those of n; columns that one side lacks are filled with missing values.
+
+    Raises
+    ------
+    ValueError
+        If a column has numbers on one side and text on the other.
+    """
+    kinds = column_kinds(more) | column_kinds(columns)
+    _check_kinds(more, kinds)
+    return {
+        name: np.concatenate([_or_missing(columns, name, kind, n), _or_missing(more, name, kind, m)])
+        for name, kind in kinds.items()
+    }
+
+
+def _check_kinds(columns: Mapping[str, AnyArray], known: Mapping[str, Kind]) -> None:
+    """Raise a ValueError if a column has numbers where the index has text, or the other way round."""
+    for name, kind in column_kinds(columns).items():
+        expected = known.get(name, kind)
+        if kind != expected:
+            raise ValueError(
+                f"columns: expected {PLURAL[expected]} in {quoted(name)} as in the index, got {PLURAL[kind]}"
+            )
+
+
+def _or_missing(columns: Mapping[str, AnyArray], name: str, kind: Kind, n: int) -> AnyArray:
+    if name in columns:
+        return columns[name]
+    return missing(kind, n)
+
+
+def missing(kind: Kind, n: int) -> AnyArray:
+    """Return n missing values: NaN, or empty text."""
+    if kind == "number":
+        return np.full(n, np.nan)
+    return np.full(n, "", dtype=np.str_)
+
+
+def check_there(name: str, columns: Collection[str]) -> None:
+    """Raise a ValueError if a collection does not have a column."""
+    if name not in columns:
+        raise ValueError(f"column: there is no column {quoted(name)}; there are {', '.join(columns)}")
+
+
+def check_new(records: Records, *, dimensions: int, labels: AnyArray | str | None, columns: Mapping[str, Kind]) -> None:
+    """Raise a ValueError if items do not fit a collection.
+
+    Parameters
+    ----------
+    records : Records
+        The items to add.
+    dimensions : int
+        Number of dimensions of the collection's embeddings.
+    labels : ndarray or str or None
+        Labels of the collection, or None if it has none.
+    columns : mapping of str to {"number", "text"}
+        Columns of the collection.
+    """
+    if records.embeddings.shape[1] != dimensions:
+        got = records.embeddings.shape[1]
+        raise ValueError(f"embeddings: expected {dimensions} columns as in the index, got {got}")
+    if (records.labels is None) != (labels is None):
+        if labels is None:
+            raise ValueError("labels: the index has no labels, the new items have some")
+        raise ValueError("labels: the index has labels, the new items have none")
+    _check_kinds(records.columns, columns)
+
+
+def check_some_left(names: Sequence[str], known: AnyArray, left: int) -> None:
+    """Raise a ValueError for names that do not exist, or if nothing would be left."""
+    gone = np.asarray(names, dtype=np.str_)
+    unknown = np.setdiff1d(gone, known)
+    if len(unknown):
+        count = f"{len(unknown)} of {len(gone)} are unknown"
+        raise ValueError(f"names: the index has no {quoted(str(unknown[0]))} ({count})")
+    if left == 0:
+        raise ValueError("names: nothing would be left in the index")

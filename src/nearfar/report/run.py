@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ..data import DataError, Dataset, open_task
 from ..data.dataset import images_once, some
 from ..data.open import located
+from ..data.readers.arrays import read_arrays
 from ..data.readers.in_memory import GIVEN
-from ..data.readers.numpy_files import read_arrays
 from ..evaluation import Scores
 from ..io.scores_file import read_scores
 from ..io.untrusted import parse_json, read_json

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ...progress import counted
-from ..dataset import DataError, Dataset, Kind, Task, some
+from ..dataset import DataError, Dataset, Kind, Named, Task, some
 from ..decode import BadImageError
-from ..open import CLOSED, DRAWN, Named, Split, in_both, open_dataset, open_source, open_task
+from ..open import CLOSED, DRAWN, Split, in_both, open_dataset, open_source, open_task
 from .columns import on_columns, on_gallery, on_groups
 
 T = TypeVar("T")
