@@ -846,6 +846,17 @@ def test_half_precision_runs(tmp_path, small, precision) -> None:
     assert all(value.dtype != torch.bfloat16 for value in weights(run.folder).values())
 
 
+@pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "no")])
+def test_precision_auto_is_what_the_device_computes_natively(tmp_path, small, monkeypatch, native, expected) -> None:
+    monkeypatch.setattr("nearfar.train.devices._has_native_bf16", lambda on_cpu: native)
+    run = train(small(precision="auto", epochs=1), tmp_path / "auto", progress=False)
+    assert run.config.precision == expected
+    train(small(precision=expected, epochs=1), tmp_path / "named", progress=False)
+    auto = weights(tmp_path / "auto")
+    named = weights(tmp_path / "named")
+    assert all(torch.equal(auto[name], named[name]) for name in named)
+
+
 def test_turned_images_are_those_of_a_run_that_goes_on(tmp_path, small) -> None:
     rng = np.random.default_rng(0)
     for label in range(8):

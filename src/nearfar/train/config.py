@@ -222,8 +222,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ema : float, optional
         Decay of the exponential moving average of the weights, such as 0.999. The averages are evaluated and kept as
         the best checkpoint; the last checkpoint holds the weights themselves. By default, no averages are kept.
-    precision : {"no", "bf16", "fp16"}
-        Precision of the network: float32 ("no") or mixed. Objectives are always computed in float32.
+    precision : {"no", "bf16", "fp16", "auto"}
+        Precision of the network: float32 ("no") or mixed. "auto" is "bf16" on GPUs and processors that compute in
+        bfloat16 natively, else "no". Objectives are always computed in float32.
     device : {"auto", "cpu"}
         Device to train on. "auto" chooses an accelerator if there is one.
     workers : int, optional
@@ -310,7 +311,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lr_gamma: Positive = 0.1
     clip: Positive | None = None
     ema: Share | None = None
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    precision: Literal["no", "bf16", "fp16", "auto"] = "no"
     device: Literal["auto", "cpu"] = "auto"
     workers: Annotated[int, Meta(ge=0)] | None = None
     eval_every: AtLeastOne = 1

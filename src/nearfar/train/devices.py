@@ -21,10 +21,26 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
     on_cpu = config.device == "cpu" or _many_without_gpu()
     # A trunk that stands still for some epochs has no gradients to wait for.
     several = DistributedDataParallelKwargs(find_unused_parameters=config.freeze_epochs is not None)
-    accelerator = Accelerator(mixed_precision=config.precision, cpu=on_cpu, kwargs_handlers=[several])
+    if config.precision == "auto":
+        precision = "bf16" if _has_native_bf16(on_cpu) else "no"
+    else:
+        precision = config.precision
+    accelerator = Accelerator(mixed_precision=precision, cpu=on_cpu, kwargs_handlers=[several])
     if alone and distributed.world() > 1:
         atexit.register(distributed.leave)
     return accelerator
+
+
+def _has_native_bf16(on_cpu: bool) -> bool:
+    """Return whether the device multiplies in bfloat16 faster than in float32.
+
+    Among processors these are the ones with AMX tiles. AVX-512 alone may have instructions for bfloat16, but a network
+    is slower with them than in float32.
+    """
+    if torch.cuda.is_available() and not on_cpu:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # PyTorch has no public name for it before 2.11
+    return has_amx is not None and bool(has_amx())
 
 
 def _many_without_gpu() -> bool:

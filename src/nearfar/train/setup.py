@@ -263,6 +263,9 @@ def build(
     task, resolved = settle(config, start, given)
     note = told_defaults(config, resolved, task)
     config = resolved
+    if config.precision != accelerator.mixed_precision:  # a recipe's, or "auto"
+        accelerator = make_accelerator(config)
+        config = config.replace(precision=accelerator.mixed_precision)
     if config.freeze_bn is None:
         config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
     texts = None if config.text_trunk is None else TextRows.of(task.train, config, start)

@@ -25,6 +25,7 @@ COMMON: dict[str, Any] = {
     "schedule": "cosine",
     "warmup": 0.25,
     "metric": "auto",
+    "precision": "auto",
 }
 
 TUNED = COMMON | {
