@@ -750,7 +750,7 @@ def test_an_index_knows_its_network(digits, capsys, monkeypatch, tmp_path):
     ):
         code, _, err = run(capsys, monkeypatch, *words)
         assert code == 2
-        assert "index anew" in err
+        assert "make the index again" in err
 
 
 def test_rows_are_indexed_with_a_learner_or_as_they_are(capsys, monkeypatch, tmp_path):

@@ -59,11 +59,22 @@ def test_a_threshold_stays_with_the_index(uri, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "index", "-o", uri, "--threshold", "0.001")
     assert (code, out) == (0, f"{uri}: Index of 12 x 4, cosine, engine exact; threshold 0.001\n")
     _, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12")
-    assert len(out.splitlines()) == 2
+    assert len(out.splitlines()) == 3
+    assert out.splitlines()[-1].startswith("only neighbors within 0.001, the threshold of the index; --within inf ")
+    _, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "1")
+    assert "threshold" not in out  # which took none away
     _, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--within", "inf")
     assert len(out.splitlines()) == 13
     code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-o", "found.html", "--where", "name == 'n5'")
     assert (code, out) == (0, "found.html: up to 1 neighbors of 1 queries within 0.001; 1 have none\n")
+
+
+@pytest.mark.parametrize("words", [["--where", "cost < 3"], ["--group-by", "cost"], ["-k", "0"], ["--within", "nan"]])
+def test_bad_options_are_refused_before_anything_is_embedded(uri, words, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    code, _, err = run(capsys, monkeypatch, "search", uri, "no-such-query.npz", *words)
+    assert code == 2
+    assert words[0].lstrip("-") in err or "filter: there is no column 'cost'" in err
 
 
 def test_bad_input_costs_one_line(uri, capsys, monkeypatch):

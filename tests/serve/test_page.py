@@ -117,19 +117,29 @@ def test_no_box_for_words_is_shown_where_the_model_takes_none(build, browser):
         assert browser.run("document.querySelector('#ask-text').offsetHeight") == 0
 
 
+def reached_by_tab(browser, times):
+    """What has the focus after each of so many presses of the tabulator."""
+    reached = []
+    for _ in range(times):
+        browser.press("Tab", 9)
+        reached.append(
+            browser.run(
+                "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
+            )
+        )
+    return reached
+
+
 def test_keys_alone_reach_everything(build, browser):
     with running(build()) as port:
         browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
         browser.wait_for("document.querySelectorAll('.card').length === 24")
-        reached = []
-        for _ in range(10):
-            browser.press("Tab", 9)
-            reached.append(
-                browser.run(
-                    "document.activeElement.id || document.activeElement.className || document.activeElement.tagName"
-                )
-            )
-        assert reached == ["skip", "A", "drop", "k", "where", "group", "class", "main", "within", "card"]
+        settings = ["skip", "A", "drop", "k", "where", "group", "class", "main"]
+        assert reached_by_tab(browser, 9) == [*settings, "card"]
+        browser.run(DROP)
+        browser.wait_for("document.querySelector('#heading').textContent.endsWith('nearest')")
+        browser.run("document.querySelector('#class').focus()")
+        assert reached_by_tab(browser, 3) == ["main", "within", "card"]  # the slider is there for distances
         assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 

@@ -302,7 +302,7 @@ def test_a_run_of_photos_alone_says_that_it_knows_no_words(table, tmp_path, caps
     assert command(monkeypatch, capsys, "index", tmp_path / "run", "digits", "-o", tmp_path / "some.index")[0] == 0
     code, told = command(monkeypatch, capsys, "search", tmp_path / "some.index", "red shoes")
     assert code == 2
-    assert "as words it cannot be embedded" in told
+    assert "words cannot be searched" in told
     assert "has no text tower (train --text-trunk gives one)" in told
 
 

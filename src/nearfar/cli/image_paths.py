@@ -22,7 +22,7 @@ def sources_of(about: About) -> list[str]:
     """Return the DATA that an index was made of, as they were given."""
     sources = told_of(about, "data", "[]")
     if not isinstance(sources, list):
-        raise ValueError(f"the index is damaged: expected a list of its data, got {quoted(sources)}; index anew")
+        raise ValueError(f"the index is damaged: expected a list of its data, got {quoted(sources)}; make the index again")
     return [str(source) for source in sources]
 
 
@@ -30,7 +30,7 @@ def labels_of(about: About) -> dict[str, str]:
     """Return the column of the classes in tables among these, where it was named."""
     labels = told_of(about, "label", "{}")
     if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
-        raise ValueError(f"the index is damaged: expected columns by data, got {quoted(labels)}; index anew")
+        raise ValueError(f"the index is damaged: expected columns by data, got {quoted(labels)}; make the index again")
     return labels
 
 
@@ -39,7 +39,7 @@ def told_of(about: About, key: str, where_not: str) -> Any:
     try:
         return parse_json(about.get(key, where_not))
     except ValueError as error:
-        raise ValueError(f"the index is damaged: its {key!r} is no JSON ({error}); index anew") from error
+        raise ValueError(f"the index is damaged: its {key!r} is no JSON ({error}); make the index again") from error
 
 
 def home_of(about: About, file: Path) -> Path:

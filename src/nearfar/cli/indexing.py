@@ -116,9 +116,9 @@ def index(
             print(changed(out, remove, about))
         return
     if remove and not add:
-        raise ValueError("--remove: with SOURCE also give --add, without which the index is made anew")
+        raise ValueError("--remove: with SOURCE also give --add, without which the whole index is made again")
     if new and not add:
-        raise ValueError("--new: only with --add; without it the index is made anew of all items")
+        raise ValueError("--new: only with --add; without it the index is made again, of all items")
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
     if not is_folder(out) and not is_address(out):
         check_out(out)
@@ -207,10 +207,10 @@ def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> St
     """Open an index to which embeddings of a source are added, which must have made it with the same weights."""
     store = open_index(file, "w")
     if store.about.get("weights") != weights:
-        raise ValueError(f"{shown(file)} was not made with the present weights of {source}; index anew, without --add")
+        raise ValueError(f"{shown(file)} was not made with the present weights of {source}; make the index again, without --add")
     if distance and store.distance != distance:
         told = f"{shown(file)} compares by the {store.distance} distance, {source} by the {distance} one"
-        raise ValueError(f"{told}; index anew, without --add")
+        raise ValueError(f"{told}; make the index again, without --add")
     return store
 
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from ..report.content import Items
 
 Neighbors = list[tuple[str, int, float, str, str]]  # of one query
-UNIT_DISTANCE_ROUNDING = 1e-12  # of distances between unit rows that float32 should have made equal
+ZERO_DISTANCE = 1e-9
+"""Smaller distances are shown as 0: the embeddings of one image differ by rounding from batch to batch, which is up to
+1e-11 in their cosine distance."""
 
 
 def classes_of(items: Index | Records) -> list[str]:
@@ -37,8 +39,10 @@ def neighbor_rows(names: Sequence[str], hits: Hits) -> Iterator[Neighbors]:
 
 
 def distance_text(distance: float) -> str:
-    """Return a distance as text; between equal items, which float32 leaves a rounding error apart, it is 0."""
-    return f"{distance if distance > UNIT_DISTANCE_ROUNDING else 0.0:.4g}"
+    """Return a distance as text; between items that only rounding tells apart, it is 0."""
+    if distance < ZERO_DISTANCE:
+        return "0"
+    return f"{distance:.4g}"
 
 
 def neighbor_lines(names: Sequence[str], found: Sequence[Neighbors]) -> Iterator[str]:

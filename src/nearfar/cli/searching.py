@@ -1,12 +1,12 @@
-"""``nearfar search`` and ``duplicates``: what is near in the embeddings that ``nearfar index`` keeps in a file."""
+"""``nearfar search`` and ``duplicates``: neighbors and near-identical items in what ``nearfar index`` wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, groupby
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -29,8 +29,10 @@ from .search_results import (
 
 if TYPE_CHECKING:
     from ..data import Dataset
-    from ..index import Hits, Store
+    from ..index import Hits, Index, Store
     from ..numerics.types import AnyArray
+
+HEADING = ("query", "rank", "distance", "class", "name")  # of a table of neighbors
 
 
 def search(
@@ -91,8 +93,21 @@ def search(
         for several modules.
     """
     with trusting(*trust):
-        how: dict[str, Any] = {"where": where, "group_by": group_by, "adapter": adapter}
-        print(search_in(file, query, k, within, run, out, skip_bad, label, rerank, **how))
+        lines = search_in(
+            file,
+            query,
+            k=k,
+            within=within,
+            where=where,
+            group_by=group_by,
+            run=run,
+            adapter=adapter,
+            out=out,
+            label=label,
+            skip_bad=skip_bad,
+            rerank=rerank,
+        )
+    print(lines)
 
 
 def duplicates(
@@ -121,82 +136,125 @@ def duplicates(
     """
     if within is None and out is not None:
         raise ValueError("--out: only groups are written, and these need --within DISTANCE")
-    print(nearest_in(file, k) if within is None else duplicates_in(file, within, out))
+    if within is None:
+        print(nearest_in(file, k))
+    else:
+        print(duplicates_in(file, within, out))
 
 
-def search_in(
+def search_in(  # noqa: C901 - it is the whole command in the order in which things happen
     file: Path,
     query: str,
+    *,
     k: int,
     within: float | None,
+    where: str,
+    group_by: str,
     run: Path | None,
+    adapter: Path | None,
     out: Path | None,
-    skip_bad: bool = False,
-    label: str | None = None,
-    rerank: str | None = None,
-    *,
-    where: str = "",
-    group_by: str = "",
-    adapter: Path | None = None,
+    label: str | None,
+    skip_bad: bool,
+    rerank: str | None,
 ) -> str:
-    """Search an index; returns the lines to print."""
-    from ..index import QueryAdapter
+    """Search an index; returns the lines to print. See `search` for the parameters."""
     from .embedding import left_out
 
+    # embedding takes seconds: whatever is wrong with the options is said before it
+    check_neighbors(k, within)
     if rerank is not None:
         check_reranking(rerank, within, where, group_by)
-    if within is not None and not within >= 0:
-        raise ValueError(f"--within: expected a distance of at least 0, got {within}")
     if out is not None:
         check_page_or_table(out)
     store = open_index(file)
-    within = threshold_of(store.about) if within is None else within
-    if adapter is None:
-        items, rows = embedded_query(embedder_of(store.about, file, run), query, skip_bad, label)
-        queries = first_dims(rows, store.about)
-    else:
-        items, rows = open_embedded(run, query, skip_bad, label)
-        queries = first_dims(QueryAdapter.load(adapter).transform(rows), store.about)
+    most = min(k, store.count(where))
+    check_group_column(store, group_by)
+
+    items, rows = embedded_query(store.about, file, query, run, adapter, skip_bad=skip_bad, label=label)
+    queries = first_dims(rows, store.about)
     names = names_of(items, query)
+
+    limit = within
     if rerank is None:
         hits = store.search(queries, k, where=where, group_by=group_by)
+        if limit is None:
+            limit = threshold_of(store.about)
     else:
+        # the threshold of an index is one of plain distances, and re-ranking has distances of its own
         hits = reranked(store, queries, k, rerank)
-        within = None  # a threshold that the index keeps is one of plain distances
-    count = f"{min(k, store.count(where))} neighbors of {len(names):,} queries"
-    if within is not None and within != inf:
-        hits, lost = near_enough(hits, within)
-        count = f"up to {count} within {within:g}; {lost:,} have none"
-    told = f"{out}: {count}{left_out(items)}"
-    if out is not None and out.suffix == ".html":
+    without = 0
+    if limit is not None and limit != inf:
+        hits, without = near_enough(hits, limit)
+
+    if out is None:
+        found = [*neighbor_rows(names, hits)]
+        lines = [*neighbor_lines(names, found)]
+        if within is None and limit is not None and any(len(neighbors) < most for neighbors in found):
+            lines.append(f"only neighbors within {limit:g}, the threshold of the index; --within inf shows the others")
+        if skipped := left_out(items):
+            lines.append(skipped.removeprefix("; "))
+        return "\n".join(lines)
+
+    if out.suffix == ".html":
         pictures = pictures_of(hits.records.names.tolist(), store.about, file)
         write_hits(out, store, items, queries, names, hits, pictures)
-        return told
-    found = [*neighbor_rows(names, hits)]
-    if out is not None:
-        write_table(out, ("query", "rank", "distance", "class", "name"), [*chain.from_iterable(found)])
-        return told
-    lines = [*neighbor_lines(names, found)]
-    lines += filter(None, [left_out(items).removeprefix("; ")])
-    return "\n".join(lines)
+    else:
+        write_table(out, HEADING, [*chain.from_iterable(neighbor_rows(names, hits))])
+    count = f"{most} neighbors of {len(names):,} queries"
+    if limit is not None and limit != inf:
+        count = f"up to {count} within {limit:g}; {without:,} have none"
+    return f"{out}: {count}{left_out(items)}"
 
 
-def embedded_query(source: Path | None, query: str, skip_bad: bool, label: str | None) -> tuple[Dataset, AnyArray]:
-    """Open queries and embed them; what leads to no file is a text, where the network embeds texts."""
-    from .embedding import embed_with, is_run
+def check_neighbors(k: int, within: float | None) -> None:
+    """Refuse numbers of neighbors and distances that no search can have."""
+    if k < 1:
+        raise ValueError(f"-k: expected 1 or more, got {k}")
+    if within is not None and not within >= 0:  # NaN, too
+        raise ValueError(f"--within: expected a distance of at least 0, got {within}")
 
-    if source is not None and is_run(source) and not Path(query).exists():
-        from ..train.scoring import takes_texts
 
-        if takes_texts(source):
-            items = text_query(query)
-            return items, embed_with(source, items)
-        try:
-            return open_embedded(source, query, skip_bad, label)
-        except FileNotFoundError as error:
-            told = f"and as words it cannot be embedded: {source} has no text tower (train --text-trunk gives one)"
-            raise FileNotFoundError(f"{error}; {told}") from error
-    return open_embedded(source, query, skip_bad, label)
+def check_group_column(store: Store, group_by: str) -> None:
+    """Refuse to group by a column that an index does not have."""
+    columns = store.columns()
+    if group_by and group_by not in columns:
+        raise ValueError(f"--group-by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
+
+
+def embedded_query(
+    about: Mapping[str, str],
+    file: Path,
+    query: str,
+    run: Path | None,
+    adapter: Path | None,
+    *,
+    skip_bad: bool,
+    label: str | None,
+) -> tuple[Dataset, AnyArray]:
+    """Open queries and embed them: with `run` and the adapter, or with what made the index.
+
+    A query that is no file is a text, if the network embeds texts.
+    """
+    if adapter is not None:
+        from ..index import QueryAdapter
+
+        items, rows = open_embedded(run, query, skip_bad, label)
+        return items, QueryAdapter.load(adapter).transform(rows)
+    source = embedder_of(about, file, run)
+    if source is None or not source.is_dir() or Path(query).exists():
+        return open_embedded(source, query, skip_bad, label)
+
+    from ..train.scoring import takes_texts
+    from .embedding import embed_with
+
+    if takes_texts(source):
+        items = text_query(query)
+        return items, embed_with(source, items)
+    try:
+        return open_embedded(source, query, skip_bad, label)
+    except FileNotFoundError as error:
+        words = f"words cannot be searched, because {source} has no text tower (train it with --text-trunk)"
+        raise FileNotFoundError(f"{error}; {words}") from error
 
 
 def text_query(text: str) -> Dataset:
@@ -207,15 +265,15 @@ def text_query(text: str) -> Dataset:
 
 
 def check_reranking(rerank: str, within: float | None, where: str, group_by: str) -> None:
-    """Refuse, before anything is embedded, a text that names no method, and what re-ranking cannot do."""
+    """Refuse a re-ranking method that does not exist, and options that do not go with re-ranking."""
     from ..evaluation.reranking import read_reranking
 
     read_reranking(rerank)
     if within is not None:
-        raise ValueError("--within: not with --rerank, whose distances are its own")
-    if where or group_by:
-        option = "where" if where else "group-by"
-        raise ValueError(f"--{option}: not with --rerank, which looks at all items together")
+        raise ValueError("--within: not with --rerank, whose distances are of another kind")
+    for option, value in {"--where": where, "--group-by": group_by}.items():
+        if value:
+            raise ValueError(f"{option}: not with --rerank, which looks at all items together")
 
 
 def reranked(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
@@ -223,8 +281,6 @@ def reranked(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
     from ..evaluation import search_reranked
     from ..index import Hits
 
-    if k < 1:
-        raise ValueError(f"-k: expected 1 or more, got {k}")
     index = store.in_memory()
     found = search_reranked(queries, index.embeddings, min(k, len(index)), rerank, distance=index.distance)
     return Hits(index.records(), found.distances, found.indices)
@@ -236,35 +292,41 @@ def embedder_of(about: Mapping[str, str], file: Path, run: Path | None) -> Path 
     Raises
     ------
     FileNotFoundError
-        What made the index is not there any more.
+        If what made the index no longer exists.
     ValueError
-        It has other weights now.
+        If its weights have changed since.
     """
-    made = about.get("source", "")
-    source = run or (Path(made) if made else None)
-    if source is not None and not source.exists():
-        raise FileNotFoundError(f"{source}, which made {shown(file)}, is not there; say with --run where it is")
-    weights = about.get("weights")  # none where it was made from embeddings
-    if source is not None and weights and weights_of(source) != weights:
-        raise ValueError(f"{source} has other weights than those that made {shown(file)}; index anew")
+    made_by = about.get("source", "")
+    if run is not None:
+        source = run
+    elif made_by:
+        source = Path(made_by)
+    else:
+        return None
+    if not source.exists():
+        raise FileNotFoundError(f"{source}, which made {shown(file)}, does not exist; --run says where it is now")
+    weights = about.get("weights")  # an index of given embeddings has none
+    if weights and weights_of(source) != weights:
+        raise ValueError(f"{source} has other weights than those that made {shown(file)}; make the index again")
     return source
 
 
 def threshold_of(about: Mapping[str, str]) -> float | None:
-    """Return the distance beyond which nothing is a match, where an index keeps one."""
+    """Return the distance beyond which nothing is a match, if it is stored with the index."""
     from ..index.stores import THRESHOLD
 
-    told = about.get(THRESHOLD, "")
-    if not told:
+    text = about.get(THRESHOLD, "")
+    if not text:
         return None
     try:
-        return float(told)
+        return float(text)
     except ValueError:
-        raise ValueError(f"the index is damaged: its threshold is {quoted(told)}; set another") from None
+        advice = "set another with nearfar index --threshold"
+        raise ValueError(f"the index is damaged: its threshold is {quoted(text)}; {advice}") from None
 
 
 def near_enough(found: Hits, within: float) -> tuple[Hits, int]:
-    """Return the neighbors that are at most so far, and how many queries have none."""
+    """Return the neighbors within a distance, -1 in place of the others, and how many queries have none."""
     import numpy as np
 
     positions = np.where(found.distances <= within, found.positions, -1)
@@ -277,48 +339,64 @@ def nearest_in(file: Path, k: int) -> str:
 
     index = open_index(file).in_memory()
     labels = classes_of(index)
-    lines = [
-        f"{distance_text(d):>10}  {' ' if labels[i] == labels[j] else '*'}  {index.names[i]}  {index.names[j]}"
-        for i, j, d in zip(*index.closest(k), strict=True)
-    ]
-    found = f"the {len(lines)} nearest pairs; * marks two classes; --within DISTANCE groups what is as near"
-    told = collapse(index.embeddings, index.distance)
-    return "\n".join([*lines, found, *([told] if told else [])])
+    lines = []
+    for i, j, distance in zip(*index.closest(k), strict=True):
+        mark = " " if labels[i] == labels[j] else "*"
+        lines.append(f"{distance_text(distance):>10}  {mark}  {index.names[i]}  {index.names[j]}")
+    lines.append(
+        f"the {len(lines)} nearest pairs, two classes marked by *; --within DISTANCE groups items that are that near"
+    )
+    warning = collapse(index.embeddings, index.distance)
+    if warning:
+        lines.append(warning)
+    return "\n".join(lines)
 
 
 def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     """Return lines on the groups of an index, or write them to a file."""
     import numpy as np
 
-    from ..evaluation.collapse import collapse
-
     if out is not None:
         check_page_or_table(out)
     index = open_index(file).in_memory()
     labels = classes_of(index)
-    (numbers, distances) = index.duplicates(within)
+    numbers, distances = index.duplicates(within)
+
+    # (group, distance to the nearest other, class, name) of each item that has a near one, group by group
     order = np.flatnonzero(numbers >= 0)
     order = order[np.argsort(numbers[order], kind="stable")]
     rows = [(int(numbers[at]), float(distances[at]), labels[at], str(index.names[at])) for at in order]
     groups = [(number, list(part)) for number, part in groupby(rows, key=lambda row: row[0])]
-    mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)
-    count = f"{len(groups):,} group{'' if len(groups) == 1 else 's'}"
-    found = f"{count} of {len(rows):,} items within {within:g}; {mixed:,} with several classes"
-    largest = max((len(part) for _, part in groups), default=0)
-    told = collapse(index.embeddings, index.distance)
-    if told:
-        found += f". {told}"
-    elif largest > len(index) / 2 and mixed:
-        found += f". {largest:,} of {len(index):,} items are one group: the distance is too large"
+    summary = summary_of_groups(index, groups, within)
+
     if out is None:
-        wide = max((len(row[2]) for row in rows), default=0)
-        lines = [line for number, part in groups for line in group_lines(number, part, wide)]
-        return "\n".join([*lines, found])
+        width = max((len(row[2]) for row in rows), default=0)
+        lines = [line for number, part in groups for line in group_lines(number, part, width)]
+        return "\n".join([*lines, summary])
     if out.suffix == ".html":
-        write_groups(out, index, numbers, distances, found, pictures_of(index.names.tolist(), index.about, file))
+        write_groups(out, index, numbers, distances, summary, pictures_of(index.names.tolist(), index.about, file))
     else:
         write_table(out, ("group", "distance", "class", "name"), rows)
-    return f"{out}: {found}"
+    return f"{out}: {summary}"
+
+
+def summary_of_groups(
+    index: Index, groups: Sequence[tuple[int, list[tuple[int, float, str, str]]]], within: float
+) -> str:
+    """Say how many groups there are, and warn if the embeddings or the distance cannot tell items apart."""
+    from ..evaluation.collapse import collapse
+
+    sizes = [len(part) for _, part in groups]
+    mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)
+    noun = "group" if len(groups) == 1 else "groups"
+    summary = f"{len(groups):,} {noun} of {sum(sizes):,} items within {within:g}; {mixed:,} with several classes"
+    warning = collapse(index.embeddings, index.distance)
+    largest = max(sizes, default=0)
+    if warning:
+        summary += f". {warning}"
+    elif largest > len(index) / 2 and mixed:
+        summary += f". {largest:,} of {len(index):,} items are one group: the distance is too large"
+    return summary
 
 
 def check_page_or_table(out: Path) -> None:

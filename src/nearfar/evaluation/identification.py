@@ -139,8 +139,14 @@ def identify(
         hidden = partial(members.of_rows, asked)
     known = Members(kind, gallery_kind).sizes[kind] > away
     if known.all() or not known.any():
-        missing = "an unknown class" if known.all() else "a class in the gallery"
-        raise ValueError(f"identification needs queries of both kinds; none of the {len(x)} is of {missing}")
+        if known.all():
+            lacking = "a class that the gallery does not have"
+        else:
+            lacking = "a class of the gallery"
+        raise ValueError(
+            f"identification needs queries of known and of unknown classes; none of the {len(x)} is of {lacking}: "
+            "expected queries and a gallery, such as a table whose column split says query or gallery"
+        )
     d, at = nearest(x, y, 1, distance=distance, exclude_self=alone, hidden=hidden)
     d[away == len(y)] = np.inf  # nothing is left to find
     right = known & (gallery_kind[at[:, 0]] == kind)

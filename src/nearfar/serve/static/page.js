@@ -67,8 +67,15 @@ function draw() {
   at("within-value").textContent = within === Infinity ? "no limit" : within.toPrecision(3);
   at("grid").replaceChildren(...near.map(card));
   at("more").hidden = true;
-  const all = near.length === neighbors.length ? "" : ` of ${neighbors.length}`;
-  say(near.length ? `${near.length}${all} nearest` : "No match");
+  at("slider").hidden = neighbors.length === 0;
+  say(headingOf(near.length, neighbors.length));
+}
+
+function headingOf(matches, found) {
+  if (found === 0) return "Nothing found";
+  if (matches === 0) return `No match among the ${found} nearest`;
+  if (matches === found) return `${found} nearest`;
+  return `${matches} ${matches === 1 ? "match" : "matches"} among the ${found} nearest`;
 }
 
 function settings() {
@@ -130,6 +137,7 @@ async function browse(label, offset = 0) {
     const answer = await ask(`/api/items?${query}`);
     if (mine !== latest) return;
     neighbors = [];
+    at("slider").hidden = true; // items of a class have no distance
     const cards = answer.items.map(card);
     if (offset) at("grid").append(...cards);
     else at("grid").replaceChildren(...cards);
