@@ -45,7 +45,7 @@ DRAWING = (
     "uncertain_distances",
     "wrong_labels",
 )
-"""Examples that take seconds and draw what they found. The others are shown as they are, and name a picture."""
+"""Examples that take seconds and draw their result. The others are not run here, and name a picture."""
 
 
 figure_file = FigureFile()
@@ -63,7 +63,7 @@ sphinx_gallery_conf = {
 
 
 def keep_names(app, what, name, obj, options, lines):
-    """In docstrings `components_` is a name, not a link, |x| a norm, `ks, seed` two names, not a type and a name."""
+    """Keep docstrings as they are: `components_` is a name, not a link; |x| a norm; `ks, seed` are two names."""
     for k, line in enumerate(lines):
         field = re.match(r":(?:ivar|vartype) [^:]*:", line)
         if field:
@@ -74,8 +74,8 @@ def keep_names(app, what, name, obj, options, lines):
 
 
 def show_settings(app, what, name, obj, options, signature, returns):
-    """What a class is made with is in its `__init__`; Sphinx reads the `__new__` that checks it."""
-    if what == "class" and signature == "(*args, **kwargs)":
+    """Show the arguments of a class's `__init__`; Sphinx reads those of the `__new__` that checks them."""
+    if what == "class" and re.fullmatch(r"\(\*args, \*\*\w+\)", signature):
         return stringify_signature(inspect.signature(obj), show_annotation=False), returns
     return None
 

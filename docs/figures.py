@@ -343,6 +343,11 @@ def trainer_of_sentence_transformers() -> Figure:
     return two_processes("SentenceTransformerTrainer(model)")
 
 
+def distributed_data_parallel() -> Figure:
+    """The picture of this example."""
+    return two_processes("DistributedDataParallel(step)")
+
+
 def sharded_by_fsdp2() -> Figure:
     """The picture of this example."""
     return two_processes("fully_shard(step)", shards=True)
@@ -363,6 +368,7 @@ FIGURES = {
     "module_of_lightning": module_of_lightning,
     "trainer_of_transformers": trainer_of_transformers,
     "trainer_of_sentence_transformers": trainer_of_sentence_transformers,
+    "distributed_data_parallel": distributed_data_parallel,
     "sharded_by_fsdp2": sharded_by_fsdp2,
 }
 

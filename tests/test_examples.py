@@ -17,7 +17,7 @@ LIBRARIES = {  # examples of other people's loops, and the part of their library
     "trainer_of_sentence_transformers": "sentence_transformers:SentenceTransformerTrainer",
     "trainer_of_transformers": "transformers:Trainer",
 }
-OF_PROCESSES = ("sharded_by_fsdp2", *LIBRARIES)
+OF_PROCESSES = ("distributed_data_parallel", "sharded_by_fsdp2", *LIBRARIES)
 QUICK = {"active_pairs", "imbalance", "stream_of_pairs", "uncertain_distances", "wrong_labels"}
 SCRIPTS = [
     pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
