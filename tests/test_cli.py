@@ -26,6 +26,7 @@ from nearfar.cli.listing import description
 from nearfar.cli.reporting import pictures_of
 from nearfar.data import open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
+from nearfar.extras import hint
 from nearfar.index import Index
 
 from . import forking
@@ -92,6 +93,26 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch)
     assert code == 0
     assert f"numpy             {np.__version__}" in out
     assert "missing: timm (--trunk timm:NAME and transformers:NAME, LoRA): pip install 'nearfar[vision]'" in out
+
+
+def test_the_doctor_says_what_every_extra_is_for():
+    from nearfar.cli.diagnosing import NEEDED_BY
+    from nearfar.extras import PACKAGES
+
+    assert set(NEEDED_BY) == set(PACKAGES.values())
+
+
+def test_what_is_missing_is_in_the_extra_of_the_command():
+    missing = ModuleNotFoundError(name="msgspec")
+    assert hint(missing, "report") == "msgspec is not installed: pip install 'nearfar[report]'"
+    assert hint(missing, "train") == "msgspec is not installed: pip install 'nearfar[deep]'"
+    assert hint(ModuleNotFoundError(name="torch"), "report") == "torch is not installed: pip install 'nearfar[deep]'"
+
+
+def test_embeddings_are_written_under_no_name_of_another_kind(capsys, monkeypatch, tmp_path):
+    for name in ("rows.csv", "rows"):
+        code, _, err = run(capsys, monkeypatch, "embed", "learner.safetensors", "rows.npz", "-o", tmp_path / name)
+        assert (code, "expected a file that ends in .npz" in err) == (2, True)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -1092,7 +1113,10 @@ def test_what_cannot_be_written_is_refused_before_the_work(capsys, monkeypatch, 
 def test_a_resumed_run_ignores_no_setting(digits, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "train", "--resume", "--out", digits, "--lr", "0.5", "--quiet")
     assert code == 2
-    assert "resumed with other settings (run's / given): lr: 0.001 / 0.5" in err
+    assert err.endswith("resumed with other settings (run's / given): lr: 0.001 / 0.5\n")
+    words = ("train", "digits", "--resume", "--out", digits, "--lr", "0.5", "--quiet")  # with the data named again
+    code, _, again = run(capsys, monkeypatch, *words)
+    assert (code, again) == (2, err)
     code, _, err = run(capsys, monkeypatch, "train", "--resume", "--out", digits, "--set", "workers=0", "--quiet")
     assert (code, err) == (0, "")
 

@@ -29,9 +29,20 @@ PACKAGES = {
 }
 
 
-def hint(error: ImportError) -> str:
-    """Say what to install, where an extra has it; else what the error says."""
+ALSO_IN = {"report": ("msgspec", "PIL"), "serve": ("PIL",)}
+"""Packages of `deep` that are in the extra of a command, too, which needs no PyTorch for files of embeddings."""
+
+
+def hint(error: ImportError, command: str = "") -> str:
+    """Return what to install, if an extra has the package that is missing, and otherwise what the error says.
+
+    Examples
+    --------
+    >>> hint(ModuleNotFoundError(name="msgspec"), command="report")
+    "msgspec is not installed: pip install 'nearfar[report]'"
+    """
     package = (error.name or "").partition(".")[0]
     if package not in PACKAGES:
         return str(error)
-    return f"{package} is not installed: pip install 'nearfar[{PACKAGES[package]}]'"
+    extra = command if package in ALSO_IN.get(command, ()) else PACKAGES[package]
+    return f"{package} is not installed: pip install 'nearfar[{extra}]'"

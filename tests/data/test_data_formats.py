@@ -115,7 +115,7 @@ def test_folder_errors(tmp_path):
         open_task(str(tmp_path / "empty"))
     with pytest.raises(DataError, match="lie in no class folder"):
         open_task(str(write(tmp_path / "flat", {"a.png": png(), "b.png": png()})))
-    with pytest.raises(DataError, match="1 classes cannot be split"):
+    with pytest.raises(DataError, match="one: 1 class, but holding out classes needs 4"):
         open_task(str(write(tmp_path / "one", {"s/a/1.png": png(), "s/a/2.png": png()})))
     with pytest.raises(DataError, match=r"notes.txt: unknown kind of file; expected"):
         open_task(str(write(tmp_path, {"notes.txt": "hello"}) / "notes.txt"))
@@ -290,9 +290,14 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
     [
         ("", "is empty; expected a header line with path,label"),
         ("path,label\n", "has no rows"),
-        ("file,label\nx.png,1\ny.png,2\n", "has no column 'path'; it has file,label; first rows: x.png,1 | y.png,2"),
-        ("path,class\n" + ROWS, "has no column 'label'; it has path,class; first rows: class0/0.png,a |"),
-        ("path,kind\n" + ROWS, "; call the column of the classes `label`"),
+        (
+            "file,label\nx.png,1\ny.png,2\n",
+            "column 'file' holds 'x.png' in row 1, but features must be numbers; encode the column or remove it. The "
+            "classes are in the column that --label names, names of rows in `name`, and paths of images in `path`. The "
+            "table has file,label",
+        ),
+        ("path,class\n" + ROWS, "has no column 'label'; name the column of the classes with --label NAME"),
+        ("path,kind\n" + ROWS, "it has path,kind; first rows: class0/0.png,a |"),
         ("path,label\nclass0/0.png,1\nclass0/1.png\n", "row 3 has 1 values for 2 columns: class0/1.png"),
         ("path,label\nclass0/0.png,\n", "1 row(s) have no label, first row 1"),
         (
@@ -353,7 +358,7 @@ def test_lists_of_numbers_in_json_lines_are_features(tmp_path):
     assert (items.columns, items.array.tolist()) == (("e[0]", "e[1]", "width"), [[0, 0.5, 9], [1, 1.5, 9]])
     lines[1]["e"] = [1, 2, 3]
     (tmp_path / "e.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(DataError, match=r"must be numbers, but 'e' holds \[0, 0.5\] in row 1"):
+    with pytest.raises(DataError, match="column 'e' holds a list of 2 in row 1, and of 3 in row 2"):
         open_dataset(str(tmp_path / "e.jsonl"))
     lines = [{"path": f"class{i}/0.png", "label": "ab"[i], "parts": [1, 2]} for i in range(2)]
     assert open_dataset(manifest(tmp_path, "\n".join(map(json.dumps, lines)), "m.jsonl")).kind == "image"
@@ -437,14 +442,28 @@ def test_lists_of_numbers_in_a_parquet_table_are_features(tmp_path):
     [
         ([[1.0, 2.0], [3.0], [5.0, 6.0]], "column 'vector' holds lists of 1 and 2 numbers; features are equally many"),
         ([[1.0, 2.0], None, [5.0, 6.0]], "column 'vector' has no list in 1 of 3 rows"),
-        ([[1.0, None], [3.0, 4.0], [5.0, 6.0]], "lack a number, first row 1 after the header, in 'vector[1]'"),
-        ([["x" * 99], ["y"], ["z"]], f"but 'vector' holds ['{'x' * 58}... in row 1"),
+        ([[1.0, None], [3.0, 4.0], [5.0, 6.0]], "infinite cell, first row 1 after the header, in 'vector[1]'; fill"),
+        ([["x" * 99], ["y"], ["z"]], f"column 'vector' holds ['{'x' * 58}... in row 1, but features must be numbers"),
     ],
 )
 def test_lists_that_are_no_features_are_one_short_error(tmp_path, lists, message):
     with pytest.raises(DataError, match=re.escape(message)) as caught:
         open_dataset(parquet_of(tmp_path, vector=lists))
     assert len(str(caught.value).replace(str(tmp_path), "")) < 370
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", 'kind,v,label\nred,"[1, 2]",a\nred,"[3, 4]",b\nred,"[5]",a\n'),
+        ("t.csv", "v,label\n[1 2],a\n[3 4],b\n[5],a\n"),
+        ("t.jsonl", '{"v": [1, 2], "label": "a"}\n{"v": [3, 4], "label": "b"}\n{"v": [5], "label": "a"}\n'),
+    ],
+)
+def test_lists_of_several_lengths_are_named_with_their_rows(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=r"column 'v' holds a list of 2 in row 1, and of 1 in row 3; expected lists of"):
+        open_dataset(tmp_path / name)
 
 
 def test_a_column_of_groups_goes_with_the_items(tmp_path):
@@ -488,19 +507,24 @@ def test_true_and_false_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("width,label\n1,a\n,b\n", "1 row(s) lack a number, first row 2 after the header, in 'width'"),
+        (
+            "width,label\n1,a\n,b\n",
+            "1 row(s) have an empty, NaN or infinite cell, first row 2 after the header, in 'width'; fill such cells",
+        ),
+        ("width,label\n1,a\ninf,b\n", "infinite cell, first row 2 after the header, in 'width'"),
         ("width,label\n1,a\n2,\n", "1 row(s) have no label, first row 2 after the header"),
         (
             "width,color,label\n1,red,a\n2,blue,b\n",
-            "first rows: 1,red,a | 2,blue,b; without images, all other columns must be numbers, but 'color' holds "
-            "'red' in row 1; names of rows stand in a column `name`",
+            "column 'color' holds 'red' in row 1, but features must be numbers; encode the column or remove it.",
         ),
-        ("width,up,label\n1,true,a\n2,3,b\n", "but 'up' holds 'true' in row 1"),
-        ("label\na\nb\n", "first rows: a | b; without images, all other columns must be numbers"),
+        ("width,up,label\n1,true,a\n2,3,b\n", "column 'up' holds 'true' in row 1"),
+        ("label\na\nb\n", "has no column of numbers, nor a column 'path' of images; it has label; first rows: a | b"),
+        ("width,label\n", "has no rows"),
+        ("width,height\n", "has no rows"),
         (
             "width,height\n1,2\n",
-            "nor any of label, class, target, y, as rows of numbers; it has width,height; first rows: 1,2; "
-            "call the column of the classes `label`",
+            "has no column of classes (label, class, target, y); name the column of the classes with --label NAME, or "
+            "label=NAME in Python; it has width,height; first rows: 1,2",
         ),
         (
             ",".join(f"f{i}" for i in range(30)) + "\n" + ",".join("1" * 30) + "\n",
@@ -699,7 +723,7 @@ def test_lists_as_numpy_prints_them_are_read_and_cut_ones_are_told(tmp_path):
     with pytest.raises(DataError, match=r"'embedding' holds '\[1 \.\.\. 2\]' in row 1"):
         open_dataset(file)
     file.write_text("text,label,embedding\nx,a,[1 2]\ny,b,[3]\n")
-    with pytest.raises(DataError, match=r"'embedding' holds '\[1 2\]' in row 1"):
+    with pytest.raises(DataError, match="'embedding' holds a list of 2 in row 1, and of 1 in row 2"):
         open_dataset(file)
 
 

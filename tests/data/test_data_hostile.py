@@ -132,10 +132,10 @@ def test_crop_boxes_without_end(tmp_path, side):
 def test_integers_without_end_in_lines_of_json(tmp_path):
     large = 10**400
     (tmp_path / "x.jsonl").write_text("".join(json.dumps({"a": large, "label": row}) + "\n" for row in "ab"))
-    with pytest.raises(DataError, match="without images, all other columns must be numbers"):
+    with pytest.raises(DataError, match="but features must be numbers"):
         open_dataset(tmp_path / "x.jsonl")
     (tmp_path / "y.jsonl").write_text("".join(json.dumps({"a": [1, large], "label": row}) + "\n" for row in "ab"))
-    with pytest.raises(DataError, match="all other columns must be numbers"):
+    with pytest.raises(DataError, match="but features must be numbers"):
         open_dataset(tmp_path / "y.jsonl")
 
 

@@ -148,6 +148,13 @@ def test_features_that_are_constant_or_far_larger_than_others(tmp_path):
     remarks = inspect_data(str(tmp_path / "named.csv")).remarks
     assert any("1 feature(s) are constant in training (rate)" in remark for remark in remarks)
     assert not any("differ in size" in remark for remark in remarks)
+
+
+def test_columns_of_rounding_errors_are_no_features_of_another_size(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3)) * [1.0, 2.0, 1e-17]  # as the last column of a singular value decomposition
+    np.savez(tmp_path / "rows.npz", embeddings=X, labels=np.arange(120) % 60)
+    assert not any("differ in size" in remark for remark in inspect_data(str(tmp_path / "rows.npz")).remarks)
     np.savez(tmp_path / "even.npz", X=X[:, [0, 2]], y=rng.integers(0, 60, 120))
     assert not any("feature" in remark.lower() for remark in inspect_data(str(tmp_path / "even.npz")).remarks)
 
@@ -176,11 +183,8 @@ def test_data_of_which_no_task_can_be_made_are_counted_whole(tmp_path):
     np.savez(tmp_path / "two.npz", X=np.arange(20.0).reshape(10, 2), y=[0, 1] * 5)
     found = inspect_data(str(tmp_path / "two.npz"))
     assert [(part.role, part.items, part.classes) for part in found.parts] == [("all", 10, 2)]
-    assert "2 classes cannot be split" in found.remarks[0]
-    assert found.remarks[0].endswith(
-        "A learner can be fitted: it learns from one half of each class and is scored on the other. "
-        "A network can be trained so with `--split rows`."
-    )
+    assert "two: 2 classes, but holding out classes needs 4 or more" in found.remarks[0]
+    assert found.remarks[0].endswith("`nearfar fit` splits such data like this by default.")
     assert found.protocol == ""
     with pytest.raises(DataError, match="nowhere"):
         inspect_data(str(tmp_path / "nowhere"))

@@ -54,7 +54,7 @@ def test_other_columns_of_labels_keep_the_names_that_they_have_in_the_file(tmp_p
 
 def test_text_in_a_column_that_is_not_the_named_one_is_an_error(tmp_path):
     path = table(tmp_path, {"width": [1, 2], "label": ["x", "y"], "species": ["a", "b"]})
-    with pytest.raises(DataError, match="all other columns must be numbers, but 'label' holds 'x' in row 1"):
+    with pytest.raises(DataError, match="column 'label' holds 'x' in row 1, but features must be numbers"):
         open_dataset(path, label="species")
 
 
@@ -70,7 +70,7 @@ def test_images_without_labels_are_taken_only_where_no_column_may_hold_them(tmp_
     assert open_items(table(tmp_path, {"path": paths, "kind": list("abcd")})).classes == ("",)
     for name in ("class", "target", "y"):  # as those of images they would be read only where they are named
         path = table(tmp_path, {"path": paths, name: list("abcd")})
-        with pytest.raises(DataError, match=r"no column 'label'; .* or name it: --label NAME"):
+        with pytest.raises(DataError, match=r"no column 'label'; name the column of the classes with --label NAME"):
             open_items(path)
         assert len(open_items(path, label=name).classes) == 4
 
@@ -100,11 +100,15 @@ def test_a_column_that_is_not_there_is_an_error_that_names_those_that_are(tmp_pa
 
 def test_errors_say_how_a_column_is_named(tmp_path):
     path = table(tmp_path, {"width": [1, 2], "species": ["a", "b"]})
-    with pytest.raises(DataError, match=r"or name it: --label NAME, in Python label=$"):
+    with pytest.raises(DataError, match=r"--label NAME, or label=NAME in Python; it has width,species"):
         open_dataset(path)
-    with pytest.raises(DataError, match=r"but 'species' holds 'a' in row 1; .*, classes in that of --label$"):
+    with pytest.raises(
+        DataError, match=r"column 'species' holds 'a' in row 1, .* classes are in the column that --label"
+    ):
         open_items(path)
-    with pytest.raises(DataError, match=r"no column 'label'; .* or name it: --label NAME, in Python label=$"):
+    with pytest.raises(
+        DataError, match=r"no column 'label'; .* --label NAME, or label=NAME in Python; it has path,kind"
+    ):
         open_dataset(table(tmp_path, {"path": ["a.png"], "kind": ["a"]}))
 
 

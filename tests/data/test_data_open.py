@@ -56,8 +56,21 @@ def test_test_classes_are_held_out(source):
     assert len(task.train.classes) == 8
     assert task.validation is None
     assert "classes 3, 7 held out for the test" in task.protocol
-    with pytest.raises(DataError, match="10 classes cannot be split into 2 or more"):
+    with pytest.raises(
+        DataError, match="1 of 10 classes held out for the test; expected 2 or more, and 2 or more left"
+    ):
         open_task(source, test_classes=["3"])
+
+
+def test_too_few_classes_to_hold_out_say_what_to_do(tmp_path):
+    np.savez(tmp_path / "three.npz", X=np.eye(6), y=[0, 1, 2] * 2)
+    with pytest.raises(
+        DataError, match=r"three: 3 classes, but holding out classes needs 4 or more.* pass --split rows"
+    ):
+        open_task(tmp_path / "three.npz")
+    np.savez(tmp_path / "one.npz", X=np.eye(6), y=[0] * 6)
+    with pytest.raises(DataError, match=r"one: 1 class, but holding out .* 2 for the test$"):
+        open_task(tmp_path / "one.npz")
 
 
 def test_names_match_exactly_then_as_folders_then_as_beginnings():

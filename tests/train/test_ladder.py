@@ -146,6 +146,8 @@ def test_a_frozen_run_is_the_trunk_with_its_metric(config, tmp_path):
     result = evaluate_run(made, clustering=False)
     assert "Nothing was trained" in result.protocol
     assert "A whitening, fitted to the training items, follows the network" in result.protocol
+    with pytest.raises(TrainError, match="nothing to resume: its network was not trained"):
+        train(None, made.folder, resume=True)
     plain = save_frozen(config_for("frozen", config), tmp_path / "plain")
     task = open_task(config.data, validation=config.validation, seed=config.seed)
     rows = {name: embed_run(plain, part) for name, part in {"train": task.train, "test": task.test}.items()}

@@ -165,7 +165,7 @@ def told(error: Exception, command: str) -> str | None:
     message = short_of_memory(error, command) or of_own_code(error)
     if message is None and isinstance(error, (ValueError, OSError, ImportError)):
         if isinstance(error, ModuleNotFoundError):
-            message = hint(error)
+            message = hint(error, command)
         else:
             message = text_of(error)
         message += caused_by_own_code(error) + way_out(error, command)

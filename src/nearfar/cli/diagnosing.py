@@ -22,6 +22,8 @@ NEEDED_BY = {
     "ann": "approximate search of large indexes",
     "export": "export",
     "store": "store",
+    "lance": "collections in LanceDB",
+    "serve": "serve",
     "solvers": "references by cone programs",
     "tensorboard": "--set tensorboard=true",
 }
@@ -61,7 +63,7 @@ def extras() -> list[str]:
         present = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
         lines.append(f"[{extra}]".ljust(18) + (present or "-"))
         if absent:
-            use = NEEDED_BY.get(extra, "")
+            use = NEEDED_BY[extra]
             lines.append(f"{'':<18}missing: {', '.join(absent)} ({use}): pip install 'nearfar[{extra}]'")
     return lines
 

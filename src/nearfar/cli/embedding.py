@@ -340,6 +340,8 @@ def embed_to(
     from ..io.atomic_files import atomic_write
     from .index_files import named_by_paths, root_of
 
+    if out.suffix != ".npz":
+        raise ValueError(f"--out: {out}: expected a file that ends in .npz; `nearfar embed` writes no other kind")
     check_out(out)
     dataset = open_items(data, label=label, skip_bad=skip_bad)
     embeddings = embed_with(source, dataset)

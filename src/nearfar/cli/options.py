@@ -245,8 +245,8 @@ def make_config(
 ) -> Any:
     """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones.
 
-    A run that is `resumed` has its own settings: those that are given, without data, are laid over them, for training
-    to refuse what differs; where none is given, None is returned. Epochs that are given, or `varied`, take the place of
+    A run that is `resumed` has its own settings: those that are given are laid over them, so that training refuses what
+    differs; if none is given, None is returned. Epochs that are given, or `varied`, take the place of
     the steps of a recipe or of a run.
 
     Raises
@@ -261,8 +261,7 @@ def make_config(
     if resumed is not None:
         if not (settings or recipe or protocol or any(value is not None for value in chosen.values())):
             return None
-        if chosen["data"] is None:
-            base = TrainConfig.from_json(resumed / "config.json")
+        base = TrainConfig.from_json(resumed / "config.json")
     if recipe:
         from ..train import recipe as read_recipe
 

@@ -401,10 +401,22 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
     else:
         held = unseen_half(n, seed)
         split = f"{DRAWN} {seed}"
-    if min(held.sum(), n - held.sum()) < 2:
-        raise DataError(f"{items.name}: {n} classes cannot be split into 2 or more for training and for the test")
+    tested = int(np.count_nonzero(held))
+    if min(tested, n - tested) < 2:
+        raise DataError(f"{items.name}: {_why_not_by_classes(n, tested if test_classes else None)}")
     mask = held[items.labels]
     return items.subset(~mask), items.subset(mask), None, split
+
+
+def _why_not_by_classes(n: int, tested: int | None) -> str:
+    """Say why n classes cannot be split into those of the training and of the test, of which `tested` were named."""
+    if tested is not None:
+        return f"{tested} of {n} classes held out for the test; expected 2 or more, and 2 or more left for training"
+    count = "1 class" if n == 1 else f"{n} classes"
+    why = f"{count}, but holding out classes needs 4 or more: 2 for training and 2 for the test"
+    if n == 1:
+        return why
+    return f"{why}; to hold out items of every class, pass --split rows (split='rows' in Python)"
 
 
 def _assemble(

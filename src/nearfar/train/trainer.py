@@ -182,6 +182,8 @@ class Trainer:
         folder = self.folder
         self._refuse_other_config()
         tensors, about = load_tensors(folder.last)
+        if not about["step"] and not folder.state_path(0, 0).exists():  # the steps `frozen` and `whitened`
+            raise TrainError(f"{folder.path}: nothing to resume: its network was not trained, and the run is finished")
         parts.weights = first_weights(about)  # of the start, not of this one
         whole = load_tree(folder.state_path(about["step"], 0))
         own = folder.state_path(about["step"], distributed.rank())

@@ -10,6 +10,8 @@ import numpy as np
 from ..dataset import Dataset, Task, some
 
 UNEVEN_SCALES = 100.0  # standard deviations of two features so far apart leave one of them no say
+FLAT_SHARE = 1e-12
+"""Features that vary by a smaller share of the most varying one hold rounding errors, as the last ones of an SVD."""
 ROW_NUMBER_NAMES = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
 """What row numbers are called, by pandas and R among others, once they were written as a column."""
 
@@ -19,7 +21,7 @@ def scale_warning(rows: Dataset) -> str:
     if rows.array is None or rows.kind != "row" or rows.texts is not None:
         return ""
     spread = rows.array.std(axis=0, dtype=np.float64)
-    spread = spread[spread > 0]
+    spread = spread[spread > FLAT_SHARE * spread.max(initial=0.0)]
     if not len(spread) or spread.max() <= UNEVEN_SCALES * spread.min():
         return ""
     return (

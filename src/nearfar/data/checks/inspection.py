@@ -194,8 +194,7 @@ def without_task(source: Named, error: DataError, label: str | None) -> tuple[Ta
     opened = readable(open_source, source, label=label)
     why = f"No task can be made of these: {error}."
     if 2 <= len(items.classes) < 4 and opened.roles is None:  # as `nearfar fit` takes them
-        why += " A learner can be fitted: it learns from one half of each class and is scored on the other."
-        why += " A network can be trained so with `--split rows`."
+        why += " `nearfar fit` splits such data like this by default."
     why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)  # there is no protocol to say it
     return Task(items.name, items, None, items.subset([]), None, ""), why
 

@@ -31,7 +31,7 @@ ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "gr
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
 """Where the labels of rows of numbers may stand; the first that there is."""
-CALL_IT = "call the column of the classes `label`, or name it: --label NAME, in Python label="
+NAME_IT = "name the column of the classes with --label NAME, or label=NAME in Python"
 ABOUT = ("split", "query", "gallery", "group", "name")
 EMBEDDING = re.compile(r"embeddings?\[\d+\]", re.IGNORECASE)
 """What the numbers of a column `embedding` of lists are called."""
@@ -211,11 +211,13 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     found = next((name for name in LABELS[: 1 if images else None] if name in table), None)
     if found is not None or (unlabeled is not None and not any(name in table for name in LABELS)):
         return found
+    if not any(map(len, table.values())):
+        raise DataError(f"{path}: has no rows")
     if images:
-        none = "label'"
+        expected = "'label'"
     else:
-        none = f"path', as tables of images, nor any of {', '.join(LABELS)}, as rows of numbers"
-    raise DataError(f"{path}: has no column '{none}; {_show(table)}; {CALL_IT}")
+        expected = f"of classes ({', '.join(LABELS)})"
+    raise DataError(f"{path}: has no column {expected}; {NAME_IT}; {_show(table)}")
 
 
 def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
@@ -285,12 +287,37 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
             where = f"first in row {row + 1} after the header, in {quoted([*columns][column])}"
             raise DataError(f"{path}: holds {TOO_LARGE}, {where}")
         return rows
-    reason = "; without images, all other columns must be numbers"
-    if wrong is not None:
-        row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
-        reason += f", but {quoted(wrong)} holds {quoted(value)} in row {row}; names of rows stand in a column `name`"
-        reason += ", classes in that of --label"
-    raise DataError(f"{path}: has no column 'path'; {_show(whole)}{reason}")
+    if not any(map(len, whole.values())):
+        raise DataError(f"{path}: has no rows")
+    if wrong is None:
+        raise DataError(f"{path}: has no column of numbers, nor a column 'path' of images; {_show(whole)}")
+    for name, column in columns.items():
+        if found := _uneven_lists(column):
+            raise DataError(f"{path}: column {quoted(name)} {found}; expected lists of one length in all rows")
+    row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
+    raise DataError(
+        f"{path}: column {quoted(wrong)} holds {quoted(value)} in row {row}, but features must be numbers; encode the "
+        "column or remove it. The classes are in the column that --label names, names of rows in `name`, and paths of "
+        f"images in `path`. The table has {_few(list(whole))}"
+    )
+
+
+def _uneven_lists(column: Sequence[Any]) -> str:
+    """Say which two rows of a column of lists differ in length; nothing if they do not, or if it has other cells."""
+    lengths = [_list_length(value) for value in column]
+    if None in lengths or len(set(lengths)) < 2:
+        return ""
+    row = next(row for row, length in enumerate(lengths) if length != lengths[0])
+    return f"holds a list of {lengths[0]} in row 1, and of {lengths[row]} in row {row + 1}"
+
+
+def _list_length(value: Any) -> int | None:
+    """The length of a list, or of a list in text as "[0.1, 0.2]" or "[0.1 0.2]"; None for anything else."""
+    if isinstance(value, list):
+        return len(value)
+    if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
+        return len(value[1:-1].replace(",", " ").split())
+    return None
 
 
 def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
@@ -324,7 +351,10 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
     if len(bad):
         column = columns[int(np.isfinite(rows[bad[0]]).argmin())]
         where = f"first row {bad[0] + 1} after the header, in {quoted(column)}"
-        raise DataError(f"{path}: {len(bad)} row(s) lack a number, {where}")
+        raise DataError(
+            f"{path}: {len(bad)} row(s) have an empty, NaN or infinite cell, {where}; "
+            "fill such cells, or remove the rows"
+        )
     names = [str(name) for name in table["name"]] if "name" in table else None
     items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
     items = replace(items, groups=_groups(path, table))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from ...quoting import in_brief
 from .preprocessing import Preprocessing
 from .weights import TrunkError
 
@@ -16,6 +17,9 @@ OTHER_WEIGHTS = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 """Options of timm that lead to other files of weights."""
 HUB_REFUSALS = ("GatedRepoError", "RepositoryNotFoundError")
 """Errors of a hub that does not show a repository to who asks."""
+
+MAX_REASON = 300
+"""Characters of the reason why a hub cannot be reached that an error shows; longer ones list every address."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,9 @@ def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError
             f"there, and run `hf auth login` or set HF_TOKEN"
         )
     return TrunkError(
-        f"trunk {trunk}: its weights are not in the local cache and cannot be downloaded ({reason:.150}); download "
-        f"model.safetensors from {page} on a machine with network, and give that file as pretrained"
+        f"trunk {trunk}: its weights are not in the local cache and cannot be downloaded "
+        f"({in_brief(reason, MAX_REASON)}); download model.safetensors from {page} on a machine with network, and give "
+        "that file as pretrained"
     )
 
 
