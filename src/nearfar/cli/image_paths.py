@@ -22,7 +22,9 @@ def sources_of(about: About) -> list[str]:
     """Return the DATA that an index was made of, as they were given."""
     sources = told_of(about, "data", "[]")
     if not isinstance(sources, list):
-        raise ValueError(f"the index is damaged: expected a list of its data, got {quoted(sources)}; make the index again")
+        raise ValueError(
+            f"the index is damaged: expected a list of its data, got {quoted(sources)}; make the index again"
+        )
     return [str(source) for source in sources]
 
 

@@ -207,7 +207,9 @@ def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> St
     """Open an index to which embeddings of a source are added, which must have made it with the same weights."""
     store = open_index(file, "w")
     if store.about.get("weights") != weights:
-        raise ValueError(f"{shown(file)} was not made with the present weights of {source}; make the index again, without --add")
+        raise ValueError(
+            f"{shown(file)} was not made with the present weights of {source}; make the index again, without --add"
+        )
     if distance and store.distance != distance:
         told = f"{shown(file)} compares by the {store.distance} distance, {source} by the {distance} one"
         raise ValueError(f"{told}; make the index again, without --add")

@@ -1,4 +1,4 @@
-"""What a collection in a database shares, whichever database it is: what it says of itself, groups, exact order."""
+"""What collections in LanceDB and in Milvus have in common: their state, search by groups, exact order of neighbors."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class DatabaseStore(ABC):
     most_neighbors: int | None = None
     """Neighbors that the database returns for one query, if it has a limit."""
 
-    _told: dict[str, Any]
-    """What the collection says of itself: its distance, engine, kind of labels, and what made its items."""
+    _state: dict[str, Any]
+    """What is stored beside the items: distance, engine, kind of labels, and `about`, what made the items."""
 
     _held: ExitStack
     """The lock of a writer."""
 
     @property
     def distance(self) -> str:
-        return str(self._told["distance"])
+        return str(self._state["distance"])
 
     @property
     def about(self) -> dict[str, str]:
-        return dict(self._told["about"])
+        return dict(self._state["about"])
 
     @property
     @abstractmethod
@@ -73,7 +73,8 @@ class DatabaseStore(ABC):
         return self._nearest_groups(x, condition, group_by, int(k), most)
 
     def _nearest_groups(self, x: AnyArray, condition: str | None, group_by: str, k: int, most: int) -> Hits:
-        """Search items until they are of k groups, whose column comes with them."""
+        """Search for more and more items until they belong to k groups."""
+        # the database returns the columns of what it finds, so that no column is read for all items
         found: list[Hits] = []
 
         def search(count: int) -> Hits:
@@ -118,35 +119,40 @@ class DatabaseStore(ABC):
             raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
 
     def _check_kind_of_labels(self, records: Records) -> None:
-        expected = self._told["labels"]
+        expected = self._state["labels"]
         if records.labels is not None and kind_of_labels(records) != expected:
-            raise ValueError(f"labels: expected {'numbers' if expected == 'number' else 'text'} as in the index")
+            kind = "numbers" if expected == "number" else "text"
+            raise ValueError(f"labels: expected {kind} as in the index")
 
-    def _told_with(self, about: Mapping[str, str] | None) -> dict[str, Any]:
-        """Return what the collection says of itself, with more or other words about what made its items."""
-        return {**self._told, "about": {**self._told["about"], **(about or {})}}
+    def _state_with(self, about: Mapping[str, str] | None) -> dict[str, Any]:
+        """Return a copy of the state, in which `about` is extended or changed."""
+        return {**self._state, "about": {**self._state["about"], **(about or {})}}
 
 
 def kind_of_labels(records: Records) -> str:
     """Return "number" or "text", or "" where the items have no labels."""
     if records.labels is None:
         return ""
-    return "number" if records.labels.dtype.kind == "i" else "text"
+    if records.labels.dtype.kind == "i":
+        return "number"
+    return "text"
 
 
 def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) -> Hits:
-    """Order what was found by exact distances, ties as it came.
+    """Order what a database found by exact distances; ties keep the order of the database.
+
+    Databases compare in float32, and some of them compressed rows, so that their own distances are approximate.
 
     Parameters
     ----------
     x : ndarray of shape (n, d)
         Queries.
     records : Records
-        What was found for all of them, m items.
+        The m items that were found for all queries together.
     asked : ndarray of int, shape (m,)
-        By which query each was found.
+        The query for which each item was found.
     k : int
-        Places for each query.
+        Number of neighbors of each query.
     distance : {"cosine", "euclidean", "sqeuclidean"}
     """
     distances: Array = np.full((len(x), k), np.inf)
@@ -154,6 +160,7 @@ def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) ->
     if len(records):
         rows = np.arange(len(records))
         exact = pair_distances(x, records.embeddings, asked[:, None], rows[:, None], distance)[:, 0]
+        # by query, then by distance; the place of an item is its position among those of its query
         order = np.lexsort((rows, exact, asked))
         place = np.arange(len(order)) - np.searchsorted(asked[order], asked[order])
         kept = place < k

@@ -1,4 +1,4 @@
-"""A collection in our one file: searched exactly in memory, and written anew, whole or not at all, by every change."""
+"""A collection in one file: searched in memory; every change writes a new file, completely or not at all."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from .records import (
     picked_columns,
 )
 
-PART_BYTES = 2**24  # of embeddings that are copied from the old file to the new one at a time
+PART_BYTES = 2**24  # of embeddings that are copied from the old file to the new one at a time: 16 MB
 
 
 class FileStore:
-    """See `Store`. A reader sees the file as it was when it was opened."""
+    """A collection in one file; see `Store`. A reader sees the file as it was when it was opened."""
 
     def __init__(self, path: Path, *, writes: bool = False, lock: bool = True) -> None:
         self.uri = str(path)
         self.path = path
         self.writes = writes
-        self._rows: dict[int, dict[str, int]] = {}  # by the index that they are of
+        self._rows: dict[int, dict[str, int]] = {}  # row of each name, under the id of the index that has these rows
         self._held = ExitStack()
         if writes and lock:
             self._held.enter_context(one_at_a_time(path, wait=0))
         try:
-            self._index = Index.load(path, mapped=writes)  # a writer looks at few of the embeddings
+            self._index = Index.load(path, mapped=writes)  # a writer reads few of the embeddings
         except BaseException:
             self._held.close()
             raise
@@ -56,7 +56,7 @@ class FileStore:
         check_distance(distance)
         rows = np.asarray(records.embeddings, dtype=np.float32)
         if engine != "exact":
-            Approximate(rows, distance, engine)  # an engine that does not work says so before the file is written
+            Approximate(rows, distance, engine)  # raises now, and not after the file is written, if it cannot be built
         with ExitStack() as held:
             if lock:
                 held.enter_context(one_at_a_time(path, wait=0))
@@ -88,12 +88,16 @@ class FileStore:
         return kinds
 
     def count(self, where: str = "") -> int:
-        return len(self._index) if not where else int(self._mask(where).sum())
+        if not where:
+            return len(self._index)
+        return int(self._mask(where).sum())
 
     def column(self, name: str, where: str = "") -> AnyArray:
         columns = self._index.all_columns()
         check_there(name, columns)
-        return columns[name][self._mask(where)] if where else columns[name]
+        if not where:
+            return columns[name]
+        return columns[name][self._mask(where)]
 
     def get(self, names: Sequence[str]) -> Records:
         places = self._places()
@@ -113,6 +117,7 @@ class FileStore:
     ) -> None:
         index = self._index
         check_new(records, dimensions=self.dimensions, labels=index.labels, columns=self.columns())
+        # items whose names come again are replaced
         keep = ~np.isin(index.names, np.concatenate([np.asarray(gone, dtype=np.str_), records.names]))
         n = int(keep.sum())
         labels = None
@@ -159,7 +164,9 @@ class FileStore:
         self._write(kept, self._stacked(np.ones(len(index), dtype=bool), index.embeddings[:0]))
 
     def in_memory(self) -> Index:
-        return Index.load(self.path) if self.writes else self._index
+        if self.writes:  # its embeddings are mapped from the file
+            return Index.load(self.path)
+        return self._index
 
     def close(self) -> None:
         self._held.close()
@@ -171,7 +178,7 @@ class FileStore:
         self.close()
 
     def _places(self) -> dict[str, int]:
-        """The row of each name, counted at the first question."""
+        """Return the row of each name; the dictionary is made when it is first needed after a change."""
         index = self._index
         found = self._rows.get(id(index))
         if found is None:
@@ -183,7 +190,10 @@ class FileStore:
         return mask(parse_filter(where, self.columns()), self._index.all_columns())
 
     def _stacked(self, keep: Bools, more: AnyArray) -> Stacked:
-        """The rows that are kept, read from the old file while the new one is written, and then others."""
+        """Return the rows to write: those of the old file that are kept, and new ones after them.
+
+        The old ones are read while the new file is written, so that memory does not grow with the collection.
+        """
         old = self._index.embeddings
         rows = max(1, PART_BYTES // (4 * old.shape[1]))
 
@@ -199,7 +209,7 @@ class FileStore:
             raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
         if kept.engine != "exact":
             rows = np.concatenate([*embeddings.parts])
-            Approximate(rows, kept.distance, kept.engine)  # as in `create`
+            Approximate(rows, kept.distance, kept.engine)  # raises before anything is written, as in `create`
             embeddings = embeddings._replace(parts=[rows])
         write_index(self.path, kept, embeddings)
         self._index = Index.load(self.path, mapped=True)

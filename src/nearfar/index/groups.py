@@ -1,4 +1,4 @@
-"""Products instead of photos: of the nearest items, the first of each value of a column."""
+"""Search for groups of items, such as products with several photos: the nearest item of each value of a column."""
 
 from __future__ import annotations
 
@@ -9,33 +9,38 @@ import numpy as np
 
 from ..numerics.types import AnyArray, Bools, Ints
 
-FIRST = 4  # items looked at for each group that is wanted, and how much more each further time
+GROWTH = 4
+"""Items searched for each group in the first round, and the factor by which every further round searches more."""
 
 
 def first_of_groups(search: Callable[[int], Any], column: Callable[[], AnyArray], *, k: int, most: int) -> Any:
     """Find the k nearest groups of each query, each by its nearest item.
 
-    The nearest items are asked for, four times as many each time, until they are of k groups; so an exact search of
-    items gives an exact search of groups.
+    It searches for the nearest items, four times as many in each round, until they belong to k groups. The groups are
+    therefore exact if the search for items is.
 
     Parameters
     ----------
     search : callable
-        Number of items -> what has ``distances`` (n, count) and ``positions`` (n, count), nearest first; -1 for none.
+        Function from a number of items to a named tuple with ``distances`` and ``positions`` of shape (n, count),
+        nearest first; -1 where nothing was found.
     column : callable
-        Gives, after a search, the value of each item that its positions count, (m,); items where it is missing stand
-        alone.
-    k, most : int
-        Groups that are wanted, items that there are.
+        Function that returns, after a search, the value of each item to which positions can refer, of shape (m,). An
+        item without a value is a group of its own.
+    k : int
+        Number of groups to find.
+    most : int
+        Number of items that there are.
     """
-    count = min(FIRST * k, most)
+    count = min(GROWTH * k, most)
     while True:
         found = search(count)
         first = first_in_rows(numbered(column()), found.positions)
         enough = first.sum(axis=1) >= k
         if count >= most or enough.all():
             break
-        count = min(FIRST * count, most)
+        count = min(GROWTH * count, most)
+    # a stable sort moves the first of every group to the front of its row, nearest first
     width = min(k, first.shape[1])
     order = np.argsort(~first, axis=1, kind="stable")[:, :width]
     kept = np.take_along_axis(first, order, axis=1)
@@ -58,8 +63,9 @@ def numbered(column: AnyArray) -> Ints:
 
 
 def first_in_rows(groups: Ints, positions: Ints) -> Bools:
-    """Return which cells of (n, count) positions are the first of their group in their row; -1 is never."""
+    """Return a mask (n, count) of the positions that are the first of their group in their row; -1 never is."""
     there = positions >= 0
+    # in a stable order by group, the first of a group is the one that differs from its predecessor
     own = np.where(there, groups[np.maximum(positions, 0)], -1)
     order = np.argsort(own, axis=1, kind="stable")
     ordered = np.take_along_axis(own, order, axis=1)

@@ -1,4 +1,4 @@
-"""An index: embeddings, what each is called, what class it has; nearest first."""
+"""`Index`: a collection of embeddings with names, labels and columns, in memory and in one file."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from .records import (
 )
 
 FORMAT = "nearfar index 1"
-COLUMN = "column/"  # before the names of columns in a file
-MAX_FILTERED = 2  # filters whose items are kept ready for the next search with the same filter
+COLUMN = "column/"  # prefix of the names of columns in a file
+MAX_FILTERED = 2  # filters whose items are kept in memory for the next search with the same filter
 
 
 class Found(NamedTuple):
@@ -137,7 +137,7 @@ class Index:
         about: dict[str, str] | None,
         columns: Columns | None,
     ) -> None:
-        """Keep rows, which nobody else may change, and what belongs to them."""
+        """Check and store everything; `rows` are not copied, so that nobody else may change them."""
         self.embeddings = rows
         self.names = checked_names(names, len(rows))
         self.labels = checked_labels(labels, len(rows))
@@ -216,10 +216,10 @@ class Index:
 
     def all_columns(self) -> dict[str, AnyArray]:
         """Return the columns that filters and groups can use: those of the index, the names and the labels."""
-        own = {"name": self.names}
+        columns = {**self.columns, "name": self.names}
         if self.labels is not None:
-            own["label"] = self.labels
-        return {**self.columns, **own}
+            columns["label"] = self.labels
+        return columns
 
     def duplicates(self, within: float) -> Groups:
         """Group items that are within a distance of each other, directly or through a chain; exact with every engine.
@@ -280,9 +280,10 @@ class Index:
         if rows.shape[1] != self.embeddings.shape[1]:
             expected = self.embeddings.shape[1]
             raise ValueError(f"embeddings: expected {expected} columns as in the index, got {rows.shape[1]}")
-        if (labels is None) != (self.labels is None):
-            has = "no labels" if self.labels is None else "labels"
-            raise ValueError(f"labels: the index has {has}, the new items have {'none' if labels is None else 'some'}")
+        if labels is None and self.labels is not None:
+            raise ValueError("labels: the index has labels, the new items have none")
+        if labels is not None and self.labels is None:
+            raise ValueError("labels: the index has no labels, the new items have some")
         called = checked_names(names, len(rows), self.names)
         check_different(np.concatenate([those_of(self.names, called), called]))
         new = checked_labels(labels, len(rows))
@@ -307,8 +308,9 @@ class Index:
         ValueError
             If a name is not in the index, or nothing would be left.
         """
-        many = isinstance(names, Iterable) and not isinstance(names, str)  # a set too, which is no sequence
-        gone = np.asarray([*names] if many else names, dtype=np.str_).ravel()
+        if isinstance(names, Iterable) and not isinstance(names, str):
+            names = list(names)  # NumPy would take a set as one object
+        gone = np.asarray(names, dtype=np.str_).ravel()
         unknown = np.setdiff1d(gone, self.names)
         if len(unknown):
             raise ValueError(
@@ -363,7 +365,7 @@ class Index:
         index = cls.__new__(cls)
         try:
             index._hold(
-                checked_rows(arrays["embeddings"], "embeddings"),  # they are nobody else's, and need no copy
+                checked_rows(arrays["embeddings"], "embeddings"),  # read just now, so that no copy is needed
                 names=_words(arrays["names"]),
                 labels=_words_or_numbers(arrays.get("labels")),
                 distance=text["distance"],
@@ -415,8 +417,8 @@ class Index:
             index.save(path)
 
     def _engine_of_all(self) -> Gallery | Approximate:
-        """What searches all items, built at the first search."""
-        engine = self._engine  # another thread may drop it meanwhile
+        """Return what searches all items, and build it at the first search."""
+        engine = self._engine  # a local name: another thread may set the attribute to None meanwhile
         if engine is None:
             if self.engine == "exact":
                 engine = Gallery(self.embeddings, self.distance)
@@ -426,30 +428,34 @@ class Index:
         return engine
 
     def _filtered(self, where: str) -> tuple[Ints, Gallery | None]:
-        """The rows for which a filter holds, and what searches them; None where it holds for none."""
+        """Return the numbers of the items that meet a filter, and what searches these; None if there are none."""
         ready = self._filters
         if where in ready:
             return ready[where]
         columns = self.all_columns()
         rows = np.flatnonzero(mask(parse_filter(where, column_kinds(columns)), columns))
-        found = (rows, Gallery(self.embeddings[rows], self.distance) if len(rows) else None)
+        gallery = None
+        if len(rows):
+            gallery = Gallery(self.embeddings[rows], self.distance)
+        # the latest filters are kept in a new dict, because other threads may be reading the old one
         kept = list(ready.items())[-MAX_FILTERED + 1 :]
-        self._filters = {**dict(kept), where: found}  # a new one: other threads may read the old
-        return found
+        self._filters = {**dict(kept), where: (rows, gallery)}
+        return rows, gallery
 
     def _forget(self) -> None:
-        """Drop what was built for searching."""
+        """Drop what was built for searching, because the items have changed."""
         self._engine = None
         self._filters = {}
 
 
 def write_index(path: str | os.PathLike[str], index: Index | Kept, embeddings: AnyArray | tensor_file.Stacked) -> None:
     """Write a file that `Index.load` reads: the embeddings, and everything else of an index."""
+    # the format holds numbers only: text becomes bytes
     arrays: dict[str, AnyArray | tensor_file.Stacked] = {"embeddings": embeddings, "names": _bytes(index.names)}
     if index.labels is not None:
-        arrays["labels"] = index.labels if index.labels.dtype.kind == "i" else _bytes(index.labels)
+        arrays["labels"] = _numbers_or_bytes(index.labels)
     for name, column in index.columns.items():
-        arrays[f"{COLUMN}{name}"] = column if column.dtype.kind == "f" else _bytes(column)
+        arrays[f"{COLUMN}{name}"] = _numbers_or_bytes(column)
     text = {"format": FORMAT, "distance": index.distance, "engine": index.engine, "about": json.dumps(index.about)}
     tensor_file.write(path, arrays, text)
 
@@ -467,13 +473,15 @@ class Kept:
 
 
 def _found(engine: Gallery | Approximate, x: AnyArray, rows: Ints | None, k: int) -> Found:
-    """Find neighbors among all items, or among some, whose `rows` then count."""
+    """Find the k nearest items; `rows` are the item numbers of what the engine searches, None if it searches all."""
     distances, positions = engine.nearest(x, k)
-    return Found(distances, positions if rows is None else rows[positions])
+    if rows is not None:
+        positions = rows[positions]
+    return Found(distances, positions)
 
 
 def _about(text: str) -> dict[str, str]:
-    """The text that was saved with an index; raise a ValueError where it is none."""
+    """Parse the text that was saved with an index; raise a ValueError if it is not an object of text."""
     about = parse_json(text)
     if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
         raise ValueError(f"about: expected an object of text, got {quoted(about)}")
@@ -481,14 +489,24 @@ def _about(text: str) -> dict[str, str]:
 
 
 def _bytes(words: AnyArray) -> AnyArray:
-    """Text as bytes that the file format can hold: a JSON list."""
+    """Return text as bytes that the file format can hold: a JSON list in UTF-8."""
     return np.frombuffer(json.dumps(words.tolist()).encode(), dtype=np.uint8)
 
 
+def _numbers_or_bytes(values: AnyArray) -> AnyArray:
+    """Return numbers as they are, and text as bytes."""
+    if values.dtype.kind == "U":
+        return _bytes(values)
+    return values
+
+
 def _words_or_numbers(data: AnyArray | None) -> AnyArray | None:
-    """Return text where bytes came, as a file holds it; numbers, and nothing, as they are."""
-    return _words(data) if data is not None and data.dtype == np.uint8 else data
+    """Return bytes of a file as text; numbers and None stay as they are."""
+    if data is None or data.dtype != np.uint8:
+        return data
+    return _words(data)
 
 
 def _words(data: AnyArray) -> AnyArray:
+    """Return the text that `_bytes` has made bytes of."""
     return np.asarray(parse_json(data.tobytes().decode()), dtype=np.str_)

@@ -35,22 +35,26 @@ FORMAT = "nearfar collection 1"
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
 ENGINES = {"exact": "FLAT", "auto": "AUTOINDEX"}
 TOKEN_VARIABLE = "MILVUS_TOKEN"
-"""The environment variable of what the server asks for, such as "user:password"; addresses are printed, it is not."""
+"""Environment variable with the credentials, such as "user:password": unlike the address, they are never printed."""
 
-AUTO_FROM = 100_000  # items; below, comparing with all of them is fast enough
+AUTO_FROM = 100_000  # items from which on Milvus chooses an index; below, comparing with all is fast enough
 MISSING = float(np.finfo(np.float64).min)
+"""Stands for NaN in columns of numbers, which Milvus does not store."""
 ROWS_AT_ONCE = 1000  # rows that one request names, sends or returns
-QUERIES_AT_ONCE = 64  # that are handed over at a time
+QUERIES_AT_ONCE = 64  # queries in one request
 MOST_NEIGHBORS = 16_384  # neighbors that Milvus returns for one query
-MAX_TEXT_BYTES = 65_535  # of a name, a class, a cell, and of what a collection says of itself: Milvus's own limit
+MAX_TEXT_BYTES = 65_535  # of a name, a class, a cell, and of the state of a collection: the limit of Milvus
 SECONDS = 60.0  # for one request
 SECONDS_TO_CONNECT = 5.0
-ROW_KEY = "key"  # of each row: a hash of its name, which needs no quotes in conditions
+ROW_KEY = "key"  # primary key of a row: a hash of its name, so that no name can break a condition
 OWN = (ROW_KEY, "name", "label", "embedding")
 
 
 class MilvusStore(DatabaseStore):
-    """See `Store`. A reader sees every change that has returned; writers of one machine wait for one another."""
+    """A collection of a Milvus server; see `Store`.
+
+    A reader sees every change that has returned. Writers on one machine wait for each other.
+    """
 
     most_neighbors = MOST_NEIGHBORS
 
@@ -63,7 +67,7 @@ class MilvusStore(DatabaseStore):
             self._held.enter_context(one_at_a_time(Path(self.uri), wait=0))
         try:
             self._client = connected(self.address)
-            self._told = _read_about(self._client, self.address)
+            self._state = _read_about(self._client, self.address)
             if writes:
                 self._remove_old_items()
         except BaseException:
@@ -82,13 +86,13 @@ class MilvusStore(DatabaseStore):
             if lock:
                 held.enter_context(one_at_a_time(Path(str(address)), wait=0))
             client = connected(address)
-            with told_by_milvus(str(address)):
+            with milvus_errors(str(address)):
                 there = client.has_collection(address.collection)
             if there:
                 _check_ours(client, address)
             else:
                 _make_about(client, address)
-            told: dict[str, Any] = {
+            state: dict[str, Any] = {
                 "format": FORMAT,
                 "distance": distance,
                 "engine": engine,
@@ -97,32 +101,32 @@ class MilvusStore(DatabaseStore):
                 "dimensions": int(records.embeddings.shape[1]),
                 "about": dict(about),
             }
-            told["items"] = _make_items(client, address, told, count=len(records))
-            _send(client, address, told, records)
-            _write_about(client, address, told)
+            state["items"] = _make_items(client, address, state, count=len(records))
+            _send(client, address, state, records)
+            _write_about(client, address, state)
             made = cls(str(address), writes=True, lock=False)
             made._held = held.pop_all()
         return made
 
     @property
     def dimensions(self) -> int:
-        return int(self._told["dimensions"])
+        return int(self._state["dimensions"])
 
     def engine(self) -> str:
-        if self._told["index"] == ENGINES["exact"]:
+        if self._state["index"] == ENGINES["exact"]:
             return "exact"
         return "approximate (the index that Milvus chooses)"
 
     def columns(self) -> dict[str, Kind]:
         kinds: dict[str, Kind] = {"name": "text"}
-        if self._told["labels"]:
-            kinds["label"] = self._told["labels"]
-        return kinds | self._told["columns"]
+        if self._state["labels"]:
+            kinds["label"] = self._state["labels"]
+        return kinds | self._state["columns"]
 
     def count(self, where: str = "") -> int:
         with self._asked():
             rows = self._client.query(
-                self._told["items"], filter=self._condition(where), output_fields=["count(*)"], timeout=SECONDS
+                self._state["items"], filter=self._condition(where), output_fields=["count(*)"], timeout=SECONDS
             )
         return int(rows[0]["count(*)"])
 
@@ -139,10 +143,12 @@ class MilvusStore(DatabaseStore):
         for start in range(0, len(wanted), ROWS_AT_ONCE):
             keys = [_key(name) for name in wanted[start : start + ROWS_AT_ONCE]]
             with self._asked():
-                rows = self._client.get(self._told["items"], ids=keys, output_fields=["*"], timeout=SECONDS)
+                rows = self._client.get(self._state["items"], ids=keys, output_fields=["*"], timeout=SECONDS)
             found.update({row["name"]: row for row in rows})
         there = [found[name] for name in wanted if name in found]
-        return self._records(there) if there else nothing(self.dimensions)
+        if not there:
+            return nothing(self.dimensions)
+        return self._records(there)
 
     def _nearest(self, x: AnyArray, condition: str | None, k: int) -> Hits:
         if k == 0:
@@ -155,7 +161,7 @@ class MilvusStore(DatabaseStore):
             part = x[start : start + QUERIES_AT_ONCE]
             with self._asked():
                 found = self._client.search(
-                    self._told["items"],
+                    self._state["items"],
                     data=[query.tolist() for query in part],
                     limit=k,
                     filter=condition or "",
@@ -166,7 +172,9 @@ class MilvusStore(DatabaseStore):
             for place, hits in enumerate(found):
                 rows += [hit["entity"] for hit in hits]
                 asked += [start + place] * len(hits)
-        records = self._records(rows) if rows else nothing(self.dimensions)
+        records = nothing(self.dimensions)
+        if rows:
+            records = self._records(rows)
         return ranked(x, records, np.asarray(asked, dtype=np.intp), k, self.distance)
 
     def add(
@@ -178,18 +186,18 @@ class MilvusStore(DatabaseStore):
         engine: str = "",
     ) -> None:
         self._check_writes()
-        kind = self._told["labels"]
+        kind = self._state["labels"]
         check_new(records, dimensions=self.dimensions, labels=kind or None, columns=self.columns())
         self._check_kind_of_labels(records)
         _check_lengths(records)
-        fresh = {name: of for name, of in column_kinds(records.columns).items() if name not in self._told["columns"]}
+        fresh = {name: of for name, of in column_kinds(records.columns).items() if name not in self._state["columns"]}
         if fresh:
-            self._make_anew(columns=self._told["columns"] | fresh)
+            self._recreate(columns=self._state["columns"] | fresh)
         come = set(records.names.tolist())
         left = [name for name in gone if name not in come]
         with self._asked():
             self._delete(left)
-            _send(self._client, self.address, self._told, records)
+            _send(self._client, self.address, self._state, records)
         if about or engine:
             self.change(about=about, engine=engine)
 
@@ -203,11 +211,11 @@ class MilvusStore(DatabaseStore):
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()
         _check_engine(engine)
-        if engine and engine != self._told["engine"]:
-            self._make_anew(engine=engine)
-        told = self._told_with(about)
-        _write_about(self._client, self.address, told)
-        self._told = told
+        if engine and engine != self._state["engine"]:
+            self._recreate(engine=engine)
+        state = self._state_with(about)
+        _write_about(self._client, self.address, state)
+        self._state = state
 
     def _everything(self) -> Records:
         rows = [row for part in self._rows("", ["*"]) for row in part]
@@ -219,17 +227,19 @@ class MilvusStore(DatabaseStore):
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        with told_by_milvus(self.uri):
+        with milvus_errors(self.uri):
             yield
 
     def _condition(self, where: str) -> str:
-        return expression(parse_filter(where, self.columns()), self.columns()) if where else ""
+        if not where:
+            return ""
+        return expression(parse_filter(where, self.columns()), self.columns())
 
     def _rows(self, where: str, fields: Sequence[str]) -> Iterator[list[Any]]:
-        """Give all items for which a filter holds, some at a time."""
+        """Yield all items that meet a filter, in batches."""
         with self._asked():
             found = self._client.query_iterator(
-                self._told["items"],
+                self._state["items"],
                 batch_size=ROWS_AT_ONCE,
                 filter=self._condition(where),
                 output_fields=[*fields],
@@ -248,37 +258,47 @@ class MilvusStore(DatabaseStore):
     def _delete(self, names: Sequence[str]) -> None:
         for start in range(0, len(names), ROWS_AT_ONCE):
             keys = [_key(name) for name in names[start : start + ROWS_AT_ONCE]]
-            self._client.delete(self._told["items"], ids=keys, timeout=SECONDS)
+            self._client.delete(self._state["items"], ids=keys, timeout=SECONDS)
 
-    def _make_anew(self, **changes: Any) -> None:
-        """Copy the items into a collection with other columns or another index, which then takes their place."""
-        told = {**self._told, **changes}
-        told["items"] = _make_items(self._client, self.address, told, count=self.count())
+    def _recreate(self, **changes: Any) -> None:
+        """Replace the collection of items by one with other columns or another index.
+
+        The state names the collection that is in use; writing it is the one step that makes the new one count.
+        """
+        state = {**self._state, **changes}
+        state["items"] = _make_items(self._client, self.address, state, count=self.count())
         for rows in self._rows("", ["*"]):
-            _send(self._client, self.address, told, self._records(rows))
-        _write_about(self._client, self.address, told)
-        self._told = told
+            _send(self._client, self.address, state, self._records(rows))
+        _write_about(self._client, self.address, state)
+        self._state = state
         self._remove_old_items()
 
     def _remove_old_items(self) -> None:
-        """Remove collections that nothing names: what a killed process began, and what a new one replaced."""
+        """Remove collections that are not in use: of killed processes, and those that were replaced."""
         prefix = f"{self.address.collection}_"
         with self._asked():
             for name in self._client.list_collections():
                 digits = name.removeprefix(prefix)
                 ours = name.startswith(prefix) and len(digits) == 8 and set(digits) <= set("0123456789abcdef")
-                if ours and name != self._told["items"]:
+                if ours and name != self._state["items"]:
                     self._client.drop_collection(name)
 
     def _records(self, rows: Sequence[Mapping[str, Any]]) -> Records:
+        """Return rows of Milvus as records."""
+
         def values(name: str) -> AnyArray:
             return self._array(name, [row[name] for row in rows])
 
-        embeddings = np.array([row["embedding"] for row in rows], dtype=np.float32).reshape(-1, self.dimensions)
-        labels = values("label") if self._told["labels"] else None
-        return Records(values("name"), embeddings, labels, {name: values(name) for name in self._told["columns"]})
+        embeddings = np.array([row["embedding"] for row in rows], dtype=np.float32)
+        return Records(
+            names=values("name"),
+            embeddings=embeddings.reshape(-1, self.dimensions),
+            labels=values("label") if self._state["labels"] else None,
+            columns={name: values(name) for name in self._state["columns"]},
+        )
 
     def _array(self, name: str, values: list[Any]) -> AnyArray:
+        """Return the values of a field as text, as int64 for labels, or as float64 with NaN where one is missing."""
         if self.columns()[name] == "text":
             return np.array(values, dtype=np.str_)
         if name == "label":
@@ -321,7 +341,9 @@ def _value(value: float | str) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
         return f'"{escaped}"'
     number = float(value)
-    return str(int(number)) if number.is_integer() and abs(number) < 2**53 else repr(number)
+    if number.is_integer() and abs(number) < 2**53:
+        return str(int(number))  # integer labels are compared with integers
+    return repr(number)
 
 
 def connected(address: Address) -> Any:
@@ -329,12 +351,12 @@ def connected(address: Address) -> Any:
     from pymilvus import MilvusClient
 
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints tracebacks of what it also raises
-    with told_by_milvus(str(address)):
+    with milvus_errors(str(address)):
         return MilvusClient(address.server, token=os.environ.get(TOKEN_VARIABLE, ""), timeout=SECONDS_TO_CONNECT)
 
 
 @contextmanager
-def told_by_milvus(uri: str) -> Iterator[None]:
+def milvus_errors(uri: str) -> Iterator[None]:
     """Translate an exception of Milvus into an error of one line."""
     from pymilvus.exceptions import MilvusException
 
@@ -354,59 +376,59 @@ def _make_about(client: Any, address: Address) -> None:
     schema.add_field("nothing", DataType.FLOAT_VECTOR, dim=2)  # a collection without vectors is refused
     searched = client.prepare_index_params()
     searched.add_index("nothing", index_type="FLAT", metric_type="L2")
-    with told_by_milvus(str(address)):
+    with milvus_errors(str(address)):
         client.create_collection(
             address.collection, schema=schema, index_params=searched, consistency_level="Strong", timeout=SECONDS
         )
 
 
-def _write_about(client: Any, address: Address, told: Mapping[str, Any]) -> None:
-    text = json.dumps(told)
+def _write_about(client: Any, address: Address, state: Mapping[str, Any]) -> None:
+    text = json.dumps(state)
     if len(text.encode()) > MAX_TEXT_BYTES:
         raise ValueError(f"about: expected at most {MAX_TEXT_BYTES:,} bytes, got {len(text.encode()):,}")
-    with told_by_milvus(str(address)):
+    with milvus_errors(str(address)):
         client.upsert(address.collection, [{ROW_KEY: "about", "told": text, "nothing": [0.0, 0.0]}], timeout=SECONDS)
 
 
 def _read_about(client: Any, address: Address) -> dict[str, Any]:
-    """Read what a collection says of itself; raise an error where it is not there, or none of ours."""
-    with told_by_milvus(str(address)):
+    """Read the state of a collection; raise an error if there is none, or it is not a collection of nearfar."""
+    with milvus_errors(str(address)):
         if not client.has_collection(address.collection):
             raise FileNotFoundError(f"{address}: no such collection; `nearfar index RUN DATA -o {address}` makes it")
     _check_ours(client, address)
-    with told_by_milvus(str(address)):
+    with milvus_errors(str(address)):
         rows = client.get(address.collection, ids=["about"], output_fields=["told"], timeout=SECONDS)
     if not rows:
-        raise FileNotFoundError(f"{address}: what made it was killed before there were items; index anew")
+        raise FileNotFoundError(f"{address}: it was being made when the process was killed; make the index again")
     try:
-        told = parse_json(rows[0]["told"].encode())
+        state = parse_json(rows[0]["told"].encode())
     except (ValueError, Unreadable) as error:
-        raise ValueError(f"{address}: damaged ({in_brief(str(error), PATH)}); index anew") from None
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
-        raise ValueError(f"{address} is not a collection of this version of nearfar; index anew")
-    if not _fits(told):
-        raise ValueError(f"{address}: damaged (it lacks what a collection says); index anew")
-    return told
+        raise ValueError(f"{address}: damaged ({in_brief(str(error), PATH)}); make the index again") from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise ValueError(f"{address} is not a collection of this version of nearfar; make the index again")
+    if not _fits(state):
+        raise ValueError(f"{address}: damaged (settings are missing or invalid); make the index again")
+    return state
 
 
 def _check_ours(client: Any, address: Address) -> None:
-    with told_by_milvus(str(address)):
+    with milvus_errors(str(address)):
         fields = {field["name"] for field in client.describe_collection(address.collection)["fields"]}
     if not {ROW_KEY, "told", "nothing"} <= fields:
         raise ValueError(f"{address} is not a collection of nearfar; choose another name")
 
 
-def _fits(told: Mapping[str, Any]) -> bool:
-    about = told.get("about")
-    columns = told.get("columns")
+def _fits(state: Mapping[str, Any]) -> bool:
+    about = state.get("about")
+    columns = state.get("columns")
     return (
-        isinstance(told.get("items"), str)
-        and told["items"].isidentifier()
-        and told.get("distance") in METRICS
-        and told.get("engine") in ("", *ENGINES)
-        and told.get("index") in ENGINES.values()
-        and told.get("labels") in ("", "number", "text")
-        and isinstance(told.get("dimensions"), int)
+        isinstance(state.get("items"), str)
+        and state["items"].isidentifier()
+        and state.get("distance") in METRICS
+        and state.get("engine") in ("", *ENGINES)
+        and state.get("index") in ENGINES.values()
+        and state.get("labels") in ("", "number", "text")
+        and isinstance(state.get("dimensions"), int)
         and isinstance(columns, dict)
         and all(name.isidentifier() and kind in ("number", "text") for name, kind in columns.items())
         and isinstance(about, dict)
@@ -414,44 +436,44 @@ def _fits(told: Mapping[str, Any]) -> bool:
     )
 
 
-def _make_items(client: Any, address: Address, told: dict[str, Any], count: int) -> str:
-    """Make a collection for items, say in `told` how it is searched, and return its name."""
+def _make_items(client: Any, address: Address, state: dict[str, Any], count: int) -> str:
+    """Make an empty collection for items, note in `state` how it is searched, and return its name."""
     from pymilvus import DataType
 
-    exact = told["engine"] == "exact" or (told["engine"] == "" and count < AUTO_FROM)
-    told["index"] = ENGINES["exact" if exact else "auto"]
+    exact = state["engine"] == "exact" or (state["engine"] == "" and count < AUTO_FROM)
+    state["index"] = ENGINES["exact" if exact else "auto"]
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     schema.add_field(ROW_KEY, DataType.VARCHAR, is_primary=True, max_length=64)
     schema.add_field("name", DataType.VARCHAR, max_length=MAX_TEXT_BYTES)
-    schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=told["dimensions"])
-    if told["labels"] == "number":
+    schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=state["dimensions"])
+    if state["labels"] == "number":
         schema.add_field("label", DataType.INT64)
-    elif told["labels"]:
+    elif state["labels"]:
         schema.add_field("label", DataType.VARCHAR, max_length=MAX_TEXT_BYTES)
-    for name, kind in told["columns"].items():
+    for name, kind in state["columns"].items():
         if name == ROW_KEY:
-            raise ValueError(f"columns: {ROW_KEY!r} means something else in a collection of a server; rename it")
+            raise ValueError(f"columns: {ROW_KEY!r} is reserved in a collection of a server; rename it")
         if kind == "number":
             schema.add_field(name, DataType.DOUBLE)
         else:
             schema.add_field(name, DataType.VARCHAR, max_length=MAX_TEXT_BYTES)
     searched = client.prepare_index_params()
-    searched.add_index("embedding", index_type=told["index"], metric_type=METRICS[told["distance"]])
+    searched.add_index("embedding", index_type=state["index"], metric_type=METRICS[state["distance"]])
     name = f"{address.collection}_{secrets.token_hex(4)}"
-    with told_by_milvus(str(address)):
+    with milvus_errors(str(address)):
         client.create_collection(
             name, schema=schema, index_params=searched, consistency_level="Strong", timeout=SECONDS
         )
     return name
 
 
-def _send(client: Any, address: Address, told: Mapping[str, Any], records: Records) -> None:
-    """Send items; those that are there by the same names are replaced, columns that they lack are missing."""
+def _send(client: Any, address: Address, state: Mapping[str, Any], records: Records) -> None:
+    """Send items, which replace those of the same names; columns that they lack get missing values."""
     _check_lengths(records)
     n = len(records)
     columns = {
         name: records.columns[name] if name in records.columns else missing(kind, n)
-        for name, kind in told["columns"].items()
+        for name, kind in state["columns"].items()
     }
     for start in range(0, n, ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
@@ -463,11 +485,13 @@ def _send(client: Any, address: Address, told: Mapping[str, Any], records: Recor
         if records.labels is not None:
             values["label"] = records.labels[part].tolist()
         for name, cells in columns.items():
-            some = cells[part]
-            values[name] = (np.where(np.isnan(some), MISSING, some) if some.dtype.kind == "f" else some).tolist()
+            batch = cells[part]
+            if batch.dtype.kind == "f":
+                batch = np.where(np.isnan(batch), MISSING, batch)
+            values[name] = batch.tolist()
         rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
-        with told_by_milvus(str(address)):
-            client.upsert(told["items"], rows, timeout=SECONDS)
+        with milvus_errors(str(address)):
+            client.upsert(state["items"], rows, timeout=SECONDS)
 
 
 def _check_lengths(records: Records) -> None:
@@ -475,7 +499,8 @@ def _check_lengths(records: Records) -> None:
     if records.labels is not None:
         texts["label"] = records.labels
     for column, values in texts.items():
-        if values.dtype.kind != "U" or values.dtype.itemsize <= MAX_TEXT_BYTES:  # 4 bytes for each character
+        # NumPy takes 4 bytes for each character, and UTF-8 at most 4: such short texts need not be encoded
+        if values.dtype.kind != "U" or values.dtype.itemsize <= MAX_TEXT_BYTES:
             continue
         long = next((text for text in values.tolist() if len(text.encode()) > MAX_TEXT_BYTES), None)
         if long is not None:
