@@ -1,4 +1,4 @@
-"""Proxies shared out over processes: value, gradients and trained proxies are those of one process."""
+"""Proxies distributed over processes: value, gradients and trained proxies are those of one process."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_several_processes_train_what_one_does(world, tmp_path):
     mp.start_processes(worker, (world, port, tmp_path), nprocs=world, start_method="forkserver")
     for rank in range(world):
         many = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        assert many.pop("few").endswith(f"loss: 1 classes are fewer than the {world} processes that share them")
+        assert many.pop("few").endswith(f"loss: 1 classes are fewer than the {world} processes")
         for name, found in many.items():
             one = trained(name, 1, 0, lambda loss: loss)
             own = slice(C * rank // world, C * (rank + 1) // world)
@@ -116,8 +116,8 @@ def test_few_classes_and_samples_are_finite(labels):
     ("make", "error", "says"),
     [
         (lambda: ShardedClasses(nearfar.TripletLoss()), TypeError, "loss must be a loss with class proxies"),
-        (lambda: ShardedClasses(nearfar.SoftTripleLoss(C, D)), TypeError, "its classes cannot be shared out"),
-        (lambda: ShardedClasses(nearfar.ProxyAnchorLoss(C, D)), TypeError, "its classes cannot be shared out"),
+        (lambda: ShardedClasses(nearfar.SoftTripleLoss(C, D)), TypeError, "its classes cannot be distributed"),
+        (lambda: ShardedClasses(nearfar.ProxyAnchorLoss(C, D)), TypeError, "its classes cannot be distributed"),
         (
             lambda: ShardedClasses(nearfar.CosFaceLoss(C, D))(
                 torch.eye(D), range(D), ref=torch.eye(D), ref_labels=range(D)
@@ -128,6 +128,6 @@ def test_few_classes_and_samples_are_finite(labels):
         (lambda: ShardedClasses(nearfar.CosFaceLoss(C, D))(torch.eye(3), range(3)), ValueError, "embedding_dim is 5"),
     ],
 )
-def test_what_cannot_be_shared_out_says_so(make, error, says):
+def test_what_cannot_be_distributed_says_so(make, error, says):
     with pytest.raises(error, match=says):
         make()

@@ -33,7 +33,18 @@ OBJECTIVES = {
     "images": "TripletLoss()",
     "held": "TripletLoss()",
     "chunks": "CrossBatchMemory(loss=TripletLoss(miner=BatchHard()), size=40) + AMSoftmaxLoss() + JRS()",
+    "sharded": "ArcFaceLoss(scale=16) + 0.5*TripletLoss()",
+    "sampled": "CosFaceLoss(scale=16)",
+    "sharded and sampled": "CosFaceLoss(scale=16) + EnergyConfusion()",
+    "sharded in chunks": "AMSoftmaxLoss()",
 }
+MANY_CLASSES = {
+    "sharded": {"shard_classes": True, "clip": 0.5, "ema": 0.9},
+    "sampled": {"sample_classes": 0.6, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2, "clip": 0.5},
+    "sharded and sampled": {"shard_classes": True, "sample_classes": 0.6, "lr": 0.1, "momentum": 0.9, "clip": 0.5},
+    "sharded in chunks": {"shard_classes": True, "sample_classes": 0.6, "chunk": 5},
+}
+LONG = ("drawn", "sharded", "sharded and sampled")  # runs that are broken off and go on
 IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
 
@@ -53,6 +64,8 @@ def settings(name: str) -> TrainConfig:
     )
     if name == "held":  # in one of two epochs
         return config.replace(freeze_epochs=1, steps=None, epochs=2, sampler="m_per_class:64", batch_size=192)
+    if name in MANY_CLASSES:
+        return config.replace(symmetries="rotations", **MANY_CLASSES[name])  # 12 classes, of which a batch has 3
     if name == "chunks":
         return config.replace(chunk=5)
     return config.replace(**IMAGES) if name == "images" else config
@@ -64,10 +77,11 @@ def work(rank: int, world: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     for name in OBJECTIVES:
         train(settings(name), Path(folder) / name, progress=False)
-    long = settings("drawn").replace(steps=9, checkpoint_every=2, dropout=0.2)
-    train(long, Path(folder) / "whole", progress=False)
-    broken_off(long, Path(folder) / "again")
-    train(None, Path(folder) / "again", resume=True, progress=False)
+    for name in LONG:
+        long = settings(name).replace(steps=9, checkpoint_every=2, dropout=0.2)
+        train(long, Path(folder) / f"{name}, whole", progress=False)
+        broken_off(long, Path(folder) / f"{name}, again")
+        train(None, Path(folder) / f"{name}, again", resume=True, progress=False)
 
 
 class Stopped(Exception):
@@ -128,8 +142,9 @@ def test_their_values_are_those_of_the_whole_batch(folders, name) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_resume_bit_for_bit(folders) -> None:
-    whole, again = (folders[1] / name / "last.safetensors" for name in ("whole", "again"))
+@pytest.mark.parametrize("name", LONG)
+def test_two_processes_resume_bit_for_bit(folders, name) -> None:
+    whole, again = (folders[1] / f"{name}, {which}" / "last.safetensors" for which in ("whole", "again"))
     assert read_about(whole)["step"] == read_about(again)["step"] == 9
     one, two = load_tensors(whole)[0], load_tensors(again)[0]
     assert all(torch.equal(value, two[key]) for key, value in one.items())
@@ -138,7 +153,7 @@ def test_two_processes_resume_bit_for_bit(folders) -> None:
 @pytest.mark.slow
 def test_a_run_of_two_does_not_go_on_as_one(folders) -> None:
     with pytest.raises(TrainError, match=r"made by 2 process\(es\), this is 1"):
-        train(None, folders[1] / "again", resume=True, progress=False)
+        train(None, folders[1] / "drawn, again", resume=True, progress=False)
 
 
 OWN_LOSS = """

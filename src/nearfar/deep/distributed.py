@@ -209,6 +209,20 @@ def gather_numbers(x: Tensor, sizes: Sequence[int] | None = None) -> Tensor:
     return _concatenated(x.detach(), sizes or [len(x)] * world())
 
 
+def gather_to_first(x: Tensor, sizes: Sequence[int]) -> Tensor | None:
+    """Concatenate x over processes in rank order in the first process; the others, which send theirs, get None."""
+    if world() == 1:
+        return x.detach()
+    padded = x.new_zeros(max(sizes), *x.shape[1:])
+    padded[: len(x)] = x.detach()
+    parts = [torch.empty_like(padded) for _ in sizes] if rank() == 0 else None
+    group = _group()
+    dist.gather(padded, parts, dst=0 if group is None else dist.get_global_rank(group, 0), group=group)
+    if parts is None:
+        return None
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
 def of_first(x: Tensor) -> Tensor:
     """Return the value that the first process of the group passes."""
     if world() == 1:

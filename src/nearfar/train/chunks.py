@@ -14,13 +14,12 @@ from ..deep.networks.embedder import Features
 from ..deep.networks.pair_terms import MultiScaleRelationTerm
 from ..deep.objective.network_layers import WatchesLayers
 from .config import TrainConfig, TrainError
+from .devices import PLAIN
+from .many_classes import own_parameters
 from .pairs import PairBatch, PairFeatures
 
 if TYPE_CHECKING:
     from .setup import Parts
-
-PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.MULTI_XPU)
-"""Kinds of several processes in which each has all parameters."""
 
 
 def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Accelerator) -> None:
@@ -58,7 +57,8 @@ def backward_of_chunks(parts: Parts, items: Tensor | PairBatch, labels: Tensor, 
         return step.value(features, items, labels, ids)
 
     value = backward_in_chunks(step, items, objective, chunk=chunk, backward=parts.accelerator.backward)
-    average_gradients(step.parameters())
+    own = {id(parameter) for parameter in own_parameters(step.objective)}
+    average_gradients(parameter for parameter in step.parameters() if id(parameter) not in own)
     return value
 
 

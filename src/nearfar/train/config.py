@@ -49,6 +49,8 @@ LATER = (
     "gradient_checkpointing",
     "embedding_start",
     "chunk",
+    "shard_classes",
+    "sample_classes",
     "protocol",
     "squash",
     "partial",
@@ -185,6 +187,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     chunk : int, optional
         Number of items that pass through the network at a time, in each process. The gradient is that of the whole
         batch, and the network runs twice: see `nearfar.deep.backward_in_chunks`. By default, the whole batch.
+    shard_classes : bool
+        With several processes, distribute the class proxies of the objective over them: each process stores and trains
+        those of some classes, and the softmax over all classes stays exact (`nearfar.deep.ShardedClasses`).
+    sample_classes : float, optional
+        Share of the classes, in (0, 1], that a batch is compared with: its own classes, and others drawn anew in each
+        step (partial FC; `nearfar.deep.SampledClasses`). The optimizer updates only the proxies that were drawn. By
+        default, all classes.
     epochs : int
         Number of passes of the sampler.
     steps : int, optional
@@ -293,6 +302,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     inner_lr: NotNegative = 0.01
     batch_size: AtLeastOne = 128
     chunk: AtLeastOne | None = None
+    shard_classes: bool = False
+    sample_classes: Factor | None = None
     epochs: AtLeastOne = 20
     steps: AtLeastOne | None = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
@@ -428,6 +439,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(f"config: chunk: {self.chunk} items at a time are more than a batch of {self.batch_size}")
         if self.chunk is not None and self.episodes != "none":
             raise TrainError("config: episodes need their whole batch, so chunk must not be given with them")
+        if self.episodes == "none":
+            return
+        for name, given in {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes}.items():
+            if given:
+                raise TrainError(
+                    f"config: episodes compare items with each other, so {name} must not be given with them"
+                )
 
     def _check_text_trunk(self) -> None:
         """Refuse what is of classes or of one tower beside a second one."""
@@ -444,6 +462,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "last_stage": self.last_stage,
             "lora": self.lora is not None,
         }
+        proxies = {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes is not None}
+        for name, given in proxies.items():
+            if given:
+                raise TrainError(f"config: {name} is for class proxies, and must not be given with text_trunk")
         for name, given in ways.items():
             if given:
                 raise TrainError(f"config: {name} is for one tower, and must not be given with text_trunk")

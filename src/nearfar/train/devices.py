@@ -6,11 +6,14 @@ import atexit
 import os
 
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate import Accelerator, DistributedDataParallelKwargs, DistributedType
 from accelerate.state import AcceleratorState, GradientState
 
 from ..deep import distributed
 from .config import TrainConfig
+
+PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.MULTI_XPU)
+"""Kinds of several processes in which each has all parameters of the network."""
 
 
 def make_accelerator(config: TrainConfig) -> Accelerator:

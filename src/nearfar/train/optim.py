@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from ..deep.networks.depth import layer_numbers
 from ..deep.networks.embedder import Embedder
 from .config import TrainConfig
+from .sparse_rows import SparseRows
 
 
 def param_groups(embedder: Embedder, objective: nn.Module, config: TrainConfig) -> list[dict[str, Any]]:
@@ -59,6 +60,13 @@ def _group(name: str, parameters: list[nn.Parameter], lr: float) -> dict[str, An
 
 def make_optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimizer:
     """Return the optimizer that the config names."""
+    optimizer = _optimizer(groups, config)
+    if config.sample_classes is not None:
+        SparseRows(optimizer)
+    return optimizer
+
+
+def _optimizer(groups: list[dict[str, Any]], config: TrainConfig) -> Optimizer:
     shared: dict[str, Any] = {"weight_decay": config.weight_decay}
     if config.eps is not None and config.optimizer != "sgd":
         shared["eps"] = config.eps

@@ -47,6 +47,7 @@ from .devices import make_accelerator
 from .episodic import Episodes
 from .features import all_rows, as_floats, cached_features, image_sizes_of, resizing_of, sizes_of
 from .listed_pairs import KnownPairBatches, KnownPairs
+from .many_classes import check_many_classes, leave_to_terms, with_many_classes
 from .optim import make_optimizer, param_groups
 from .pairs import (
     PairBatch,
@@ -216,6 +217,7 @@ class Parts:
         groups = param_groups(self.step.embedder, self.step.objective, self.config)
         if not groups:
             raise TrainError("nothing to train: the trunk is frozen and neither embedding nor objective has parameters")
+        leave_to_terms(self.step)
         self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
         self.averages.begin()
 
@@ -271,6 +273,7 @@ def build(
     texts = None if config.text_trunk is None else TextRows.of(task.train, config, start)
     step = _new_step(config, task, start, resumed, text_length=None if texts is None else texts.length)
     check_chunks(config, step.objective, accelerator)
+    check_many_classes(config, accelerator)
     config = _with_pool(config, step.embedder)
     on_gpu = accelerator.device.type == "cuda"
     if accelerator.num_processes > 1 and on_gpu and not config.freeze_bn:
@@ -413,7 +416,8 @@ def make_step(
     sizes: dict[str, Any] = {"num_classes": num_classes, "embedding_dim": config.embedding_dim}
     with named_by(config.origin):
         term = parse_objective(config.objective, **sizes, class_counts=class_counts)
-    return Step(embedder, as_sum(term), from_features=config.freeze_trunk, episodes=Episodes.of(config))
+    objective = with_many_classes(as_sum(term), config)
+    return Step(embedder, objective, from_features=config.freeze_trunk, episodes=Episodes.of(config))
 
 
 def make_embedder(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..deep.networks.adapters import merged
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainConfig, TrainError
+from .many_classes import sharded_parameters, whole_proxies
 from .monitor import refit_proxies
 from .setup import Parts
 
@@ -56,9 +57,12 @@ class Position:
 
 
 def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of embedder and objective, and what else their state holds."""
+    """Return the tensors of embedder and objective, and what else their state holds.
+
+    Proxies that are distributed over the processes are whole in the first one.
+    """
     assert parts.model is not None
-    state = parts.accelerator.get_state_dict(parts.model)
+    state = parts.accelerator.get_state_dict(parts.model) | whole_proxies(parts.step.objective, "objective.")
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     return tensors, {key: value for key, value in state.items() if key not in tensors}
 
@@ -173,8 +177,11 @@ def all_finite(tensors: Iterable[Tensor]) -> bool:
 
 
 def _is_sharded(parts: Parts) -> bool:
+    """Return whether each process has optimizer states of its own."""
     from accelerate.utils import DistributedType
 
+    if sharded_parameters(parts.step.objective):
+        return True
     return parts.accelerator.distributed_type == DistributedType.FSDP
 
 

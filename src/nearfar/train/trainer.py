@@ -21,6 +21,7 @@ from .config import TrainConfig, TrainError
 from .duration import RunTimer
 from .interrupts import Interrupts
 from .loading import build_embedder, with_best_weights
+from .many_classes import average_drawn, clip_gradients, everywhere
 from .metric import add_metric
 from .monitor import score_unseen_and_seen
 from .optim import rate_factor, set_rates
@@ -297,8 +298,9 @@ class Trainer:
             raise self._failed(str(error)) from error
         if config.chunk is None:
             parts.accelerator.backward(loss)
+        average_drawn(parts.step.objective)
         if config.clip is not None:
-            parts.accelerator.clip_grad_norm_(parts.model.parameters(), config.clip)
+            clip_gradients(parts, config.clip)
         if self.on_cpu or self.position.step % CHECK_EVERY == 0:
             self._check_finite(loss)
         parts.optimizer.step()
@@ -321,8 +323,12 @@ class Trainer:
         if not bool(torch.isfinite(loss)):
             bad = [f"{name} is {float(value)}" for name, value in values.items() if not torch.isfinite(value)]
             raise self._failed(f"the loss is not finite: {', '.join(bad) or float(loss.detach())}")
-        if self.on_cpu and not all_finite(p.grad for p in self.parts.model.parameters() if p.grad is not None):
+        gradients = (p.grad for p in self.parts.model.parameters() if p.grad is not None)
+        if self.on_cpu and not self._everywhere(all_finite(gradients)):
             raise self._failed(f"the gradient of {' + '.join(values)} is not finite")
+
+    def _everywhere(self, finite: bool) -> bool:
+        return everywhere(self.parts.step.objective, finite, self.parts.accelerator.device)
 
     def _failed(self, what: str, step: int | None = None) -> TrainError:  # by default in the step that is under way
         return TrainError(f"step {step or self.position.step + 1}, epoch {self.position.epoch + 1}: {what}")
@@ -414,7 +420,7 @@ class Trainer:
 
     def _check_weights(self) -> None:
         assert self.parts.model is not None
-        if not all_finite(self.parts.model.parameters()):
+        if not self._everywhere(all_finite(self.parts.model.parameters())):
             raise self._failed("the weights are not finite", self.position.step)
 
     def _checkpoint(self) -> None:

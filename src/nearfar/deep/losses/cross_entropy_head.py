@@ -7,11 +7,16 @@ y_i: target distribution over classes; z_i: embedding. By default, the mean over
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from ..objective.relations import UNKNOWN
+from ..objective.batch import Batch
+from ..objective.relations import UNKNOWN, LabelSets
+from ..proxies.class_softmax import is_large, own_and_others_of
 from ..proxies.heads import HeadLoss, smoothed
+from ..proxies.logits import softmax_loss
+from ..unit_vectors import unit
 
 
 def cross_entropy_head(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -72,6 +77,19 @@ class CrossEntropyHead(HeadLoss):
 
     def logits(self, x: Tensor, *w: Tensor) -> Tensor:
         return self.linear(x, 1 / self.temperature, *w)
+
+    def local_value(self, batch: Batch) -> Tensor:
+        x = batch.x[batch.anchors]
+        large = self.block is None and is_large(len(x), self.num_classes, x.device)
+        if not large or self.smoothing or isinstance(batch.y, LabelSets):
+            return super().local_value(batch)
+        y = self.checked_labels(batch)
+        weight, bias = self.parameters_for(x)
+        x = unit(x, 1 / self.temperature) if bias is None else x / self.temperature
+        bias = None if bias is None else bias / self.temperature
+        own, others = own_and_others_of(x, weight, y[batch.anchors], bias=bias, cosines=bias is None)
+        losses = torch.where(y[batch.anchors] != UNKNOWN, softmax_loss(own, others), 0.0)
+        return self.reduced(losses.sum(), y != UNKNOWN)
 
     def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(outputs, y, ignore_index=UNKNOWN, reduction="none", label_smoothing=self.smoothing)

@@ -18,11 +18,14 @@ from ..objective.relations import UNKNOWN, Labels, LabelSets
 from ..objective.terms import AnchorLoss
 from ..pairwise.comparison import FULL, on_host, spans
 from ..unit_vectors import unit
+from .class_softmax import is_large, own_and_others_of
 from .logits import cosines, own_and_others
 
 SOURCES = ("learned", "class_mean", "kmeans")
 SUM_TO_ONE = 1e-3  # how far shares in half precision may be from a sum of 1
 KMEANS_ROUNDS = 20  # of k-means, at most
+MORE_THAN_TWO_NUMBERS = ("directions", "logits", "find", "losses", "compare")
+"""Methods of `ClassProxyLoss` that a loss overrides to read more than a sample's own cosine and one log-sum-exp."""
 
 
 def in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *inputs: Tensor) -> list[Tensor]:
@@ -134,19 +137,32 @@ class ClassProxyLoss(AnchorLoss):
         """Return which samples the mean is over."""
         return y != UNKNOWN
 
+    @property
+    def reads_two_numbers(self) -> bool:
+        """Whether a sample's loss reads its own cosine and the log-sum-exp of the others only, as `per_sample` does."""
+        return all(getattr(type(self), name) is getattr(ClassProxyLoss, name) for name in MORE_THAN_TWO_NUMBERS)
+
     def compare(self, batch: Batch) -> Tensor:
-        w = self.directions(self.reference(batch)[0])
+        proxies = self.reference(batch)[0]
         if isinstance(batch.y, LabelSets):
-            return self._compare_shares(batch, w, batch.y.hot.to(batch.x.dtype))
+            return self._compare_shares(batch, self.directions(proxies), batch.y.hot.to(batch.x.dtype))
         y = batch.classes(type(self).__name__)
         self._remember(batch.x, y)
-        return self.compare_classes(batch, w, y)
+        return self.compare_classes(batch, proxies, y)
 
-    def compare_classes(self, batch: Batch, w: Tensor, y: Tensor) -> Tensor:
-        """Return this process's share of the mean, from the `directions` of proxies and the places of own ones in them.
+    def compare_classes(self, batch: Batch, proxies: Tensor, y: Tensor) -> Tensor:
+        """Return this process's share of the mean, from proxies and the places of own ones among them.
 
         These are all proxies, or some of them, and y their numbers, (n,), -1 where a sample is of unknown class.
         """
+        n = batch.anchors.stop - batch.anchors.start
+        if self.reads_two_numbers and self.block is None and is_large(n, len(proxies), proxies.device):
+            x = unit(batch.x[batch.anchors], self.scale)
+            of_anchors = y[batch.anchors]
+            own, others = own_and_others_of(x, proxies, of_anchors, cosines=True)
+            others = torch.where(of_anchors == UNKNOWN, -torch.inf, others)
+            return self.per_sample(own, others).sum() / self.counted(y).sum().clamp_min(1)
+        w = self.directions(proxies)
         found = self.find(batch.x, w, y)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:

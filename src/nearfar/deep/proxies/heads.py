@@ -98,17 +98,28 @@ class HeadLoss(Term):
     def directions(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return what every block compares with, made once: the unit rows of the weight, where outputs are cosines."""
         if self.bias is None and self.proxies is not None:
-            return (unit(distributed.whole(self.proxies).to(x.dtype)),)
+            return (unit(self.parameters_for(x)[0]),)
         return ()
 
-    def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
-        """Return the outputs times a scale, in one product."""
+    def parameters_for(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the weight (outputs, d) and the bias (outputs,), if there is one, in the dtype of embeddings (n, d).
+
+        Raises
+        ------
+        ValueError
+            If the embeddings have another number of dimensions.
+        """
         assert self.proxies is not None
         check_width(type(self).__name__, x, self.proxies.shape[1])
         weight = distributed.whole(self.proxies).to(x.dtype)
-        if self.bias is None:
+        return weight, None if self.bias is None else distributed.whole(self.bias).to(x.dtype)
+
+    def linear(self, x: Tensor, scale: float, *w: Tensor) -> Tensor:
+        """Return the outputs times a scale, in one product."""
+        weight, bias = self.parameters_for(x)
+        if bias is None:
             return unit(x, scale) @ (w or self.directions(x))[0].T
-        return torch.addmm(distributed.whole(self.bias).to(x.dtype), x, weight.T, beta=scale, alpha=scale)
+        return torch.addmm(bias, x, weight.T, beta=scale, alpha=scale)
 
     def publish(self, batch: Batch) -> Batch:
         """Give the outputs, the class-level representation, to the other terms."""
@@ -121,7 +132,7 @@ class HeadLoss(Term):
         return distributed.whole(self.proxies)[None]
 
     def local_value(self, batch: Batch) -> Tensor:
-        y = self._labels(batch)
+        y = self.checked_labels(batch)
         known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)
         loss_of = self.loss_of_rows(y.ndim == 1)
 
@@ -131,11 +142,15 @@ class HeadLoss(Term):
 
         blocks = spans(batch.anchors, self.num_classes, self.block, batch.x.device)
         total = sum_in_blocks(one, blocks, batch.x, *self.directions(batch.x))
+        return self.reduced(total, known)
+
+    def reduced(self, total: Tensor, known: Tensor) -> Tensor:
+        """Return the sum of losses, or their mean over the samples of known class, (n,) for the whole batch."""
         if self.reduction == "sum":
             return total
         return total / known.sum().clamp_min(1)
 
-    def _labels(self, batch: Batch) -> Tensor:
+    def checked_labels(self, batch: Batch) -> Tensor:
         """Return the (n,) checked class numbers or the (n, C) targets."""
         name = type(self).__name__
         if batch.ref is not None:

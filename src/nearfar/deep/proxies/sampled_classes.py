@@ -67,27 +67,31 @@ class SampledClasses(Term):
         if not plain or not learned or getattr(loss, "assign", "class") != "class":
             told = "its classes cannot be drawn: each needs one learned proxy, and the anchors must be samples"
             raise TypeError(f"SampledClasses: loss: {kind.__name__}: {told}")
-        if not 0 < share <= 1:
-            raise ValueError(f"SampledClasses: share must be in (0, 1], got {share}")
+        check_share("SampledClasses", share)
         self.loss = loss
         self.share = share
         self.sparse = sparse
+
+    @property
+    def title(self) -> str:
+        """The name of the loss."""
+        return type(self.loss).__name__
 
     def local_value(self, batch: Batch) -> Tensor:
         loss = self.loss
         if not self.training:
             return loss.local_value(batch)
-        name = f"SampledClasses({type(loss).__name__})"
+        name = f"SampledClasses({self.title})"
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
         y = batch.class_numbers(name, loss.num_classes)
-        classes = self._drawn(y)
+        classes = draw_classes(y, loss.num_classes, self.share)
         place = torch.full_like(loss.proxy_labels, UNKNOWN)
         place[classes] = torch.arange(len(classes), device=y.device)
         own = torch.where(y == UNKNOWN, UNKNOWN, place[y.clamp_min(0)])
         loss.proxies_for(batch.x)  # for its check of the width
         w = embedding(classes, loss.proxies, sparse=self.sparse).to(batch.x.dtype)
-        return loss.compare_classes(batch, loss.directions(w), own)
+        return loss.compare_classes(batch, w, own)
 
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)
@@ -95,12 +99,18 @@ class SampledClasses(Term):
     def class_centers(self) -> Tensor | None:
         return self.loss.class_centers()
 
-    @torch.no_grad()
-    def _drawn(self, y: Tensor) -> Tensor:
-        """Return the classes that count in this step, in order, the same in all processes."""
-        number = self.loss.num_classes
-        keys = distributed.of_first(torch.rand(number).to(y.device))
-        keys[y.clamp_min(0)] = torch.where(y == UNKNOWN, keys[y.clamp_min(0)], 2.0)
-        present = int((keys == 2).sum())
-        size = max(ceil(self.share * number), present)
-        return keys.topk(size).indices.sort().values
+
+def check_share(name: str, share: float) -> None:
+    """Raise a ValueError unless a share of the classes is in (0, 1]."""
+    if not 0 < share <= 1:
+        raise ValueError(f"{name}: share must be in (0, 1], got {share}")
+
+
+@torch.no_grad()
+def draw_classes(y: Tensor, num_classes: int, share: float) -> Tensor:
+    """Return a random share of the classes in ascending order, among them all of y (n,); the same in all processes."""
+    keys = distributed.of_first(torch.rand(num_classes).to(y.device))
+    keys[y.clamp_min(0)] = torch.where(y == UNKNOWN, keys[y.clamp_min(0)], 2.0)
+    present = int((keys == 2).sum())
+    size = max(ceil(share * num_classes), present)
+    return keys.topk(size).indices.sort().values

@@ -1,0 +1,177 @@
+"""Training with very many classes: proxies that are drawn anew in each step, or distributed over the processes.
+
+Both kinds of proxies are left out of DistributedDataParallel. The gradient of distributed ones is complete in their
+process, and that of drawn ones is sparse: its rows are averaged here, and only these rows are updated (partial FC; An
+et al., 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from ..deep import distributed
+from ..deep.objective.terms import Sum, Term
+from ..deep.proxies.class_proxies import ClassProxyLoss
+from ..deep.proxies.heads import HeadLoss
+from ..deep.proxies.sampled_classes import SampledClasses
+from ..deep.proxies.sharded_classes import ShardedClasses
+from .config import TrainConfig, TrainError
+from .devices import PLAIN
+
+if TYPE_CHECKING:
+    from .setup import Parts, Step
+
+
+def with_many_classes(objective: Sum, config: TrainConfig) -> Sum:
+    """Return an objective whose losses with class proxies draw their classes, or distribute them over the processes.
+
+    Raises
+    ------
+    TrainError
+        If the objective has no such loss, one that cannot do so, or terms that read all proxies of another.
+    """
+    setting = many_classes_setting(config)
+    if setting is None:
+        return objective
+    parts = [(weight, _with_many_classes(term, setting, config)) for weight, term in objective.parts()]
+    if not any(_is_wrapped(term) for _, term in parts):
+        told = f"needs a loss with class proxies, such as CosFaceLoss(), got {objective!r}"
+        raise TrainError(f"config: {setting}: {told}")
+    for _, term in parts:
+        if config.shard_classes and (term.reads_scores or term.reads_centers):
+            told = "reads all class proxies of another loss, of which each process has a part; train without it"
+            raise TrainError(f"config: shard_classes: {type(term).__name__} {told}")
+    return Sum(parts)
+
+
+def many_classes_setting(config: TrainConfig) -> str | None:
+    """Return the name of the setting that asks for drawn or distributed classes, None if neither does."""
+    if config.shard_classes:
+        return "shard_classes"
+    return None if config.sample_classes is None else "sample_classes"
+
+
+def _with_many_classes(term: Term, setting: str, config: TrainConfig) -> Term:
+    if not isinstance(term, ClassProxyLoss):
+        if isinstance(term, HeadLoss):
+            told = f"{type(term).__name__} is a linear head; with very many classes, take a loss with class proxies"
+            raise TrainError(f"config: {setting}: {told}, such as AMSoftmaxLoss()")
+        return term
+    share = 1.0 if config.sample_classes is None else config.sample_classes
+    sparse = config.sample_classes is not None
+    try:
+        if config.shard_classes:
+            return ShardedClasses(term, share=share, sparse=sparse)
+        return SampledClasses(term, share=share, sparse=sparse)
+    except (TypeError, ValueError) as error:
+        told = str(error).partition(": ")[2].removeprefix("loss: ")
+        raise TrainError(f"config: {setting}: {told}") from error
+
+
+def _is_wrapped(module: nn.Module) -> bool:
+    return isinstance(module, ShardedClasses | SampledClasses)
+
+
+def check_many_classes(config: TrainConfig, accelerator: Accelerator) -> None:
+    """Refuse kinds of several processes in which classes are not drawn or distributed.
+
+    Raises
+    ------
+    TrainError
+        With one line that names the setting.
+    """
+    setting = many_classes_setting(config)
+    if setting is None or accelerator.num_processes == 1:
+        return
+    kind = accelerator.distributed_type
+    if kind not in PLAIN:
+        raise TrainError(f"config: {setting}: not with {kind.value}, which shards parameters itself")
+    if config.precision == "fp16":
+        told = "not with precision=fp16, whose loss scale would differ between processes; bf16 has none"
+        raise TrainError(f"config: {setting}: {told}")
+
+
+def sharded_terms(objective: nn.Module) -> Iterator[tuple[str, ShardedClasses]]:
+    """Yield the terms whose classes are distributed, with their names in the objective."""
+    for name, module in objective.named_modules():
+        if isinstance(module, ShardedClasses):
+            yield name, module
+
+
+def own_parameters(objective: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters whose gradients are not averaged over processes as those of the network are."""
+    return [parameter for module in objective.modules() if _is_wrapped(module) for parameter in module.parameters()]
+
+
+def sharded_parameters(objective: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters of which each process has a part."""
+    return [parameter for _, term in sharded_terms(objective) for parameter in term.parameters()]
+
+
+def everywhere(objective: nn.Module, holds: bool, device: torch.device) -> bool:
+    """Return whether something that may depend on distributed proxies holds in all processes."""
+    if not sharded_parameters(objective):
+        return holds
+    return not bool(distributed.total(torch.tensor(float(not holds), device=device)))
+
+
+def leave_to_terms(step: Step) -> None:
+    """Keep DistributedDataParallel from averaging the gradients of drawn and distributed proxies."""
+    own = {id(parameter) for parameter in own_parameters(step.objective)}
+    names = [name for name, parameter in step.named_parameters() if id(parameter) in own]
+    if names:
+        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(step, names)
+
+
+def average_drawn(objective: nn.Module) -> None:
+    """Average the gradients of drawn proxies that every process has over the processes, which drew the same ones."""
+    if distributed.world() == 1:
+        return
+    sharded = {id(parameter) for parameter in sharded_parameters(objective)}
+    for parameter in own_parameters(objective):
+        if id(parameter) not in sharded and parameter.grad is not None:
+            rows = _rows(parameter.grad)
+            rows.copy_(distributed.total(rows) / distributed.world())
+
+
+def clip_gradients(parts: Parts, most: float) -> None:
+    """Scale the gradients of all parameters down to a norm of at most `most`, over all processes."""
+    assert parts.model is not None
+    own = own_parameters(parts.step.objective)
+    if not own:
+        parts.accelerator.clip_grad_norm_(parts.model.parameters(), most)
+        return
+    parts.accelerator.unscale_gradients()
+    sharded = {id(parameter) for parameter in sharded_parameters(parts.step.objective)}
+    every = [parameter for parameter in parts.model.parameters() if parameter.grad is not None]
+    device = parts.accelerator.device
+    shared = _square_sum([parameter for parameter in every if id(parameter) not in sharded], device)
+    partial = distributed.total(_square_sum([parameter for parameter in every if id(parameter) in sharded], device))
+    factor = (most / ((shared + partial).sqrt() + 1e-6)).clamp_max(1.0)
+    for parameter in every:
+        assert parameter.grad is not None
+        _rows(parameter.grad).mul_(factor)
+
+
+def _square_sum(parameters: list[nn.Parameter], device: torch.device) -> Tensor:
+    squares = [_rows(parameter.grad).square().sum() for parameter in parameters if parameter.grad is not None]
+    return torch.stack(squares).sum() if squares else torch.zeros((), device=device)
+
+
+def _rows(grad: Tensor) -> Tensor:
+    """Return the numbers of a gradient, those of its rows if it is sparse."""
+    return grad._values() if grad.is_sparse else grad
+
+
+def whole_proxies(objective: nn.Module, prefix: str) -> dict[str, Tensor]:
+    """Return the proxies of all classes by their names in a state, in the first process; in others their own ones."""
+    found = {}
+    for name, term in sharded_terms(objective):
+        every = term.proxies_in_first()
+        found[f"{prefix}{name}.loss.proxies"] = term.loss.proxies.detach() if every is None else every
+    return found
