@@ -30,9 +30,9 @@ from nearfar.data import open_task
 from nearfar.evaluation import evaluate
 from nearfar.evaluation.intervals import interval
 from nearfar.train import TrainConfig, evaluate_run, train
+from nearfar.train.defaults import settle
 from nearfar.train.recipes import recipe
 from nearfar.train.rungs import frozen_features
-from nearfar.train.defaults import settle
 
 OBJECTIVES = (
     "SupConLoss(temperature=0.1)",

@@ -8,9 +8,11 @@ Image = pytest.importorskip("PIL.Image")
 
 from safetensors.torch import save_file
 
+from nearfar.deep.networks.preprocessing import Preprocessing
 from nearfar.train import DeepMetric, TrainConfig, TrainError, defaults, recipe, train
 from nearfar.train import setup as building
 from nearfar.train.defaults import settle, with_trunk
+from nearfar.train.task import _sizes_of_trunk
 
 SHORT = {"steps": 2, "batch_size": 8, "device": "cpu", "ks": (1,), "validation": 0.0}
 
@@ -123,13 +125,20 @@ def test_weights_are_looked_for_in_the_cache_of_the_hub(timm, monkeypatch) -> No
     assert defaults.cached_model() == name
 
 
-def test_images_smaller_than_the_network_was_made_for_are_not_blown_up(weights, tmp_path) -> None:
-    folder = photos_of(tmp_path / "several", (64, 80), classes="ab")
-    photos_of(folder, (90, 70), classes="cd")
-    _, config = settle(
-        TrainConfig.of(data=str(folder), trunk="timm:test_resnet", pretrained=weights, test_classes=["c", "d"], **SHORT)
-    )
-    assert (config.image_size, config.resize) == (64, None)
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([(64, 80), (90, 70)], (160, 160)),  # small photos keep their borders
+        ([(64, 64)], (160, 160)),
+        ([(64, 80), (200, 300)], (160, 182)),  # the crop of the trunk's own pipeline
+        ([(300, 300)], (160, 182)),
+        ([(160, 160)], (None, None)),
+    ],
+)
+def test_images_get_the_size_that_the_network_was_made_for(sizes, expected) -> None:
+    record = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3, image_size=(160, 160), resize=182)
+    found = _sizes_of_trunk(record, [set(sizes)])
+    assert (found.get("image_size"), found.get("resize")) == expected
 
 
 def test_the_first_line_tells_the_settings(photos, weights, tmp_path, capsys) -> None:

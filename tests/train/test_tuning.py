@@ -19,6 +19,7 @@ from nearfar.deep.networks.recomputing import checkpoint_gradients
 from nearfar.deep.networks.trunks import TrunkError, make_trunk
 from nearfar.train import TrainConfig, TrainError, embed_run, load_embedder, train
 from nearfar.train import setup as building
+from nearfar.train.features import sizes_of
 from nearfar.train.optim import param_groups
 from nearfar.train.start import whitening_layer
 from tests.train.test_engine import assert_same, broken_off
@@ -266,7 +267,7 @@ def test_a_layer_starts_as_the_whitening_of_features() -> None:
 def test_a_run_starts_from_the_whitening_and_is_the_same_where_it_goes_on(config, tmp_path, monkeypatch) -> None:
     config = config.replace(embedding_start="whitening", steps=None, epochs=2)
     parts = building.build(config)
-    features = building.cached_features(parts.step.embedder, parts.train)
+    features = building.cached_features(parts.step.embedder, parts.train, **sizes_of(parts.config))
     weight, bias = whitening_layer(np.asarray(features.array), features.labels, 4)
     np.testing.assert_allclose(parts.step.embedder.layer.weight.detach(), weight, rtol=1e-4)
     np.testing.assert_allclose(parts.step.embedder.layer.bias.detach(), bias, rtol=1e-4)

@@ -100,11 +100,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Accept an incomplete copy of an official archive: its counts are not checked, and missing images are left out.
     image_size : int, optional
         Side in pixels, at most 8192, of the square images that the network sees in evaluation (center crop). By
-        default, images of different sizes are brought to 84 for conv4, mlp and spd, to the size given by timm or by the
-        image processor for their models, and to 224 (cropped from 256) for other trunks. Images of one size are used as
-        they are, unless a model of timm or transformers takes no other size than its own. If only the test images
-        differ, they are brought to the size of the training images. Images below 16, which are too small for conv4, are
-        enlarged to 28.
+        default, models of timm and transformers take the size that they were trained with, to which small images are
+        enlarged. For other trunks, images of one size are used as they are, and images of different sizes are brought
+        to 84 for conv4, mlp and spd, and to 224 (cropped from 256) otherwise. If only the test images differ, they are
+        brought to the size of the training images. Images below 16, which are too small for conv4, are enlarged to 28.
     resize : int, optional
         Side in pixels to which images are scaled before the center crop, at least `image_size`. By default,
         `image_size`. Random crops in training are taken from images of this size.

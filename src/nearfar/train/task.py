@@ -226,22 +226,18 @@ def _check_fixed_size(config: TrainConfig) -> None:
 
 
 def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
-    """Choose `image_size` and `resize` for a trunk with its own preprocessing.
+    """Choose `image_size` and `resize` for a trunk with its own preprocessing: those that it was trained with.
 
-    Images of one size are left as they are where it takes them, as photos that were shrunk to save time; images whose
-    shorter sides are all smaller than it was made for get the smallest of these, and are not blown up.
+    Small images are enlarged: details at the scale of the pretraining are found better. They keep their borders, which
+    the crop of the trunk's own pipeline would cut off.
     """
     found = set().union(*sizes)
-    if len(found) == 1 and not record.fixed_size:
-        (height, width), *_ = found
-        # said, because images that were not looked at may be wider or higher
-        return {"image_size": height} if height == width else {}
     if found == {record.image_size}:
         return {}
-    sides = [min(size) for size in found]
-    if not record.fixed_size and min(sides) >= SMALLEST_PHOTO and max(sides) < record.image_size[0]:
-        return {"image_size": min(sides)}
-    return {"image_size": record.image_size[0], "resize": record.resize}
+    side = record.image_size[0]
+    if all(min(size) < record.resize for size in found):
+        return {"image_size": side, "resize": side}
+    return {"image_size": side, "resize": record.resize}
 
 
 def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
