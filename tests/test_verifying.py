@@ -76,7 +76,7 @@ def test_queries_are_identified_in_a_gallery(rows, capsys, monkeypatch, tmp_path
     assert out == f"{about}.\n\n{found}\n"
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--protocol", "identification")
     assert (code, err.count("\n")) == (2, 1)
-    assert "none of the 60 is of an unknown class" in err
+    assert "none of the 60 is of a class that the gallery does not have" in err
 
 
 @pytest.mark.parametrize("protocol", ["retrieval", "verification", "identification"])

@@ -83,7 +83,8 @@ def cluster(
     if not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters: expected 1 to {len(rows)} (the rows), got {n_clusters}")
     engine = checked_engine(engine, restarts)
-    rows = unit_rows(rows) if check_distance(distance) == "cosine" else rows
+    if check_distance(distance) == "cosine":
+        rows = unit_rows(rows)
     # squares of float32 must neither overflow nor vanish; a power of 2 changes no digit
     exponent = int(np.frexp(np.abs(rows).max())[1])
     rows = np.ldexp(rows, -exponent)
@@ -174,11 +175,14 @@ def nmi(labels: Any, clusters: Any, average: str = "arithmetic") -> float:
     table = contingency(labels, clusters)
     h = _entropy(table.classes)
     g = _entropy(table.clusters)
-    mean = (h + g) / 2 if average == "arithmetic" else np.sqrt(h * g)
+    if average == "arithmetic":
+        mean = (h + g) / 2
+    else:
+        mean = np.sqrt(h * g)
     if len(table.classes) == len(table.clusters) == 1:
         return 1.0
     if mean > 0:
-        return float(np.clip(_information(table) / mean, 0.0, 1.0))
+        return float(np.clip(_information(table) / mean, 0.0, 1.0))  # NMI = I / mean(H, G), up to rounding
     return 0.0
 
 
@@ -210,9 +214,12 @@ def ami(labels: Any, clusters: Any) -> float:
     if 1 in parts:
         return 0.0
     expected = _expected_information(table)
+    # AMI = (I - E[I]) / ((H + G) / 2 - E[I]); the denominator keeps its sign, and is never 0
     gap = (_entropy(table.classes) + _entropy(table.clusters)) / 2 - expected
     smallest = np.finfo(np.float64).eps
-    return float((_information(table) - expected) / (min(gap, -smallest) if gap < 0 else max(gap, smallest)))
+    if abs(gap) < smallest:
+        gap = float(np.copysign(smallest, gap))
+    return float((_information(table) - expected) / gap)
 
 
 def pairwise_f1(labels: Any, clusters: Any) -> float:
@@ -231,23 +238,33 @@ def pairwise_f1(labels: Any, clusters: Any) -> float:
         In [0, 1]; 0 if no pair shares both. Pairs are counted exactly, as 64-bit integers.
     """
     table = contingency(labels, clusters)
-    common, classes, clustered = (int((m * (m - 1) // 2).sum()) for m in (table.cells, table.classes, table.clusters))
-    return 2.0 * common / (classes + clustered) if common else 0.0
+    common = _pairs_within(table.cells)
+    if common == 0:
+        return 0.0
+    # precision is common / clustered, recall is common / classes
+    return 2.0 * common / (_pairs_within(table.classes) + _pairs_within(table.clusters))
+
+
+def _pairs_within(sizes: Ints) -> int:
+    """Return the number of pairs inside parts of the given sizes: sum m (m - 1) / 2."""
+    return int((sizes * (sizes - 1) // 2).sum())
 
 
 def _entropy(sizes: Ints) -> float:
+    """Return H = -sum p log p of a partition into parts of the given sizes."""
     p = sizes / sizes.sum()
     return float(-(p * np.log(p)).sum())
 
 
 def _information(table: Table) -> float:
+    """Return I = sum p_ab log(p_ab / (p_a p_b)) over the cells of class a and cluster b."""
     n = table.cells.sum()
     p = table.cells / n
     return float((p * np.log(n * table.cells / (table.classes[table.row] * table.clusters[table.column]))).sum())
 
 
 def _expected_information(table: Table) -> float:
-    """E[I] under the hypergeometric model, over pairs of distinct sizes with their multiplicities."""
+    """Return E[I] of random partitions with the same sizes, summed over pairs of distinct sizes times their number."""
     n = int(table.cells.sum())
     a, times_a = np.unique(table.classes, return_counts=True)
     b, times_b = np.unique(table.clusters, return_counts=True)
@@ -258,7 +275,14 @@ def _expected_information(table: Table) -> float:
 
 
 def _expected_cells(a: int, b: Ints, n: int) -> Array:
-    """Expected contribution of a cell to I, for a class of size a and clusters of the distinct sizes b, (len(b),)."""
+    """Return the expected term of I of a cell, for a class of size a and clusters of the distinct sizes b, (len(b),).
+
+    The number x of common items has the hypergeometric distribution P(x), x = max(1, a + b - n) .. min(a, b):
+
+        sum_x P(x) (x / n) log(n x / (a b))
+        P(x) = a! b! (n - a)! (n - b)! / (n! x! (a - x)! (b - x)! (n - a - b + x)!)
+    """
+    # all x of all sizes b in one array; `at` says to which of them each belongs
     low = np.maximum(1, a + b - n)
     length = np.minimum(a, b) - low + 1
     at = np.repeat(np.arange(len(b)), length)

@@ -134,12 +134,20 @@ def evaluate(
         n_classes=1 + int(class_numbers(labels)[0].max()),
         n_lone=int((found.relevant == 0).sum()),
         distance=distance,
-        protocol=("leave-one-out" if gallery is None else "query-gallery")
-        + (OTHER_GROUPS if groups is not None else "")
-        + ("" if group_by is None else OF_PRODUCTS[group_score]),
+        protocol=_protocol_name(gallery, groups, group_by, group_score),
         lone=lone,
         rerank=None if rerank is None else str(read_reranking(rerank)),
     )
+
+
+def _protocol_name(gallery: Any, groups: Any, group_by: Any, group_score: str) -> str:
+    """Return how queries were searched, as the protocol line of the scores says it."""
+    name = "leave-one-out" if gallery is None else "query-gallery"
+    if groups is not None:
+        name += OTHER_GROUPS
+    if group_by is not None:
+        name += OF_PRODUCTS[group_score]
+    return name
 
 
 def first_dims(embeddings: Any, dims: int) -> AnyArray:
@@ -214,6 +222,8 @@ def _joined(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any) -> 
 
 
 def _neighbor_scores(found: Retrieval, lone: str) -> dict[str, Any]:
+    """Return the retrieval scores, and those of a random ranking, by the names of `Scores`."""
+    # lone queries have no relevant item; 1 in place of 0 avoids dividing by it, and `mean_score` leaves them out
     n = np.maximum(found.available, 1)
     asked = np.maximum(found.relevant, 1)
     return {
@@ -233,18 +243,23 @@ def _neighbor_scores(found: Retrieval, lone: str) -> dict[str, Any]:
 
 
 def _retrieved(lone: str, embeddings: Any, labels: Any, **how: Any) -> Retrieval:
-    """Scores per query; a rule for lone queries that there is not is refused before the search."""
+    """Return the scores of each query; an unknown `lone` is refused before the search."""
     if lone not in LONE:
         raise ValueError(f'lone: expected "exclude" or "miss", got {lone!r}')
     return retrieve(embeddings, labels, **how)
 
 
 def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> float:
-    """Mean of scores per query (n,): over those that have a relevant item, or over all with 0 for the lone ones."""
+    """Return the mean of scores per query (n,): over those with a relevant item, or over all, lone ones scoring 0."""
     fair = found.relevant > 0
     total = float(np.sum(values[fair], dtype=np.float64))
-    count = int(fair.sum()) if lone == "exclude" else len(fair)
-    return total / count if count else float("nan")
+    if lone == "exclude":
+        count = int(fair.sum())
+    else:
+        count = len(fair)
+    if count == 0:
+        return float("nan")
+    return total / count
 
 
 def recall_at_k(embeddings: Any, labels: Any, k: int = 1, *, lone: str = "exclude", **protocol: Any) -> float:

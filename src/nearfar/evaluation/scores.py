@@ -1,4 +1,4 @@
-"""The scores of one evaluation: values, counts and the rules they follow, as a table and as plain data."""
+"""`Scores`: the values of one evaluation with the protocol they belong to, as a table and as plain data."""
 
 from __future__ import annotations
 
@@ -96,19 +96,22 @@ class Scores:
         """Build scores from the result of `to_dict`; raise a ValueError if one is missing or of the wrong type."""
         import msgspec
 
-        known = {name: _with_keys(value, _number) for name, value in data.items()}
-        return msgspec.convert(
-            {name: value if name in OPTIONAL else _measured(value) for name, value in known.items()}, cls
-        )
+        values = {name: _with_keys(value, _number) for name, value in data.items()}
+        # JSON has no NaN: None stands for it, but for scores that were left out
+        for name in values.keys() - OPTIONAL:
+            values[name] = _measured(values[name])
+        return msgspec.convert(values, cls)
 
     def rows(self) -> list[tuple[str, float, float | None]]:
         """Return (name, score, chance) of every score, in the order of the table."""
         found: list[tuple[str, float | None, float | None]] = []
-        for name, values in (("Recall@", self.recall_at), ("Precision@", self.precision_at)):
-            chances = self.chance.get("recall_at" if name == "Recall@" else "precision_at", {})
-            found += [
-                (f"{name}{k}", value, chances.get(k)) for k, value in values.items() if k > 1 or name == "Recall@"
-            ]
+        recall_by_chance = self.chance.get("recall_at", {})
+        for k, value in self.recall_at.items():
+            found.append((f"Recall@{k}", value, recall_by_chance.get(k)))
+        precision_by_chance = self.chance.get("precision_at", {})
+        for k, value in self.precision_at.items():
+            if k > 1:  # Precision@1 is Recall@1
+                found.append((f"Precision@{k}", value, precision_by_chance.get(k)))
         found += [
             ("MAP@R", self.map_at_r, self.chance.get("map_at_r")),
             ("R-precision", self.r_precision, self.chance.get("r_precision")),
@@ -129,11 +132,13 @@ class Scores:
         return pd.DataFrame(columns, index=pd.Index([name for name, _, _ in rows], name="score"), dtype=float)
 
     def _repr_html_(self) -> str:
-        """The table of scores in a notebook."""
+        """Return the table of scores for a notebook."""
         lines = ["<table><thead><tr><th>score</th><th>value</th><th>chance</th></tr></thead><tbody>"]
         for name, value, chance in self.rows():
             if not isnan(value):
-                by_chance = "" if chance is None else f"{chance:.4f}"
+                by_chance = ""
+                if chance is not None:
+                    by_chance = f"{chance:.4f}"
                 lines.append(f"<tr><td>{name}</td><td>{value:.4f}</td><td>{by_chance}</td></tr>")
         lines.append(f"</tbody></table><p>{escape(self.protocol_line())}</p>")
         return "".join(lines)
@@ -144,10 +149,10 @@ class Scores:
         return (
             f"{self.n_queries:,} queries of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
             f"({self.protocol}, {self.distance} distance); {self.n_lone:,} without a relevant item {lone}; "
-            f"ties: {self.ties}{self._told_together()}"
+            f"ties: {self.ties}{self._reranked_by()}"
         )
 
-    def _told_together(self) -> str:
+    def _reranked_by(self) -> str:
         if self.rerank is None:
             return ""
         return f"; re-ranked by {self.rerank}: test items were looked at together"
@@ -156,34 +161,51 @@ class Scores:
         """Return one sentence on why there is no retrieval score, or an empty string if there is one."""
         if self.lone == "miss" or self.n_lone < self.n_queries:
             return ""
-        other = "another item" if self.protocol.startswith("leave-one-out") else "an item"
-        where = " in another group" if self.protocol.endswith(OTHER_GROUPS) else ""
+        other = "an item"
+        if self.protocol.startswith("leave-one-out"):
+            other = "another item"
+        where = ""
+        if self.protocol.endswith(OTHER_GROUPS):
+            where = " in another group"
         found = f"none of the {self.n_queries:,} queries has {other} of its class to find{where}"
         return f"There is no score of retrieval: {found} ({self.n_classes:,} classes); score items that share classes."
 
     def __str__(self) -> str:
         known = [row for row in self.rows() if not isnan(row[1])]
-        lines = [f"{'score':<18}{'value':>8}{'chance':>9}"] if known else []
+        lines = []
+        if known:
+            lines.append(f"{'score':<18}{'value':>8}{'chance':>9}")
         for name, score, chance in known:
-            lines.append(f"{name:<18}{score:>8.4f}" + ("" if chance is None else f"{chance:>9.4f}"))
-        lines += [self.protocol_line(), *filter(None, [self.why_unscored()])]
+            line = f"{name:<18}{score:>8.4f}"
+            if chance is not None:
+                line += f"{chance:>9.4f}"
+            lines.append(line)
+        lines.append(self.protocol_line())
+        if reason := self.why_unscored():
+            lines.append(reason)
         if self.clusterer is not None:
             lines += [f"clusters: {self.clusterer}"]
         return "\n".join(lines)
 
 
 def _with_keys(value: Any, key: Any) -> Any:
+    """Return a value with the keys of its dictionaries converted, at any depth."""
     if not isinstance(value, dict):
         return value
     return {key(name): _with_keys(inner, key) for name, inner in value.items()}
 
 
 def _measured(value: Any) -> Any:
-    """NaN for every None."""
+    """Return a value with NaN in place of every None."""
     if isinstance(value, dict):
         return {name: _measured(inner) for name, inner in value.items()}
-    return float("nan") if value is None else value
+    if value is None:
+        return float("nan")
+    return value
 
 
 def _number(name: str) -> int | str:
-    return int(name) if str(name).isdigit() else name
+    """Return a key that is a number, such as the K of Recall@K, as an integer."""
+    if str(name).isdigit():
+        return int(name)
+    return name

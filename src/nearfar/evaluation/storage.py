@@ -1,11 +1,11 @@
-"""What embeddings are worth in fewer bytes: scores of prefixes, halves, whole numbers of 8 bits, and signs."""
+"""Scores of embeddings that are stored in fewer bytes: fewer dimensions, float16, int8 codes, or signs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from .protocol import mean_score
 from .rerank import RankedByValues, smallest
 from .retrieval import retrieve
 
-OVERSAMPLE = 4  # candidates of binary codes that are ordered again, relative to the items of the largest class
+OVERSAMPLE = 4
+"""Candidates that the signs propose for re-scoring, per item of the largest class, all of which MAP@R looks for."""
 FEWEST_CANDIDATES = 100
 MIN_DIMS = 8  # shorter prefixes are not tried
 
@@ -50,7 +51,7 @@ class StoredScore:
     map_at_r: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return the attributes as a dictionary."""
         return asdict(self)
 
 
@@ -104,17 +105,26 @@ def storage_scores(
     [('float32', 64), ('float16', 32), ('int8', 16), ('binary, then int8', 2), ('binary', 2)]
     """
     x = as_rows(embeddings, "embeddings")
-    y = None if gallery is None else as_rows(gallery, "gallery")
-    by = x if y is None else y
-    by = by if calibration is None else as_rows(calibration, "calibration")
+    if gallery is None:
+        y = None
+        calibrating = x
+        searched_labels = labels
+    else:
+        y = as_rows(gallery, "gallery")
+        calibrating = y
+        searched_labels = gallery_labels
+    if calibration is not None:
+        calibrating = as_rows(calibration, "calibration")
     lone = protocol.pop("lone", "exclude")
-    sizes = np.bincount(class_numbers(labels if y is None else gallery_labels)[0])
+    sizes = np.bincount(class_numbers(searched_labels)[0])
     candidates = max(FEWEST_CANDIDATES, OVERSAMPLE * int(sizes.max()))
     how = {"gallery_labels": gallery_labels, "distance": distance, "ks": (1,), **protocol}
     found = []
     for d in _lengths(dims, x.shape[1]):
-        for stored in _ways(x[:, :d], None if y is None else y[:, :d], by[:, :d], distance, candidates):
-            result = retrieve(stored.queries, labels, gallery=stored.gallery, rerank=stored.by, **how)
+        prefixes = _Rows(x[:, :d], None if y is None else y[:, :d])
+        for stored in _formats(prefixes, calibrating[:, :d], distance, candidates):
+            rows = stored.rows
+            result = retrieve(rows.queries, labels, gallery=rows.gallery, rerank=stored.rescored, **how)
             found.append(
                 StoredScore(
                     storage=stored.name,
@@ -138,53 +148,64 @@ def _lengths(dims: Sequence[int], width: int) -> list[int]:
     return sorted({int(d) for d in dims}, reverse=True)
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Queries and gallery as they are read from storage, and what ranks them."""
+class _Rows(NamedTuple):
+    """Queries (n, d) and the gallery (m, d) that they search; None if they search each other."""
 
-    name: str
     queries: AnyArray
     gallery: AnyArray | None
+
+    def converted(self, convert: Callable[[AnyArray], AnyArray]) -> _Rows:
+        """Return both after a conversion."""
+        return _Rows(convert(self.queries), None if self.gallery is None else convert(self.gallery))
+
+
+class _Stored(NamedTuple):
+    """Rows as they are read from storage, the bytes of each, and what ranks them if it is not their distance."""
+
+    name: str
+    rows: _Rows
     searched: float
     kept: float
-    by: RankedByValues | None = None
+    rescored: RankedByValues | None = None
 
 
-def _ways(x: AnyArray, y: AnyArray | None, by: AnyArray, distance: str, candidates: int) -> Iterator[_Stored]:
-    d = x.shape[1]
-    yield _Stored("float32", x, y, searched=4 * d, kept=4 * d)
-    yield _Stored("float16", _halves(x), None if y is None else _halves(y), searched=2 * d, kept=2 * d)
-    codes = calibrate(by)
-    coded = from_int8(to_int8(x, codes), codes)
-    coded_gallery = None if y is None else from_int8(to_int8(y, codes), codes)
-    yield _Stored("int8", coded, coded_gallery, searched=d, kept=d)
+def _formats(rows: _Rows, calibrating: AnyArray, distance: str, candidates: int) -> Iterator[_Stored]:
+    """Yield rows of d dimensions in each storage format, from the most bytes to the fewest."""
+    d = rows.queries.shape[1]
+    yield _Stored("float32", rows, searched=4 * d, kept=4 * d)
+    yield _Stored("float16", rows.converted(_as_float16), searched=2 * d, kept=2 * d)
+
+    codes = calibrate(calibrating)
+    coded = rows.converted(lambda x: from_int8(to_int8(x, codes), codes))
+    yield _Stored("int8", coded, searched=d, kept=d)
+
+    # one bit per dimension: on which side of the mean the value lies
     size = -(-d // 8)
-    center = by.mean(axis=0)
-    signs = signs_of(to_binary(x, center), d)
-    gallery_signs = None if y is None else signs_of(to_binary(y, center), d)
-    again = Rescored(signs, gallery_signs, coded, coded_gallery, candidates=candidates, distance=distance)
-    yield _Stored("binary, then int8", x, y, searched=size, kept=size + d, by=again)
-    yield _Stored("binary", signs, gallery_signs, searched=size, kept=size)
+    center = calibrating.mean(axis=0)
+    signs = rows.converted(lambda x: signs_of(to_binary(x, center), d))
+    rescored = Rescored(*signs, *coded, candidates=candidates, distance=distance)
+    yield _Stored("binary, then int8", rows, searched=size, kept=size + d, rescored=rescored)
+    yield _Stored("binary", signs, searched=size, kept=size)
 
 
-def _halves(rows: AnyArray) -> AnyArray:
-    """Return rows as float16 keeps them."""
+def _as_float16(rows: AnyArray) -> AnyArray:
+    """Return rows as float32, rounded to what float16 can hold."""
     return rows.astype(np.float16).astype(np.float32)
 
 
 class Rescored(RankedByValues):
-    """Ranks by signs, and the first of them by second rows; all others follow in the order of the signs.
+    """Ranks by signs, and re-scores the first candidates with more accurate rows; the others keep the order of signs.
 
     Parameters
     ----------
     queries, gallery : ndarray of shape (n, d), (m, d), or None
         Signs.
     second, second_gallery : ndarray of the same shapes
-        Rows that order the candidates.
+        More accurate rows, which order the candidates.
     candidates : int
-        How many of each query.
+        Number of candidates of each query.
     distance : {"cosine", "euclidean", "sqeuclidean"}
-        How the second rows are compared.
+        Distance by which these rows are compared.
     """
 
     left: Array
@@ -197,20 +218,25 @@ class Rescored(RankedByValues):
     ) -> None:
         super().__init__(queries, gallery)
         right = second if second_gallery is None else second_gallery
-        self.left = unit_rows(second) if distance == "cosine" else second.astype(np.float64)
-        self.right = unit_rows(right) if distance == "cosine" else right.astype(np.float64)
+        if distance == "cosine":
+            self.left = unit_rows(second)
+            self.right = unit_rows(right)
+        else:
+            self.left = second.astype(np.float64)
+            self.right = right.astype(np.float64)
         self.squares = np.einsum("ij,ij->i", self.right, self.right)
         self.candidates = min(candidates, len(self.y) - self.leave_one_out)
         self.row_bytes = 48 * len(self.y) + 8 * self.candidates * self.right.shape[1]
 
     def all_values(self, rows: Ints) -> Array:
-        # 0 to 1 for candidates, by the second rows; 2 to 3 for all others, by the share of unequal signs
+        # candidates have values in [0, 1], by the accurate rows; all others in [2, 3], by the share of unequal signs
         unequal = 0.5 - 0.5 * (self.x[rows] @ self.y.T).astype(np.float64) / self.x.shape[1]
         values = 2.0 + unequal
         if self.leave_one_out:
             unequal[np.arange(len(rows)), rows] = np.inf
         chosen = smallest(unequal, self.candidates)
         at = np.arange(len(rows))[:, None]
+        # |y|^2 - 2 x.y = |x - y|^2 - |x|^2, which orders the candidates of one query, (b, candidates)
         exact = self.squares[chosen] - 2.0 * np.einsum("id,ijd->ij", self.left[rows], self.right[chosen])
         low = exact.min(axis=1, keepdims=True)
         wide = np.maximum(exact.max(axis=1, keepdims=True) - low, np.finfo(float).tiny)

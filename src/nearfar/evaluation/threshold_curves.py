@@ -78,12 +78,15 @@ class Verification:
         rows += [("Accuracy, balanced", self.accuracy, self.threshold)]
         rows += [(f"TAR at FAR {far:g}", self.tar_at[far], self.threshold_at[far]) for far in self.tar_at]
         lines = [f"{'score':<18}{'value':>8}{'threshold':>11}"]
-        lines += [f"{name:<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}") for name, value, at in rows]
+        for name, value, threshold in rows:
+            line = f"{name:<18}{value:>8.4f}"
+            if threshold is not None:
+                line += f"{threshold:>11.4g}"
+            lines.append(line)
         if self.grouped:
-            similar, dissimilar = (" in two groups", " classes")
+            counts = f"{self.n_similar:,} pairs of one class in two groups, {self.n_dissimilar:,} of two classes"
         else:
-            similar, dissimilar = ("", "")
-        counts = f"{self.n_similar:,} pairs of one class{similar}, {self.n_dissimilar:,} of two{dissimilar}"
+            counts = f"{self.n_similar:,} pairs of one class, {self.n_dissimilar:,} of two"
         lines += [f"{counts}; {self.distance} distance"]
         if self.fold_accuracies:
             mean = np.mean(self.fold_accuracies)
@@ -99,17 +102,17 @@ class Verification:
 
     @property
     def rare(self) -> list[float]:
-        """The false accept rates that are below one of the pairs of two classes, which are too few to measure them."""
+        """False accept rates that allow less than one pair of two classes, and so cannot be measured."""
         return rare_of(self.tar_at, self.n_dissimilar)
 
 
 def rare_of(rates: Iterable[float], wrong: int) -> list[float]:
-    """Return the rates that are below one of `wrong` cases, which are too few to measure them."""
+    """Return the rates that allow less than one of `wrong` cases, so that there are too few to measure them."""
     return [rate for rate in rates if not _allowed(rate, wrong)]
 
 
 def checked_rates(fars: Sequence[float] | float) -> list[float]:
-    """One rate or several, checked before anything is counted."""
+    """Return one rate or several as a list; raise a ValueError unless all are in (0, 1)."""
     rates: list[float] = np.atleast_1d(fars).tolist()
     if not all(0 < far < 1 for far in rates):
         raise ValueError(f"fars: expected rates between 0 and 1, got {tuple(rates)}")
@@ -119,17 +122,31 @@ def checked_rates(fars: Sequence[float] | float) -> list[float]:
 def scored(
     thresholds: Array, counts: NDArray[np.int64], rates: Sequence[float], distance: str, grouped: bool = False
 ) -> Verification:
-    """Scores from how many pairs of each kind (2, t) lie at each threshold and beyond the one before."""
+    """Return the scores of verification.
+
+    Parameters
+    ----------
+    thresholds : ndarray of shape (t,)
+        Distances, increasing.
+    counts : ndarray of int, shape (2, t)
+        Number of pairs of one class, and of two classes, whose distance is above the threshold before and at most this.
+    rates : sequence of float
+        False accept rates to report.
+    distance : str
+        Distance by which embeddings were compared.
+    grouped : bool
+        Whether only pairs of one class in two groups were counted.
+    """
     P, N = (int(n) for n in counts.sum(axis=1))
-    if not P or not N:
-        if P:
-            missing = "two classes"
-        else:
-            missing = "one class in two groups" if grouped else "one class"
-        raise ValueError(f"verification needs pairs of both kinds; there is no pair of {missing}")
+    if P == 0:
+        lacking = "one class in two groups" if grouped else "one class"
+        raise ValueError(f"verification needs pairs of both kinds; there is no pair of {lacking}")
+    if N == 0:
+        raise ValueError("verification needs pairs of both kinds; there is no pair of two classes")
     accepted = counts.cumsum(axis=1)
     tar = accepted[0] / P
     far = accepted[1] / N
+    # the share of (similar, dissimilar) pairs of pairs in which the similar one is nearer; equal distances count half
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
@@ -155,29 +172,44 @@ def scored(
 def kept_at(
     rates: Sequence[float], thresholds: Array, right: Array, wrong: NDArray[np.int64]
 ) -> tuple[dict[float, float], dict[float, float | None]]:
-    """By rate of wrong answers: the share of right ones that it allows, and the largest threshold that keeps it.
+    """Return, for each rate of wrong answers, the share of right ones that it allows, and the largest such threshold.
 
     `right` (share) and `wrong` (number) are what each threshold (t,) accepts.
     """
-    at = {rate: _last(wrong, _allowed(rate, int(wrong[-1]))) for rate in rates}
-    shares = {rate: float(right[k]) if k >= 0 else 0.0 for rate, k in at.items()}
-    return shares, {rate: float(thresholds[k]) if k >= 0 else None for rate, k in at.items()}
+    shares: dict[float, float] = {}
+    largest: dict[float, float | None] = {}
+    for rate in rates:
+        k = _last(wrong, _allowed(rate, int(wrong[-1])))
+        if k < 0:  # even the smallest threshold accepts too many
+            shares[rate] = 0.0
+            largest[rate] = None
+        else:
+            shares[rate] = float(right[k])
+            largest[rate] = float(thresholds[k])
+    return shares, largest
 
 
 def _last(accepted: NDArray[np.int64], most: int) -> int:
-    """The last threshold that accepts so many pairs at most; -1 if none does. A float would convert all counts."""
+    """Return the last threshold that accepts at most so many pairs; -1 if none does."""
+    # `most` is an integer: NumPy would convert all counts to compare them with a float
     return int(np.searchsorted(accepted, most, side="right")) - 1
 
 
 def _allowed(rate: float, pairs: int) -> int:
-    """How many pairs a rate allows; rounding takes none away."""
+    """Return how many pairs a rate allows; the factor makes up for rounding, as in int(0.29 * 100), which is 28."""
     return int(rate * pairs * (1 + 1e-12))
 
 
 def _equal_errors(tar: Array, far: Array) -> tuple[float, int]:
-    """The rate at which both errors are equal, on the line between two thresholds, and the latter of them."""
-    surplus = far - (1 - tar)
+    """Return the rate at which both errors are equal, and the first threshold at which FAR is not below FRR."""
+    surplus = far - (1 - tar)  # FAR - FRR, increasing
     k = int(np.argmax(surplus >= 0))
-    before, rate = (surplus[k - 1], far[k - 1]) if k else (-1.0, 0.0)
+    if k == 0:  # before the first threshold nothing is accepted: FAR is 0, FRR is 1
+        before = -1.0
+        rate = 0.0
+    else:
+        before = surplus[k - 1]
+        rate = far[k - 1]
+    # linear between the two thresholds
     share = -before / (surplus[k] - before)
     return float(rate + share * (far[k] - rate)), k
