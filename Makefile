@@ -6,10 +6,12 @@ RUN := runs/demo
 # compiled tests are kept: to compile them again takes each process of pytest half a minute
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 NUMERICAL := tests/estimators tests/evaluation tests/neighbors tests/numerics tests/probabilistic tests/spectral
+VISION := build/vision
+WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py $(patsubst %,tests/train/test_%.py,defaults foreign_runs grocery ladder tuning)
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-haswell test-matrix static lint types check format bench docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-haswell test-vision test-matrix static lint types check format bench docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -32,6 +34,11 @@ test: venv ## run every test
 
 test-haswell: venv ## run the numerical tests, slow ones too, with the kernels of processors without AVX-512
 	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q $(NUMERICAL)
+
+# torchvision demands a torch of its own; without its dependencies it goes beside the one that is installed
+test-vision: venv ## run the tests that need timm, torchvision and peft, which the environment leaves out
+	test -d $(VISION)/timm || $(BIN)/python -m pip install --quiet --no-deps -c constraints.txt --target $(VISION) torchvision timm peft
+	PYTHONPATH=$(CURDIR)/$(VISION) $(PYTEST) -q $(WITH_VISION)
 
 test-matrix: venv ## run tests with the kernels of other processors, and the oldest and newest dependencies (an hour)
 	$(BIN)/nox
