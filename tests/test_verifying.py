@@ -279,3 +279,16 @@ def test_bad_questions_for_duplicates_are_one_line(index, capsys, monkeypatch, t
         assert (code, err.count("\n")) == (2, 1)
         assert message in err
     assert not (tmp_path / "x.csv").exists()
+
+
+@pytest.mark.parametrize("protocol", ["verification", "identification"])
+def test_wrong_options_are_refused_before_anything_is_embedded(rows, capsys, monkeypatch, tmp_path, protocol):
+    monkeypatch.setattr("nearfar.cli.verification.embedded_with_gallery", lambda *_, **__: pytest.fail("embedded"))
+    words = ["evaluate", rows, "--protocol", protocol]
+    code, _, err = run(capsys, monkeypatch, *words, "--far", "0.01", "--far", "2")
+    assert (code, err) == (2, "nearfar: --far: expected rates between 0 and 1, got 0.01, 2.0\n")
+    if protocol == "verification":
+        (tmp_path / "pairs.csv").write_text("a,b,same\nx,y,1\n")
+        for file, message in (("pairs.csv", "expected the columns left, right and same"), ("none.csv", "no file")):
+            code, _, err = run(capsys, monkeypatch, *words, "--pairs", tmp_path / file)
+            assert (code, message in err) == (2, True)

@@ -19,6 +19,7 @@ from nearfar.cli.options import LAST_WORDS, first_words, folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.setup import Step
+from tests.commands import run
 
 OBJECTIVES = {
     "row": "TripletLoss()",
@@ -190,8 +191,21 @@ def test_only_a_command_that_names_a_module_of_the_working_directory_looks_there
     for word in [*named, *others]:
         expected = str(tmp_path) if word in named else ""
         assert folder_of_own_modules(["train", "digits", word]) == expected, word
+    for words in (["--trust", "miner"], ["--trust=yours,miner.small"]):
+        assert folder_of_own_modules(["embed", "run", "digits", *words]) == str(tmp_path)
+    assert folder_of_own_modules(["embed", "run", "miner", "--trust", "yours"]) == ""
     monkeypatch.syspath_prepend(tmp_path)
     assert folder_of_own_modules(["train", "digits"]) == str(tmp_path)
+
+
+def test_a_command_finds_a_module_that_it_names_in_the_working_directory(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "losses_beside_data.py").write_text(OWN_LOSS)
+    words = ["train", "digits", "--out", "run", "--objective", "losses_beside_data:Mine()", "--trunk", "mlp(width=8)"]
+    before = list(sys.path)
+    code, _, err = run(capsys, monkeypatch, *words, "--set", "steps=1", "--batch-size", "24", "--quiet")
+    assert (code, err) == (0, "")
+    assert sys.path == before
 
 
 @pytest.mark.slow

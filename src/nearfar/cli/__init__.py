@@ -81,6 +81,7 @@ from .options import (
     launch,
     leave_words,
     make_config,
+    own_modules_found,
     refuse_beside_final,
     settable,
     short_of_memory,
@@ -134,7 +135,8 @@ def main() -> None:
     try:
         with safely_started(), Stopping(), listening(bars_for(sys.argv[1:])):
             check_words(sys.argv[1:])
-            app(sys.argv[1:], exit_on_error=False, print_error=False)
+            with own_modules_found(sys.argv[1:]):
+                app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:

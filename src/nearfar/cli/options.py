@@ -7,8 +7,10 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -180,11 +182,28 @@ def first_words(folder: Path, failures: Mapping[int, Any]) -> str:
 
 
 def folder_of_own_modules(words: Sequence[str]) -> str:
-    """Return the working directory where it is on the import path, or words name a module that is in it; else ""."""
+    """Return the working directory if it is on the import path or words name a module in it, and otherwise ""."""
     here = os.getcwd()
     packages = {name for word in words for name in OWN_MODULE.findall(word)}.difference(HUBS)
-    named = any(Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file() for name in packages)
+    trusted = [after.partition("=")[2] for after in words if after.startswith("--trust=")]
+    trusted += [after for before, after in pairwise(words) if before == "--trust"]
+    packages |= {name.strip().partition(".")[0] for names in trusted for name in names.split(",")}
+    named = any(Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file() for name in packages if name)
     return here if named or here in sys.path else ""
+
+
+@contextmanager
+def own_modules_found(words: Sequence[str]) -> Iterator[None]:
+    """Let modules of the working directory be imported, after all others, if a command names one of them."""
+    folder = folder_of_own_modules(words)
+    added = bool(folder) and folder not in sys.path
+    if added:
+        sys.path.append(folder)
+    try:
+        yield
+    finally:
+        if added:
+            sys.path.remove(folder)
 
 
 def last_words(message: str) -> None:

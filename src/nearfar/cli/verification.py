@@ -33,12 +33,13 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
     fars : sequence of float
         False accept rates; those of `verify` where there are none.
     """
-    how: dict[str, Any] = {"fars": fars} if fars else {}
+    how = _rates(fars)
     how["distance"] = distance_of(source)
+    listed = None if pairs is None else listed_pairs(pairs)  # a wrong file is refused before the work of minutes
     embedded = embedded_with_gallery(source, chosen, labeled=pairs is None)
     dataset, rows, gallery, gallery_rows, _ = embedded
     about = embedded.about()
-    if pairs is None:
+    if listed is None:
         how |= embedded.groups()
         found = verify(rows, dataset.labels, gallery=gallery_rows, gallery_labels=embedded.gallery_labels, **how)
     else:
@@ -46,7 +47,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
             rows = rows
         else:
             rows = np.concatenate([rows, gallery_rows])
-        ij, same, folds = read_pairs(pairs, dataset, gallery)
+        ij, same, folds = rows_of_pairs(listed, dataset, gallery)
         found = verify_pairs(rows, ij, same, folds=folds, **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
     if is_run(source) and chosen.all_of_run and pairs is None:
@@ -58,7 +59,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
 
 def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = ()) -> str:
     """Return the table of named and rejected queries; a run's test classes also give `identification.json`."""
-    how: dict[str, Any] = {"fars": fars} if fars else {}
+    how = _rates(fars)
     embedded = embedded_with_gallery(source, chosen)
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
     found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source), **how)
@@ -67,6 +68,13 @@ def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = (
 
         write_json(source / "identification.json", found.to_dict())
     return f"{embedded.about()}\n\n{found}"
+
+
+def _rates(fars: Sequence[float]) -> dict[str, Any]:
+    """Return the rates as arguments of a score, which has defaults for none; wrong ones are refused before the work."""
+    if not all(0 < far < 1 for far in fars):
+        raise ValueError(f"--far: expected rates between 0 and 1, got {', '.join(map(str, fars))}")
+    return {"fars": fars} if fars else {}
 
 
 class Listed(NamedTuple):
@@ -79,20 +87,24 @@ class Listed(NamedTuple):
     fold: str | None
 
 
-def read_pairs(
-    path: Path, dataset: Dataset, gallery: Dataset | None = None
-) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool], list[str] | None]:
-    """Row numbers (m, 2) of the pairs in a file, whether each is of one class, and the fold of each where it is told.
+class PairList(NamedTuple):
+    """The pairs of a file, which names items as LFW does if `lfw`, and otherwise as the data set does."""
 
-    The rows of the gallery follow those of the data set; a name that both have is the data set's.
+    path: Path
+    pairs: list[Listed]
+    lfw: bool
+
+
+def listed_pairs(path: Path) -> PairList:
+    """Read the pairs of a file.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        If there is no such file.
     ValueError
-        A file that is no CSV in UTF-8 and no .txt as that of LFW, columns that are missing, a name that the data set
-        does not have, or an answer that is neither yes nor no; with the line of the file.
+        If the file is neither a CSV in UTF-8 nor a .txt like that of LFW, lacks a column, or has an answer that is
+        neither yes nor no. The message names the line.
     """
     if not path.is_file():
         raise FileNotFoundError(f"--pairs: there is no file {path}")
@@ -101,7 +113,22 @@ def read_pairs(
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
     lfw = path.suffix == ".txt" and "," not in text.partition("\n")[0]
-    pairs = list(_of_lfw(path, text) if lfw else _of_table(path, text))
+    return PairList(path, list(_of_lfw(path, text) if lfw else _of_table(path, text)), lfw)
+
+
+def rows_of_pairs(
+    listed: PairList, dataset: Dataset, gallery: Dataset | None = None
+) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool], list[str] | None]:
+    """Return the row numbers (m, 2) of pairs, whether each is of one class, and the folds if every pair has one.
+
+    The rows of the gallery follow those of the data set; a name that both have is the data set's.
+
+    Raises
+    ------
+    ValueError
+        If the data set has no item of a name. The message names the line of the file.
+    """
+    path, pairs, lfw = listed
     if gallery is None:
         names = dataset.names
     else:
