@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,9 @@ from torch.utils import backend_registration
 
 from nearfar.catalog import METHODS
 
-HERE = Path(__file__)
-ROOT = HERE.parents[2]
+from .. import forking
+
+ROOT = Path(__file__).parents[2]
 NAMES = [m.name for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
 NAMES += ["BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "ExtremeDistance", "CrossBatchMemory"]
 NAMES += ["InformativePairs", "semihard", "hard", "soft", "swap"]
@@ -27,11 +26,9 @@ NAMES += ["evaluate", "verify", "augment", "train"]
 def outcomes():
     if not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"):
         pytest.skip("this PyTorch has no devices written in Python")
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    environment = {**os.environ, "ACCELERATE_TORCH_DEVICE": "far", "PYTHONPATH": paths}
-    command = [sys.executable, str(HERE.with_name("accelerator.py"))]
+    environment = {**os.environ, "ACCELERATE_TORCH_DEVICE": "far"}
     for _ in range(3):  # PyTorch's threads for such a device have been seen to end the process with a signal
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        done = forking.run("-m", "tests.deep.accelerator", cwd=ROOT, env=environment)
         if done.returncode >= 0:
             break
     assert done.returncode == 0, done.stderr
