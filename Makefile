@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := runs/demo
-# compiled tests are kept: to compile them again takes each process of pytest half a minute
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
+# Compiled tests are kept: to compile them again takes each process of pytest half a minute. A process that has run its
+# half of the tests takes over half of what the other has left, so that both end together.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 NUMERICAL := tests/estimators tests/evaluation tests/neighbors tests/numerics tests/probabilistic tests/spectral
 VISION := build/vision
 WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py $(patsubst %,tests/train/test_%.py,defaults foreign_runs grocery ladder tuning)

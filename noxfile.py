@@ -15,7 +15,7 @@ NUMERICAL = [
     f"tests/{room}" for room in ("estimators", "evaluation", "neighbors", "numerics", "probabilistic", "spectral")
 ]
 DEEP = ["tests/deep", "tests/test_losses.py"]
-PYTEST = ["-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
+PYTEST = ["-m", "pytest", "-q", "-n", "2", "--dist", "worksteal", "-p", "no:cacheprovider"]
 TORCH_INDEX = os.environ.get("TORCH_INDEX", "https://download.pytorch.org/whl/cpu")  # "" is pip's own
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 

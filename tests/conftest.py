@@ -1,9 +1,21 @@
 """What the tests of several folders share."""
 
+import gc
 import sys
 from contextlib import suppress
 
 import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for garbage after the collection of tests only, and not in the millions of objects that it leaves."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
