@@ -13,6 +13,7 @@ pytest.importorskip("PIL")
 from nearfar.data import DataError, Dataset, open_dataset
 from nearfar.data.loader import TorchItems, make_loader, usual_workers
 
+from .. import forking
 from .conftest import class_folders, png, torn, write
 
 
@@ -42,9 +43,6 @@ def test_rows_are_float32(rows):
 
 @pytest.mark.slow
 def test_decoded_images_are_given_without_a_warning(tmp_path):
-    import subprocess
-    import sys
-
     write(
         tmp_path, {"a/0.png": png(7, (4, 4), "L"), "b/0.png": png(7, (5, 5), "L")}
     )  # of two sizes, so not kept in memory
@@ -55,7 +53,7 @@ item, _, _ = TorchItems(open_dataset({str(tmp_path)!r}))[0]
 item += 1
 """
     # In a process of its own: torch warns once only.
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    ended = forking.run("-c", code, env={**os.environ, "PYTHONWARNINGS": "error"})
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
