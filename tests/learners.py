@@ -49,6 +49,16 @@ def fit(learner: Any, *args: Any, **kwargs: Any) -> Any:
         return learner.fit(*args, **kwargs)
 
 
+FITTED: dict[str, Any] = {}
+
+
+def fitted(method: Method) -> Any:
+    """The learner with its small settings, fitted once to `data()`, for tests that do not change it."""
+    if method.name not in FITTED:
+        FITTED[method.name] = fit(make(method), *data())
+    return FITTED[method.name]
+
+
 def data(n: int = 60, d: int = 4, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Overlapping classes of different sizes, correlated features of different scale."""
     rng = np.random.default_rng(seed)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from copy import deepcopy
 from inspect import signature
 from typing import Any
 
@@ -31,7 +32,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import nearfar
 from nearfar.catalog import Method
 from nearfar.estimators.base import FromChunklets, FromPairs, FromSets, FromTriplets, Mahalanobis, MetricLearner
-from tests.learners import LEARNERS, accuracy, all_pairs, data, distances, fit, make, reference, told, toy
+from tests.learners import LEARNERS, accuracy, all_pairs, data, distances, fit, fitted, make, reference, told, toy
 
 every_learner = pytest.mark.parametrize("method", LEARNERS, ids=lambda method: method.name)
 
@@ -63,7 +64,7 @@ def test_scikit_learn_checks(method: Method) -> None:
 @every_learner
 def test_is_a_semi_definite_metric(method: Method) -> None:
     X, y = data()
-    learner = fit(make(method), X, y)
+    learner = fitted(method)
     assert isinstance(learner, MetricLearner)
     pairs, _ = all_pairs(y)
     d = learner.pair_distance(pairs, X)
@@ -88,7 +89,7 @@ def test_row_order_does_not_matter(method: Method) -> None:
     law("row order", method)
     X, y = data()
     order = np.random.default_rng(1).permutation(len(y))
-    d = distances(fit(make(method), X, y), X)
+    d = distances(fitted(method), X)
     close(distances(fit(make(method), X[order], y[order]), X), d, method)
 
 
@@ -96,7 +97,7 @@ def test_row_order_does_not_matter(method: Method) -> None:
 def test_label_names_do_not_matter(method: Method) -> None:
     law("label names", method)
     X, y = data()
-    d = distances(fit(make(method), X, y), X)
+    d = distances(fitted(method), X)
     close(distances(fit(make(method), X, np.array(["pear", "fig", "apple"])[y]), X), d, method)
     close(distances(fit(make(method), X, np.array([7, 0, 3])[y]), X), d, method)
 
@@ -106,7 +107,7 @@ def test_translation_does_not_matter(method: Method) -> None:
     law("translation", method)
     X, y = data()
     shift = np.array([3.0, -5.0, 1.0, 10.0])
-    d = distances(fit(make(method), X, y), X)
+    d = distances(fitted(method), X)
     close(distances(fit(make(method), X + shift, y), X + shift), d, method)
 
 
@@ -126,7 +127,7 @@ def test_rounding_of_the_rows_does_not_matter(method: Method) -> None:
     law("rounding", method)
     X, y = data()
     noise = np.random.default_rng(9).normal(size=X.shape) * np.abs(X).max()
-    d = distances(fit(make(method), X, y), X)
+    d = distances(fitted(method), X)
     found = distances(fit(make(method), X + 1e-13 * noise, y), X)
     assert_allclose(found, d, rtol=0, atol=1e-6 * d.max())
 
@@ -146,7 +147,7 @@ def test_rounding_in_a_dependent_column_is_not_stretched(method: Method) -> None
 @every_learner
 def test_same_seed_same_result(method: Method) -> None:
     X, y = data()
-    assert_array_equal(fit(make(method), X, y).transform(X), fit(make(method), X, y).transform(X))
+    assert_array_equal(fit(make(method), X, y).transform(X), fitted(method).transform(X))
 
 
 class StoppedError(Exception):
@@ -184,7 +185,7 @@ def test_numbers_of_numpy_are_settings(method: Method) -> None:
     plain = learner.get_params(deep=False)
     numbers = {name: kinds[type(value)](value) for name, value in plain.items() if type(value) in kinds}
     other = clone(learner).set_params(**numbers)
-    assert_allclose(distances(fit(other, X, y), X), distances(fit(learner, X, y), X), atol=1e-9)
+    assert_allclose(distances(fit(other, X, y), X), distances(fitted(method), X), atol=1e-9)
 
 
 @every_learner
@@ -203,7 +204,7 @@ def test_float32_in_float32_out(method: Method) -> None:
 @every_learner
 def test_pickles_clones_and_saves(method: Method, tmp_path: Any) -> None:
     X, y = data()
-    learner = fit(make(method), X, y)
+    learner = fitted(method)
     Z = learner.transform(X)
     assert_array_equal(pickle.loads(pickle.dumps(learner)).transform(X), Z)
     assert_array_equal(fit(clone(learner), X, y).transform(X), Z)
@@ -217,8 +218,8 @@ def test_pickles_clones_and_saves(method: Method, tmp_path: Any) -> None:
 
 @every_learner
 def test_nearest_rows(method: Method) -> None:
-    X, y = data()
-    learner = fit(make(method), X, y)
+    X, _ = data()
+    learner = fitted(method)
     D = squareform(distances(learner, X))
     np.fill_diagonal(D, np.inf)
     d, i = learner.kneighbors(X, n_neighbors=3)
@@ -229,8 +230,8 @@ def test_nearest_rows(method: Method) -> None:
 
 @every_learner
 def test_fitted_attributes(method: Method) -> None:
-    X, y = data()
-    learner = fit(make(method), X, y)
+    X, _ = data()
+    learner = deepcopy(fitted(method))  # its output is set below
     assert learner.n_features_in_ == 4
     assert learner.n_iter_ >= 1
     assert isinstance(learner.converged_, bool)
@@ -249,8 +250,7 @@ def test_nothing_is_warned_of_without_a_reason(method: Method) -> None:
 @every_learner
 @pytest.mark.filterwarnings("ignore")
 def test_history_ends_at_the_objective(method: Method) -> None:
-    X, y = data()
-    learner = fit(make(method, **STEPS.get(method.name, {})), X, y)
+    learner = fit(make(method, **STEPS[method.name]), *data()) if method.name in STEPS else fitted(method)
     if not hasattr(learner, "history_"):
         return
     law("history", method)
@@ -304,7 +304,7 @@ def test_minus_one_is_a_class_like_any_other(method: Method) -> None:
     law("label names", method)
     X, y = data()
     found = fit(make(method), X, y - 1).transform(X)
-    assert_array_equal(found, fit(make(method), X, y).transform(X))
+    assert_array_equal(found, fitted(method).transform(X))
     two = np.where(y == 0, -1, 1)
     assert_array_equal(fit(make(method), X, two).transform(X), fit(make(method), X, two + 1).transform(X))
 
@@ -536,10 +536,12 @@ def test_a_warm_start_needs_the_same_columns(method: Method) -> None:
     X, y = data()
     settings = STEPS.get(method.name, {})
     wide = np.random.default_rng(0).normal(size=(len(X), len(X) + 5))
-    for first, then in ((X, X[:, :-1]), (X[:, :-1], X), (wide, wide[:, :-1]), (wide, X)):
-        again = fit(make(method, **settings, warm_start=True), first, y)
-        cold = fit(make(method, **settings), then, y)
-        assert_array_equal(fit(again, then, y).transform(then), cold.transform(then))
+    rows = {"all": X, "fewer": X[:, :-1], "wide": wide, "less wide": wide[:, :-1]}
+    warm = {name: fit(make(method, **settings, warm_start=True), rows[name], y) for name in ("all", "fewer", "wide")}
+    cold = {name: fit(make(method, **settings), rows[name], y) for name in ("all", "fewer", "less wide")}
+    for first, then in (("all", "fewer"), ("fewer", "all"), ("wide", "less wide"), ("wide", "all")):
+        again = fit(deepcopy(warm[first]), rows[then], y)
+        assert_array_equal(again.transform(rows[then]), cold[then].transform(rows[then]))
 
 
 @every_learner
