@@ -21,7 +21,7 @@ Kind = Literal["image", "row", "text"]
 Named = str | os.PathLike[str]
 """A source of data as a user names it: a path, or a name such as "digits"."""
 MISSING = ("None", "nan", "NaT", "<NA>")
-"""How values that stand for no label print themselves, those of pandas among them."""
+"""What `str` makes of values that stand for a missing label, including those of pandas."""
 
 
 class DataError(ValueError):
@@ -72,7 +72,9 @@ class JoinedReader:
     second: Callable[[int], NDArray[Any]]
 
     def __call__(self, i: int) -> NDArray[Any]:
-        return self.first(i) if i < self.n else self.second(i - self.n)
+        if i < self.n:
+            return self.first(i)
+        return self.second(i - self.n)
 
 
 def unwrapped(read: Callable[[int], NDArray[Any]], i: int) -> tuple[Callable[[int], NDArray[Any]], int]:
@@ -179,7 +181,8 @@ class Dataset:
         """
         if not isinstance(name, str):
             raise TypeError(f"name: expected text, got {type(name).__name__}; the order is name, array, labels")
-        array = array[..., None] if array.ndim == 3 else array
+        if array.ndim == 3:  # gray images, (n, H, W)
+            array = array[..., None]
         if array.ndim != 2 and (array.ndim != 4 or array.dtype != np.uint8 or array.shape[3] not in (1, 3)):
             expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
             raise DataError(f"{name}: array has shape {array.shape} and type {array.dtype}; expected {expected}")
@@ -188,13 +191,15 @@ class Dataset:
             raise DataError(f"{name}: {len(array)} items but {len(indices)} labels")
         if texts is not None and len(texts) != len(array):
             raise DataError(f"{name}: {len(array)} images but {len(texts)} texts; expected one text for each image")
+        if names is None:
+            names = [f"{name}[{i}]" for i in range(len(array))]
         return cls(
             name=name,
             labels=indices,
             classes=classes,
             kind="row" if array.ndim == 2 else "image",
             read=ArrayReader(array),
-            names=tuple(names) if names is not None else tuple(f"{name}[{i}]" for i in range(len(array))),
+            names=tuple(names),
             array=array,
             notes=tuple(notes),
             bad=tuple(bad),
@@ -232,14 +237,19 @@ class Dataset:
             chosen = np.flatnonzero(chosen)
         else:
             chosen = chosen.astype(np.int64)
+        # classes that do not occur any more are dropped, and the others numbered again
         present, labels = np.unique(self.labels[chosen], return_inverse=True)
-        array = None if self.array is None else self.array[chosen]
+        array = None
+        read: Callable[[int], NDArray[Any]] = PickedReader(self.read, chosen)
+        if self.array is not None:
+            array = self.array[chosen]
+            read = ArrayReader(array)
         return replace(
             self,
             name=name or self.name,
             labels=labels.astype(np.int64).reshape(-1),
             classes=tuple(self.classes[c] for c in present),
-            read=PickedReader(self.read, chosen) if array is None else ArrayReader(array),
+            read=read,
             names=tuple(self.names[i] for i in chosen),
             array=array,
             groups=None if self.groups is None else self.groups[chosen],
@@ -280,8 +290,10 @@ class Dataset:
         number = {name: i for i, name in enumerate(classes)}
         renumbered = np.array([number[name] for name in other.classes], dtype=np.int64)
         array = None
+        read: Callable[[int], NDArray[Any]] = JoinedReader(self.read, len(self), other.read)
         if self.array is not None and other.array is not None and self.array.shape[1:] == other.array.shape[1:]:
             array = np.concatenate([self.array, other.array])
+            read = ArrayReader(array)
         groups = None
         if self.groups is not None and other.groups is not None:
             groups = np.concatenate([self.groups, other.groups])
@@ -292,7 +304,7 @@ class Dataset:
             self,
             labels=np.concatenate([self.labels, renumbered[other.labels]]),
             classes=classes,
-            read=JoinedReader(self.read, len(self), other.read) if array is None else ArrayReader(array),
+            read=read,
             names=self.names + other.names,
             array=array,
             notes=tuple(dict.fromkeys(self.notes + other.notes)),
@@ -380,11 +392,12 @@ class Source:
 def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Class names in sorted order (numbers by value) and the index of every item's class."""
     array = np.asarray(labels)
-    given = labels if isinstance(labels, (list, tuple)) else array  # the array has made text of a NaN beside text
-    sound = array.ndim != 1 or (given is array and array.dtype.kind in "biuSU")
-    if sound:
-        missing = 0
-    else:
+    given: Any = array
+    if isinstance(labels, (list, tuple)):
+        given = labels  # in the array, a NaN beside text would already be the text "nan"
+    missing = 0
+    # arrays of whole numbers and of text have no missing values
+    if array.ndim == 1 and (given is not array or array.dtype.kind not in "biuSU"):
         missing = sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in given)
     if missing:
         raise DataError(f"{missing} of {len(array)} labels are missing (None or NaN)")
@@ -483,4 +496,6 @@ def images_once(pairs: Dataset) -> Dataset:
 def some(names: Sequence[str], most: int = 5) -> str:
     """List the first few of many names."""
     shown = ", ".join(in_brief(name, PATH) for name in names[:most])
-    return shown + (f", ... ({len(names)} in all)" if len(names) > most else "")
+    if len(names) > most:
+        shown += f", ... ({len(names)} in all)"
+    return shown

@@ -76,7 +76,9 @@ def open_dataset(
 
 def of_classes(items: Dataset, classes: Sequence[str]) -> Dataset:
     """Return the items of the given classes, or all if none is named, with notes on them."""
-    return _noted(items.only(match_classes(items, classes)) if classes else items, "")
+    if classes:
+        items = items.only(match_classes(items, classes))
+    return _noted(items, "")
 
 
 def open_task(
@@ -170,7 +172,8 @@ def open_task(
         how += f", classes {some(test_classes)} only"
     if own is None:
         train, carved = carve_validation(train, validation, seed)
-        how += f"; validation classes drawn from the training classes with seed {seed}" if carved else ""
+        if carved is not None:
+            how += f"; validation classes drawn from the training classes with seed {seed}"
     else:
         carved = own
     return _assemble(opened.items.name, train, carved, tested, gallery, how)
@@ -228,7 +231,9 @@ def open_whole(
             named = label if one in tables or not tables else None
             how: dict[str, Any] = {"label": named, "image_size": image_size, "skip_bad": skip_bad}
             parts.append(open_source(one, partial=partial, pairs=pairs, **how).items)
-    items = parts[0] if len(parts) == 1 else parts[0].joined(parts[1])
+    items = parts[0]
+    if len(parts) > 1:
+        items = items.joined(parts[1])
     if len(items.classes) < 2:
         raise DataError(f"{items.name}: {len(items.classes)} training class(es); expected 2 or more")
     items = _noted(items, "training ")
@@ -276,7 +281,9 @@ def open_source(
 
 def _told_partial(opened: Source, partial: bool) -> Source:
     """Say in the split of an archive that only a part of it may be there."""
-    return replace(opened, split=f"{opened.split}, of what is there of the archive") if partial else opened
+    if not partial:
+        return opened
+    return replace(opened, split=f"{opened.split}, of what is there of the archive")
 
 
 def _pairs_in(source: str, **how: Any) -> Source:
@@ -323,8 +330,9 @@ def _open_path(source: str, label: str | None, image_size: int | None, skip_bad:
         from .readers.folder import read_folder
         from .readers.omniglot import is_omniglot, read_omniglot
 
-        read = read_omniglot if is_omniglot(path) else read_folder
-        return read(path, image_size=image_size, skip_bad=skip_bad)
+        if is_omniglot(path):
+            return read_omniglot(path, image_size=image_size, skip_bad=skip_bad)
+        return read_folder(path, image_size=image_size, skip_bad=skip_bad)
     if path.name.endswith(OTHER_TARS):
         raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
     if path.suffix == ".npy":
@@ -349,11 +357,14 @@ def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
 
     Each is returned once, in the order of the names.
     """
-    found: dict[str, None] = {}
+    found: dict[str, None] = {}  # an ordered set
     for name in wanted:
-        hits = [name] if name in items.classes else []
-        hits = hits or [c for c in items.classes if c.startswith(name.rstrip("/") + "/")]
-        hits = hits or [c for c in items.classes if c.startswith(name)]
+        if name in items.classes:
+            found[name] = None
+            continue
+        hits = [c for c in items.classes if c.startswith(name.rstrip("/") + "/")]
+        if not hits:
+            hits = [c for c in items.classes if c.startswith(name)]
         if not hits:
             raise DataError(
                 f"{items.name} has no class that is or begins with {quoted(name)}; it has {some(items.classes)}"

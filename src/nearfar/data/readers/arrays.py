@@ -92,9 +92,10 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
         raise DataError(f"{path}: {label_key} has shape {labels.shape}; expected ({len(array)},), one per row of {key}")
     if len(array) == 0:
         raise DataError(f"{path}: {key} is empty")
-    missing = np.flatnonzero(np.isnan(labels) if labels.dtype.kind == "f" else [])
-    if len(missing):
-        raise DataError(f"{path}: {len(missing)} row(s) have no label ({label_key} is NaN), first row {missing[0]}")
+    if labels.dtype.kind == "f":
+        missing = np.flatnonzero(np.isnan(labels))
+        if len(missing):
+            raise DataError(f"{path}: {len(missing)} row(s) have no label ({label_key} is NaN), first row {missing[0]}")
     if image_size is not None and array.ndim == 4 and array.shape[1:3] != (image_size, image_size):
         from ..decode import fit
 
@@ -110,16 +111,15 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
 
 
 def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> list[str] | None:
-    """What the items are called, where the array `names` says so for every one in text or in whole numbers."""
+    """Return the names of the items, if there is an array `names` of n texts or whole numbers."""
     names = arrays.get(f"{prefix}names")
-    told = names is not None and names.shape == (n,) and names.dtype.kind in "iuU"
-    if names is not None and told:
-        return names.astype(np.str_).tolist()
-    return None
+    if names is None or names.shape != (n,) or names.dtype.kind not in "iuU":
+        return None
+    return names.astype(np.str_).tolist()
 
 
 def _classes(path: str | Path, items: Dataset, labels: NDArray[Any], classes: NDArray[Any] | None) -> tuple[str, ...]:
-    """What the classes are called, where integer labels number the array `classes`."""
+    """Return the names of the classes, from the array `classes` if integer labels number its entries."""
     if classes is None or classes.ndim != 1 or classes.dtype.kind != "U" or labels.dtype.kind not in "iu":
         return items.classes
     numbers = [int(number) for number in items.classes]
@@ -139,7 +139,7 @@ def load_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _text(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, with bytes read as UTF-8: labels and splits are text."""
+    """Return an array with bytes decoded as UTF-8, because labels and splits are text."""
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8")
     return array
@@ -155,7 +155,9 @@ def _first(path: str | Path, arrays: dict[str, NDArray[Any]], names: Sequence[st
 def _items(path: str | Path, key: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.ndim == 2 and array.dtype.kind in "fiub":
         return finite_singles(array, f"{path}: {key}")
-    images = array[..., None] if array.ndim == 3 else array
+    images = array
+    if array.ndim == 3:  # gray images, (n, H, W)
+        images = array[..., None]
     if images.ndim == 4 and images.dtype == np.uint8 and images.shape[3] in (1, 3):
         return images
     expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
@@ -163,27 +165,31 @@ def _items(path: str | Path, key: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def finite_singles(numbers: NDArray[Any], what: str) -> NDArray[np.float32]:
-    """Rows (n, d) in float32, or a DataError that says of `what` which row it cannot hold."""
+    """Return rows (n, d) in float32; raise a DataError, which begins with `what`, if they are not finite there."""
     rows = as_singles(numbers)
     bad = ~np.isfinite(rows).all(axis=1)
     if bad.any():
         row = int(bad.argmax())
-        held = TOO_LARGE if np.isfinite(numbers[row]).all() else "NaN or infinity"
+        held = "NaN or infinity"
+        if np.isfinite(numbers[row]).all():  # the conversion to float32 made the infinity
+            held = TOO_LARGE
         raise DataError(f"{what} holds {held}, first in row {row}")
     return rows
 
 
 def as_singles(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    """Numbers in float32, in the same memory where they are that; those above 3.4e38 become infinite."""
+    """Return numbers in float32, in the same memory if they already are; those above 3.4e38 become infinite."""
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32, copy=False)
 
 
 def _roles(path: str | Path, split: NDArray[Any], n: int) -> NDArray[np.str_]:
     unknown = sorted({str(role) for role in split.ravel()} - ROLES.keys())
-    if split.shape != (n,) or unknown:
-        got = f"value {quoted(unknown[0])}" if unknown else f"shape {split.shape}"
-        raise DataError(f"{path}: split has {got}; expected ({n},) of {', '.join(ROLES)}")
+    expected = f"expected ({n},) of {', '.join(ROLES)}"
+    if unknown:
+        raise DataError(f"{path}: split has value {quoted(unknown[0])}; {expected}")
+    if split.shape != (n,):
+        raise DataError(f"{path}: split has shape {split.shape}; {expected}")
     return np.array([ROLES[str(role)] for role in split])
 
 
@@ -211,12 +217,15 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, NDA
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
             members = {entry.filename.removesuffix(".npy"): entry for entry in entries}
             check_expansion(sum(entry.file_size for entry in members.values()), path.stat().st_size)
-            wanted = members if names is None else [name for name in names if name in members]
-            return {name: _member(archive, members[name], name) for name in wanted}
+            if names is not None:
+                members = {name: members[name] for name in names if name in members}
+            return {name: _member(archive, entry, name) for name, entry in members.items()}
     except zipfile.BadZipFile as error:
         with path.open("rb") as file:
             single = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
-        raise ValueError("it is one array; name it .npy" if single else _why(error)) from error
+        if single:
+            raise ValueError("it is one array; name it .npy") from error
+        raise ValueError(_why(error)) from error
     except DAMAGED as error:
         raise ValueError(_why(error)) from error
 
@@ -230,19 +239,21 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, name: str) -> NDAr
 
 
 def _check_header(file: IO[bytes], size: int, name: str = "X") -> None:
-    """Raise unless the header of an array fits the `size` in bytes of its file, header and all."""
+    """Raise a ValueError if the array that a header describes needs more bytes than the `size` of its file."""
     version = npy.read_magic(file)
     if version not in HEADERS:
-        raise ValueError("its format is of a version for tables of named fields, expected one of numbers or text")
+        raise ValueError("it holds a table of named fields; expected numbers or text")
     shape, _, dtype = HEADERS[version](file)
     if dtype.hasobject:
         advice = f"save {name}.astype(str), or of numbers {name}.astype(float)"
         raise ValueError(f"arrays of Python objects are not read: {advice}")
-    count = 1
-    for sides in shape:
-        count *= sides
+    count = 1  # of Python's integers, which do not overflow
+    for length in shape:
+        count *= length
     if min(shape, default=0) < 0 or count * dtype.itemsize > size or (dtype.itemsize == 0 and count > size):
-        raise ValueError(f"its header tells of an array of shape {quoted(shape)}, which its {size:,} bytes do not hold")
+        raise ValueError(
+            f"its header describes an array of shape {quoted(shape)}, which does not fit into its {size:,} bytes"
+        )
 
 
 def _why(error: BaseException) -> str:

@@ -27,14 +27,14 @@ from .texts import text_items
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
 SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
 ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "group", "name", "text")
-"""Columns that are found also as `Class` or `LABEL`, where no other has that name."""
+"""Columns that are also recognized as `Class` or `LABEL`, unless two columns differ by case only."""
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
-"""Where the labels of rows of numbers may stand; the first that there is."""
+"""Columns that may hold the labels of rows of numbers; the first of them that exists is taken."""
 NAME_IT = "name the column of the classes with --label NAME, or label=NAME in Python"
 ABOUT = ("split", "query", "gallery", "group", "name")
 EMBEDDING = re.compile(r"embeddings?\[\d+\]", re.IGNORECASE)
-"""What the numbers of a column `embedding` of lists are called."""
+"""Names that `text_tables` gives to the numbers of a column `embedding` of lists."""
 NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 """The last two are pandas' index."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
@@ -42,7 +42,7 @@ TRUE = ("1", "1.0", "true", "yes")
 FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
 MAX_SHOWN_COLUMNS = 12  # columns of a table that a message shows
 MAX_CELL_LENGTH = 20  # characters of a cell that it shows
-MAX_SEARCHED_COLUMNS = 1000  # columns among which one that was meant is looked for
+MAX_SEARCHED_COLUMNS = 1000  # columns that are compared with a misspelled one
 MAX_COORDINATE = 2**31 - 1  # pixels; no image is larger
 
 Table = Mapping[str, Sequence[Any]]
@@ -147,9 +147,11 @@ def _source(
     pairs: bool = False,
 ) -> Source:
     """Make a source of the columns of a table."""
-    texts = _texts_of_pairs(path, whole) if pairs else None
-    if texts is not None and label is None and "label" not in whole:
-        whole = {**whole, "label": [str(image) for image in whole["path"]]}
+    texts = None
+    if pairs:
+        texts = _texts_of_pairs(path, whole)
+        if label is None and "label" not in whole:  # every image is a class of its own
+            whole = {**whole, "label": [str(image) for image in whole["path"]]}
     place = _place(path, whole, label, unlabeled)
     if place is not None:
         column = whole[place]
@@ -195,20 +197,25 @@ def read_columns(path: str | Path) -> Table:
 
 
 def name_of(path: Path) -> str:
-    """The name of a table without its endings."""
-    return path.with_suffix("").stem if path.suffix == ".gz" else path.stem
+    """Return the name of a table without its endings."""
+    if path.suffix == ".gz":
+        path = path.with_suffix("")
+    return path.stem
 
 
 def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -> str | None:
-    """The name of the column of the labels; None where items without a label are taken and there is none."""
+    """Return the name of the column of labels; None if there is none, and items without a label are accepted."""
     if label is not None:
         if label in table:
             return label
         near = get_close_matches(in_brief(label), [in_brief(name) for name in [*table][:MAX_SEARCHED_COLUMNS]], n=1)
-        hint = f"; did you mean {quoted(near[0])}?" if near else ""
+        hint = ""
+        if near:
+            hint = f"; did you mean {quoted(near[0])}?"
         raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {_few(list(table))}")
     images = "path" in table
-    found = next((name for name in LABELS[: 1 if images else None] if name in table), None)
+    candidates = LABELS[:1] if images else LABELS  # beside images, only `label`
+    found = next((name for name in candidates if name in table), None)
     if found is not None or (unlabeled is not None and not any(name in table for name in LABELS)):
         return found
     if not any(map(len, table.values())):
@@ -221,21 +228,21 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
 
 
 def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
-    """The table with one of its columns, which may be that of the classes, as `group`."""
+    """Return the table with one of its columns, which may be that of the classes, under the name `group`."""
     if group not in whole:
         raise DataError(f"{path}: has no column {quoted(group)}; it has {_few(list(whole))}")
     return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
 
 
 def _embedding_alone(table: Table) -> Table:
-    """The table without what is no part of the embedding, where lists of numbers are called so."""
+    """Return the table without other features, if it has a column `embedding` of lists of numbers."""
     if not any(EMBEDDING.fullmatch(name) for name in table):
         return table
     return {name: cells for name, cells in table.items() if name in (*ABOUT, "text") or EMBEDDING.fullmatch(name)}
 
 
 def _named_by_text(table: Table) -> Table:
-    """The table with its column `text` as `name`, where it has no other names and the texts are no numbers."""
+    """Return the table with its column `text` as `name`, if it has no other names, and the texts are not numbers."""
     if "text" not in table or "name" in table or _numbers(table["text"]) is not None:
         return table
     return {"name" if name == "text" else name: column for name, column in table.items()}
@@ -251,7 +258,9 @@ def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
     """Return the text of every image of a table."""
     column = next((name for name in ("text", "caption") if name in table), None)
     if "path" not in table or column is None:
-        missing = "text" if "path" in table else "path"
+        missing = "path"
+        if "path" in table:
+            missing = "text"
         raise DataError(f"{path}: has no column '{missing}', which pairs of images and texts need; {_show(table)}")
     return np.array(_texts(path, table[column]), dtype=np.str_)
 
@@ -274,7 +283,7 @@ def _texts_source(path: Path, table: Table, labels: list[Any]) -> Source:
 
 
 def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
-    """Columns of numbers as (n, d); errors show the whole table, with its labels."""
+    """Return the columns of numbers as an array (n, d); errors show the whole table, with its labels."""
     columns = {name: column for name, column in table.items() if name not in NO_FEATURES}
     numbers = [_numbers(column) for column in columns.values()]
     wrong = next((name for name, found in zip(columns, numbers, strict=True) if found is None), None)
@@ -312,7 +321,7 @@ def _uneven_lists(column: Sequence[Any]) -> str:
 
 
 def _list_length(value: Any) -> int | None:
-    """The length of a list, or of a list in text as "[0.1, 0.2]" or "[0.1 0.2]"; None for anything else."""
+    """Return the length of a list, also of one in text, "[0.1, 0.2]" or "[0.1 0.2]"; None for anything else."""
     if isinstance(value, list):
         return len(value)
     if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
@@ -363,7 +372,7 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
 
 
 def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
-    """The columns by the names that they have here, and the images where the table holds them itself."""
+    """Return the columns under the names that they have here, and the images, if the table itself contains them."""
     labels = _labels_of(label)
     stored: Files | None
     if path.is_dir():
@@ -376,14 +385,18 @@ def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
 
 
 def _labels_of(label: str | None) -> Sequence[str]:
-    """Where labels may stand, in lower case."""
-    return LABELS if label is None else (label.lower(),)
+    """Return the names of columns that may hold labels, in lower case."""
+    if label is None:
+        return LABELS
+    return (label.lower(),)
 
 
 def _renamed(table: Table, label: str | None) -> Table:
-    """The columns by the names that they have here."""
+    """Return the columns under the names that they have here."""
     small = [name.lower() for name in table]
-    any_case = set(ANY_CASE).difference(() if label is None else LABELS)  # beside a chosen one these are as any other
+    any_case = set(ANY_CASE)
+    if label is not None:  # the usual names of labels then mean nothing
+        any_case -= set(LABELS)
     known = {name: name.lower() for name in table if name.lower() in any_case and small.count(name.lower()) == 1}
     known |= {name: plain for name, plain in SYNONYMS.items() if plain not in small}
     known.pop(label or "", None)
@@ -397,8 +410,10 @@ def _show(table: Table) -> str:
 
 
 def _few(values: Sequence[str]) -> str:
-    rest = f",... ({len(values)} columns)" if len(values) > MAX_SHOWN_COLUMNS else ""
-    return ",".join(in_brief(value, MAX_CELL_LENGTH) for value in values[:MAX_SHOWN_COLUMNS]) + rest
+    shown = ",".join(in_brief(value, MAX_CELL_LENGTH) for value in values[:MAX_SHOWN_COLUMNS])
+    if len(values) > MAX_SHOWN_COLUMNS:
+        shown += f",... ({len(values)} columns)"
+    return shown
 
 
 def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[Any]:
@@ -438,19 +453,24 @@ def _roles(path: Path, table: Table) -> list[str] | None:
     roles = [ROLES[value] for value in split]
     if not flagged:
         return roles
-    held = [i for i in range(n) if roles[i] in (("test",) if "test" in roles else ("test", "validation"))]
+    if "test" in roles:
+        held = [i for i in range(n) if roles[i] == "test"]
+    else:
+        held = [i for i in range(n) if roles[i] == "validation"]
     return _flagged(path, roles, held, _flags(path, table, "query"), _flags(path, table, "gallery"))
 
 
 def _split(path: Path, table: Table) -> str:
-    """Say what split the rows."""
-    told = any(column in table for column in ("split", "query", "gallery"))
-    return f"split by the columns of {path.name}" if told else ""
+    """Return how the rows were split, as a clause; "" if they were not."""
+    if not any(column in table for column in ("split", "query", "gallery")):
+        return ""
+    return f"split by the columns of {path.name}"
 
 
 def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], gallery: list[bool]) -> list[str]:
+    """Return the roles with "query" or "gallery" for the test rows, as their flags say."""
     if all(query[i] and gallery[i] for i in held):
-        return roles  # everyone asks everyone else: leave-one-out
+        return roles  # leave-one-out: every test row searches all others
     both = [i for i in held if query[i] and gallery[i]]
     neither = [i for i in held if not (query[i] or gallery[i])]
     if both or neither:
@@ -465,7 +485,7 @@ def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], g
 
 
 def _flags(path: Path, table: Table, column: str) -> list[bool]:
-    """Read true and false; a missing column is the opposite of the other one."""
+    """Read a column of true and false; if it is missing, it is the opposite of the other one."""
     if column not in table:
         other = "gallery" if column == "query" else "query"
         return [not flag for flag in _flags(path, table, other)]
@@ -492,12 +512,12 @@ def _box(path: Path, row: int, values: Sequence[Any]) -> Box | None:
     try:
         left, top, right, bottom = (_pixel(value) for value in values)
     except (TypeError, ValueError):
-        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected four numbers") from None
+        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected four numbers") from None
     except OverflowError:
         expected = f"four numbers of pixels, at most {MAX_COORDINATE:,}"
-        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected {expected}") from None
+        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected {expected}") from None
     if left >= right or top >= bottom:
-        raise DataError(f"{path}: row {row + 1} has the crop box {_told(values)}; expected x1 < x2 and y1 < y2")
+        raise DataError(f"{path}: row {row + 1} has the crop box {_shown_box(values)}; expected x1 < x2 and y1 < y2")
     return left, top, right, bottom
 
 
@@ -508,7 +528,7 @@ def _pixel(value: Any) -> int:
     return round(number)
 
 
-def _told(values: Sequence[Any]) -> str:
+def _shown_box(values: Sequence[Any]) -> str:
     return f"[{', '.join(map(quoted, values))}]"
 
 

@@ -52,10 +52,13 @@ class ArrowImages:
         if name not in self._places:
             raise DataNotFoundError(f"{self.root}: has no image {quoted(name)}")
         value = self.column[self._places[name]].as_py()
-        content = value.get("bytes") if isinstance(value, dict) else value
+        content = value
+        path = None
+        if isinstance(value, dict):  # as datasets stores an image: its bytes, its path, or both
+            content = value.get("bytes")
+            path = value.get("path")
         if content is not None:
             return bytes(content)
-        path = value.get("path") if isinstance(value, dict) else None
         if path is None or not self.paths:
             raise DataError(f"{self.root}: {name} holds no bytes; {SAVE}, which keeps images in the folder")
         try:
@@ -127,7 +130,8 @@ def columns_and_images(
         stored = ArrowImages(str(path), table.column(picture), called, paths)
         columns["path"] = called
         table = table.drop_columns([field.name for field in table.schema if _holds_media(field)])
-    names = class_names(path, table.schema) if names is None else names
+    if names is None:
+        names = class_names(path, table.schema)
     columns |= columns_of(path, table, names, labels, beside_images=stored is not None)
     return columns, stored
 

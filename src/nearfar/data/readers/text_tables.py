@@ -20,11 +20,11 @@ from ..dataset import DataError
 from .saved_datasets import is_saved
 
 TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
-"""Endings of all tables, those that are no text among them."""
+"""Endings of all tables, including .parquet, which is not text."""
 
 
 def check_label(source: str, label: str | None) -> None:
-    """Refuse the name of a column where a source has none."""
+    """Refuse the name of a column if the source is not a table."""
     if label is not None and not source.endswith(TABLES) and not is_saved(Path(source)):
         endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
         raise DataError(f"label: {source} has no columns, so {quoted(label)} names none; tables have them ({endings})")
@@ -49,7 +49,8 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
         with _opened(path) as file:
             if kind == ".jsonl":
                 return _of_objects(path, file)
-            rows = [row for row in csv.reader(file, delimiter="\t" if kind == ".tsv" else ",") if row]
+            delimiter = "\t" if kind == ".tsv" else ","
+            rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: its text is not UTF-8; save it as {kind[1:].upper()} in UTF-8") from error
     except (OSError, EOFError, zlib.error, csv.Error) as error:
@@ -84,12 +85,15 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
     images = any(name.lower() in ("path", "file_name") for name in header)
     for i, name in enumerate(header):
         column = [unescaped(row[i].strip()) for row in rows[1:]]
-        table |= {name: column} if images else _listed_features(name, column)
+        if images:
+            table[name] = column
+        else:
+            table |= _listed_features(name, column)
     return table
 
 
 def _listed_features(name: str, column: list[str]) -> dict[str, Sequence[Any]]:
-    """A column; lists of as many numbers in every cell, as "[0.1, 0.2]" or NumPy's "[0.1 0.2]", are as many columns."""
+    """Return a column, or one column per number if all cells are lists of d numbers, "[0.1, 0.2]" or "[0.1 0.2]"."""
     if name.lower() == "label" or not column or not all(cell[:1] == "[" and cell[-1:] == "]" for cell in column):
         return {name: column}
     lists = [cell[1:-1].replace(",", " ").split() for cell in column]
@@ -121,12 +125,15 @@ def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
     images = any(name.lower() in ("path", "file_name") for name in keys)
     for name in keys:
         column = [row.get(name) for row in rows]
-        table |= {name: column} if images else _features(name, column)
+        if images:
+            table[name] = column
+        else:
+            table |= _features(name, column)
     return table
 
 
 def _features(name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
-    """A column; lists of as many numbers in every row, as embeddings are stored, are as many columns."""
+    """Return a column, or one column per number if all cells are lists of d numbers, as embeddings are stored."""
     if name.lower() == "label" or not all(isinstance(cell, list) for cell in column):
         return {name: column}
     try:
