@@ -11,6 +11,7 @@ from sklearn.base import clone
 from nearfar import MCML, KernelMCML
 from nearfar.numerics import certified_psd
 from nearfar.numerics.constraints import Pairs
+from nearfar.probabilistic.collapsing.kernel_mcml import low_rank_search
 from nearfar.probabilistic.collapsing.objective import Collapse
 from tests.finite_differences import derivative_along
 from tests.learners import all_pairs, data, distances, fit, toy
@@ -40,6 +41,48 @@ def test_gradient_equals_differences(settings):
     direction = np.random.default_rng(2).normal(size=L.shape)
     expected = derivative_along(lambda A: collapse(A)[0], L, direction)
     assert_allclose(2 * np.vdot(L @ collapse(L)[1], direction), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"trace": 2.0, "weighting": "pair"}])
+def test_a_factor_of_few_rows_has_the_same_value_and_gradient(settings):
+    *_, L, collapse = problem(**settings)
+    f, G = collapse(L[:2])
+    value, gradient = collapse.on_factor(L[:2])
+    assert_allclose(value, f, rtol=1e-12)
+    assert_allclose(gradient, 2 * L[:2] @ G, rtol=1e-9, atol=1e-9)
+    single = collapse.on_factor(L[:2], "float32")
+    assert_allclose(single[0], f, rtol=1e-5)
+    assert_allclose(single[1], gradient, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("first", [1, 2, 80])
+def test_few_rows_at_first_lead_to_the_optimum_of_all(first, monkeypatch):
+    X, y = data(60, 6)
+    collapse = Collapse(X, y, trace=0.1)
+    best = certified_psd.minimize(collapse, collapse.gap, collapse.scaling(), tol=1e-9)
+    monkeypatch.setattr(low_rank_search, "FIRST_ROWS", first)
+    found = low_rank_search.minimize(collapse, tol=1e-6)
+    assert found.converged
+    assert best.objective * (1 - 1e-9) <= found.objective <= best.objective * (1 + 1e-6)
+    assert found.objective - best.objective <= found.duality_gap
+
+
+def test_a_search_of_few_rows_stops_at_max_iter():
+    X, y = data(60, 6)
+    seen = []
+    found = low_rank_search.minimize(
+        Collapse(X, y, trace=0.1), max_iter=7, report=lambda k, value, rest: seen.append(k)
+    )
+    assert seen == [*range(1, 8)]
+    assert found.n_iter == 7
+    assert not found.converged
+
+
+def test_more_components_than_directions_in_use_are_zero():
+    X, y = data(40)
+    learner = fit(KernelMCML(30, landmarks=40, random_state=0), X, y)
+    assert learner.dual_coef_.shape == (40, 30)
+    assert 0 < np.linalg.matrix_rank(learner.dual_coef_) < 30
 
 
 def test_weighting_pairs_weighs_rows_by_their_mates():

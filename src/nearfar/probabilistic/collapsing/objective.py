@@ -21,9 +21,9 @@ from scipy.linalg import cholesky, inv, solve_triangular
 from ...numerics import psd, scatter
 from ...numerics.constraints import Pairs
 from ...numerics.optimize import lbfgs
-from ...numerics.types import Array, Ints
+from ...numerics.types import AnyArray, Array, Ints
 from .. import neighbor_softmax
-from ..neighbor_softmax import SortedRows
+from ..neighbor_softmax import AnchorBlock, SortedRows
 
 WEIGHTINGS = ("sample", "pair")
 BARRIER = 0.1  # share of the rows that its term is worth at the optimum
@@ -82,9 +82,9 @@ class Collapse:
     def __call__(self, L: Array) -> tuple[float, Array]:
         """f and G at M = L' L."""
         X = self.rows.X
-        blocks = neighbor_softmax.cut(self.rows.sizes, neighbor_softmax.height(len(X)))
-        anchors = [block for block in blocks if self.weight[block.start : block.stop].any()]
-        F, T = neighbor_softmax.neighbor_metric(X @ L.T, X, self.rows.sizes, "normalizer", self.weight, blocks=anchors)
+        F, T = neighbor_softmax.neighbor_metric(
+            X @ L.T, X, self.rows.sizes, "normalizer", self.weight, blocks=self.anchors()
+        )
         value = float(np.vdot(L, L @ self.S0)) - F + self.constant
         G = self.S0 - psd.symmetrize(T)
         if not self.frobenius:
@@ -92,30 +92,71 @@ class Collapse:
         M = L.T @ L
         return value + self.frobenius * float(np.vdot(M, M)) / 2, G + self.frobenius * M
 
+    def anchors(self) -> list[AnchorBlock]:
+        """Blocks of rows, without those in which no row is an anchor."""
+        blocks = neighbor_softmax.cut(self.rows.sizes, neighbor_softmax.height(len(self.rows.X)))
+        return [block for block in blocks if self.weight[block.start : block.stop].any()]
+
+    @cached_property
+    def rows_of_type(self) -> dict[str, AnyArray]:
+        """The rows in double and in single precision."""
+        return {dtype: self.rows.astype(dtype).X for dtype in ("float64", "float32")}
+
+    def on_factor(self, L: Array, dtype: str = "float64") -> tuple[float, Array]:
+        """f and df/dL = 2 L G, in O(n^2 k) for L (k, d) where f and G take O(n^2 d); not with a Frobenius penalty."""
+        X = self.rows_of_type[dtype]
+        F, U = neighbor_softmax.neighbor_sums(
+            X @ L.T.astype(dtype), self.rows.sizes, "normalizer", self.weight, blocks=self.anchors()
+        )
+        LS0 = L @ self.S0
+        return float(np.vdot(L, LS0)) - F + self.constant, 2 * (LS0 - U.T @ X)
+
     def gap(self, L: Array, f: float, G: Array) -> float:
         """A bound on f - min f: f less the value of a dual point near M's own."""
-        complementarity = float(np.vdot(L, L @ G))
         if self.frobenius:
+            complementarity = float(np.vdot(L, L @ G))
             M = L.T @ L
             w = np.linalg.eigvalsh(G - self.frobenius * M)
             square = self.frobenius * float(np.vdot(M, M))
             return complementarity - square / 2 + float(np.sum(np.minimum(w, 0.0) ** 2)) / (2 * self.frobenius)
         if self.inner is None:
             return np.inf
-        C = cholesky(self.inner.slack, lower=True)
+        return self.gap_towards(self.inner, L, f, G)
+
+    def gap_towards(self, inner: Inner, L: Array, f: float, G: Array) -> float:
+        """The same without a Frobenius penalty: the dual point lies between M's own and the inner one.
+
+        With p and q the dual points of M and of the inner one, (1 - t) p + t q has the slack (1 - t) G + t slack. It is
+        feasible for t = l / (1 + l), where -l is the smallest eigenvalue of G relative to the slack. Its value is at
+        least the mean of both values, of which p's is f - <M, G>.
+        """
+        complementarity = float(np.vdot(L, L @ G))
+        C = cholesky(inner.slack, lower=True)
         low = np.linalg.eigvalsh(solve_triangular(C, solve_triangular(C, G, lower=True).T, lower=True))[0]
         t = max(0.0, -low) / (1 + max(0.0, -low))
-        return float(f - (1 - t) * (f - complementarity) - t * self.inner.value)
+        return float(f - (1 - t) * (f - complementarity) - t * inner.value)
 
     @cached_property
     def inner(self) -> Inner | None:
+        """The inner dual point found from the start of a search."""
+        # the first step has length 1: with one feature it must not lead from 1 to 0
+        return self.found_inside(1.1 * np.eye(self.rows.X.shape[1]), BARRIER)
+
+    def found_inside(self, K0: Array, share: float) -> Inner | None:
         """The p of an M on the way to min f(M) - t log det M, where G = t M^-1 is definite and <M, G> = t d.
 
         Rich kernels may have none such. With a trace penalty p0 serves then, whose slack is the penalty's and value 0.
+
+        Parameters
+        ----------
+        K0 : ndarray of shape (d, d)
+            Start of the search over L = K A.
+        share : float
+            What t log det is worth at the optimum: t d, as a share of the rows' weight.
         """
         A = self.scaling()
         seen = dict[str, Any]()
-        t = BARRIER * float(self.weight.sum()) / len(A)
+        t = share * float(self.weight.sum()) / len(A)
         least = psd.ZERO_EIGENVALUE_IN_EPS * psd.EPS * float(np.trace(self.S0))
 
         def with_barrier(K: Array) -> tuple[float, Array]:
@@ -127,8 +168,7 @@ class Collapse:
         def inside(before: float = 0.0, now: float = 0.0) -> bool:
             return bool(np.linalg.eigvalsh(seen["slack"])[0] > least)
 
-        first = 1.1 * np.eye(len(A))  # the first step has length 1: with one feature it must not lead from 1 to 0
-        lbfgs(with_barrier, first, stop=inside, max_iter=BARRIER_STEPS, tol=0.0, memory=BARRIER_MEMORY)
+        lbfgs(with_barrier, K0, stop=inside, max_iter=BARRIER_STEPS, tol=0.0, memory=BARRIER_MEMORY)
         if inside():
             return Inner(**seen)
         return Inner(self.trace * np.eye(len(A)), 0.0) if self.trace else None

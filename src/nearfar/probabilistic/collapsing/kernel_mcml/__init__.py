@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...estimators.base import FromPairs, KernelMetric, Workspace
-from ...numerics import certified_psd, checks, constraints
-from ...numerics.constraints import LabelPairs, Pairs
-from ...numerics.kernels import Kernel
-from ...numerics.optimize import Report, Solution
-from ...numerics.types import Array, Ints
-from .objective import WEIGHTINGS, Collapse
+from ....estimators.base import FromPairs, KernelMetric, Workspace
+from ....numerics import checks, constraints, psd
+from ....numerics.constraints import LabelPairs, Pairs
+from ....numerics.kernels import Kernel
+from ....numerics.optimize import Report, Solution
+from ....numerics.types import Array, Ints
+from ..objective import WEIGHTINGS, Collapse
+from . import low_rank_search
 
 
 def kernel_mcml(
@@ -27,14 +28,13 @@ def kernel_mcml(
     weighting: str = "sample",
     *,
     start: Array | None = None,
-    max_iter: int = 500,
+    max_iter: int = 1000,
     tol: float = 1e-3,
     report: Report | None = None,
 ) -> Solution:
-    """L (r, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
+    """L (k, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
     problem = Collapse(R, told, weighting, trace=reg)
-    search: dict[str, Any] = {"start": start, "max_iter": max_iter, "tol": tol, "report": report}
-    return certified_psd.minimize(problem, problem.gap, problem.scaling(), **search)
+    return low_rank_search.minimize(problem, max_iter=max_iter, tol=tol, start=start, report=report)
 
 
 class KernelMCML(FromPairs, KernelMetric):
@@ -44,7 +44,7 @@ class KernelMCML(FromPairs, KernelMetric):
     ----------
     n_components : int, optional
         Number of directions to keep, those with the largest eigenvalues, scaled by their square roots. By default, all
-        are kept.
+        are kept that the metric uses, which are often far fewer than the landmarks.
     reg : float
         Weight of the trace penalty relative to the sum over rows, above 0. Without a penalty, a rich kernel collapses
         every class exactly, and the optimal scale is infinite.
@@ -109,7 +109,7 @@ class KernelMCML(FromPairs, KernelMetric):
         degree: float = 3,
         coef0: float = 1,
         landmarks: int | None = 300,
-        max_iter: int = 500,
+        max_iter: int = 1000,
         tol: float = 1e-3,
         warm_start: bool = False,
         verbose: bool = False,
@@ -134,4 +134,4 @@ class KernelMCML(FromPairs, KernelMetric):
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
         told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
         found = kernel_mcml(R, told, self.reg, self.weighting, start=work.start(), **self._search())
-        return found.with_x(found.x[: self.n_components])
+        return found.with_x(psd.truncate_rank(found.x, self.n_components))
