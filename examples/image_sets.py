@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def draw_figure(rows: dict[str, tuple[float, float]], path: str) -> None:
-    """Draw a set of images and its covariance beside the accuracies of the plain and of the best learned distance."""
+    """Draw a set of images and its covariance, next to the accuracies of the plain and of the best learned distance."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.2), layout="constrained")

@@ -88,7 +88,7 @@ def main():
 
 
 def draw(images, matrices, scores, path):
-    """Draw three digits and their covariances beside the accuracies."""
+    """Draw three digits and their covariances, next to the accuracies."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.2), layout="constrained")

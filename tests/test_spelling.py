@@ -14,10 +14,19 @@ BRITISH = re.compile(
 TRANSLATED = re.compile(
     r"neither an option nor a recipe|As for train\.|let the network see|errors of either kind|raw items|"
     r"says? nothing of|likelier of|the items themselves are|of weights, batches, augmentation|"
-    r"takes? notice of|yours to (?:say|know)|stands? beside|no hard task|goes to work",
+    r"takes? notice of|yours to (?:say|know)|stands? beside|no hard task|goes to work|of one's own|without a word|"
+    r"ended in a traceback|not at hand|as it is there|has what it needs",
     re.IGNORECASE,
 )
 """Phrases that read as translated, and were rewritten once."""
+UNCLEAR = re.compile(
+    r"\b(?:is|are|was|were|be) told\b|whichever|goes on (?:where|as|without)|hands? (?:on|over) |in place of|"
+    r"a (?:loop|loss|miner|network|sampler|module|distance|term) of your own|(?:option|folder|name|score)s? of its own|"
+    r"what the \w+ says|stands? (?:in|for) |beside (?:that|those|the scores)|one and the same|so many of each|\banew\b|"
+    r"is not here|likewise|therefor\b|by and by|hereby|amongst|whilst",
+    re.IGNORECASE,
+)
+"""Phrases that pages and release notes do not use, because readers stumble over them."""
 FOLDERS = ("src", "docs", "bench", "tools", "examples", "tests", "changes")
 OLD_NAMES = ("normalise", "centre", "orthogonalise", "licence")  # which still work, or stand in others' files
 EXCEPT = {"tests/test_spelling.py", "tests/test_deprecation.py", "changes/names.changed.md"}
@@ -52,3 +61,16 @@ def test_texts_do_not_fall_back_into_phrases_that_were_rewritten():
             continue
         found += [f"{name}: {phrase}" for phrase in TRANSLATED.findall(" ".join(path.read_text().split()))]
     assert not found
+
+
+def test_pages_do_not_use_phrases_that_readers_stumble_over():
+    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "changes").glob("*.md"), ROOT / "README.md"]
+    found = [
+        f"{page.name}: {phrase}" for page in pages for phrase in UNCLEAR.findall(" ".join(page.read_text().split()))
+    ]
+    assert not found
+
+
+def test_phrases_are_found_across_lines():
+    text = "You are\n  told how to do it in a loop of\nyour own."
+    assert UNCLEAR.findall(" ".join(text.split())) == ["are told", "a loop of your own"]
