@@ -136,5 +136,7 @@ def test_a_loss_that_does_not_say_its_rows_per_anchor_is_told(rows, got, block):
             return rows(block)
 
     x, y, _ = batch()
-    with pytest.raises(TypeError, match=f"Own.rows: expected a numerator and a denominator per anchor, .* {got}"):
+    message = f"Own.rows: expected a numerator and a denominator per anchor, .* {got}"
+    with pytest.raises(TypeError, match=message) as caught:
         Own(distance="cosine", normalize=True, block=block or 22)(x, y)
+    assert isinstance(caught.value, ValueError)  # one line on the command line, not a traceback

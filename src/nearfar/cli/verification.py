@@ -87,7 +87,7 @@ class Listed(NamedTuple):
     fold: str | None
 
 
-class PairList(NamedTuple):
+class PairFile(NamedTuple):
     """The pairs of a file, which names items as LFW does if `lfw`, and otherwise as the data set does."""
 
     path: Path
@@ -95,7 +95,7 @@ class PairList(NamedTuple):
     lfw: bool
 
 
-def listed_pairs(path: Path) -> PairList:
+def listed_pairs(path: Path) -> PairFile:
     """Read the pairs of a file.
 
     Raises
@@ -113,11 +113,11 @@ def listed_pairs(path: Path) -> PairList:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
     lfw = path.suffix == ".txt" and "," not in text.partition("\n")[0]
-    return PairList(path, list(_of_lfw(path, text) if lfw else _of_table(path, text)), lfw)
+    return PairFile(path, list(_of_lfw(path, text) if lfw else _of_table(path, text)), lfw)
 
 
 def rows_of_pairs(
-    listed: PairList, dataset: Dataset, gallery: Dataset | None = None
+    listed: PairFile, dataset: Dataset, gallery: Dataset | None = None
 ) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool], list[str] | None]:
     """Return the row numbers (m, 2) of pairs, whether each is of one class, and the folds if every pair has one.
 

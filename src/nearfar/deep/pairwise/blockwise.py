@@ -24,6 +24,13 @@ from .comparison import FULL, MIN_BLOCK_ROWS, Comparison, RowFunction, Rows, dis
 COMPARISONS_IN_CACHE = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
 
 
+class RowLossError(TypeError, ValueError):
+    """A row loss does not return a numerator and a denominator per anchor.
+
+    It is a TypeError, and like all errors of a user's input also a ValueError, which the command line says in one line.
+    """
+
+
 def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int, int]]:
     """Cut the anchors into blocks.
 
@@ -68,7 +75,7 @@ def sum_over_anchors(
     def chosen(rows: Rows) -> tuple[Tensor, Tensor]:
         found = loss(miner(rows) if miner is not None else rows)
         if not _is_per_anchor(found, rows.d.shape[0]):
-            raise TypeError(_wrong_shapes(loss, found, rows.d.shape[0]))
+            raise RowLossError(_wrong_shapes(loss, found, rows.d.shape[0]))
         return found
 
     blocks = cuts(c, block, single_block)
