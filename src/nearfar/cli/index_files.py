@@ -48,7 +48,7 @@ def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
     return open_store(file, mode, lock=False)
 
 
-def told_store(store: Store) -> str:
+def store_summary(store: Store) -> str:
     """Say how many items an index has, and how they are searched."""
     return f"Index of {store.count():,} x {store.dimensions}, {store.distance}, engine {store.engine()}"
 

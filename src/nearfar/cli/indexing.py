@@ -24,7 +24,7 @@ from .index_files import (
     names_of,
     one_at_a_time,
     open_index,
-    told_store,
+    store_summary,
     weights_of,
 )
 from .options import CHANGES, DATA, INDEX, Label, Out, SkipBad, Trust, check_out
@@ -101,7 +101,9 @@ def index(
 
     if threshold is not None and not 0 <= threshold < inf:
         raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
-    about = {} if threshold is None else {THRESHOLD: repr(threshold)}
+    about: dict[str, str] = {}
+    if threshold is not None:
+        about[THRESHOLD] = repr(threshold)
     if dims is not None:
         if add or source is None:
             raise ValueError("--dims: only for a new index; with --add it is that of the index")
@@ -144,63 +146,103 @@ def index_to(
     from ..index import create, records_of
     from .embedding import distance_of, is_embeddings, known_distance_of, left_out, refuse_data
 
-    alone = is_embeddings(source)
-    if alone:
+    made_by: Path | None
+    if is_embeddings(source):
         refuse_data(source, data)
         data = str(source)
-    told = {"source": "", "weights": ""}
-    if not alone:
-        told = {"source": str(source.resolve()), "weights": weights_of(source)}
-    old = index_to_extend(out, source, told["weights"], known_distance_of(source)) if add else None
-    home = Path.cwd() if old is None else home_of(old.about, out)
+        made_by = None
+        source_about = {"source": "", "weights": ""}
+    else:
+        made_by = source
+        source_about = {"source": str(source.resolve()), "weights": weights_of(source)}
+
+    # what is there, and what of it is removed
+    old: Store | None = None
+    home = Path.cwd()
+    if add:
+        old = index_to_extend(out, source, source_about["weights"], known_distance_of(source))
+        home = home_of(old.about, out)
     there = Present.of(old)
     gone = there.named_by(remove, home)
     there = there.without(gone)
+
+    # what is added
     items = items_of(data, skip_bad, label)
     names = names_for(there.names if old is not None else None, home, items, str(data))
     known = 0
     if old is not None and new:
         items, names, known = new_among(items, names, there.names)
         if not names:
-            if gone:
-                old.remove(gone)
-            if engine or about:
-                old.change(engine=engine or "", about=about)
-            return f"{shown(out)}: {told_store(old)}; nothing new{told_counts(known, len(gone))}{left_out(items)}"
-    kept = about if old is None else old.about
-    rows = first_dims(embedded_by(None if alone else source, items, Path(str(data))), kept)
-    if DIMS in kept:
-        told[DIMS] = kept[DIMS]
-    told |= about_home(home, out)
-    where = data_from_home(str(data), home)
-    before = {} if old is None else old.about
-    told["data"] = json.dumps([*dict.fromkeys([*sources_of(before), where])])
-    labels = labels_of(before) | ({where: label} if label else {})
-    told |= {"label": json.dumps(labels)} if labels else {}
-    told |= about
-    classes = [items.classes[label] for label in items.labels]
-    more = {} if columns is None else columns_of(columns, names, home)
-    if old is not None:
-        more |= kept_columns(old, names, more)
-    had = dict(zip(there.names, there.classes, strict=True))
+            change_store(old, gone, engine=engine or "", about=about)
+            return f"{shown(out)}: {store_summary(old)}; nothing new{counts_text(known, len(gone))}{left_out(items)}"
+    old_about = {} if old is None else old.about
+    dims_about = about if old is None else old_about
+    rows = first_dims(embedded_by(made_by, items, Path(str(data))), dims_about)
+
+    new_about = {
+        **source_about,
+        **about_home(home, out),
+        **about_data(old_about, data_from_home(str(data), home), label),
+    }
+    if DIMS in dims_about:
+        new_about[DIMS] = dims_about[DIMS]
+    new_about |= about
     # an item that comes again without a class, as one image or a folder of loose ones does, keeps the one that it had
-    records = records_of(
-        rows, names, labels=[kind or had.get(name, "") for name, kind in zip(names, classes, strict=True)], columns=more
-    )
-    replaced = 0
+    had = dict(zip(there.names, there.classes, strict=True))
+    given = [items.classes[number] for number in items.labels]
+    classes = [kind or had.get(name, "") for name, kind in zip(names, given, strict=True)]
+    records = records_of(rows, names, labels=classes, columns=columns_for(columns, old, names, home))
+
+    found = f"{len(rows):,} items embedded"
     if old is None:
-        store = create(out, records, distance=distance_of(source), engine=engine or "", about=told, lock=False)
+        store = create(out, records, distance=distance_of(source), engine=engine or "", about=new_about, lock=False)
     else:
-        replaced = sum(name in had for name in names)
         store = old
-        store.add(records, about=told, gone=gone, engine=engine or "")
-    found = f"{len(rows):,} items embedded" + (f", {replaced:,} of them replaced" if replaced else "")
-    return f"{shown(out)}: {told_store(store)}; {found}{told_counts(known, len(gone))}{left_out(items)}"
+        store.add(records, about=new_about, gone=gone, engine=engine or "")
+        replaced = sum(name in had for name in names)
+        if replaced:
+            found += f", {replaced:,} of them replaced"
+    return f"{shown(out)}: {store_summary(store)}; {found}{counts_text(known, len(gone))}{left_out(items)}"
 
 
-def told_counts(there: int, gone: int) -> str:
-    """Say how many items the index had already, and how many it has lost, as the end of a line."""
-    return (f"; {there:,} were there already" if there else "") + (f"; {gone:,} removed" if gone else "")
+def change_store(store: Store, gone: Sequence[str], *, engine: str, about: Mapping[str, str]) -> None:
+    """Remove items from an index, and change its engine and what it says of itself; nothing is embedded."""
+    if gone:
+        store.remove(gone)
+    if engine or about:
+        store.change(engine=engine, about=about)
+
+
+def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str, str]:
+    """Return what an index says of the data of its items, with one source more and the column of its labels."""
+    sources = dict.fromkeys([*sources_of(old), data])
+    labels = labels_of(old)
+    if label:
+        labels = {**labels, data: label}
+    found = {"data": json.dumps([*sources])}
+    if labels:
+        found["label"] = json.dumps(labels)
+    return found
+
+
+def columns_for(table: Path | None, old: Store | None, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
+    """Return the columns of items: those of a table, and for items that come again the others that they had."""
+    found: dict[str, AnyArray] = {}
+    if table is not None:
+        found = columns_of(table, names, home)
+    if old is not None:
+        found |= kept_columns(old, names, found)
+    return found
+
+
+def counts_text(there: int, gone: int) -> str:
+    """Say how many items the index had already, and how many were removed from it, as the end of a line."""
+    text = ""
+    if there:
+        text += f"; {there:,} were there already"
+    if gone:
+        text += f"; {gone:,} removed"
+    return text
 
 
 def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> Store:
@@ -211,8 +253,8 @@ def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> St
             f"{shown(file)} was not made with the present weights of {source}; make the index again, without --add"
         )
     if distance and store.distance != distance:
-        told = f"{shown(file)} compares by the {store.distance} distance, {source} by the {distance} one"
-        raise ValueError(f"{told}; make the index again, without --add")
+        both = f"{shown(file)} compares by the {store.distance} distance, {source} by the {distance} one"
+        raise ValueError(f"{both}; make the index again, without --add")
     return store
 
 
@@ -235,13 +277,11 @@ def changed(out: Path, remove: Sequence[str], about: Mapping[str, str]) -> str:
     """Remove items from an index, or keep a threshold with it; returns one line on what was written."""
     store = open_index(out, "w")
     gone = Present.of(store).named_by(remove, home_of(store.about, out))
-    if gone:
-        store.remove(gone)
-    if about:
-        store.change(about=about)
-    done = [f"{len(gone):,} items removed"] if remove else []
-    done += [f"{key} {value}" for key, value in about.items()]
-    return f"{shown(out)}: {told_store(store)}; {', '.join(done)}"
+    change_store(store, gone, engine="", about=about)
+    changes = [f"{key} {value}" for key, value in about.items()]
+    if remove:
+        changes.insert(0, f"{len(gone):,} items removed")
+    return f"{shown(out)}: {store_summary(store)}; {', '.join(changes)}"
 
 
 class Present(NamedTuple):
@@ -252,7 +292,7 @@ class Present(NamedTuple):
 
     @classmethod
     def of(cls, store: Store | None) -> Present:
-        """Read them; of no index there are none."""
+        """Read them from an index; None has no items."""
         if store is None:
             return cls([], [])
         names = store.column("name").tolist()
@@ -269,14 +309,14 @@ class Present(NamedTuple):
         return Present([name for name, _ in pairs], [kind for _, kind in pairs])
 
     def named_by(self, words: Sequence[str], home: Path) -> list[str]:
-        """Return the names of what each word names: an item, or else a folder, or else a class.
+        """Return the names of the items that words refer to: to an item, or else a folder, or else a class.
 
-        Names and folders may also be paths from where the command runs; those of the index lead from `home`.
+        Names and folders may also be paths relative to the current folder; those of the index are relative to `home`.
 
         Raises
         ------
         ValueError
-            A word that is none of the three, or nothing would be left.
+            If a word is none of the three, or nothing would be left.
         """
         known = set(self.names)
         gone: dict[str, None] = {}
@@ -286,10 +326,11 @@ class Present(NamedTuple):
             path = Path(word).as_posix()  # as names are written: without a slash at the end
             paths = (path, form_in(forms, path, home, here)) if word else (path,)
             found = [name for name in (word, *paths) if name in known][:1]
-            found = found or [name for name in self.names if name.startswith(tuple(f"{path}/" for path in paths))]
-            found = found or [
-                name for name, kind in zip(self.names, self.classes, strict=True) if word and kind == word
-            ]
+            if not found:
+                folders = tuple(f"{path}/" for path in paths)
+                found = [name for name in self.names if name.startswith(folders)]
+            if not found and word:
+                found = [name for name, kind in zip(self.names, self.classes, strict=True) if kind == word]
             if not found:
                 first = quoted(self.names[0])
                 raise ValueError(
@@ -302,12 +343,14 @@ class Present(NamedTuple):
 
 
 def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dict[str, AnyArray]:
-    """Return the columns of items that come again, where nothing new is said of them."""
+    """Return the columns that items had already, for those that are added again without new values."""
     from ..index.records import missing
 
     kinds = {name: kind for name, kind in old.columns().items() if name not in ("name", "label", *more)}
-    there = old.get(names) if kinds else None
-    if there is None or len(there) == 0:
+    if not kinds:
+        return {}
+    there = old.get(names)
+    if len(there) == 0:
         return {}
     rows = {name: row for row, name in enumerate(names)}
     places = [rows[name] for name in there.names.tolist()]
@@ -320,14 +363,14 @@ def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dic
 
 
 def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
-    """Return more on items, from a table whose column `name`, or else `path`, says which item a row is of.
+    """Return columns for items, from a table whose column `name`, or else `path`, says which item a row describes.
 
-    Columns that a table of images has for other ends (label, split, group, a box) are left out.
+    Columns with another meaning in tables of images (label, split, group, crop box) are left out.
 
     Raises
     ------
     ValueError
-        The table has neither column, none of its rows is of an item, or it has nothing more on them.
+        If the table has neither column, none of its rows describes an item, or it has no further column.
     """
     from ..data.readers.manifest import ABOUT, EMBEDDING, LABELS, SIDES, read_columns
     from ..index.records import RESERVED, parsed_column
@@ -335,7 +378,7 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
     cells = read_columns(table)
     key = next((name for name in ("name", "path") if name in cells), None)
     if key is None:
-        raise ValueError(f"--columns: {table}: expected a column name or path, which say what item a row is of")
+        raise ValueError(f"--columns: {table}: expected a column name or path, which says which item a row describes")
     if key == "name":
         rows = {str(name): row for row, name in enumerate(cells["name"])}
     else:
@@ -345,15 +388,13 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
         rows = {form_in(forms, path, home, here): row for row, path in enumerate(paths)}
     places = [rows.get(name) for name in names]
     if all(place is None for place in places):
-        raise ValueError(
-            f"--columns: {table}: none of its {len(rows):,} rows is of an item; the first is {quoted(names[0])}"
-        )
+        first = f"the first item is {quoted(names[0])}"
+        raise ValueError(f"--columns: {table}: none of its {len(rows):,} rows describes an item; {first}")
     others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "")
-    found = {
-        name: parsed_column([None if place is None else values[place] for place in places])
-        for name, values in cells.items()
-        if name not in others and not EMBEDDING.fullmatch(name)
-    }
+    found = {}
+    for name, values in cells.items():
+        if name not in others and not EMBEDDING.fullmatch(name):
+            found[name] = parsed_column([None if place is None else values[place] for place in places])
     if not found:
         raise ValueError(f"--columns: {table}: has no column besides {', '.join(cells)}")
     return found
