@@ -384,6 +384,8 @@ def test_scores_travel_as_plain_data():
         ({"gallery_groups": [0, 1, 1]}, "gallery_groups: expected none without a gallery"),
         ({"gallery": [[1.0]], "gallery_labels": [0], "groups": [0, 0, 1]}, "gallery_groups: expected groups and"),
         ({"ks": (0, 1)}, "ks: expected integers from 1 to"),
+        ({"ks": "5"}, r"ks: expected integers from 1 to 2\*\*62, got '5'"),
+        ({"ks": ("5",)}, "ks: expected integers from 1 to"),
         ({"ks": ()}, "ks: expected"),
         ({"lone": "drop"}, 'lone: expected "exclude" or "miss"'),
         ({"distance": "dot"}, "distance: expected one of"),

@@ -31,6 +31,7 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
     ("fields", "message"),
     [
         ({"epoch": 3}, "no field is called 'epoch'; did you mean epochs"),
+        ({"learning_rate": 0.1}, "no field is called 'learning_rate'; here it is lr$"),
         ({"epochs": 0}, "epochs: .*>= 1.*got 0"),
         ({"epochs": "many"}, "epochs: Expected `int`, got 'many'"),
         ({"optimizer": "adem"}, "optimizer: Expected one of adam, adamw, sgd, rmsprop, got 'adem'"),

@@ -242,13 +242,16 @@ def way_out(error: Exception, command: str) -> str:
 
 
 def settable(message: str, command: str) -> str:
-    """Say of an unknown option that is a setting that --set takes it; nothing of another error."""
+    """Say which option or setting an unknown option means; nothing of another error."""
     option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
     if option is None or command not in GO_ON:
         return ""
     from ..train import TrainConfig
+    from ..train.config import NAMES_ELSEWHERE
 
     name = option[1].replace("-", "_")
+    if name in NAMES_ELSEWHERE:
+        return f" Here it is --{NAMES_ELSEWHERE[name].replace('_', '-')}."
     if name in TrainConfig.settings():
         return f" It is a setting: --set {name}=VALUE."
     return ""

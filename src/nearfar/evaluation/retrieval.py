@@ -15,6 +15,7 @@ relevant, the best relevant item is ranked by counting the nearer items. K beyon
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,10 +195,10 @@ def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, I
 
 
 def _checked(ks: Iterable[int] | int) -> tuple[int, ...]:
-    ks = tuple(ks) if isinstance(ks, Iterable) else (ks,)
-    if not ks or any(not 1 <= k <= MAX_K or int(k) != k for k in ks):
-        raise ValueError(f"ks: expected integers from 1 to {MAX_K:,}, got {quoted(ks)}")
-    return tuple(int(k) for k in ks)
+    found = tuple(ks) if isinstance(ks, Iterable) and not isinstance(ks, str) else (ks,)
+    if not found or any(not isinstance(k, Real) or not 1 <= k <= MAX_K or int(k) != k for k in found):
+        raise ValueError(f"ks: expected integers from 1 to 2**62, got {quoted(ks)}")
+    return tuple(int(k) for k in found)
 
 
 class _Scoring:

@@ -30,6 +30,18 @@ Factor = Annotated[float, Meta(gt=0, le=1)]
 
 FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
 CODE = ("objective", "trunk", "text_trunk", "sampler")  # texts that may name modules of a user's own
+NAMES_ELSEWHERE = {
+    "learning_rate": "lr",
+    "loss": "objective",
+    "criterion": "objective",
+    "model": "trunk",
+    "backbone": "trunk",
+    "num_epochs": "epochs",
+    "max_epochs": "epochs",
+    "embedding_size": "embedding_dim",
+    "random_state": "seed",
+}
+"""What other libraries call settings of a run that are also options of `nearfar train`."""
 LATER = (
     "final",
     "split",
@@ -360,7 +372,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         3
         """
         for name in fields.keys() - set(cls.settings()):
-            hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.settings(), n=1))
+            if name in NAMES_ELSEWHERE:
+                hint = f"; here it is {NAMES_ELSEWHERE[name]}"
+            else:
+                hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.settings(), n=1))
             raise TrainError(f"config: no field is called {quoted(name)}{hint}")
         if fields.get("protocol") == "paper":
             fields.setdefault("validation", 0.0)
