@@ -15,8 +15,8 @@ from pathlib import Path
 
 TIME_LIMIT = 300  # seconds, after which a process is ended
 
-# Reads one request a line: {words, cwd, env, folder}; forks a process that runs the words as Python does, with files of
-# the folder, `out` and `err`, as its standard output and error; answers with its status once it has ended.
+# Reads one request a line: {words, cwd, env, folder, limit}; forks a process that runs the words as Python does, with
+# files of the folder, `out` and `err`, as its standard output and error; answers with its status once it has ended.
 SERVER = """
 import importlib, json, os, runpy, signal, sys, traceback, warnings
 
@@ -54,7 +54,7 @@ def child(request):
         os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    signal.alarm(TIME_LIMIT)
+    signal.alarm(request["limit"])
     warnings._processoptions([text for text in request["env"].get("PYTHONWARNINGS", "").split(",") if text])
     threads = request["env"].get("OMP_NUM_THREADS")
     if threads and "torch" in sys.modules:
@@ -120,13 +120,13 @@ IMPORTED = (
 @cache
 def server():
     """The process from which the others are forked; it ends with the tests."""
-    command = [sys.executable, "-c", f"TIME_LIMIT = {TIME_LIMIT}\n{SERVER}", *IMPORTED]
+    command = [sys.executable, "-c", SERVER, *IMPORTED]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     atexit.register(process.stdin.close)
     return process
 
 
-def run(*words, cwd=None, env=None):
+def run(*words, cwd=None, env=None, limit=TIME_LIMIT):
     """Run Python with words as `python words...`: -m module, -c code or a file; returns what `subprocess.run` does.
 
     Where processes cannot be forked (Windows), Python is started anew.
@@ -136,7 +136,8 @@ def run(*words, cwd=None, env=None):
         command = [sys.executable, *words]
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     with tempfile.TemporaryDirectory() as folder:
-        request = {"words": words, "cwd": str(cwd or os.getcwd()), "env": dict(env or os.environ), "folder": folder}
+        request = {"words": words, "cwd": str(cwd or os.getcwd()), "env": dict(env or os.environ)}
+        request |= {"folder": folder, "limit": limit}
         process = server()
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()

@@ -1,6 +1,5 @@
 """Bayesian updating: the running Gaussians, the draws, and the two losses on them."""
 
-import atexit
 import math
 
 import pytest
@@ -8,9 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from nearfar import BayesianUpdating, EnergyConfusion
-from nearfar.deep import distributed
 from nearfar.deep.memory.bayesian_updating import gaussians
 from nearfar.deep.memory.bayesian_updating.gaussians import Gaussians
+
+from ..processes import run_in_processes
 
 C, DIM = 4, 3
 
@@ -290,15 +290,10 @@ def test_a_part_of_the_anchors_has_the_draws_of_the_whole(positives):
     torch.testing.assert_close(list(own._distances(x, y, slice(6, 12))), expected)
 
 
-def worker(rank, world, port, folder):
-    import os
-
+def worker(rank, world, folder):
     import torch.distributed as dist
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(distributed.leave)
     x, y = samples(12)
     term = BayesianUpdating(C, DIM).double()
     own = x[rank * 6 : rank * 6 + 6].clone().requires_grad_()
@@ -311,12 +306,7 @@ def worker(rank, world, port, folder):
 
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    torch.multiprocessing.spawn(worker, (2, port, tmp_path), nprocs=2)
+    run_in_processes(worker, 2, tmp_path)
     parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     x, y = samples(12)
     x.requires_grad_()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import socket
 from pathlib import Path
 
 import pytest
@@ -12,13 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 import nearfar
 from nearfar import AMSoftmaxLoss, ContrastiveLoss, CrossBatchMemory, NPairLoss, TripletLoss
-from nearfar.deep import distributed
 from nearfar.deep.memory.cross_batch import cross_batch
 from tests.references import cross_batch as plain
+
+from ..processes import run_in_processes
 
 LOSSES = ["TripletLoss", "ContrastiveLoss", "MarginLoss", "NTXentLoss", "BinomialDevianceLoss", "SoftmaxTripletLoss"]
 
@@ -209,11 +206,8 @@ def run(step, rank, world):
     return found
 
 
-def worker(rank, world, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
+def worker(rank, world, folder):
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    atexit.register(distributed.leave)
     results = {
         name: run(torch.nn.parallel.DistributedDataParallel(Step(name).double()), rank, world) for name in SHARED
     }
@@ -224,10 +218,7 @@ def worker(rank, world, port, folder):
 
 @pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, (2, port, tmp_path), nprocs=2)
+    run_in_processes(worker, 2, tmp_path)
     results = torch.load(tmp_path / "results.pt", weights_only=True)
     for name in SHARED:
         torch.testing.assert_close(results[name], run(Step(name).double(), 0, 1), rtol=1e-6, atol=1e-10)

@@ -1,8 +1,5 @@
 """Several processes together equal one, in value, in every gradient and in what they remember."""
 
-import atexit
-import os
-import socket
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -12,12 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 import nearfar
 from nearfar.catalog import METHODS
 from nearfar.deep import distributed
 from nearfar.deep.objective.relations import LabelSets
+
+from ..processes import run_in_processes
 
 pytestmark = pytest.mark.slow
 
@@ -265,11 +263,8 @@ def wrapped(rank, world):
     return {"value": value.detach(), **{f"gradient of {k}": gradient(p) for k, p in step.module.named_parameters()}}
 
 
-def worker(rank, world, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
+def worker(rank, world, folder):
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(minutes=5))
-    atexit.register(distributed.leave)
     found = {"all": of_processes(world, rank, CASES_OF[world], objectives())}
     if world == 2:
         found["beside"] = beside(rank, world)
@@ -288,18 +283,11 @@ def worker(rank, world, port, folder):
     dist.barrier()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.fixture(scope="module", params=[2, 4])
 def every(request, tmp_path_factory):
     """The number of processes and what each of them found."""
     world, folder = request.param, tmp_path_factory.mktemp("found")
-    mp.get_context("forkserver").set_forkserver_preload([__name__])  # torch is imported once for all
-    mp.start_processes(worker, (world, free_port(), folder), nprocs=world, start_method="forkserver")
+    run_in_processes(worker, world, folder)
     found = [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(world)]
     average_gradients([part["all"] for part in found])
     if world == 4:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import socket
 from datetime import timedelta
 
 import pytest
@@ -12,10 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 import nearfar
-from nearfar.deep import ShardedClasses, distributed
+from nearfar.deep import ShardedClasses
+
+from ..processes import run_in_processes
 
 C, D = 11, 5
 PARTS = {1: [12], 2: [9, 3], 4: [4, 0, 5, 3]}
@@ -61,11 +59,8 @@ def trained(name, world, rank, shard):
     return found
 
 
-def worker(rank, world, port, folder):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
+def worker(rank, world, folder):
     dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(minutes=2))
-    atexit.register(distributed.leave)
     found = {name: trained(name, world, rank, ShardedClasses) for name in LOSSES}
     try:
         ShardedClasses(nearfar.CosFaceLoss(1, D))
@@ -78,11 +73,7 @@ def worker(rank, world, port, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [2, 4])
 def test_several_processes_train_what_one_does(world, tmp_path):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.get_context("forkserver").set_forkserver_preload([__name__])
-    mp.start_processes(worker, (world, port, tmp_path), nprocs=world, start_method="forkserver")
+    run_in_processes(worker, world, tmp_path)
     for rank in range(world):
         many = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
         assert many.pop("few").endswith(f"loss: 1 classes are fewer than the {world} processes")

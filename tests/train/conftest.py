@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nearfar.train import TrainConfig
@@ -34,3 +36,12 @@ def small() -> Callable[..., TrainConfig]:
         return TrainConfig.of(**{**fields, **changes})
 
     return make
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> str:
+    """A table of ten classes without a split, which is read without scikit-learn: that takes a second to import."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 8)
+    np.savez(tmp_path / "rows.npz", X=rng.normal(size=(10, 6))[y] + rng.normal(size=(80, 6)), y=y)
+    return str(tmp_path / "rows.npz")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,13 +12,15 @@ from typing import NamedTuple
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from nearfar.cli.options import LAST_WORDS, first_words, folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.setup import Step
 from tests.commands import run
+
+from .. import forking
+from ..processes import run_in_processes
 
 OBJECTIVES = {
     "row": "TripletLoss()",
@@ -72,10 +73,8 @@ def settings(name: str) -> TrainConfig:
     return config.replace(**IMAGES) if name == "images" else config
 
 
-def work(rank: int, world: int, port: int, folder: str) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    torch.set_num_threads(1)
+def work(rank: int, world: int, folder: str) -> None:
+    os.environ["ACCELERATE_USE_CPU"] = "true"
     for name in OBJECTIVES:
         train(settings(name), Path(folder) / name, progress=False)
     for name in LONG:
@@ -114,11 +113,7 @@ def folders(tmp_path_factory) -> tuple[Path, Path]:
     one, two = tmp_path_factory.mktemp("one"), tmp_path_factory.mktemp("two")
     for name in OBJECTIVES:
         train(settings(name), one / name, progress=False)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.get_context("forkserver").set_forkserver_preload([__name__])  # torch is imported once for both
-    mp.start_processes(work, (2, port, str(two)), nprocs=2, start_method="forkserver")
+    run_in_processes(work, 2, str(two))
     return one, two
 
 
@@ -169,9 +164,9 @@ class Mine(SetTerm):
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
 @pytest.mark.parametrize("script", [[], ["-P"]], ids=["module", "script"])  # what is installed has no such folder
-def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_path, planted, script) -> None:
+def test_devices_are_processes_that_run_nothing_that_lies_among_the_data(tmp_path, rows, planted, script) -> None:
     (planted / "mylosses.py").write_text(OWN_LOSS)
-    words = ["train", "digits", "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
+    words = ["train", rows, "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
     words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=2", "--quiet"]
     words += ["--objective", "TripletLoss() + mylosses:Mine()"]
     command = [sys.executable, *script, "-m", "nearfar", *words]
@@ -235,7 +230,7 @@ cli.main()
 @pytest.mark.slow
 def test_one_of_several_processes_leaves_its_traceback_to_the_command_that_started_it(tmp_path) -> None:
     environment = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", LAST_WORDS: str(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", FALLING], env=environment, capture_output=True, text=True)
+    ended = forking.run("-c", FALLING, env=environment)
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")
     said = (tmp_path / "1").read_text()
     assert said.startswith("Traceback")
@@ -274,9 +269,9 @@ def test_what_ended_first_is_said_alone(tmp_path, failures, words, expected) -> 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in /proc")
-def test_a_process_that_is_killed_is_said_in_one_line(tmp_path) -> None:
+def test_a_process_that_is_killed_is_said_in_one_line(tmp_path, rows) -> None:
     """Also where the other process has failed for want of it before torchrun looks."""
-    words = ["train", "digits", "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
+    words = ["train", rows, "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
     words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=1000000", "--set", "log_every=1"]
     command = [sys.executable, "-m", "nearfar", *words, "--set", "eval_every=1000000", "--quiet"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"MARK": str(tmp_path)}) as run:

@@ -6,14 +6,12 @@ import csv
 import json
 import os
 import shutil
-import socket
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
 from PIL import Image
 from torch.nn.functional import cross_entropy, normalize
 
@@ -32,6 +30,7 @@ from nearfar.train.run import RunFolder
 from nearfar.train.setup import as_sum
 
 from ..conftest import prepare_transformers
+from ..processes import run_in_processes
 
 tokenizers = pytest.importorskip("tokenizers")
 
@@ -365,10 +364,8 @@ def same(one, two):
         assert (value - two[key]).double().norm() <= 1e-5 * value.double().norm() + 1e-7, key
 
 
-def work(rank: int, world: int, port: int, table: str, bert: str, folder: str) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    torch.set_num_threads(1)
+def work(rank: int, world: int, table: str, bert: str, folder: str) -> None:
+    os.environ["ACCELERATE_USE_CPU"] = "true"
     prepare_transformers()
     train(settings(table, bert), Path(folder) / "plain", progress=False)
     train(settings(table, bert, chunk=4), Path(folder) / "chunks", progress=False)
@@ -377,11 +374,7 @@ def work(rank: int, world: int, port: int, table: str, bert: str, folder: str) -
 @pytest.mark.slow
 def test_two_processes_train_the_towers_that_one_does(bert, table, tmp_path):
     train(settings(table, bert), tmp_path / "one", progress=False)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.get_context("forkserver").set_forkserver_preload([__name__])  # torch is imported once for both
-    mp.start_processes(work, (2, port, str(table), str(bert), str(tmp_path)), nprocs=2, start_method="forkserver")
+    run_in_processes(work, 2, str(table), str(bert), str(tmp_path))
     one = load_tensors(tmp_path / "one" / "last.safetensors")[0]
     same(one, load_tensors(tmp_path / "plain" / "last.safetensors")[0])
     same(one, load_tensors(tmp_path / "chunks" / "last.safetensors")[0])
