@@ -227,7 +227,7 @@ def test_rates_of_false_accepts_are_chosen(rows, capsys, monkeypatch, tmp_path):
         few = "at FAR 0.02 none of the 40 pairs of two classes may pass: too few to measure such a rate"
         assert out.endswith(f"{few}\n") == bool(words)
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--protocol", "verification", "--far", "2")
-    assert (code, err) == (2, "nearfar: fars: expected rates between 0 and 1, got (2.0,)\n")
+    assert (code, err) == (2, "nearfar: --far: expected rates between 0 and 1, got 2.0\n")
 
 
 @pytest.fixture

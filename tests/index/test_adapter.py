@@ -119,7 +119,7 @@ def test_commands_adapt_and_search(tmp_path, capsys, monkeypatch):
     code, out, err = run(capsys, monkeypatch, "adapt", *pair, "--kind", "linear", "-o", adapter)
     assert code == 0, err
     assert "linear adapter from 12 to 8 dimensions, of 400 items" in out
-    assert "kept of the new model's: " in out
+    assert "the adapter keeps " in out
 
     index = tmp_path / "old.index"
     assert run(capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index)[0] == 0

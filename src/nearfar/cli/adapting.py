@@ -77,7 +77,7 @@ def told_kept(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArra
     from ..evaluation import recall_at_k
 
     held = adapter.held_out_
-    told = [f"held-out items: cosine to the old embeddings {adapter.similarity_:.4f}"]
+    lines = [f"held-out items: cosine to the old embeddings {adapter.similarity_:.4f}"]
     labels = items.labels
     if len(items.classes) > 1:
         scores = {}
@@ -89,5 +89,5 @@ def told_kept(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArra
             scores[name] = recall_at_k(queries, labels[held], 1, gallery=gallery, gallery_labels=labels[~held])
         shares = ", ".join(f"{name} {score:.4f}" for name, score in scores.items())
         kept = scores["new on old"] / max(scores["new"], 1e-12)
-        told.append(f"Recall@1 among the others: {shares}; kept of the new model's: {kept:.3f}")
-    return "\n".join(told)
+        lines.append(f"Recall@1 among the others: {shares}; the adapter keeps {kept:.3f} of the new model's")
+    return "\n".join(lines)

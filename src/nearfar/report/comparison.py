@@ -53,17 +53,21 @@ class Comparison:
     def mean(self, objective: str, score: str) -> float:
         """Return the mean over the seeds; NaN if there are none."""
         values = self.values[objective, score]
-        return float(values.mean()) if len(values) else float("nan")
+        if len(values) == 0:
+            return float("nan")
+        return float(values.mean())
 
     def half(self, objective: str, score: str) -> float:
         """Return the half-width of the 95% confidence interval; NaN for fewer than two seeds."""
         values = self.values[objective, score]
-        return interval(values).half if len(values) else float("nan")
+        if len(values) == 0:
+            return float("nan")
+        return interval(values).half
 
     def best(self, score: str) -> str | None:
         """Return the objective with the highest mean."""
         known = [o for o in self.objectives if np.isfinite(self.mean(o, score))]
-        return max(known, key=lambda o: self.mean(o, score)) if known else None
+        return max(known, key=lambda o: self.mean(o, score), default=None)
 
     def cell(self, objective: str, score: str) -> str:
         """Return mean and half-width as text."""
@@ -71,7 +75,9 @@ class Comparison:
         half = self.half(objective, score)
         if not np.isfinite(mean):
             return "-"
-        return f"{mean:.3f} ± {half:.3f}" if np.isfinite(half) else f"{mean:.3f}"
+        if not np.isfinite(half):  # one seed has no interval
+            return f"{mean:.3f}"
+        return f"{mean:.3f} ± {half:.3f}"
 
     def seeds(self, objective: str) -> int:
         """Return the number of seeds of an objective."""
@@ -95,7 +101,9 @@ class Comparison:
             cells = [_latex_cell(objective)]
             for score in self.scores:
                 cell = self.cell(objective, score).replace("±", r"$\pm$")
-                cells.append(rf"\textbf{{{cell}}}" if objective == self.best(score) else cell)
+                if objective == self.best(score):
+                    cell = rf"\textbf{{{cell}}}"
+                cells.append(cell)
             lines.append(" & ".join([*cells, str(self.seeds(objective))]) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
@@ -142,8 +150,11 @@ class Comparison:
         return path
 
     def _marked(self, objective: str, score: str) -> str:
+        """Return a cell of the table in Markdown, in bold if it is the best of its column."""
         cell = self.cell(objective, score)
-        return f"**{cell}**" if objective == self.best(score) else cell
+        if objective == self.best(score):
+            return f"**{cell}**"
+        return cell
 
     def table(self) -> Table:
         """Return the table for a terminal."""
@@ -153,9 +164,12 @@ class Comparison:
         table = Table("Objective", box=None, header_style="bold", caption=self.note or None)
         for score in self.scores:
             table.add_column(score_name(score), justify="right", no_wrap=True)
-        for o in self.objectives:
-            cells = [Text(self.cell(o, s), style="bold green" if o == self.best(s) else "") for s in self.scores]
-            table.add_row(Text(o), *cells)
+        for objective in self.objectives:
+            cells = []
+            for score in self.scores:
+                style = "bold green" if objective == self.best(score) else ""
+                cells.append(Text(self.cell(objective, score), style=style))
+            table.add_row(Text(objective), *cells)
         return table
 
     def html(self) -> Html:
@@ -171,7 +185,7 @@ class Comparison:
         return next((s for s in self.scores if not s.startswith(CHOSEN_BY)), self.scores[0])
 
     def _charts(self) -> list[Html]:
-        """The chart for wide pages, and the one for narrow ones."""
+        """Return two charts of the same values, for wide and for narrow pages; none if there are no values."""
         score = self.drawn
         shown = sorted((o for o in self.objectives if len(self.values[o, score])), key=lambda o: -self.mean(o, score))
         if not shown:
@@ -224,11 +238,14 @@ def compare(
     | a | **0.600 ± 1.271** | 2 |
     | b | 0.400 | 1 |
     """
-    rows = {**({baseline_name: [baseline]} if baseline is not None else {}), **runs}
+    rows: dict[str, Sequence[Any]] = {}
+    if baseline is not None:
+        rows[baseline_name] = [baseline]
+    rows.update(runs)
     flat = {name: [flat_scores(run) for run in seeds] for name, seeds in rows.items()}
     if not flat:
         raise ValueError("runs must name one objective or more, got none")
-    known = {score: None for seeds in flat.values() for run in seeds for score in run}
+    known = {score for seeds in flat.values() for run in seeds for score in run}
     usual = [*(CHOSEN_BY + score for score in SHOWN), *SHOWN]
     columns = tuple(scores) or tuple(score for score in usual if score in known)
     if not columns:
@@ -249,10 +266,11 @@ def score_name(score: str) -> str:
     ('Recall@1', 'MAP@R, validation')
     """
     described = describe(score.removeprefix(CHOSEN_BY))
-    name = described[0] if described else score
-    if described and score.startswith(CHOSEN_BY):
-        return f"{name}, validation"
-    return name
+    if not described:
+        return score
+    if score.startswith(CHOSEN_BY):
+        return f"{described[0]}, validation"
+    return described[0]
 
 
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -277,7 +295,9 @@ def _latex_cell(text: str) -> str:
 def _markdown_cell(text: str) -> str:
     """Return a name for Markdown, an objective as code: the `*` of two weights would mean italics between them."""
     text = text.replace("|", "\\|")
-    return f"`{text}`" if "(" in text else text
+    if "(" in text:
+        return f"`{text}`"
+    return text
 
 
 def write_comparison(comparison: Comparison, path: str | Path, *, title: str = "Objectives compared") -> Path:
