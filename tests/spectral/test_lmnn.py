@@ -90,6 +90,47 @@ def test_a_sample_of_anchors_sums_their_triplets_only(monkeypatch, squared):
     assert rise == pytest.approx(2 * np.vdot(gradient, step), rel=1e-3)
 
 
+def test_drawn_rows_push_for_all(monkeypatch):
+    X, y = rows(120, 3, 3)
+    monkeypatch.setattr(objective, "MAX_ANCHORS", 20)
+    whole = objective.PullsAndPushes(2, 0.4, seed=0).pose(X, y, None, np.eye(3))
+    monkeypatch.setattr(objective, "MAX_PUSHERS", 30)
+    posed = objective.PullsAndPushes(2, 0.4, seed=0).pose(X, y, None, np.eye(3))
+    assert len(posed.X) < 120
+    L = np.random.default_rng(1).normal(size=(3, 3))
+    Z = posed.X @ L.T
+    value = 0.0
+    for i, j in zip(posed.i, posed.j, strict=True):
+        if i == j:
+            continue
+        pull = np.sum((Z[i] - Z[j]) ** 2)
+        value += 0.6 * pull
+        for l in posed.pushers:
+            if posed.labels[l] != posed.labels[i]:
+                value += 0.4 * (120 / 30) * max(0.0, 1 + pull - np.sum((Z[i] - Z[l]) ** 2))
+    assert posed.unit * posed.value(L, posed.scan(L), Hinge()) == pytest.approx(value, rel=1e-9)
+    assert len(posed.pushers) == 30
+    assert_allclose(posed.C, whole.C)  # the same pulls
+    monkeypatch.setattr(objective, "MAX_PUSHERS", 119)
+    nearly = objective.PullsAndPushes(2, 0.4, seed=0).pose(X, y, None, np.eye(3))
+    value = whole.value(L, whole.scan(L), Hinge())
+    assert nearly.unit * nearly.value(L, nearly.scan(L), Hinge()) == pytest.approx(value, rel=0.05)
+
+
+def test_very_many_rows_are_learned_from_a_sample_of_pushers(monkeypatch):
+    X, y = rows(900, 4, 4)
+    everything = LMNN(random_state=0).fit(X, y)
+    whole = objective.PullsAndPushes(3, 0.5).pose(X, y, None, np.eye(4))
+    monkeypatch.setattr(objective, "MAX_ANCHORS", 450)
+    monkeypatch.setattr(objective, "MAX_PUSHERS", 450)
+    with pytest.warns(UserWarning, match=r"among 450 drawn rows: a recall of 25% of the impostors"):
+        sample = LMNN(random_state=0).fit(X, y)
+    assert sample.objective_ == pytest.approx(everything.objective_, rel=0.25)
+    assert sample.duality_gap_ <= 0.01 * sample.objective_
+    L = sample.components_
+    assert whole.value(L, whole.scan(L), Hinge()) <= 1.1 * everything.objective_
+
+
 def test_many_rows_are_learned_from_a_sample_of_anchors(monkeypatch):
     X, y = rows(600, 4, 4)
     everything = LMNN(random_state=0).fit(X, y)
@@ -109,7 +150,7 @@ def test_the_search_ends_soon_where_impostors_are_left_out(monkeypatch):
     """Without a bound no gap can close: it went on to the last of its steps."""
     X, y = rows(300, 4, 4)
     find = impostors.find
-    monkeypatch.setattr(impostors, "find", lambda Z, labels, radius: find(Z, labels, radius, most=600))
+    monkeypatch.setattr(impostors, "find", lambda *args, **kwargs: find(*args, **kwargs, most=600))
     with pytest.warns(UserWarning, match="nearest"):
         learner = LMNN().fit(0.01 * X, y)
     assert learner.n_iter_ < 300

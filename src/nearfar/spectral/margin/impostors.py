@@ -98,7 +98,7 @@ def smallest(D: AnyArray, k: int) -> Ints:
     return np.take_along_axis(at, np.argsort(np.take_along_axis(D, at, 1), axis=1, kind="stable"), 1)
 
 
-def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Impostors:
+def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushers: Ints | None = None) -> Impostors:
     """Return all pairs (i, l) of different classes with |z_i - z_l|^2 < radius_i, and some within rounding of it.
 
     Parameters
@@ -112,11 +112,17 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Im
     most : int
         Approximate maximum number of pairs. If there were more, only the nearest impostors of each row are kept, and a
         warning says so.
+    pushers : ndarray of int, optional
+        Rows l to look among, in increasing order. By default, all rows.
     """
-    n = len(Z)
+    if pushers is None:
+        pushers = np.arange(len(Z))
+    n = len(pushers)
     asked = np.flatnonzero(radius > 0)
-    stops = np.cumsum(class_sizes(labels))
+    stops = np.cumsum(np.bincount(labels[pushers], minlength=int(labels[-1]) + 1))
     left, right, bound = factors(Z, radius)
+    if n < len(Z):
+        right = right[pushers]
     per_row = max(1, most // max(len(asked), 1))
     complete = True
     total = 0
@@ -133,7 +139,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS) -> Im
             total = per_row * (start + len(D))
             keep_nearest(hit, D, per_row)
         i, l = np.divmod(np.flatnonzero(hit), n)
-        found.append((rows[i], l))
+        found.append((rows[i], pushers[l]))
     if not complete:
         message = f"more than {most} impostors: each row keeps its {per_row} nearest; scale the features up"
         warn(message)

@@ -93,7 +93,8 @@ class LMNN(FromTriplets, Mahalanobis):
         Print progress.
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the triplets of `mining`, the samples of `stratified`, the
-        components of ``init="random"``, and the anchors if there are more than 25,000 rows.
+        components of ``init="random"``, and the anchors and the pushing rows if there are more than 25,000 or 100,000
+        rows.
 
     Attributes
     ----------
@@ -112,8 +113,11 @@ class LMNN(FromTriplets, Mahalanobis):
     Weinberger & Saul, JMLR 10, 2009. Mining and stratified sampling follow Poorheravi et al., 2020.
 
     With more than 25,000 rows, 25,000 of them are drawn as anchors. The targets and impostors of each anchor are still
-    found exactly, among all rows. The objective is then the mean over the anchors times the number of rows, and the
-    computation time grows linearly with the number of rows.
+    found exactly, among all rows. The objective is then the mean over the anchors times the number of rows.
+
+    With more than 100,000 rows, 100,000 of them are drawn to push, and impostors are searched for among these only.
+    Each push then counts n / 100,000 times, so that the objective at any metric remains an unbiased estimate of that
+    over all n rows. Targets are still found among all rows.
     """
 
     def __init__(
@@ -174,7 +178,8 @@ class LMNN(FromTriplets, Mahalanobis):
             with one_thread():
                 problem = rule.pose(X, y, triplets, L)
                 begin = active_set.scaled(problem, begin) if fresh else begin
-                return lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
+                found = lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
+                return found if problem.unit == 1 else found.times(problem.unit)
 
         rows = rows @ V.T
         share = self._share_of_anchors(len(rows), codes)
@@ -198,9 +203,15 @@ class LMNN(FromTriplets, Mahalanobis):
             return 1.0
         anchors = objective.MAX_ANCHORS
         share = anchors / n
+        if n <= objective.MAX_PUSHERS:
+            among = "all rows"
+            recall = 100 * share
+        else:
+            among = f"{objective.MAX_PUSHERS} drawn rows"
+            recall = 100 * share * objective.MAX_PUSHERS / n
         warn(
             f"{n} rows: {anchors} of them, drawn by random_state, are anchors, each with all its impostors "
-            f"among all rows: a recall of {share:.0%} of the impostors; objective_ and duality_gap_ are estimates"
+            f"among {among}: a recall of {recall:.2g}% of the impostors; objective_ and duality_gap_ are estimates"
         )
         return share
 

@@ -30,7 +30,8 @@ from .. import impostors
 from ..impostors import Impostors
 from . import mining as triplet_mining
 
-MAX_ANCHORS = 25_000  # rows up to which all are anchors; the time grows with anchors times rows
+MAX_ANCHORS = 25_000  # rows up to which all are anchors; the time grows with anchors times pushing rows
+MAX_PUSHERS = 100_000  # rows up to which impostors are searched for among all
 MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
 PAIRS_PER_CHUNK = 1 << 17  # pairs looked at together
 NO_REACH = -1e200  # of a pull that is not there: its hinge is 0 against every impostor
@@ -159,6 +160,10 @@ class LargeMargin:
         impostors.
     fixed : Impostors, optional
         Listed impostors.
+    pushers : ndarray of int, optional
+        Rows among which impostors are searched for, in increasing order. By default, all rows.
+    unit : float
+        Factor by which values of this problem are to be multiplied where it stands for one of more rows.
     """
 
     def __init__(
@@ -172,6 +177,8 @@ class LargeMargin:
         weight: Array | None = None,
         labels: Ints | None = None,
         fixed: Impostors | None = None,
+        pushers: Ints | None = None,
+        unit: float = 1.0,
     ) -> None:
         self.X = X
         self.i = i
@@ -181,6 +188,8 @@ class LargeMargin:
         self.weight = weight
         self.labels = labels
         self.fixed = fixed
+        self.pushers = pushers
+        self.unit = unit
         self.k = len(i) // len(X)
         self.empty = i == j  # pulls that are not there, in classes of few rows
         self.pulls = Graph(i, j, NONE if fixed is None else fixed, len(X))
@@ -193,8 +202,18 @@ class LargeMargin:
 
     def on(self, X: Array) -> LargeMargin:
         """Return the problem with the same pulls and pushes on other rows."""
-        same = (self.mu, self.squared)
-        return LargeMargin(X, self.i, self.j, *same, weight=self.weight, labels=self.labels, fixed=self.fixed)
+        return LargeMargin(
+            X,
+            self.i,
+            self.j,
+            self.mu,
+            self.squared,
+            weight=self.weight,
+            labels=self.labels,
+            fixed=self.fixed,
+            pushers=self.pushers,
+            unit=self.unit,
+        )
 
     def scan(self, L: Array, slack: float = 0.0) -> Graph:
         """Find all impostors at L, and rows whose squared distance is too large by a factor of up to 1 + slack."""
@@ -203,7 +222,7 @@ class LargeMargin:
         Z = self.X @ L.T
         reach = pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
         radius = np.where(self.empty.reshape(-1, self.k).all(axis=1), 0.0, (1 + slack) * (1 + reach))
-        near = impostors.find(Z, self.labels, radius)
+        near = impostors.find(Z, self.labels, radius, pushers=self.pushers)
         return Graph(self.i, self.j, near, len(Z))
 
     def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
@@ -340,12 +359,37 @@ class PullsAndPushes(NamedTuple):
     def pose(self, X: Array, labels: Ints | None, triplets: Ints | None, L: Array) -> LargeMargin:
         """Return the problem on rows sorted by class, or on triplets, with neighbors searched for under L."""
         if labels is not None and self.mining in (None, "batch_all"):
-            near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors, self.anchors(len(X)))
+            anchors = self.anchors(len(X))
+            near = impostors.target_neighbors(X @ L.T, labels, self.n_neighbors, anchors)
+            if len(X) > MAX_PUSHERS:
+                return self.of_drawn_rows(X, labels, anchors, near)
             i = np.repeat(np.arange(len(X)), near.shape[1])
             return LargeMargin(X, i, near.ravel(), self.mu, self.squared, labels=labels)
         if labels is not None:
             triplets = triplet_mining.mine(X @ L.T, labels, self.mining or "", self.n_neighbors, seed=self.seed)
         return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
+
+    def of_drawn_rows(self, X: Array, labels: Ints, anchors: Ints, near: Ints) -> LargeMargin:
+        """Return the problem in which drawn rows push for all: m of n, each with the weight w = n / m.
+
+        f = (1 - mu) <M, C> + mu w sum_t h_t = unit ((1 - nu) <M, C> + nu sum_t h_t),  unit = 1 - mu + mu w,
+        nu = mu w / unit: large margins of another weight. The rows that neither pull nor push are left out.
+        """
+        n = len(X)
+        pushers = np.sort(generator(self.seed).choice(n, MAX_PUSHERS, replace=False))
+        kept = np.unique(np.concatenate([anchors, near[anchors].ravel(), pushers]))
+        w = n / MAX_PUSHERS
+        unit = 1 - self.mu + self.mu * w
+        return LargeMargin(
+            X[kept],
+            np.repeat(np.arange(len(kept)), near.shape[1]),
+            np.searchsorted(kept, near[kept]).ravel(),
+            self.mu * w / unit,
+            self.squared,
+            labels=labels[kept],
+            pushers=np.searchsorted(kept, pushers),
+            unit=unit,
+        )
 
     def anchors(self, n: int) -> Ints:
         """Return the rows that act as anchors, in increasing order: all rows, or a sample of many."""
