@@ -941,7 +941,10 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["train", "digits", "--out", "RUN", "--resume"], "no such run"),
         (["train", "digits", "--out", "RUN", "--recipe", "nonsense"], "nonsense"),
         (["train", "digits", "--out", "RUN", "--wrong"], "Unknown option: --wrong.\n"),
-        (["train", "digits", "--out", "RUN", "--loss", "TripletLoss()"], "Here it is --objective.\n"),
+        (
+            ["train", "digits", "--out", "RUN", "--loss", "TripletLoss()"],
+            "Unknown option: --loss. Here it is --objective.\n",
+        ),
         (["train", "digits", "--out", "RUN", "--embedding-size", "8"], "Here it is --embedding-dim.\n"),
         (["train", "digits", "--out", "RUN", "--patience", "3"], "It is a setting: --set patience=VALUE."),
         (

@@ -83,10 +83,10 @@ from .options import (
     make_config,
     own_modules_found,
     refuse_beside_final,
-    settable,
     short_of_memory,
     true_or_text,
     way_out,
+    with_setting,
 )
 from .own_code import caused_by_own_code, of_own_code
 from .signals import Stopping
@@ -141,7 +141,7 @@ def main() -> None:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
         message = in_brief(" ".join(str(error).split()), PARSER)
-        _stop(message + settable(message, next(iter(sys.argv[1:]), "")), 2)
+        _stop(with_setting(message, next(iter(sys.argv[1:]), "")), 2)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:

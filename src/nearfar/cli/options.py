@@ -241,20 +241,21 @@ def way_out(error: Exception, command: str) -> str:
     return WITHOUT.get(command, "; --skip-bad leaves out such images")
 
 
-def settable(message: str, command: str) -> str:
-    """Say which option or setting an unknown option means; nothing of another error."""
+def with_setting(message: str, command: str) -> str:
+    """Return an error of the parser; that of an unknown option with the option or setting that was probably meant."""
     option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
     if option is None or command not in GO_ON:
-        return ""
+        return message
     from ..train import TrainConfig
     from ..train.config import NAMES_ELSEWHERE
 
     name = option[1].replace("-", "_")
     if name in NAMES_ELSEWHERE:
-        return f" Here it is --{NAMES_ELSEWHERE[name].replace('_', '-')}."
+        without_guess = message.partition(" Did you mean")[0]
+        return f"{without_guess} Here it is --{NAMES_ELSEWHERE[name].replace('_', '-')}."
     if name in TrainConfig.settings():
-        return f" It is a setting: --set {name}=VALUE."
-    return ""
+        return f"{message} It is a setting: --set {name}=VALUE."
+    return message
 
 
 def make_config(
