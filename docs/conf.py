@@ -75,18 +75,20 @@ def keep_names(app, what, name, obj, options, lines):
 
 def show_settings(app, what, name, obj, options, signature, returns):
     """Show the arguments of a class's `__init__`; Sphinx reads those of the `__new__` that checks them."""
-    if what == "class" and re.fullmatch(r"\(\*args, \*\*\w+\)", signature):
+    if what == "class" and signature and re.fullmatch(r"\(\*args, \*\*\w+\)", signature):
         return stringify_signature(inspect.signature(obj), show_annotation=False), returns
     return None
 
 
 def setup(app):
     import figures
+    import method_figures
     import reference
     import theory_figures
 
     figures.write(HERE / "pictures")
     theory_figures.write(HERE / "pictures")
-    reference.write(HERE / "reference")
+    method_figures.write(HERE / "pictures" / "methods")
+    reference.write(HERE / "reference", method_figures.captions())
     app.connect("autodoc-process-docstring", keep_names, priority=900)
     app.connect("autodoc-process-signature", show_settings)
