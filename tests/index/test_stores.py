@@ -281,7 +281,8 @@ def test_commands_on_a_server(server, tmp_path, capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "index", "more.npz", "-o", server, "--add", "--threshold", "0.3")
     assert (code, "Index of 4 x 3" in out) == (0, True)
     code, out, _ = run(capsys, monkeypatch, "search", server, "query.npy", "-k", "3")
-    assert (code, len(out.splitlines())) == (0, 3)  # the query, and what is nearer than the threshold
+    assert (code, len(out.splitlines())) == (0, 4)  # the query, what is nearer than the threshold, and a line on that
+    assert out.splitlines()[-1].startswith("only neighbors within ")
     code, out, _ = run(capsys, monkeypatch, "duplicates", server)
     assert code == 0
     code, _, err = run(capsys, monkeypatch, "search", server.replace("items", "missing"), "query.npy")
