@@ -302,7 +302,7 @@ def test_a_run_of_photos_alone_says_that_it_knows_no_words(table, tmp_path, caps
     code, told = command(monkeypatch, capsys, "search", tmp_path / "some.index", "red shoes")
     assert code == 2
     assert "words cannot be searched" in told
-    assert "has no text tower (train --text-trunk gives one)" in told
+    assert "has no text tower (train it with --text-trunk)" in told
 
 
 def test_chunks_give_the_weights_of_whole_batches(bert, table, tmp_path):
