@@ -16,7 +16,7 @@ from torch.nn.functional import softplus
 from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Rows, count
-from ..pairwise.hinges import negatives, positives
+from ..pairwise.hinges import near_distances, negatives
 from ..pairwise.reductions import softplus_sums
 from ..pairwise.row_loss import RowLoss
 
@@ -25,9 +25,11 @@ REDUCTIONS = ("balanced", "anchor", "sum")
 
 def binomial_deviance(rows: Rows, alpha: float, beta: float, eta: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the summed deviance of its similar and of its dissimilar pairs."""
-    columns, keep = positives(rows)
-    near = softplus(alpha * (rows.d.gather(1, columns) - (1 - beta)), threshold=40)
-    return torch.where(keep, near, 0.0).sum(1), softplus_sums(negatives(rows), 1 - beta, alpha * eta)
+    # beta - s = d - (1 - beta), as d = 1 - s
+    d_ip, keep = near_distances(rows)
+    pull = softplus(alpha * (d_ip - (1 - beta)), threshold=40)
+    push = softplus_sums(negatives(rows), 1 - beta, alpha * eta)
+    return torch.where(keep, pull, 0.0).sum(1), push
 
 
 class BinomialDevianceLoss(RowLoss):

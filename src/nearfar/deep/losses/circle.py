@@ -16,17 +16,15 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows
-from ..pairwise.hinges import near_columns
+from ..pairwise.hinges import near_distances
 from ..pairwise.reductions import masked_logsumexp
 from ..pairwise.row_loss import RowLoss
 
 
 def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
     """Return the loss per anchor, and 1 if it has positives and negatives."""
-    columns, keep = near_columns(rows)
-    # 1 - s
-    near = rows.d if columns is None else rows.d.gather(1, columns)
-    far = rows.d
+    near, keep = near_distances(rows)  # 1 - s_ip
+    far = rows.d  # 1 - s_in
     short = (near.detach() + margin).clamp_min(0)
     over = torch.rsub(far.detach(), 1 + margin).clamp_min_(0).mul_(scale)
     pull = masked_logsumexp(scale * short * (near - margin), keep)

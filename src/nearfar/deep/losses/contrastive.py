@@ -18,7 +18,7 @@ from torch import Tensor
 from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Distance, Rows, count
-from ..pairwise.hinges import hinges, negatives, positives
+from ..pairwise.hinges import hinges, near_distances, negatives
 from ..pairwise.reductions import hinge_squares
 from ..pairwise.row_loss import RowLoss
 
@@ -34,10 +34,8 @@ REDUCTIONS = ("mean", "balanced", "anchor", "sum", "active")
 
 def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
     """Return per anchor the attraction of its similar and the repulsion of its dissimilar samples."""
-    columns, keep = positives(rows)
-    # (b, K), (b, m) with others at infinity
-    near = rows.d.gather(1, columns)
-    far = negatives(rows)
+    near, keep = near_distances(rows)  # (b, k)
+    far = negatives(rows)  # (b, m), infinite where there is no negative
     if form == "hadsell":
         return torch.where(keep, near.square() / 2, 0.0).sum(1), hinge_squares(far, margin) / 2
     reach = 1 - margin if form == "xbm" else margin
@@ -49,8 +47,8 @@ def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
 
 def plain_hinges(rows: Rows, margin: float, pos_margin: float) -> tuple[Tensor, Tensor]:
     """Return [d - m_p]_+ of the positives of each anchor, (b, K), and [m - d]_+ of its negatives, (b, m); else 0."""
-    columns, keep = positives(rows)
-    near = torch.where(keep, rows.d.gather(1, columns) - pos_margin, 0.0)
+    near, keep = near_distances(rows)
+    near = torch.where(keep, near - pos_margin, 0.0)
     return near.clamp_min(0), (margin - negatives(rows)).clamp_min(0)
 
 

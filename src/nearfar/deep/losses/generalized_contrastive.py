@@ -17,7 +17,7 @@ from .. import distributed
 from ..autograd import recomputed
 from ..objective.batch import Batch
 from ..pairwise.comparison import Comparison, Rows, count, dissimilarity, spans
-from ..pairwise.hinges import hinges, negatives, positives
+from ..pairwise.hinges import hinges, near_distances, negatives
 from ..pairwise.reductions import hinge_squares
 from ..pairwise.row_loss import RowLoss
 from ..unit_vectors import unit
@@ -82,8 +82,7 @@ class GeneralizedContrastiveLoss(RowLoss):
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the loss with g of 0 and 1, from the masks."""
-        columns, keep = positives(rows)
-        near = rows.d.gather(1, columns)
+        near, keep = near_distances(rows)
         far = negatives(rows)
         if self.form == "squared":
             near = near.square() / 2

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from ...deprecation import renamed_settings
 from ..pairwise.comparison import Distance, Rows
-from ..pairwise.hinges import positives
+from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
 
 def generalized_lifted(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
     """Return the loss of each anchor, and 1 if it has similar and dissimilar samples."""
-    columns, keep = positives(rows)
+    columns, keep = near_columns(rows)
     both = keep.any(1) & rows.neg.any(1)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)
     gap = masked_logsumexp(near, keep) + rivals + margin

@@ -19,7 +19,7 @@ from ..objective.batch import Batch, check_range
 from ..objective.relations import UNKNOWN
 from ..pairwise.comparison import Comparison, Rows, count
 from ..pairwise.contextual import ContextualRowLoss
-from ..pairwise.hinges import hinges, negatives, positives
+from ..pairwise.hinges import hinges, near_distances, negatives
 
 
 class Boundary(NamedTuple):
@@ -31,13 +31,13 @@ class Boundary(NamedTuple):
 def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum of its hinges and the number of positive ones; beta is () or (b, 1)."""
     if rows.triplets is None:
-        columns, keep = positives(rows)
+        d_ap, keep = near_distances(rows)
         d_an = negatives(rows)
     else:
-        columns = rows.triplets.positive
+        d_ap = rows.d.gather(1, rows.triplets.positive)
         keep = rows.triplets.keep
         d_an = torch.where(keep, rows.d.gather(1, rows.triplets.negative), torch.inf)
-    pull = torch.where(keep, (alpha + rows.d.gather(1, columns) - beta).clamp_min(0), 0.0)
+    pull = torch.where(keep, (alpha + d_ap - beta).clamp_min(0), 0.0)
     push, active = hinges((alpha + beta).expand(len(d_an), 1), d_an)
     return pull.sum(1) + push, count(pull > 0) + active[:, 0]
 

@@ -19,7 +19,7 @@ from ...settings import check_options
 from .. import distributed
 from ..objective.batch import Batch
 from ..pairwise.comparison import Rows, count
-from ..pairwise.hinges import hinges, negatives, positives
+from ..pairwise.hinges import hinges, near_columns, negatives, positives
 from ..pairwise.reductions import near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
@@ -29,7 +29,7 @@ REDUCTIONS = ("mean", "sum")
 
 def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n exp(s_n - s_p)) and their number."""
-    columns, keep = positives(rows)
+    columns, keep = near_columns(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)  # -s_p, log sum_n exp(s_n)
     gap = rivals[:, None] + near  # -inf, a term of log 1, without negatives
     return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)

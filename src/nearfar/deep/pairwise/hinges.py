@@ -60,6 +60,17 @@ def near_columns(rows: Rows) -> tuple[Tensor | None, Tensor]:
     return positives(rows)
 
 
+def near_distances(rows: Rows) -> tuple[Tensor, Tensor]:
+    """Return (b, k) distances, which include those of all positives, and a (b, k) mask of these.
+
+    The other entries are finite, and may be any distances of the row: k is m in a small block (see `near_columns`), and
+    otherwise the largest number of positives of a row.
+    """
+    columns, keep = near_columns(rows)
+    near = rows.d if columns is None else rows.d.gather(1, columns)
+    return near, keep
+
+
 def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Sum ``one(column, real)``, two (b,) tensors, over the places of the positives, one after the other.
 
