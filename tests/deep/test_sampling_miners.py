@@ -264,7 +264,7 @@ def test_draws_follow_from_seed_anchor_and_number_alone():
     assert torch.equal(part, whole[4:6, 2:5])
     others = [rows.uniform(numbers, stream=1), rows._replace(seed=torch.tensor(6)).uniform(numbers)]
     assert not any((whole == other).any() for other in others)
-    with pytest.raises(ValueError, match="rows have a seed where the miner has `draws = True`"):
+    with pytest.raises(ValueError, match="rows have a seed only if the miner has `draws = True`"):
         rows._replace(seed=None).uniform(numbers)
 
 

@@ -12,7 +12,7 @@ from tests.test_losses import CLASSES, DIM, TERMS, batch, make
 ANCHORS = [m for m in TERMS if issubclass(getattr(nearfar, m.name), AnchorLoss)]
 WITHOUT = {
     "ProxyAnchorLoss": "its anchors are the proxies",
-    "HistogramLoss": "its value is no mean over samples",
+    "HistogramLoss": "its value is not a mean over samples",
 }
 ADDS = {"SoftTripleLoss": {"tau": 0}, "MarginLoss": {"nu": 0}, "SNRContrastiveLoss": {"zero_mean": 0}}
 OTHER = {"VICRegLoss": "its variances and covariances are no sample's", "NPairLoss": "its penalty is of the batch"}

@@ -29,27 +29,34 @@ KINDS = ("all", "semihard", "hard")
 
 
 def all_triplets(rows: Rows, margin: float, kind: str) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its triplets of a kind of [d_ap - d_an + m]_+ and the number of active ones."""
+    """Return per anchor the sum over its triplets of a kind of [d_ap - d_an + m]_+, and the number of active ones."""
     columns, keep = positives(rows)
-    near = rows.d.gather(1, columns)
-    far = negatives(rows)
+    near = rows.d.gather(1, columns)  # d_ap, (b, K)
+    far = negatives(rows)  # d_an, (b, m)
     if kind == "hard":
+        # d_ap - d_an + m over the negatives with d_an <= d_ap: hinges at d_ap, and m for each. The threshold is the
+        # next number above d_ap, so that a negative at exactly d_ap counts
         place = near.detach()
-        step = torch.nextafter(place, torch.full_like(place, torch.inf)) - place  # a negative as near counts as hard
+        step = torch.nextafter(place, torch.full_like(place, torch.inf)) - place
         value, active = hinges(torch.where(keep, near + step, -torch.inf), far)
         return value + margin * count(active).to(value.dtype), count(active)
     beyond = None
     if kind == "semihard":
-        keep = keep & (near + margin > near)  # not where rounding leaves nothing between
+        # d_ap < d_an < d_ap + m, an empty interval if rounding makes both ends equal
+        keep = keep & (near + margin > near)
         beyond = torch.where(keep, near.detach(), -torch.inf)
-    reach = torch.where(keep, near + margin, -torch.inf)  # negatives nearer than this are active
+    reach = torch.where(keep, near + margin, -torch.inf)  # d_ap + m: negatives nearer than this are active
     value, active = hinges(reach, far, beyond)
     return value, count(active)
 
 
-def chosen(near: Tensor, far: Tensor, margin: float, kind: str) -> Tensor | bool:
-    """Return which triplets are of a kind."""
-    return kind == "all" or (far <= near if kind == "hard" else (far > near) & (far < near + margin))
+def of_kind(near: Tensor, far: Tensor, margin: float, kind: str) -> Tensor | bool:
+    """Return which triplets with distances d_ap (near) and d_an (far) are of a kind."""
+    if kind == "all":
+        return True
+    if kind == "hard":
+        return far <= near
+    return (far > near) & (far < near + margin)
 
 
 def mined_triplets(
@@ -57,21 +64,22 @@ def mined_triplets(
 ) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its mined triplets, and the number of active ones.
 
-    soft: sum log(1 + exp(d_ap - d_an + soft)) instead of the hinges; sides: given if the negative may be swapped.
+    With `soft`, a margin, the terms are log(1 + exp(d_ap - d_an + soft)) instead of hinges. With `sides`, the negative
+    is measured from the nearer of anchor and positive.
     """
     assert rows.triplets is not None
     positive, negative, keep = rows.triplets
-    rival = rows.d.gather(1, negative)
+    near = rows.d.gather(1, positive)  # d_ap, (b, k)
+    far = rows.d.gather(1, negative)  # d_an, (b, k)
     if sides is not None:
-        rival = torch.minimum(rival, reference_pairs(rows, sides, positive, negative))
-    near = rows.d.gather(1, positive)
-    gap = near - rival
-    keep = keep & chosen(near, rival, margin, kind)
-    value = (gap + margin).clamp_min(0) if soft is None else softplus(gap + soft)
-    value = torch.where(keep, value, 0.0)
-    return value.sum(1), count(
-        value > 0 if soft is None else keep
-    )  # soft terms are all positive, even those that underflow
+        far = torch.minimum(far, reference_pairs(rows, sides, positive, negative))  # min(d_an, d_pn)
+    gap = near - far
+    keep = keep & of_kind(near, far, margin, kind)
+    if soft is not None:
+        # every term is positive, even one that underflows to 0
+        return torch.where(keep, softplus(gap + soft), 0.0).sum(1), count(keep)
+    value = torch.where(keep, (gap + margin).clamp_min(0), 0.0)
+    return value.sum(1), count(value > 0)
 
 
 def each_positive(
@@ -79,18 +87,18 @@ def each_positive(
 ) -> tuple[Tensor, Tensor]:
     """Return what `mined_triplets` does, over all triplets, one positive of each row after the other."""
 
-    def one(column: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        near = rows.d.gather(1, column[:, None])
-        far = rows.d
+    def one_positive(column: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        near = rows.d.gather(1, column[:, None])  # d_ap, (b, 1)
+        far = rows.d  # d_an, (b, m)
         if sides is not None:
-            far = torch.minimum(far, reference_rows(rows, sides, column))
-        neg = rows.neg & real[:, None] & chosen(near, far, margin, kind)
+            far = torch.minimum(far, reference_rows(rows, sides, column))  # min(d_an, d_pn)
+        neg = rows.neg & real[:, None] & of_kind(near, far, margin, kind)
         if soft is not None:
             return torch.where(neg, softplus(near - far + soft), 0.0).sum(1), count(neg)
         value, below = hinges(near + margin, torch.where(neg, far, torch.inf))
         return value, below[:, 0]
 
-    return sum_over_positives(rows, one)
+    return sum_over_positives(rows, one_positive)
 
 
 class TripletLoss(BilateralRowLoss):
@@ -158,31 +166,36 @@ class TripletLoss(BilateralRowLoss):
         super().__init__(distance=distance, normalize=normalize, miner=miner, block=block)
         check_options(self, REDUCTIONS, reduction=reduction)
         check_options(self, KINDS, triplets=triplets)
+        soft_margin = None
+        if soft:
+            soft_margin = 0.0 if margin is None else margin
         if margin is None:
-            softness = 0.0
             margin = MARGIN
-        else:
-            softness = margin
         if triplets != "all" and margin <= 0:
             raise ValueError(f"TripletLoss: margin must be positive for {triplets} triplets, got {margin}")
         self.margin = margin
         self.soft = soft
-        self.softness = softness if soft else None
+        self.soft_margin = soft_margin
         self.swap = swap
         self.reduction = reduction
         self.triplets = triplets
         self.single_block = swap  # without swap, no row reads another
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        how = (rows, self.margin, self.triplets, self.softness, found if self.swap else None)
+        sides = found if self.swap else None
         if rows.triplets is not None:
-            value, active = mined_triplets(*how)
+            value, active = mined_triplets(
+                rows, margin=self.margin, kind=self.triplets, soft=self.soft_margin, sides=sides
+            )
             valid = count(rows.triplets.keep)
-        else:
-            each = self.soft or self.swap
-            if each:
-                value, active = each_positive(*how)
-            else:
-                value, active = all_triplets(rows, self.margin, self.triplets)
+        elif self.soft or self.swap:
+            value, active = each_positive(
+                rows, margin=self.margin, kind=self.triplets, soft=self.soft_margin, sides=sides
+            )
             valid = count(rows.pos) * count(rows.neg)
-        return value, active if self.reduction == "active" or self.triplets != "all" else valid
+        else:
+            value, active = all_triplets(rows, self.margin, self.triplets)
+            valid = count(rows.pos) * count(rows.neg)
+        if self.reduction == "active" or self.triplets != "all":
+            return value, active
+        return value, valid

@@ -1,10 +1,12 @@
 """The sum of a row loss over all anchors, and its gradient, in blocks of rows that stay in a processor's cache.
 
 The gradient of a sum is a sum over blocks, so the value and the gradient of a block are finished before the next one
-begins: no matrix of all comparisons is written to memory, and none is kept. The distances have no graph, because their
-gradient is known: two matrix products. Where a row has several numerators, whose weights follow only from the sums over
-all blocks, the blocks are kept for the backward pass or, if they are too large, computed again. So are those of a
-distance that is a function, whose gradient is not known.
+begins: no matrix of all comparisons is ever stored. The distances need no graph, because their gradient is known: two
+matrix products.
+
+There are two exceptions. If a row has several numerators, their weights depend on the sums over all blocks; the blocks
+are then kept for the backward pass, or, if they are too large, computed again. If the distance is a user's function,
+its gradient is unknown, and the blocks are computed again, too.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from ..precision import without_autocast
 from ..rng import Generators, drawn_again, generators
 from .comparison import FULL, MIN_BLOCK_ROWS, Comparison, RowFunction, Rows, distance_grad, on_host, spans
 
-COMPARISONS_IN_CACHE = 1 << 20  # comparisons of a block: fewer cost more calls, more do not fit the processor's caches
+COMPARISONS_IN_CACHE = 1 << 20  # comparisons in a block: fewer need more calls, more exceed the processor's caches
 
 
 class RowLossError(TypeError, ValueError):
@@ -32,10 +34,10 @@ class RowLossError(TypeError, ValueError):
 
 
 def cuts(c: Comparison, block: int | None, single_block: bool) -> list[tuple[int, int]]:
-    """Cut the anchors into blocks.
+    """Return the (first, last + 1) anchors of each block.
 
-    By default, a block fits into the processor's cache; on a device, or if `single_block`, it is the whole batch if
-    that fits.
+    By default, a block fits into the processor's cache. On a device, or if `single_block` is True, it is the whole
+    batch, if that fits into memory.
     """
     m = c.ref.shape[0]
     many = (c.anchors.stop - c.anchors.start) * m > COMPARISONS_IN_CACHE
@@ -62,8 +64,8 @@ def sum_over_anchors(
     single_block : bool
         Whether to hold all rows at once if they fit.
     more : sequence of tensors
-        Tensors besides the distances that the loss has a gradient in, such as its parameters. Unless `single_block` is
-        True, they must not depend on the vectors that are compared.
+        Tensors other than the distances in which the loss has a gradient, such as its parameters. Unless `single_block`
+        is True, they must not depend on the vectors that are compared.
 
     Returns
     -------
@@ -72,8 +74,10 @@ def sum_over_anchors(
     """
     c = comparison.prepared()
 
-    def chosen(rows: Rows) -> tuple[Tensor, Tensor]:
-        found = loss(miner(rows) if miner is not None else rows)
+    def mined_loss(rows: Rows) -> tuple[Tensor, Tensor]:
+        if miner is not None:
+            rows = miner(rows)
+        found = loss(rows)
         if not _is_per_anchor(found, rows.d.shape[0]):
             raise RowLossError(_wrong_shapes(loss, found, rows.d.shape[0]))
         return found
@@ -81,18 +85,23 @@ def sum_over_anchors(
     blocks = cuts(c, block, single_block)
     if not blocks and not len(c.x):
         return c.x.sum() * 0, c.x.new_zeros(())
-    if not blocks:  # a process without samples: zeros in the shape that the sums have in the others
-        num, den = _summed(c, chosen, [(0, 1)], c.x, c.ref)
+    if not blocks:  # a process without samples: zeros of the shape that the sums have in the others
+        num, den = _summed(c, mined_loss, [(0, 1)], c.x, c.ref)
         return num * 0, den * 0
     if len(blocks) > 1 and not single_block and not traced() and isinstance(c.distance, str):
         inputs = [c.x, c.ref, *(part for part in more if part.requires_grad)]
         if not torch.is_grad_enabled():
             inputs = [part.detach() for part in inputs]
-        start = None if miner is None else generators(c.x)
-        plan = _Plan(c, chosen, blocks, block is None and len(c.x) * len(c.ref) <= FULL, start)
+        plan = _Plan(
+            c,
+            mined_loss,
+            blocks,
+            keep=block is None and len(c.x) * len(c.ref) <= FULL,
+            start=None if miner is None else generators(c.x),
+        )
         num, den = _Swept.apply(plan, *inputs)  # type: ignore[no-untyped-call]  # torch declares no types for apply
         return num, den
-    return _summed(c, chosen, blocks, c.x, c.ref)
+    return _summed(c, mined_loss, blocks, c.x, c.ref)
 
 
 def each_anchor(
@@ -106,16 +115,18 @@ def each_anchor(
     """Return numerator and denominator of every anchor of this process, (n,) or (n, k); see `sum_over_anchors`."""
     c = comparison.prepared()
 
-    def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+    def block_loss(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
         rows = c.block(x, ref, lo, hi)
-        return loss(miner(rows) if miner is not None else rows)
+        if miner is not None:
+            rows = miner(rows)
+        return loss(rows)
 
     blocks = cuts(c, block, single_block)
     if not blocks:
         return c.x[:0, 0], c.x[:0, 0]
     if len(blocks) == 1:
-        return one(c.x, c.ref, *blocks[0])
-    parts = [recomputed(one, c.x, c.ref, lo, hi) for lo, hi in blocks]
+        return block_loss(c.x, c.ref, *blocks[0])
+    parts = [recomputed(block_loss, c.x, c.ref, lo, hi) for lo, hi in blocks]
     return torch.cat([num for num, _ in parts]), torch.cat([den for _, den in parts])
 
 
@@ -128,11 +139,11 @@ def _is_per_anchor(found: object, b: int) -> bool:
 
 
 def _wrong_shapes(loss: RowFunction, found: object, b: int) -> str:
-    """Return the text of the error where `_is_per_anchor` is not so."""
+    """Return the text of the error for what `_is_per_anchor` rejects."""
     parts = found if isinstance(found, tuple) else (found,)
-    shapes = [tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
-    told = f"expected a numerator and a denominator per anchor, tensors of shape ({b},)"
-    return f"{getattr(loss, '__qualname__', loss)}: {told}, got {' and '.join(map(str, shapes))}"
+    shapes = [str(tuple(part.shape)) if isinstance(part, Tensor) else type(part).__name__ for part in parts]
+    expected = f"expected a numerator and a denominator per anchor, tensors of shape ({b},)"
+    return f"{getattr(loss, '__qualname__', loss)}: {expected}, got {' and '.join(shapes)}"
 
 
 def _summed(
@@ -140,18 +151,24 @@ def _summed(
 ) -> tuple[Tensor, Tensor]:
     """Sum the blocks with a graph; if there are several, each is computed again in the backward pass."""
 
-    def one(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
+    def block_sums(x: Tensor, ref: Tensor, lo: int, hi: int) -> tuple[Tensor, Tensor]:
         num, den = loss(c.block(x, ref, lo, hi))
         return num.sum(0), den.sum(0, dtype=num.dtype)
 
     if len(blocks) == 1:
-        return one(x, ref, *blocks[0])
-    parts = [recomputed(one, x, ref, lo, hi) for lo, hi in blocks]
+        return block_sums(x, ref, *blocks[0])
+    parts = [recomputed(block_sums, x, ref, lo, hi) for lo, hi in blocks]
     return torch.stack([num for num, _ in parts]).sum(0), torch.stack([den for _, den in parts]).sum(0)
 
 
 class _Gradients:
-    """Sums over blocks of the gradients in the two sides of a comparison, where wanted, and in the other tensors."""
+    """Sums over blocks of the gradients in both sides of a comparison, where wanted, and in other tensors.
+
+    With G = (g_ij), the gradient of the loss in d_ij^2 / 2, or in -x_i . r_j, of all blocks (`distance_grad`):
+
+        to_x_i   = sum_j g_ij (x_i - r_j)   for Euclidean distances, else  -sum_j g_ij r_j
+        to_ref_j = sum_i g_ij (r_j - x_i)   for Euclidean distances, else  -sum_i g_ij x_i
+    """
 
     def __init__(self, c: Comparison, x: Tensor, ref: Tensor, more: Sequence[Tensor], wanted: Sequence[bool]) -> None:
         self.c = c
@@ -160,7 +177,7 @@ class _Gradients:
         self.more = more
         self.to_x = torch.zeros_like(x) if wanted[0] else None
         self.to_ref = torch.zeros_like(ref) if wanted[1] else None
-        self.columns = ref.new_zeros(len(ref))  # sums of the columns of all slopes
+        self.column_sums = ref.new_zeros(len(ref))  # sum_i g_ij, which multiplies r_j once all blocks are added
         self.to_more = [torch.zeros_like(part) for part in more]
 
     def add(self, rows: Rows, num: Tensor, weight: Tensor | None) -> None:
@@ -176,31 +193,35 @@ class _Gradients:
             if part is not None:
                 total += part
         if to_d is not None and (self.to_x is not None or self.to_ref is not None):
-            slope = distance_grad(to_d, rows.d.detach(), self.c.distance)
-            self._spread(slope, slice(rows.first, rows.first + len(to_d)))
+            g = distance_grad(to_d, rows.d.detach(), self.c.distance)
+            self._add_to_sides(g, slice(rows.first, rows.first + len(to_d)))
 
-    def _spread(self, slope: Tensor, part: slice) -> None:
+    def _add_to_sides(self, g: Tensor, part: slice) -> None:
+        """Add the gradient g, (b, m), of the anchors in `part`."""
         x = self.x[part]
         if self.to_x is not None:
-            self.to_x[part].addmm_(slope, self.ref, alpha=-1)
+            self.to_x[part].addmm_(g, self.ref, alpha=-1)
             if self.c.is_euclidean:
-                self.to_x[part] += slope.sum(1)[:, None] * x
+                self.to_x[part] += g.sum(1)[:, None] * x
         if self.to_ref is not None:
-            self.to_ref.addmm_(slope.T, x, alpha=-1)
+            self.to_ref.addmm_(g.T, x, alpha=-1)
             if self.c.is_euclidean:
-                self.columns += slope.sum(0)
+                self.column_sums += g.sum(0)
 
     def total(self) -> list[Tensor | None]:
+        """Return the gradients in x, the reference and the other tensors; None where none is wanted."""
         if self.to_ref is not None and self.c.is_euclidean:
-            self.to_ref += self.columns[:, None] * self.ref
-        scale = 2 if self.c.distance == "sq_euclidean" else 1
-        return [None if part is None else part.mul_(scale) for part in (self.to_x, self.to_ref)] + self.to_more
+            self.to_ref += self.column_sums[:, None] * self.ref
+        scale = 2 if self.c.distance == "sq_euclidean" else 1  # G is the gradient in d^2 / 2
+        sides = [None if part is None else part.mul_(scale) for part in (self.to_x, self.to_ref)]
+        return sides + self.to_more
 
 
 class _Plan(NamedTuple):
     """What is summed: the comparison, the loss of its rows, the blocks, and whether their graphs may be kept.
 
-    `start` is where a miner's draws begin: blocks that are computed again draw the same.
+    `start` is the state of the random generators before the first block, so that a miner draws the same numbers if the
+    blocks are computed again.
     """
 
     c: Comparison
@@ -210,18 +231,22 @@ class _Plan(NamedTuple):
     start: Generators | None
 
     def again(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.start is None else drawn_again(self.start)
+        """Draw the same random numbers as in the first pass."""
+        if self.start is None:
+            return nullcontext()
+        return drawn_again(self.start)
 
     def block(self, x: Tensor, ref: Tensor, lo: int, hi: int, graph: bool) -> tuple[Rows, Tensor, Tensor]:
-        """Return the rows of a block, whose distances begin a graph of their own, and the loss of each."""
+        """Return the rows of a block, whose distances begin a graph of their own, and the loss of each row."""
         with torch.no_grad():
             rows = self.c.block(x, ref, lo, hi)
         with torch.set_grad_enabled(graph), without_autocast(x.device):
-            return rows, *self.loss(rows._replace(d=rows.d.requires_grad_(graph)))
+            num, den = self.loss(rows._replace(d=rows.d.requires_grad_(graph)))
+        return rows, num, den
 
 
 class _Swept(torch.autograd.Function):
-    """See the docstring of the module."""
+    """The sum over blocks as one function; see the docstring of the module."""
 
     @staticmethod
     def forward(ctx: Any, plan: _Plan, x: Tensor, ref: Tensor, *more: Tensor) -> tuple[Tensor, Tensor]:
@@ -235,11 +260,11 @@ class _Swept(torch.autograd.Function):
         for lo, hi in plan.blocks:
             rows, num, den = plan.block(x, ref, lo, hi, graph)
             sums.append((num.detach().sum(0), den.sum(0)))
-            if graph and num.ndim == 1:
+            if graph and num.ndim == 1:  # one numerator, whose weight is the same for all blocks: finish the gradient
                 gradients.add(rows, num, None)
             elif graph and plan.keep:
                 ctx.kept.append((rows, num))
-            else:
+            else:  # too large to keep: later blocks need no graph, and the backward pass computes all of them again
                 graph = False
         ctx.gradients = gradients.total() if graph and not ctx.kept else None
         num, den = (torch.stack(parts).sum(0) for parts in zip(*sums, strict=True))
@@ -254,13 +279,16 @@ class _Swept(torch.autograd.Function):
         (x, ref, *more) = ctx.saved_tensors
         g = grads[0]
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
-            sides = x.view_as(x), ref.view_as(ref)  # two inputs, even where both are one tensor
+            own_x = x.view_as(x)  # two inputs, even if the reference is the batch itself
+            own_ref = ref.view_as(ref)
             with plan.again():
-                num, _ = _summed(plan.c, plan.loss, plan.blocks, *sides)
-            wanted = [part for part in (*sides, *more) if part.requires_grad]  # a fixed reference needs no gradient
+                num, _ = _summed(plan.c, plan.loss, plan.blocks, own_x, own_ref)
+            inputs = [own_x, own_ref, *more]
+            wanted = [part for part in inputs if part.requires_grad]  # a fixed reference needs no gradient
             found = iter(torch.autograd.grad(num, wanted, g, create_graph=True, allow_unused=True))
-            return None, *(next(found) if part.requires_grad else None for part in (*sides, *more))
+            return None, *(next(found) if part.requires_grad else None for part in inputs)
         if ctx.gradients is not None:
+            # finished in the forward pass for a weight of 1
             return None, *(None if part is None else g * part for part in ctx.gradients)
         gradients = _Gradients(plan.c, x, ref, more, ctx.wanted)
         if ctx.kept:

@@ -1,15 +1,15 @@
 """Row losses that need something of the whole batch before any row can be counted.
 
-A first pass over the rows, block by block, returns it; the comparison hands it to every block of the second pass
-(`Rows.found`), which sums the rows as every row loss does. Nothing of it stays on the loss. Three kinds:
+A first pass over the rows, block by block, computes it. The comparison hands it to every block of the second pass
+(`Rows.found`), which sums the rows like any other row loss. Nothing is stored on the loss. There are three kinds:
 
-- a statistic of the batch, such as a mean or whether one hinge over the batch is active (`TwoPassLoss`);
-- a number of each reference's own row, where a positive pair (i, j) reads the rows of both its sides
+- a statistic of the batch, such as a mean, or whether one hinge over the whole batch is active (`TwoPassLoss`);
+- a number for each reference's own row, if a positive pair (i, j) depends on the rows of both its samples
   (`BilateralRowLoss`). Its blocks are computed again in the backward pass, like those of
   `blockwise.sum_over_anchors`;
-- the reference vectors themselves, from which single rows are formed again (`Sides.ref`).
+- the reference vectors themselves, from which single rows are computed again (`Sides.ref`).
 
-So the result is exact for any block, on any number of processes, and with a memory as reference.
+The result is therefore exact for any block size, for any number of processes, and with a memory as the reference.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ContextualRowLoss(RowLoss):
 class TwoPassLoss(ContextualRowLoss):
     """A row loss that needs sums over the whole batch: a subclass implements `sums`, `conclude` and `finish`.
 
-    Where one block holds all rows of the only process, the sums are formed once.
+    With a single process and a single block, there is one pass: the sums of the block are those of the batch.
     """
 
     single_block = True
@@ -74,8 +74,8 @@ class TwoPassLoss(ContextualRowLoss):
     def conclude(self, total: Tensor, number: Tensor) -> Any:
         """Return a named tuple of what follows from the sums over all anchors.
 
-        They have a gradient only where the sums are formed once, so the loss must have the same gradient with them held
-        constant. Where they have one, the second derivative is exact too.
+        The sums have a gradient only in a single pass, so the gradient of the loss must be the same if they are held
+        constant. In a single pass, second derivatives are exact, too.
         """
         raise NotImplementedError
 
@@ -94,23 +94,23 @@ class TwoPassLoss(ContextualRowLoss):
 
     def second_pass(self, rows: Rows, found: Any) -> tuple[Tensor, Tensor]:
         sums = self.sums(rows)
-        if found is None:
+        if found is None:  # this block is the whole batch
             total, number = (part.sum(0) for part in sums)
             found = self.conclude(total, number.to(total.dtype))
         return self.finish(rows, sums, found)
 
 
 class Sides(NamedTuple):
-    """What a pair reads besides the row of its anchor.
+    """What a pair needs besides the row of its anchor.
 
     Attributes
     ----------
     ref : (m, d) tensor
         Prepared reference vectors.
     square : bool
-        Whether the rows are those of the whole batch compared with itself, so that row j belongs to reference j.
+        Whether the rows compare the whole batch with itself, so that row j is also the row of reference j.
     other : (m,) tensor or None
-        Statistic of each reference's own row; None if `square` is True.
+        Statistic of each reference's own row; None if `square` is True, or if the loss has no `statistic`.
     """
 
     ref: Tensor
@@ -119,15 +119,16 @@ class Sides(NamedTuple):
 
 
 class BilateralRowLoss(ContextualRowLoss):
-    """A row loss of pairs that read both rows: a subclass implements `second_pass`, and `statistic` if it has one.
+    """A row loss whose pairs depend on the rows of both samples.
 
-    The row of a reference is its comparison with the batch: with the batch as reference, the row of that sample.
+    A subclass implements `second_pass`, and `statistic` if its pairs need one. The row of a reference is its comparison
+    with the batch; if the batch is the reference, it is the row of that sample.
     """
 
     single_block = True
 
     def statistic(self, rows: Rows) -> Tensor:
-        """Return a number per row, (b,); 0 for a method whose pairs need none."""
+        """Return the number that pairs need of each row, (b,). By default, 0: the pairs need none."""
         return rows.d.new_zeros(len(rows.d))
 
     def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
@@ -137,8 +138,11 @@ class BilateralRowLoss(ContextualRowLoss):
 
     def find(self, c: Comparison, batch: Batch) -> Sides:
         square = c.is_self and self._one_block(c)
-        needless = square or type(self).statistic is BilateralRowLoss.statistic
-        return Sides(c.ref, square, None if needless else self._statistics(c))
+        has_statistic = type(self).statistic is not BilateralRowLoss.statistic
+        other = None
+        if has_statistic and not square:
+            other = self._statistics(c)
+        return Sides(c.ref, square, other)
 
     def _statistics(self, c: Comparison) -> Tensor:
         """Return the (m,) statistics of the rows of all references."""
@@ -155,27 +159,32 @@ class BilateralRowLoss(ContextualRowLoss):
 
 
 def reference_rows(rows: Rows, sides: Sides, columns: Tensor) -> Tensor:
-    """Return the (b, m) dissimilarities of one reference of each row, `columns` (b,), to all references."""
+    """Return the (b, m) dissimilarities to all references of one reference per row, given by its column, (b,)."""
     if sides.square:
         return rows.d[columns]
     return prepared_rows(sides.ref[columns], sides.ref, rows.distance)
 
 
 def reference_pairs(rows: Rows, sides: Sides, one: Tensor, other: Tensor) -> Tensor:
-    """Return the (b, k) dissimilarities of pairs of references, given by their columns."""
+    """Return the (b, k) dissimilarities of pairs of references, given by their columns, (b, k) each."""
     ref = sides.ref
+    # one of the k places at a time, so that no (b, k, d) array of vectors is needed
+    places = list(zip(one.T, other.T, strict=True))
+    if not places:
+        return rows.d[:, :0]
     if not isinstance(rows.distance, str):
-        whole = [called(rows.distance, ref[i], ref) for i in one.T]
-        parts = [d.gather(1, j[:, None])[:, 0] for d, j in zip(whole, other.T, strict=True)]
-        return torch.stack(parts, 1) if parts else rows.d[:, :0]
+        # a function compares all with all: (b, m), of which one column per row is wanted
+        parts = [called(rows.distance, ref[i], ref).gather(1, j[:, None])[:, 0] for i, j in places]
+        return torch.stack(parts, 1)
     if rows.distance in ("cosine", "dot"):
-        parts = [(ref[i] * ref[j]).sum(1) for i, j in zip(one.T, other.T, strict=True)]
-    else:
-        parts = [(ref[i] - ref[j]).square().sum(1) for i, j in zip(one.T, other.T, strict=True)]
-    products = torch.stack(parts, 1) if parts else rows.d[:, :0]
+        products = torch.stack([(ref[i] * ref[j]).sum(1) for i, j in places], 1)
+        if rows.distance == "cosine":
+            return 1 - products
+        return -products
+    squares = torch.stack([(ref[i] - ref[j]).square().sum(1) for i, j in places], 1)
     if rows.distance == "euclidean":
-        return safe_sqrt(products)
-    return {"cosine": 1 - products, "dot": -products, "sq_euclidean": products}[rows.distance]
+        return safe_sqrt(squares)
+    return squares
 
 
 def _flipped(c: Comparison) -> Comparison:
@@ -191,5 +200,5 @@ def _flipped_labels(y: Labels, ref_y: Labels) -> tuple[Labels, Labels]:
     if isinstance(y, LabelSets) and isinstance(ref_y, LabelSets):
         return LabelSets(ref_y.hot, y.overlap), y
     if isinstance(y, Tensor) and y.ndim == 2:
-        return y.T, y.new_zeros(len(y))  # masks of a relation are read from its rows alone
+        return y.T, y.new_zeros(len(y))  # a relation matrix alone determines the masks; labels of references do not
     return ref_y, y

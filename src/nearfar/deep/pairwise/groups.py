@@ -1,4 +1,4 @@
-"""Embeddings as groups of dimensions, each an embedding of its own: ensembles that share one network."""
+"""Embeddings whose dimensions form groups, each an embedding by itself: ensembles that share one network."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from ..unit_vectors import unit
 
 
 def checked_groups(who: str, groups: int | Sequence[int]) -> int | tuple[int, ...]:
-    """Return a number of groups, or their lengths; raise a ValueError where it is neither."""
+    """Return the number of groups or their lengths, or raise a ValueError if `groups` is neither."""
     if isinstance(groups, Integral) and not isinstance(groups, bool) and int(groups) >= 1:
         return int(groups)
-    lengths = tuple(groups) if isinstance(groups, Sequence) and not isinstance(groups, str) else ()
+    lengths: tuple[int, ...] = ()
+    if isinstance(groups, Sequence) and not isinstance(groups, str):
+        lengths = tuple(groups)
     if not lengths or not all(isinstance(one, Integral) and int(one) >= 1 for one in lengths):
         raise ValueError(f"{who}: groups must be a number from 1 on, or lengths such as (96, 160, 256); got {groups!r}")
     return tuple(int(one) for one in lengths)
 
 
 def lengths_of(who: str, groups: int | tuple[int, ...], dim: int) -> tuple[int, ...]:
-    """Return the lengths of the groups of an embedding of so many dimensions; the first of equal ones are the longer.
+    """Return the lengths of the groups of an embedding with `dim` dimensions; a remainder goes to the first groups.
 
     >>> lengths_of("BIERLoss", 3, 8)
     (3, 3, 2)

@@ -1,7 +1,7 @@
 """Positives against negatives without triplets: hinges and searches in O(K m) or O(m log m) per row.
 
 A row has K positives and m references. If K is small and known (on a CPU), one pass over the row for each positive is
-faster than sorting the row; otherwise, the row is sorted once. Both give the same numbers.
+faster than sorting the row; otherwise, the row is sorted once. Both give the same result.
 """
 
 from __future__ import annotations
@@ -18,42 +18,50 @@ from ..autograd import applied, recomputed, traced
 from ..precision import precise
 from .comparison import FULL, Rows, Triplets, count, is_small, masked_fill, on_host
 
-MAX_HINGES_AT_ONCE = 1 << 16  # hinges up to which the number of calls takes the time
-MAX_POSITIVES_WITHOUT_SORT = 12  # positives of a row up to which one pass for each is faster than a sort
+MAX_HINGES_AT_ONCE = 1 << 16  # up to so many hinges, the number of calls determines the time
+MAX_POSITIVES_WITHOUT_SORT = 12  # up to so many positives per row, one pass for each is faster than a sort
 
 
 def positives(rows: Rows, *, one_by_one: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the (b, k) columns of each row's positives and which of the k places hold one.
+    """Return the (b, k) columns of each row's positives, and which of the k places hold one.
 
-    On a CPU k is the largest number of positives of a row. On a device, or in a compiled graph, knowing it would
-    wait for the device: there k is the width of the row. A caller that takes the columns `one_by_one` would rather wait
-    once than go through the whole row.
+    On a CPU, k is the largest number of positives in a row. On a device, or in a compiled graph, reading that number
+    would wait for the device, so k is the width of the row. A caller that visits the columns `one_by_one` would rather
+    wait once than visit all m.
     """
     b, m = rows.pos.shape
     if one_by_one and not on_host(rows.pos) and not traced():
-        values, columns = rows.pos.byte().topk(int(rows.pos.sum(1).max()) if b else 0, 1)
-        return columns, values.bool()
+        most = int(rows.pos.sum(1).max()) if b else 0
+        return _first_columns(rows.pos, most)
     if not on_host(rows.pos):
         return torch.arange(m, device=rows.d.device).expand(b, m), rows.pos
     if is_small(rows.pos):
         most = max(count(rows.pos).tolist(), default=0)
-        values, columns = rows.pos.byte().topk(most, 1)
-        return columns, values.bool()
+        return _first_columns(rows.pos, most)
+    # row and column of every positive, in the order of the rows
     row, column = np.divmod(rows.pos.numpy().reshape(-1).nonzero()[0], m)
     most = len(row) // b
-    if most and row[::most].tolist() == row[most - 1 :: most].tolist() == list(range(b)):  # rows of equal numbers
+    if most and row[::most].tolist() == row[most - 1 :: most].tolist() == list(range(b)):
+        # every row has the same number, and needs no padding
         return torch.from_numpy(column.reshape(b, most)), torch.ones(b, most, dtype=torch.bool)
     number = np.bincount(row, minlength=b)
     keep = np.arange(number.max()) < number[:, None]  # (b, k)
-    places = np.zeros(keep.shape, dtype=np.int64)
-    places[keep] = column
-    return torch.from_numpy(places), torch.from_numpy(keep)
+    padded = np.zeros(keep.shape, dtype=np.int64)
+    padded[keep] = column
+    return torch.from_numpy(padded), torch.from_numpy(keep)
+
+
+def _first_columns(mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return k columns of each row, (b, k), those where the mask is True first, and whether it is True there."""
+    values, columns = mask.byte().topk(k, 1)
+    return columns, values.bool()
 
 
 def near_columns(rows: Rows) -> tuple[Tensor | None, Tensor]:
-    """Return what `positives` does, for losses that read near distances entry by entry.
+    """Return what `positives` does, for losses in which each positive's distance counts for itself.
 
-    Of a small block these are all columns, as None, and its mask: to look for the few takes longer than to read all.
+    For a small block, the columns are None, which stands for all of them, and the mask is that of the block: it takes
+    longer to find the few positives than to compute with every entry.
     """
     if is_small(rows.pos):
         return None, rows.pos
@@ -67,30 +75,35 @@ def near_distances(rows: Rows) -> tuple[Tensor, Tensor]:
     otherwise the largest number of positives of a row.
     """
     columns, keep = near_columns(rows)
-    near = rows.d if columns is None else rows.d.gather(1, columns)
-    return near, keep
+    if columns is None:
+        return rows.d, keep
+    return rows.d.gather(1, columns), keep
 
 
 def sum_over_positives(rows: Rows, one: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """Sum ``one(column, real)``, two (b,) tensors, over the places of the positives, one after the other.
 
-    Where they would take much memory together, backward computes each again.
+    `column`, (b,), holds one positive of each row, where `real`, (b,), is True. If the graphs of all places together
+    would take much memory, the backward pass computes each again.
     """
     columns, keep = positives(rows, one_by_one=True)
-    value = rows.d.sum(1) * 0
+    value = rows.d.sum(1) * 0  # part of the graph even without positives
     number = torch.zeros_like(count(rows.pos))
     again = columns.shape[1] * rows.pos.numel() > FULL and not traced()
     for column, real in zip(columns.T, keep.T, strict=True):
-        more = recomputed(one, column, real) if again else one(column, real)
-        value = value + more[0]
-        number = number + more[1]
+        if again:
+            more_value, more_number = recomputed(one, column, real)
+        else:
+            more_value, more_number = one(column, real)
+        value = value + more_value
+        number = number + more_number
     return value, number
 
 
 def negatives(rows: Rows) -> Tensor:
-    """Return the (b, m) dissimilarities with everything but the negatives at infinity.
+    """Return the (b, m) dissimilarities of the negatives, and infinity everywhere else.
 
-    A gradient at the infinite entries is passed on too; no finite value has one there.
+    A gradient at the infinite entries would be passed on, too, but no finite value has one there.
     """
     if is_small(rows.d):
         return torch.where(rows.neg, rows.d, torch.inf)
@@ -111,19 +124,24 @@ class _Negatives(torch.autograd.Function):
 
 
 def narrowed(rows: Rows, triplets: Triplets) -> Rows:
-    """Keep of a block only mined triplets: as triplets, and as masks for losses that read pairs."""
-    pos, neg = (marks(rows.pos, columns, triplets.keep) for columns in (triplets.positive, triplets.negative))
+    """Return a block with mined triplets only: as triplets, and as masks for losses of pairs."""
+    pos = marks(rows.pos, triplets.positive, triplets.keep)
+    neg = marks(rows.neg, triplets.negative, triplets.keep)
     return rows._replace(pos=pos, neg=neg, triplets=triplets)
 
 
 def marks(mask: Tensor, columns: Tensor, keep: Tensor) -> Tensor:
-    """Return a mask of the shape of another, which holds the kept columns, (b, k), of its rows."""
-    room = torch.zeros_like(mask, dtype=torch.uint8)
-    return room.scatter_reduce_(1, columns, keep.to(torch.uint8), "amax").view(torch.bool)
+    """Return a mask, of the shape of another, that is True at the kept columns, (b, k), of each row."""
+    marked = torch.zeros_like(mask, dtype=torch.uint8)
+    return marked.scatter_reduce_(1, columns, keep.to(torch.uint8), "amax").view(torch.bool)
 
 
 class _Hinges(torch.autograd.Function):
-    """See `hinges`; the gradient needs only the counts."""
+    """See `hinges`; the gradient needs only the counts.
+
+    For the sum S = sum_kj [t_k - v_j]_+ of a row, dS/dt_k is the number k of values below t_k, and -dS/dv_j the number
+    c of thresholds above v_j.
+    """
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -164,6 +182,7 @@ def hinges(t: Tensor, v: Tensor, beyond: Tensor | None = None) -> tuple[Tensor, 
 
 
 def _at_once(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the sums (b,), the counts k (b, K) of the thresholds, and the counts c (b, m) of the values."""
     hinge = (t[:, :, None] - v[:, None]).clamp_min_(0)  # (b, K, m)
     if beyond is not None:
         hinge.masked_fill_(v[:, None] <= beyond[:, :, None], 0)
@@ -172,16 +191,22 @@ def _at_once(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tenso
 
 
 def _by_columns(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `_at_once` does, one threshold of each row after the other; no (b, K, m) array."""
     value = v.new_zeros(len(v))
     k = torch.zeros_like(t, dtype=torch.int32)
-    c = torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
+    if t.shape[1]:
+        c = torch.empty_like(v)
+    else:
+        c = torch.zeros_like(v)
     for column in range(t.shape[1]):
-        hinge = torch.sub(t[:, column : column + 1], v, out=torch.empty_like(v) if column else c)
+        # the first threshold's hinges are computed where its counts will be: in c
+        out = torch.empty_like(v) if column else c
+        hinge = torch.sub(t[:, column : column + 1], v, out=out)
         hinge.clamp_min_(0)
         if beyond is not None:
             hinge.masked_fill_(v <= beyond[:, column : column + 1], 0)
         value += hinge.sum(1)
-        active = hinge.sign_()  # on a CPU several times as fast as a comparison
+        active = hinge.sign_()  # 1 where positive; on a CPU several times as fast as a comparison
         k[:, column] = active.sum(1)
         if column:
             c += active
@@ -189,17 +214,24 @@ def _by_columns(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Te
 
 
 def _by_sorting(t: Tensor, v: Tensor, beyond: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what `_at_once` does, in O((K + m) log m) per row.
+
+    Of the k values below a threshold t, the hinges add up to k t - (sum of the k smallest values).
+    """
     near = v.sort(1).values
-    totals = pad(near.masked_fill(near.isinf(), 0).to(precise(v.device)).cumsum(1), (1, 0))  # of the k smallest
+    finite = near.masked_fill(near.isinf(), 0).to(precise(v.device))
+    totals = pad(finite.cumsum(1), (1, 0))  # (b, m + 1): entry k is the sum of the k smallest
     k = torch.searchsorted(near, t)
     total = totals.gather(1, k)
     c = t.shape[1] - torch.searchsorted(t.sort(1).values, v, right=True)
     if beyond is not None:
+        # the values up to `beyond` do not count
         least = torch.searchsorted(near, beyond, right=True)
         k = k - least
         total = total - totals.gather(1, least)
         c = c - t.shape[1] + torch.searchsorted(beyond.sort(1).values, v)
-    return (k * t.to(total.dtype) - total).masked_fill(k == 0, 0).sum(1).to(v.dtype), k, c
+    sums = (k * t.to(total.dtype) - total).masked_fill(k == 0, 0)  # a threshold of -inf has k = 0: -inf * 0 is NaN
+    return sums.sum(1).to(v.dtype), k, c
 
 
 def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -217,12 +249,15 @@ def next_above(t: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     tuple of Tensor
         (b, K) columns of v, arbitrary if no value is above, and (b, K) whether there is one.
     """
+    if not t.shape[1]:
+        return t.long(), t.bool()
     if t.shape[1] <= MAX_POSITIVES_WITHOUT_SORT:
         above = [torch.where(v > column[:, None], v, torch.inf).min(1) for column in t.T]
-        if not above:
-            return t.long(), t.bool()
-        least, columns = (torch.stack(part, 1) for part in zip(*above, strict=True))
+        least = torch.stack([found.values for found in above], 1)
+        columns = torch.stack([found.indices for found in above], 1)
         return columns, least < torch.inf
     near, order = v.sort(1)
+    # the place of the first value above t in the sorted row; the last place, if there is none
     k = torch.searchsorted(near, t, right=True).clamp_max(max(v.shape[1] - 1, 0))
-    return order.gather(1, k), (near.gather(1, k) > t) & near.gather(1, k).isfinite()
+    least = near.gather(1, k)
+    return order.gather(1, k), (least > t) & least.isfinite()

@@ -1,5 +1,6 @@
-"""Sums over the rows of a block, with gradients of their own that keep little and work in a processor's cache: softly
-counted ranks, tilted means of exponentials, and plain sums over positives and negatives.
+"""Sums over the rows of a block: log-sum-exps, soft ranks, tilted means of exponentials, and plain sums.
+
+Their gradients are written by hand, to keep few matrices and to work in a processor's cache.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from torch.nn.functional import softplus
 from ..autograd import applied
 from .comparison import EXPONENT_FLOOR, exponentials_, masked_fill
 
-ENTRIES_IN_CACHE = 1 << 17  # entries of a part whose temporaries stay in a processor's cache
+ENTRIES_IN_CACHE = 1 << 17  # a part of so many entries and its temporaries stay in a processor's cache
 
 
 def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
-    """Return x with its infinities, which carry no gradient, replaced by another value."""
+    """Return x with `otherwise`, which has no gradient, in place of entries that are infinite or NaN."""
     return torch.where(x.isfinite(), x, otherwise)
 
 
 def cache_parts(x: Tensor) -> list[slice]:
-    """Cut the rows of a matrix into parts that stay in a processor's cache; on a device, one part."""
+    """Cut the rows of a matrix into parts that stay in a processor's cache; on a device, there is one part."""
     n, m = x.shape
     if x.device.type == "cpu":
         size = max(1, ENTRIES_IN_CACHE // max(m, 1))
@@ -32,25 +33,36 @@ def cache_parts(x: Tensor) -> list[slice]:
 
 
 def _exponential_sums(d: Tensor, keep: Tensor, scale: float, reach: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return e^{scale d - most} of the kept entries, else 0, its sums (b, 1), and their log plus most, (b,)."""
+    """Return the parts of log sum_j e^{a d_j} over the kept entries of each row, for the scale a.
+
+    They are the weights w_j = e^{a d_j - M}, (b, m), 0 for the other entries; their sums W, (b, 1); and the value
+    log W + M, (b,), where M is the largest a d_j of the row.
+    """
     weights = masked_fill(d, keep, -torch.inf, scale)
-    if reach is not None:  # several times as fast as a comparison
+    if reach is not None:
+        # a negative: d_j < reach means a d_j > a reach, and a threshold is several times as fast as a comparison
         limit = (scale * reach).clamp_max_(torch.finfo(d.dtype).max)
         weights = torch.threshold_(weights.sub_(limit), 0, -torch.inf)
     if d.shape[1]:
         most = weights.amax(1, keepdim=True)
     else:
         most = weights.new_zeros(len(d), 1)
-    most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite where nothing is kept
+    most = most.clamp_min_(torch.finfo(d.dtype).min)  # finite, even if nothing is kept
     weights = exponentials_(weights.sub_(most))
     total = weights.sum(1, keepdim=True)
-    value = total.log().add_(most if reach is None else most + limit).squeeze(1)
+    if reach is not None:
+        most = most + limit
+    value = total.log().add_(most).squeeze(1)
     return weights, total, value
 
 
 def _exponential_slope(d: Tensor, keep: Tensor, scale: float, reach: Tensor | None, value: Tensor, g: Tensor) -> Tensor:
-    """Return the gradient of the log-sum-exp in d from g, that in its values times the scale, in terms of the input."""
-    keep = keep if reach is None else keep & (d < reach)
+    """Return the gradient g e^{a d_j - value} of the log-sum-exp, (b, m), as a function of d with a graph.
+
+    g, (b, 1), is the gradient in its values times the scale a.
+    """
+    if reach is not None:
+        keep = keep & (d < reach)
     shift = torch.where(value.isinf(), 0.0, value)[:, None]
     low = torch.where(keep, scale * d - shift, 0.0)
     return g * torch.where(keep, low.exp(), 0.0)
@@ -72,12 +84,13 @@ class _NearAndRivals(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (d, columns, keep, value, weights, total, reach) = ctx.saved_tensors
-        g = ctx.scale * grads[1][:, None]
+        to_near, to_value = grads
+        g = ctx.scale * to_value[:, None]
         if torch.is_grad_enabled():  # the gradient will be differentiated again
             slope = _exponential_slope(d, keep, ctx.scale, reach, value, g)
-            return slope.scatter_add(1, columns, grads[0]), None, None, None, None
-        slope = weights * (g / total.clamp_min(1))  # total is 0, or at least e^0 = 1
-        return slope.scatter_add_(1, columns, grads[0]), None, None, None, None
+            return slope.scatter_add(1, columns, to_near), None, None, None, None
+        slope = weights * (g / total.clamp_min(1))  # total is 0 if nothing is kept, else at least e^0 = 1
+        return slope.scatter_add_(1, columns, to_near), None, None, None, None
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -96,17 +109,17 @@ class _LogSumExp(torch.autograd.Function):
         g = ctx.scale * grads[0][:, None]
         if torch.is_grad_enabled():  # the gradient will be differentiated again
             return _exponential_slope(d, keep, ctx.scale, reach, value, g), None, None, None
-        return weights * (g / total.clamp_min(1)), None, None, None  # total is 0, or at least e^0 = 1
+        return weights * (g / total.clamp_min(1)), None, None, None  # total: see `_NearAndRivals`
 
 
 def near_and_rivals(
     d: Tensor, columns: Tensor | None, keep: Tensor, scale: float | Tensor, reach: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return (b, K) columns of d, and (b,) log sum exp(scale d) over the kept entries of each row.
+    """Return the entries of d in the given columns, (b, K), and log sum exp(scale d) over the kept entries, (b,).
 
-    Without columns, which is for small blocks (see `hinges.near_columns`), it returns d itself. If a row keeps none,
-    the second is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, entries that are not below it
-    are left out.
+    If the columns are None, which stands for all (see `hinges.near_columns`), the first is d itself. If a row keeps no
+    entry, the second is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, only entries below it
+    count.
     """
     if columns is None:
         return d, masked_logsumexp(d, keep, scale, reach)
@@ -117,13 +130,14 @@ def near_and_rivals(
 
 
 def masked_logsumexp(values: Tensor, keep: Tensor, scale: float | Tensor = 1.0, reach: Tensor | None = None) -> Tensor:
-    """Return log sum exp(scale value) over the kept entries of each row.
+    """Return log sum exp(scale value) over the kept entries of each row, (b,).
 
-    If a row keeps none, that is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, entries that are
-    not below it are left out.
+    If a row keeps no entry, it is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, only entries
+    below it count.
     """
-    if isinstance(scale, Tensor):  # it is learned, and the function below holds it constant
-        keep = keep if reach is None else keep & (values < reach)
+    if isinstance(scale, Tensor):  # it is learned, and the function below would hold it constant
+        if reach is not None:
+            keep = keep & (values < reach)
         values = scale * values
         scale = 1.0
         reach = None
@@ -132,7 +146,10 @@ def masked_logsumexp(values: Tensor, keep: Tensor, scale: float | Tensor = 1.0, 
 
 
 class _SoftCounts(torch.autograd.Function):
-    """See `soft_counts`; the sigmoids are computed again in the backward pass."""
+    """See `soft_counts`; the sigmoids are computed again in the backward pass.
+
+    With t = near / T and v = d / T, count_k = sum_j s(t_k - v_j) for the sigmoid s, whose derivative is s (1 - s).
+    """
 
     @staticmethod
     def forward(ctx: Any, d: Tensor, columns: Tensor, keep: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -140,12 +157,13 @@ class _SoftCounts(torch.autograd.Function):
         t = near / temperature
         v = masked_fill(d, keep, torch.inf, 1 / temperature)
         counts = torch.empty_like(near)
-        if t.shape[1]:  # beyond, nothing counts, and denormal numbers would be slow
+        if t.shape[1]:  # a sigmoid of less than the floor is negligible, and would be a slow denormal number
             v.clamp_max_(t.amax(1, keepdim=True) - EXPONENT_FLOOR)
         for part in cache_parts(v):
-            room = torch.empty_like(v[part])
+            gap = torch.empty_like(v[part])
             for k in range(t.shape[1]):
-                counts[part, k] = torch.sub(t[part, k : k + 1], v[part], out=room).sigmoid_().sum(1)
+                torch.sub(t[part, k : k + 1], v[part], out=gap)
+                counts[part, k] = gap.sigmoid_().sum(1)
         ctx.save_for_backward(d, keep, t, v, columns)
         ctx.temperature = temperature
         return near, counts
@@ -160,12 +178,15 @@ class _SoftCounts(torch.autograd.Function):
             slope = near * (1 - near) * g[:, :, None]
             return (-slope.sum(1)).scatter_add(1, columns, slope.sum(2) + grads[0]), None, None, None
         to_t = torch.empty_like(t)
-        to_v = torch.empty_like(v) if t.shape[1] else torch.zeros_like(v)
+        if t.shape[1]:
+            to_v = torch.empty_like(v)
+        else:
+            to_v = torch.zeros_like(v)
         for part in cache_parts(v):
-            room = torch.empty_like(v[part])
+            gap = torch.empty_like(v[part])
             for k in range(t.shape[1]):
-                near = torch.sub(t[part, k : k + 1], v[part], out=room).sigmoid_()
-                slope = near.addcmul_(near, near, value=-1)
+                near = torch.sub(t[part, k : k + 1], v[part], out=gap).sigmoid_()
+                slope = near.addcmul_(near, near, value=-1)  # s - s^2
                 to_t[part, k] = slope.sum(1)
                 if k:
                     to_v[part].addcmul_(slope, g[part, k : k + 1], value=-1)
@@ -198,7 +219,11 @@ def soft_counts(d: Tensor, columns: Tensor, keep: Tensor, temperature: float) ->
 
 
 class _Tilted(torch.autograd.Function):
-    """See `tilted`; keeps the exponentials."""
+    """See `tilted`; the exponentials are kept for the gradient.
+
+    With a_n = e^{-(1 + beta) d_n / T} and b_n = e^{-beta d_n / T}, the value is log sum a - log sum b, and its gradient
+    in d_n is -1/T ((1 + beta) a_n / sum a - beta b_n / sum b). All d_n are less the smallest one, which the value adds.
+    """
 
     @staticmethod
     def forward(ctx: Any, d: Tensor, keep: Tensor, T: float, beta: float, detach: bool) -> Tensor:
@@ -208,8 +233,11 @@ class _Tilted(torch.autograd.Function):
             least = heights.amin(1, keepdim=True)
         else:
             least = d.new_zeros(len(d), 1)
-        heights = heights.sub_(least.clamp_max_(limits.max))  # where nothing counts all stays infinite
-        below = _exponentials(heights, -beta / T) if beta else keep
+        heights = heights.sub_(least.clamp_max_(limits.max))  # a row that keeps nothing remains infinite
+        if beta:
+            below = _exponentials(heights, -beta / T)
+        else:
+            below = keep  # e^0
         above = _exponentials(heights, -(1 + beta) / T)
         total = above.sum(1, keepdim=True)
         count = below.sum(1, keepdim=True, dtype=d.dtype).clamp_min_(limits.tiny)
@@ -226,7 +254,8 @@ class _Tilted(torch.autograd.Function):
         beta = 0.0 if ctx.detach else ctx.beta
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it in terms of the input
             tilt = (d.detach() if ctx.detach else d) * ctx.beta
-            high, low = (_kept_softmax(heights / -ctx.T, keep) for heights in (d + tilt, tilt))
+            high = _kept_softmax((d + tilt) / -ctx.T, keep)
+            low = _kept_softmax(tilt / -ctx.T, keep)
             return g * ((1 + beta) * high - beta * low), None, None, None, None
         slope = above * torch.where(total > 0, (1 + beta) * g / total, 0.0)
         if beta:
@@ -235,7 +264,7 @@ class _Tilted(torch.autograd.Function):
 
 
 def _exponentials(heights: Tensor, scale: float) -> Tensor:
-    """Return exp(scale heights), in one new matrix, 0 where it would add nothing to 1."""
+    """Return exp(scale heights) as a new matrix, with 0 where it is negligible beside 1."""
     result = torch.empty_like(heights)
     for part in cache_parts(heights):
         exponentials_(torch.mul(heights[part], scale, out=result[part]))
@@ -243,6 +272,7 @@ def _exponentials(heights: Tensor, scale: float) -> Tensor:
 
 
 def _kept_softmax(values: Tensor, keep: Tensor) -> Tensor:
+    """Return the softmax over the kept entries of each row, and 0 elsewhere; all 0 if a row keeps none."""
     some = keep.any(1, keepdim=True)
     logits = torch.where(some, torch.where(keep, values, -torch.inf), 0.0)
     return torch.where(keep, logits.softmax(1), 0.0)
@@ -280,7 +310,7 @@ def tilted(d: Tensor, keep: Tensor, temperature: float, beta: float, detach: boo
 
 
 class _HingeSquares(torch.autograd.Function):
-    """See `hinge_squares`; one matrix, the hinges, is kept."""
+    """See `hinge_squares`; one matrix, the hinges h, is kept: the gradient is -2 h."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, margin: float) -> Tensor:
@@ -310,7 +340,7 @@ def softplus_sums(v: Tensor, at: float, scale: float) -> Tensor:
 
 
 def pair_sums(d: Tensor, columns: Tensor, keep: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the (b,) sums of each row's kept columns (b, K), and of its entries where `neg`."""
+    """Return two (b,) sums over each row: of the kept ones of its columns (b, K), and of its entries where `neg`."""
     near = torch.where(keep, d.gather(1, columns), 0.0).sum(1)
     far = torch.where(neg, d, 0.0).sum(1)
     return near, far

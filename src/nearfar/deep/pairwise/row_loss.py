@@ -21,7 +21,8 @@ class RowLoss(AnchorLoss):
     """Base class of losses that are a sum over anchors, each compared with a reference.
 
     A subclass implements ``rows(rows)``, which maps a block of dissimilarities to a numerator and a denominator for
-    each anchor.
+    each anchor. The value is the sum of the numerators over the sum of the denominators, or, where these have k
+    columns, the sum of k such ratios.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ class RowLoss(AnchorLoss):
         Statistics of the last call: "active", the share of anchors with a positive loss, and "positive" and "negative",
         the mean distances of the positive and negative pairs.
     single_block : bool
-        Whether rows read one another, so that all of them are held at once if they fit.
+        Whether rows read one another, so that all of them are held at once if they fit into memory.
     """
 
     single_block = False
@@ -62,11 +63,11 @@ class RowLoss(AnchorLoss):
         self._last: Comparison | None = None
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return (numerator, denominator) per anchor of the block, each (b,), or (b, k) for a sum of k means."""
+        """Return the numerator and the denominator of each anchor of the block, both (b,), or (b, k) for k ratios."""
         raise NotImplementedError
 
     def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
-        """Return the tensors, besides distances, that the rows of a comparison have a gradient in."""
+        """Return the tensors, other than the distances, in which the rows have a gradient: the loss's parameters."""
         return tuple(part for part in self._parameters.values() if part is not None)
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
@@ -94,7 +95,8 @@ class RowLoss(AnchorLoss):
 
     def compare(self, batch: Batch) -> Tensor:
         comparison = self.comparison(batch)
-        object.__setattr__(self, "_last", comparison.detached())  # a module would look for parameters in it
+        # for `stats_`; `object` skips the search of `Module.__setattr__` for parameters
+        object.__setattr__(self, "_last", comparison.detached())
         return self.divided(*self.summed(comparison))
 
     def summed(self, comparison: Comparison) -> tuple[Tensor, Tensor]:
@@ -110,22 +112,26 @@ class RowLoss(AnchorLoss):
 
     def local_sample_losses(self, batch: Batch) -> Tensor:
         if type(self).divided is not RowLoss.divided:
-            raise TypeError(f"{type(self).__name__}: its value is no mean over samples, so none has a loss of its own")
+            raise TypeError(f"{type(self).__name__}: its value is not a mean over samples, so samples have none")
         num, den = each_anchor(
             self.rows, self.comparison(batch), miner=self.miner, block=self.block, single_block=self.single_block
         )
         if self.reduction != "sum":
             total = distributed.total(den.detach().sum(0).to(num.dtype))
             num = num / torch.where(total > 0, total, torch.inf)
-        values = num.sum(1) if num.ndim > 1 else num
-        return values * len(batch.x)
+        if num.ndim > 1:
+            num = num.sum(1)
+        # sum_i num_i / total is the value, so n num_i / total are losses of which it is the mean
+        return num * len(batch.x)
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
         """Return this process's sum of the numerators over the denominators of all processes."""
         if self.reduction != "sum":
             den = distributed.total(den.detach())
-            num = num / torch.where(den > 0, den, torch.inf)
-        return num.sum() if num.ndim else num
+            num = num / torch.where(den > 0, den, torch.inf)  # 0 where nothing counts
+        if num.ndim:
+            return num.sum()
+        return num
 
     @property
     def stats_(self) -> dict[str, float]:
@@ -144,7 +150,9 @@ def _row_statistics(loss: RowLoss, comparison: Comparison) -> dict[str, float]:
     sums = dict.fromkeys(("active", "anchors", "positive", "positives", "negative", "negatives"), 0.0)
 
     def gather(rows: Rows) -> tuple[Tensor, Tensor]:
-        num, den = loss.rows(loss.miner(rows) if loss.miner is not None else rows)
+        if loss.miner is not None:
+            rows = loss.miner(rows)
+        num, den = loss.rows(rows)
         found = {
             "active": (num > 0).reshape(len(num), -1).any(1).sum(),
             "anchors": (rows.pos | rows.neg).any(1).sum(),
