@@ -1,4 +1,4 @@
-"""The batch that every term of an objective sees: validated, and in float32 or float64."""
+"""The batch that every term of an objective receives: validated, and in float32 or float64."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ..autograd import traced
 from .relations import MAX_LISTED_LABELS, UNKNOWN, Labels, LabelSets, is_classes, is_relation, labeled
 
 AnyLabels: TypeAlias = Labels | Sequence[int]
-NO_TUPLES = (  # what the third argument is in another library
+NO_TUPLES = (  # in pytorch-metric-learning, the third argument is the tuple of indices that a miner returns
     "takes embeddings and labels, and all else by name (ref=, ref_labels=, pooled=, ids=); instead of tuples of "
     "indices a loss has a miner, TripletLoss(miner=BatchHard()), or takes a relation matrix as its labels"
 )
 
 
 class Batch(NamedTuple):
-    """The global batch as every term receives it; with several processes, the samples of all of them in rank order.
+    """The global batch; with several processes, it holds the samples of all of them, in rank order.
 
     Attributes
     ----------
@@ -57,14 +57,14 @@ class Batch(NamedTuple):
     centers: Tensor | None = None
 
     def classes(self, who: str) -> Tensor:
-        """Return the (n,) class labels, or raise if the supervision is of another kind."""
+        """Return the (n,) class labels, or raise if the labels are of another kind; `who` begins the message."""
         if not is_classes(self.y):
             raise ValueError(f"{who}: labels must be one class per sample, got a relation or label sets")
         assert isinstance(self.y, Tensor)
         return self.y
 
     def class_numbers(self, who: str, num_classes: int) -> Tensor:
-        """Return the (n,) class labels, or raise if one is not below num_classes (checked on the CPU)."""
+        """Return the (n,) class labels, or raise if one is `num_classes` or more (checked on the CPU)."""
         y = self.classes(who)
         check_range(f"{who}: labels", y, num_classes)
         return y
@@ -75,14 +75,24 @@ class Batch(NamedTuple):
         keep = y != UNKNOWN
         if bool(keep.all()):
             return self
-        pooled = None if self.pooled is None else self.pooled[keep]
-        scores = None if self.scores is None else self.scores[keep]
-        ids = None if self.ids is None else self.ids[keep]
-        return self._replace(x=self.x[keep], y=y[keep], pooled=pooled, scores=scores, ids=ids)
+        return self._replace(
+            x=self.x[keep],
+            y=y[keep],
+            pooled=_rows_where(self.pooled, keep),
+            scores=_rows_where(self.scores, keep),
+            ids=_rows_where(self.ids, keep),
+        )
+
+
+def _rows_where(part: Tensor | None, keep: Tensor) -> Tensor | None:
+    return None if part is None else part[keep]
 
 
 def check_range(name: str, numbers: Tensor, end: int) -> None:
-    """Raise unless the numbers are in 0..end - 1, or unknown; checked on the CPU only, to make no device wait."""
+    """Raise unless the numbers are in 0..end - 1, or unknown (-1).
+
+    They are checked on the CPU only: reading them from a device would make the host wait.
+    """
     n = numbers.shape[0]
     if numbers.device.type != "cpu" or not n or traced():
         return
@@ -93,8 +103,10 @@ def check_range(name: str, numbers: Tensor, end: int) -> None:
     else:
         lo = int(numbers.numpy().min())
         hi = int(numbers.numpy().max())
-    if lo < UNKNOWN or hi >= end:
-        raise ValueError(f"{name} must be in 0..{end - 1}, got {lo if lo < UNKNOWN else hi}")
+    if lo < UNKNOWN:
+        raise ValueError(f"{name} must be in 0..{end - 1}, got {lo}")
+    if hi >= end:
+        raise ValueError(f"{name} must be in 0..{end - 1}, got {hi}")
 
 
 def make_batch(
@@ -107,11 +119,14 @@ def make_batch(
     *,
     ref_replicated: bool = False,
 ) -> Batch:
-    """Validate the samples of one process; `gathering.gathered` makes the batch of all processes of it."""
+    """Validate the samples of one process and return them as a batch.
+
+    `gathering.gathered` joins such batches of several processes.
+    """
     check_tensor("embeddings", embeddings)
     if embeddings.ndim == 3 and getattr(labels, "shape", None) == embeddings.shape[:2]:
-        told = f"got a batch of batches, {tuple(embeddings.shape)}"
-        raise ValueError(f"embeddings: {told}; samplers are for DataLoader(batch_sampler=...), not for sampler=")
+        got = f"got a batch of batches, {tuple(embeddings.shape)}"
+        raise ValueError(f"embeddings: {got}; samplers are for DataLoader(batch_sampler=...), not for sampler=")
     x = _floats("embeddings", embeddings)
     n = x.shape[0]
     if ref is None and ref_labels is not None:
@@ -119,14 +134,18 @@ def make_batch(
     if ref_replicated and (ref is None or ref is embeddings):
         raise ValueError("ref_replicated: needs ref=, rows that are the same in every process")
     y = _labels("labels", labels, n, x.device)
-    pooled = None if pooled is None else _pooled(pooled, n)
-    ids = None if ids is None else _ids(ids, n, x.device)
+    if pooled is not None:
+        pooled = _pooled(pooled, n)
+    if ids is not None:
+        ids = _ids(ids, n, x.device)
     if ref is not None and ref_labels is None and is_relation(y):
-        ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix says all
-    ref, ref_y = _reference(x, x if ref is embeddings else ref, ref_labels)  # converted once if both are one tensor
+        ref_labels = torch.full((len(ref),), UNKNOWN)  # a relation matrix needs no labels of references
+    if ref is embeddings:
+        ref = x  # remains one tensor, by which losses recognize the batch as its own reference
+    ref, ref_y = _reference(x, ref, ref_labels)
     _check_kinds(y, ref_y)
     if is_relation(y):
-        if distributed.world() == 1:  # of several processes, each may have a column for its own references alone
+        if distributed.world() == 1:  # with several, a process may have columns for its own references only
             check_columns(y, n if ref is None else len(ref))
         _check_entries(y)
     return Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
@@ -146,13 +165,16 @@ def check_width(who: str, x: object, width: int) -> None:
         if x.ndim == 2:
             got = f"have {x.shape[1]}"
         else:
-            got = f"are of shape {tuple(x.shape)}"
+            got = f"have shape {tuple(x.shape)}"
         raise ValueError(f"{who}: embedding_dim is {width}, embeddings {got}")
 
 
 def _pooled(pooled: Tensor, n: int) -> Tensor:
+    """Return pooled features as (n, D) floats; maps of (n, D, h, w) are flattened."""
     check_tensor("pooled", pooled)
-    rows = _floats("pooled", pooled.flatten(1) if pooled.ndim > 2 else pooled)
+    if pooled.ndim > 2:
+        pooled = pooled.flatten(1)
+    rows = _floats("pooled", pooled)
     if len(rows) != n:
         raise ValueError(f"pooled: expected one row per embedding, {n}, got {len(rows)}")
     return rows
@@ -177,7 +199,7 @@ def _reference(x: Tensor, ref: Tensor | None, ref_labels: AnyLabels | None) -> t
 
 
 def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
-    """Raise unless samples and references have labels of one kind; with a relation matrix, ref_labels are not read."""
+    """Raise unless samples and references have labels of one kind; a relation matrix needs none of references."""
     if isinstance(y, LabelSets):
         widths = [labels.hot.shape[1] for labels in (y, ref_y) if isinstance(labels, LabelSets)]
         if ref_y is not None and (len(widths) < 2 or widths[0] != widths[1]):
@@ -189,25 +211,27 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
 def check_columns(y: Labels, number: int) -> None:
     """Raise unless a relation matrix has one column for each of a number of references."""
     if is_relation(y) and y.shape[1] != number:
-        told = f"the relation matrix needs one column per reference, {number}, got {y.shape[1]}"
-        raise ValueError(f"labels: {told}; classes are (n,) integers")
+        expected = f"the relation matrix needs one column per reference, {number}, got {y.shape[1]}"
+        raise ValueError(f"labels: {expected}; classes are (n,) integers")
 
 
 def _check_entries(y: Labels) -> None:
     if not is_relation(y) or y.device.type != "cpu" or traced():
         return
     if y.numel() and bool(y.amax() > 1):
-        told = f"the relation matrix holds numbers up to 1, which says the same, got {float(y.amax()):.3g}"
-        raise ValueError(f"labels: {told}; divide scores by the highest there is")
+        expected = f"the relation matrix holds numbers up to 1, which says the same, got {float(y.amax()):.3g}"
+        raise ValueError(f"labels: {expected}; divide scores by the highest there is")
 
 
 def _floats(name: str, x: Tensor) -> Tensor:
     check_tensor(name, x)
     if x.ndim != 2 or not x.is_floating_point():
         raise ValueError(f"{name}: expected a (n, d) float tensor, got {x.dtype} of shape {tuple(x.shape)}")
-    x = x if x.dtype == torch.float64 else x.float()
+    if x.dtype != torch.float64:
+        x = x.float()
     host = x.device.type == "cpu" and not traced()
-    if host and not isfinite(float(x.detach().sum())):  # one entry that is not finite makes the sum so
+    # one entry that is not finite makes the sum not finite, and a sum takes less time than a test of every entry
+    if host and not isfinite(float(x.detach().sum())):
         bad = int((~x.detach().isfinite().all(1)).sum())
         if bad:
             raise ValueError(f"{name}: {bad} of {len(x)} rows are not finite")
@@ -215,6 +239,7 @@ def _floats(name: str, x: Tensor) -> Tensor:
 
 
 def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) -> Tensor:
+    """Return labels of any kind as a tensor on a device."""
     if isinstance(labels, Tensor):
         return labels.to(device)
     try:
@@ -233,7 +258,8 @@ def _labels(name: str, labels: AnyLabels, n: int, device: torch.device) -> Label
         y = _numbers(name, labels, device)
         if y.ndim not in (1, 2) or (y.ndim == 1 and y.is_floating_point()):
             raise ValueError(f"{name}: expected (n,) integers or a relation matrix, got {y.dtype} {tuple(y.shape)}")
-        y = y.long() if y.ndim == 1 else y
+        if y.ndim == 1:
+            y = y.long()
         number = y.shape[0]
     if number != n:
         raise ValueError(f"{name}: expected one per embedding, {n}, got {number}")

@@ -18,9 +18,9 @@ MAX_ERROR_LENGTH = 2000  # bytes of an error that travel to other processes
 
 
 class Outline(NamedTuple):
-    """What a process says of its part, as numbers, before the parts are gathered."""
+    """What a process announces of its part, as numbers, before the parts are gathered."""
 
-    refused: float  # the length of the error that its arguments raised, in bytes; 0 if they are right
+    refused: float  # bytes of the message of the error that its arguments raised; 0 if they are valid
     rows: float
     ref_rows: float
     relation_columns: float  # 0 unless the labels are a relation matrix
@@ -40,7 +40,7 @@ class Outline(NamedTuple):
     pooled_gradient: float
 
 
-ALIKE = {  # what must be the same in all processes, and what to tell where it is not
+ALIKE = {  # what must be the same in all processes, and the error if it is not
     "embedding_columns": "embeddings: every process needs the same number of columns",
     "pooled_columns": "pooled: every process needs the same number of columns, -1 being none",
     "label_kind": "labels: every process needs one kind (0 classes, 1 a relation matrix, 2 label sets)",
@@ -106,6 +106,7 @@ def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
     if distributed.world() == 1:
         check_columns(batch.y, len(batch.x) if batch.ref is None else len(batch.ref))
         return batch
+    # first the sizes and kinds, so that all processes either gather the same tensors or raise the same error
     outlines = _outlines(_outline(batch, ref_replicated), batch.x.device)
     sizes = [int(outline.rows) for outline in outlines]
     ref_sizes = [int(outline.ref_rows) for outline in outlines]
@@ -116,32 +117,37 @@ def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
         parts["pooled"] = (batch.pooled, sizes)
     if batch.ref is not None and batch.ref is not batch.x and not ref_replicated:
         parts["ref"] = (batch.ref, ref_sizes)
+    # one call for all tensors with a gradient, whose backward passes then run in the same order in every process
     found = distributed.gather_parts([part for part, _ in parts.values()], [size for _, size in parts.values()])
     whole = dict(zip(parts, found, strict=True))
-    ref = whole["x"] if batch.ref is batch.x else whole.get("ref", batch.ref)
-    columns = [int(outline.relation_columns) for outline in outlines]
+    if batch.ref is batch.x:
+        ref: Tensor | None = whole["x"]
+    else:
+        ref = whole.get("ref", batch.ref)
     y = batch.y
     ref_y = batch.ref_y
     if is_relation(y):
+        columns = [int(outline.relation_columns) for outline in outlines]
+        if batch.ref is None:
+            ref_sizes = sizes
         number = len(whole["x"]) if ref is None else len(ref)
-        y = _whole_relation(y, sizes, columns, ref_sizes if batch.ref is not None else sizes, number, batch.x.dtype)
-        # the matrix says all
-        if ref is None:
-            ref_y = None
-        else:
-            ref_y = torch.full((number,), UNKNOWN, device=ref.device)
+        y = _whole_relation(y, sizes, columns, ref_sizes, number, batch.x.dtype)
+        # a relation matrix needs no labels of references
+        ref_y = None if ref is None else torch.full((number,), UNKNOWN, device=ref.device)
     else:
         y = _whole_labels(y, sizes, batch.x.dtype)
-        if ref_y is None or ref_replicated:
-            ref_y = ref_y
-        else:
+        if ref_y is not None and not ref_replicated:
             ref_y = _whole_labels(ref_y, ref_sizes, batch.x.dtype)
-    if batch.ids is None:
-        ids = None
-    else:
-        ids = distributed.gather_numbers(batch.ids, sizes)
-    anchors = distributed.part_of(sizes)
-    return batch._replace(x=whole["x"], y=y, anchors=anchors, pooled=whole.get("pooled"), ref=ref, ref_y=ref_y, ids=ids)
+    ids = None if batch.ids is None else distributed.gather_numbers(batch.ids, sizes)
+    return batch._replace(
+        x=whole["x"],
+        y=y,
+        anchors=distributed.part_of(sizes),
+        pooled=whole.get("pooled"),
+        ref=ref,
+        ref_y=ref_y,
+        ids=ids,
+    )
 
 
 def _outline(batch: Batch, ref_replicated: bool) -> Outline:
@@ -170,15 +176,16 @@ def _outline(batch: Batch, ref_replicated: bool) -> Outline:
 
 
 def _refused(error: Exception) -> ValueError:
-    """Tell the other processes, which are at their outlines, why this one has none; return what all of them raise."""
-    told = str(error).encode()[:MAX_ERROR_LENGTH]
+    """Send an error to the other processes, which exchange outlines now, and return the one that all of them raise."""
+    message = str(error).encode()[:MAX_ERROR_LENGTH]
     empty = Outline(*[0.0] * len(Outline._fields))
     device = distributed.device()
-    return _refusal(_every_outline(empty._replace(refused=len(told)), device), told, device)
+    outlines = _every_outline(empty._replace(refused=len(message)), device)
+    return _refusal(outlines, message, device)
 
 
 def _refusal(outlines: Sequence[Outline], own: bytes, device: torch.device) -> ValueError:
-    """Return the error of the first process that refuses its part; `own` is the text of this process's error."""
+    """Return the error of the first process that rejects its part; `own` is the message of this process."""
     sizes = [int(outline.refused) for outline in outlines]
     letters = torch.tensor(list(own), dtype=torch.uint8, device=device)
     texts = bytes(distributed.gather_numbers(letters, sizes).tolist())
@@ -195,10 +202,10 @@ def _outlines(own: Outline, device: torch.device) -> list[Outline]:
     every = _every_outline(own, device)
     if any(outline.refused for outline in every):
         raise _refusal(every, b"", device)
-    for name, told in ALIKE.items():
+    for name, message in ALIKE.items():
         values = [getattr(outline, name) for outline in every]
         if len(set(values)) > 1:
-            raise ValueError(f"{told}, got {', '.join(f'{value:g}' for value in values)}")
+            raise ValueError(f"{message}, got {', '.join(f'{value:g}' for value in values)}")
     return every
 
 
@@ -219,8 +226,8 @@ def _whole_relation(
 ) -> Tensor:
     """Return the relation matrix of all samples to all references, of which there are `number`.
 
-    A process has a column for every reference of all processes, or only for those of its own part. Then its samples'
-    relation to the others is unknown.
+    A process has a column for every reference of all processes, or only for those of its own part; its samples'
+    relation to the others is then unknown.
     """
     y = y.to(dtype)
     if list(columns) == list(ref_sizes) and number not in columns:
@@ -228,6 +235,6 @@ def _whole_relation(
         y = y.new_full((len(y), number), UNKNOWN)
         y[:, distributed.part_of(ref_sizes)] = own
     elif set(columns) != {number}:
-        told = f"one column per reference, {number} of all processes or {list(ref_sizes)} of their own"
-        raise ValueError(f"labels: the relation matrix needs {told}, got {list(columns)}")
+        expected = f"one column per reference, {number} of all processes or {list(ref_sizes)} of their own"
+        raise ValueError(f"labels: the relation matrix needs {expected}, got {list(columns)}")
     return distributed.gather_numbers(y, sizes)

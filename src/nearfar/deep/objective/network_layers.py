@@ -15,7 +15,7 @@ EMBEDDING = "embedding"  # the layer of the network that a training run builds
 
 
 class BorrowsLayer:
-    """A term with a setting `layer`: a module, None, or "embedding", which stands for that of a training run."""
+    """A term with a setting `layer`: a module, None, or "embedding", the embedding layer of a training run."""
 
     _layer: tuple[Any]
 
@@ -36,8 +36,8 @@ class BorrowsLayer:
         """The layer, or None."""
         (layer,) = self._layer
         if layer == EMBEDDING:
-            told = f"layer={EMBEDDING!r} is that of a training run; elsewhere pass the layer itself"
-            raise ValueError(f"{type(self).__name__}: {told}")
+            advice = f"layer={EMBEDDING!r} is that of a training run; elsewhere pass the layer itself"
+            raise ValueError(f"{type(self).__name__}: {advice}")
         return layer
 
 
@@ -74,8 +74,8 @@ class WatchesLayers:
         for name in self._names:
             if name not in modules:
                 known = ", ".join([place for place in modules if place and "." not in place][:8])
-                told = f"layers: {type(trunk).__name__} has no module {name!r}; it has {known}, ..."
-                raise ValueError(f"{type(self).__name__}: {told}")
+                got = f"layers: {type(trunk).__name__} has no module {name!r}; it has {known}, ..."
+                raise ValueError(f"{type(self).__name__}: {got}")
             modules[name].register_forward_hook(partial(_keep_output, outputs, name))
         self._outputs = outputs
 
@@ -92,15 +92,20 @@ class WatchesLayers:
         found = dict(self._outputs or {})
         missing = [name for name in self._names if name not in found]
         if missing:
-            told = f"the layer {missing[0]!r} was not seen: watch(trunk) comes before the trunk runs with gradients"
-            raise ValueError(f"{type(self).__name__}: {told}")
+            advice = f"the layer {missing[0]!r} was not seen: watch(trunk) comes before the trunk runs with gradients"
+            raise ValueError(f"{type(self).__name__}: {advice}")
         for name, output in found.items():
-            rows = output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
-            rows = rows.mean((2, 3)) if rows.ndim == 4 else rows.flatten(1)
+            rows = output
+            if rows.dtype in (torch.float16, torch.bfloat16):
+                rows = rows.float()
+            if rows.ndim == 4:
+                rows = rows.mean((2, 3))  # (n, C, H, W) -> (n, C)
+            else:
+                rows = rows.flatten(1)
             found[name] = distributed.gather(rows)
             if len(found[name]) != len(x):
-                told = f"the layer {name!r} was seen with {len(found[name])} items, and there are {len(x)} embeddings"
-                raise ValueError(f"{type(self).__name__}: {told}")
+                got = f"the layer {name!r} was seen with {len(found[name])} items, and there are {len(x)} embeddings"
+                raise ValueError(f"{type(self).__name__}: {got}")
         return found
 
 

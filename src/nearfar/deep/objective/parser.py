@@ -99,10 +99,9 @@ def _build(node: Node, sizes: dict[str, Any]) -> Any:
 def _build_term(node: Node, sizes: dict[str, Any], otherwise: str) -> Term:
     made = _build(node, sizes)
     if not isinstance(made, Term):
-        # what a loss of a user's own has to be, where this is none, as one of another library
         if type(made).__module__.startswith("nearfar."):
             hint = ""
-        else:
+        else:  # a user's class that is not a term, such as a loss of another library
             hint = f"; one of your own is a subclass of {TERM}"
         raise ExpressionError(f"{shown(str(node))} {otherwise}{hint}")
     return made
@@ -129,11 +128,11 @@ def _made(call: Call, sizes: dict[str, Any]) -> Any:
     settings = _settings(make, call, sizes)
     try:
         return make(**settings)
-    except (ObjectiveError, TrustError):  # of a text inside, such as that of the loss of HORDE
+    except (ObjectiveError, TrustError):  # of an objective inside, such as the loss of HORDE
         raise
     except (TypeError, OverflowError) as error:
-        told = str(error).removeprefix(f"{make.__name__}: ")  # our errors begin with the class, Python's do not
-        raise ExpressionError(f"{call.name}: {told}") from error
+        message = str(error).removeprefix(f"{make.__name__}: ")  # our errors begin with the class, Python's do not
+        raise ExpressionError(f"{call.name}: {message}") from error
     except ValueError as error:
         raise ExpressionError(str(error)) from error
 
@@ -151,9 +150,9 @@ def _settings(make: Any, call: Call, sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_inner_text(make: Any, call: Call) -> Call:
-    """Return the call with the objective inside as text, where a method makes terms of several lengths of it.
+    """Return the call with its inner objective as text, for a method that builds several terms from that text.
 
-    It may stand first without its name, as in Python: ``Matryoshka(TripletLoss(), dims=(2, 4))``.
+    The inner objective may come first without its name, as in Python: ``Matryoshka(TripletLoss(), dims=(2, 4))``.
     """
     setting = getattr(make, "inner_text", None)
     if setting is None:
@@ -168,13 +167,13 @@ def _with_inner_text(make: Any, call: Call) -> Call:
 
 
 def _by_present_names(make: Any, call: Call) -> Call:
-    """Return the call with the present names of its settings: configs of older runs say `mine=` for a miner."""
+    """Return the call with the current names of its settings: configs of older runs call a miner `mine=`."""
     arguments = (replace(one, name=present_name(make, one.name)) for one in call.arguments)
     return replace(call, arguments=tuple(arguments))
 
 
 def _inner_sizes(make: Any, call: Call, takes: dict[str, Parameter], sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes for the methods inside a method, whose `inner_dim` may name another length of their vectors."""
+    """Return the sizes for methods inside a method, whose `inner_dim` names the setting that holds their dimension."""
     setting = getattr(make, "inner_dim", None)
     if setting is None:
         return sizes
@@ -187,12 +186,14 @@ def _inner_sizes(make: Any, call: Call, takes: dict[str, Parameter], sizes: dict
 
 
 def _value(node: Node, sizes: dict[str, Any]) -> Any:
-    """A literal, or another method: a miner, or the loss inside a memory."""
-    return plain(node) if is_plain(node) else _build(node, sizes)
+    """Return the value of a setting: a literal, or another method, such as a miner or the loss inside a memory."""
+    if is_plain(node):
+        return plain(node)
+    return _build(node, sizes)
 
 
 def _find(call: Call) -> Any:
-    """Return the class that a name stands for; nothing has been called of one that is a user's own."""
+    """Return the class that a name stands for; of a user's own class, nothing has been called yet."""
     name = call.name
     if call.module:
         return take_own(name, _is_part, OWN)
@@ -214,9 +215,9 @@ def _find(call: Call) -> Any:
 
 
 def _is_part(found: Any, module: str) -> bool:
-    """Return whether something is a class of terms, modules or miners, from what it is and not from what it does.
+    """Return whether an object is a class of terms, modules or miners, without running any of its code.
 
-    Objects of any class with a ``__call__`` could be called; a miner's takes the argument ``rows``.
+    Objects of any class with a ``__call__`` could be called; that of a miner takes the argument ``rows``.
     """
     if not isinstance(found, type):
         return False

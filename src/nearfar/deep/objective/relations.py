@@ -1,7 +1,8 @@
 """Which samples are similar: the masks that every pair and triplet loss reads.
 
-Supervision comes as class labels (an integer per sample, -1 = unknown), as a relation matrix (1 similar, 0 dissimilar,
--1 unknown, one row per anchor and one column per reference), or as label sets (similar if two sets overlap).
+Labels are of one of three kinds: classes (an integer per sample, -1 if unknown), a relation matrix (1 similar, 0
+dissimilar, -1 unknown, one row per anchor and one column per reference), or label sets (two samples are similar if
+their sets overlap).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from .. import distributed
 from ..autograd import traced
 
 UNKNOWN = -1
-MAX_LISTED_LABELS = 512  # labels up to which reading them as a list is faster
-MAX_COMPARISONS_WITHOUT_NUMPY = 1 << 16  # comparisons up to which the way with NumPy does not pay
+MAX_LISTED_LABELS = 512  # up to so many labels, a list is faster to read than an array
+MAX_COMPARISONS_WITHOUT_NUMPY = 1 << 16  # up to so many comparisons, PyTorch is as fast as NumPy
 
 
 class LabelSets(NamedTuple):
@@ -137,10 +138,11 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
     # (b, 1), (m,)
     mine = labels[rows].unsqueeze(1)
     theirs = ref_labels
-    if labels.device.type != "cpu" or traced():  # reading a label would wait for the device
+    if labels.device.type != "cpu" or traced():
         same = mine == theirs
     else:
         same = _equal(mine, theirs)
+        # asked on the host only: to read a label from a device would wait for it
         if _all_known(labels) and (ref_labels is labels or _all_known(ref_labels)):
             return same, ~same
     known = (mine != UNKNOWN) & (theirs != UNKNOWN)
@@ -148,19 +150,17 @@ def masks(labels: Labels, ref_labels: Labels, rows: slice) -> tuple[Tensor, Tens
 
 
 def _check_degrees(relation: Tensor) -> None:
-    """Raise if some are similar in part; asked only where reading the answer does not wait for a device."""
+    """Raise if a relation matrix holds degrees of similarity; checked on the CPU only, to make no device wait."""
     if not relation.is_floating_point() or relation.device.type != "cpu" or traced():
         return
     between = relation[(relation > 0) & (relation < 1)]
     if len(between):
-        told = f"the relation matrix has degrees between 0 and 1, first {float(between[0]):.3g}"
-        raise ValueError(
-            f"labels: {told}; only GeneralizedContrastiveLoss learns from degrees, others from 1, 0 and -1"
-        )
+        got = f"the relation matrix has degrees between 0 and 1, first {float(between[0]):.3g}"
+        raise ValueError(f"labels: {got}; only GeneralizedContrastiveLoss learns from degrees, others from 1, 0 and -1")
 
 
 def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
-    """Compare classes on a CPU; many with NumPy and in 16 bits if they fit, which is several times as fast."""
+    """Compare classes on a CPU; if there are many, with NumPy, and in 16 bits if they fit: several times as fast."""
     if mine.shape[0] * theirs.shape[0] < MAX_COMPARISONS_WITHOUT_NUMPY:
         return mine == theirs
     a = mine.numpy()
@@ -173,7 +173,9 @@ def _equal(mine: Tensor, theirs: Tensor) -> Tensor:
 
 def _all_known(labels: Tensor) -> bool:
     """Return whether no label, on a CPU, is unknown."""
-    return UNKNOWN not in (labels.tolist() if labels.shape[0] < MAX_LISTED_LABELS else labels.numpy())
+    if labels.shape[0] < MAX_LISTED_LABELS:
+        return UNKNOWN not in labels.tolist()
+    return UNKNOWN not in labels.numpy()
 
 
 def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, Tensor]:
@@ -182,6 +184,7 @@ def _of_sets(labels: LabelSets, ref_hot: Tensor, rows: slice) -> tuple[Tensor, T
     shared = hot @ ref_hot.T  # (b, m) sizes of the intersections
     sizes = hot.sum(1)[:, None]
     ref_sizes = ref_hot.sum(1)[None]
-    known = (sizes > 0) & (ref_sizes > 0)
+    known = (sizes > 0) & (ref_sizes > 0)  # an empty set is unknown
+    # Jaccard index |A & B| / |A | B| > overlap, without the division
     similar = shared > labels.overlap * (sizes + ref_sizes - shared)
     return similar & known, ~similar & known

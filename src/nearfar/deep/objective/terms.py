@@ -1,6 +1,6 @@
-"""What an objective is made of. Terms add and scale as in the papers: ``TripletLoss(0.1) + 0.3 * EnergyConfusion()``.
+"""The terms of an objective, which add and scale as in the papers: ``TripletLoss(0.1) + 0.3 * EnergyConfusion()``.
 
-There are four kinds of terms. A method is a final class of one of them and implements one function:
+There are four kinds of terms. A method is a final class of one of them, and implements one function:
 
 - `RowLoss` (in `deep.pairwise.row_loss`): compares each anchor with a reference; implements ``rows(rows) -> (numerator,
   denominator)`` per anchor;
@@ -11,7 +11,7 @@ There are four kinds of terms. A method is a final class of one of them and impl
 
 The first two are both an `AnchorLoss`: samples, the anchors, are compared with a reference, in blocks.
 
-Every term is called the same way, ``term(embeddings, labels)``: `Term.forward` says what else it takes.
+Every term is called in the same way, ``term(embeddings, labels)``; `Term.forward` describes its other arguments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CALLED_WITH = ("embeddings", "labels", "ref", "ref_labels", "ref_replicated", "p
 
 
 class Term(PreciseBuffers):
-    """Base class of the parts of an objective, whose `repr` is the text that constructs them."""
+    """Base class of the terms of an objective; the `repr` of a term is the expression that constructs it."""
 
     _given: dict[str, Any]
 
@@ -48,7 +48,8 @@ class Term(PreciseBuffers):
         return term
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._given.items())})"
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._given.items())
+        return f"{type(self).__name__}({settings})"
 
     def forward(
         self,
@@ -104,8 +105,8 @@ class Term(PreciseBuffers):
         if others:
             raise TypeError(f"{type(self).__name__}: {NO_TUPLES}")
         for name in unknown:
-            told = f"got an unexpected argument {quoted(name)}{suggest_name(name, CALLED_WITH)}"
-            raise TypeError(f"{type(self).__name__}: {told}")
+            suggestion = suggest_name(name, CALLED_WITH)
+            raise TypeError(f"{type(self).__name__}: got an unexpected argument {quoted(name)}{suggestion}")
         if group is not None:
             scope: AbstractContextManager[None] = distributed.use_group(group)
         elif isinstance(embeddings, Tensor) and under_autocast(embeddings.device):
@@ -125,10 +126,10 @@ class Term(PreciseBuffers):
             )
 
     def _whole(self, batch: Batch) -> Tensor:
-        """Return the value from the shares of all processes."""
+        """Return the value: the sum of the shares of all processes."""
         if distributed.world() == 1:
             return self.local_value(batch)
-        # every process takes part in the gradient's way back to the gathered parts, even if its share reads none
+        # adding 0 x makes every process take part in the backward pass of the gathering, even if its share reads no row
         return distributed.all_reduce_loss(self.local_value(batch) + 0 * batch.x[:0].sum())
 
     def local_value(self, batch: Batch) -> Tensor:
@@ -154,6 +155,7 @@ class Term(PreciseBuffers):
         return None
 
     def parts(self) -> list[tuple[float, Term]]:
+        """Return the weighted terms that the term is a sum of: by default, itself."""
         return [(1.0, self)]
 
     def _check_miner(self, miner: Any) -> None:
@@ -166,7 +168,9 @@ class Term(PreciseBuffers):
         return Sum([*self.parts(), *other.parts()])
 
     def __radd__(self, other: int) -> Sum:
-        return Sum(self.parts()) if other == 0 else NotImplemented  # sum() begins with 0
+        if other != 0:  # Python's `sum` begins with 0
+            return NotImplemented
+        return Sum(self.parts())
 
     def __mul__(self, weight: float) -> Sum:
         if isinstance(weight, Term):
@@ -184,7 +188,9 @@ class Term(PreciseBuffers):
         return self * -1
 
     def __sub__(self, other: Term) -> Sum:
-        return self + -other if isinstance(other, Term) else NotImplemented
+        if not isinstance(other, Term):
+            return NotImplemented
+        return self + -other
 
 
 class Sum(Term):
@@ -224,18 +230,29 @@ class Sum(Term):
 
     def names(self) -> list[str]:
         """Return one name per part: its class, numbered when it occurs again."""
-        names = [getattr(term, "title", type(term).__name__) for term in self.terms]
-        times = [names[: k + 1].count(name) for k, name in enumerate(names)]
-        return [name if n == 1 else f"{name}_{n}" for name, n in zip(names, times, strict=True)]
+        names: list[str] = []
+        times: dict[str, int] = {}
+        for term in self.terms:
+            name = getattr(term, "title", type(term).__name__)
+            times[name] = times.get(name, 0) + 1
+            if times[name] > 1:
+                name = f"{name}_{times[name]}"
+            names.append(name)
+        return names
 
     def local_value(self, batch: Batch) -> Tensor:
+        # class scores and centers of one term are handed to the others before any is evaluated
         if any(term.reads_scores for _, term in self.parts()):
             for _, term in self.parts():
                 batch = term.publish(batch)
         if any(term.reads_centers for _, term in self.parts()):
-            found = [term.class_centers() for _, term in self.parts()]
-            centers = next((one for one in found if one is not None), None)
-            batch = batch._replace(centers=None if centers is None else centers.to(batch.x.dtype))
+            centers = None
+            for _, term in self.parts():
+                if centers is None:
+                    centers = term.class_centers()
+            if centers is not None:
+                centers = centers.to(batch.x.dtype)
+            batch = batch._replace(centers=centers)
         shares = [term.local_value(batch) for _, term in self.parts()]
         values = distributed.total(torch.stack([share.detach() for share in shares]))
         self.parts_ = dict(zip(self.names(), values, strict=True))
@@ -249,7 +266,9 @@ class Sum(Term):
         return {name: stats for name, stats in found.items() if stats is not None}
 
     def __repr__(self) -> str:
-        return sum_text(self.parts()) if type(self) is Sum else super().__repr__()
+        if type(self) is Sum:
+            return sum_text(self.parts())
+        return super().__repr__()
 
 
 class AnchorLoss(Term):
@@ -277,14 +296,15 @@ class AnchorLoss(Term):
         raise NotImplementedError
 
     def compare(self, batch: Batch) -> Tensor:
-        """Return this process's share of the sum over the anchors of a batch, divided; a memory compares with it too.
+        """Return this process's share of the sum over the anchors of a batch, divided.
 
-        It leaves no trace but the statistics of the last call.
+        A memory calls it, too, with samples of earlier batches as the reference. It changes nothing but the statistics
+        of the last call.
         """
         raise NotImplementedError
 
     def local_value(self, batch: Batch) -> Tensor:
-        """Return this process's share of the value: `compare`, and what a method adds once for each call."""
+        """Return this process's share of the value: `compare`, and what a method adds once per call."""
         return self.compare(batch)
 
     def local_sample_losses(self, batch: Batch) -> Tensor:
