@@ -32,7 +32,10 @@ from ..unit_vectors import unit
 def adversarial_triplet(
     points: tuple[Tensor, ...], mapped: tuple[Tensor, ...], lam1: float, lam2: float, alpha: float
 ) -> Tensor:
-    """Return J_gen per triplet; points: a, n, g; mapped: M(a), M(p), M(g); alpha with its sign."""
+    """Return J_gen of each triplet, (t,).
+
+    `points` are a, n and g, `mapped` are M(a), M(p) and M(g), (t, d) each; `alpha` is s alpha, the signed margin.
+    """
     a, n, g = points
     Ma, Mp, Mg = mapped
     hinge = (_squared(Mg, Ma) - _squared(Mp, Ma) + alpha).clamp_min(0)
@@ -151,8 +154,10 @@ class AdversarialTriplet(Term):
         d = batch.x.shape[1]
         if self.width not in (None, d):
             raise ValueError(f"AdversarialTriplet: embedding_dim is {self.width}, embeddings have {d} dimensions")
-        x = unit(batch.x) if self.normalize else batch.x
-        a, p, n = (x[index] for index in self._triplets(batch))
+        x = batch.x
+        if self.normalize:
+            x = unit(x)
+        a, p, n = (x[index] for index in self._triplets(batch))  # (t, d) each
         Ma = through(self.metric, a)
         Mp = through(self.metric, p)
         if self.joint:
@@ -161,28 +166,39 @@ class AdversarialTriplet(Term):
             points = (a, n, g)
             mapped = (Ma, Mp, Mg)
         else:
+            # J_gen trains only G: its points are constants, and M is held; J_m trains only M and the embeddings
             g = through(self.generator, torch.cat([a, p, n], 1).detach())
             Mg = through(self.metric, g.detach())
             points = (a.detach(), n.detach(), g)
             mapped = (Ma.detach(), Mp.detach(), through(self.metric, g, held=True))
         J_gen = adversarial_triplet(points, mapped, self.lam1, self.lam2, self.alpha)
         J_gen = J_gen.sum() / distributed.total(J_gen.new_tensor(float(len(J_gen)))).clamp_min(1)
-        J_m = triplets.triplet_value(self.loss, Ma, Mp, through(self.metric, n) if self.epoch < self.pretrain else Mg)
+        if self.epoch < self.pretrain:
+            negative = through(self.metric, n)
+        else:
+            negative = Mg
+        J_m = triplets.triplet_value(self.loss, Ma, Mp, negative)
         self._last = J_gen.detach(), J_m.detach()
         return J_gen + self.weight * J_m + batch.x.sum() * 0
 
     @torch.no_grad()
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        x = batch.x
-        y = batch.y
-        part = batch.anchors
-        unit = self.loss.normalize or self.normalize
-        seed = fresh_seed(self.miner, x)
+        """Return the (t,) numbers of the anchors, positives and negatives of this process's triplets."""
         c = Comparison(
-            x, y, x, y, part, is_self=True, distance=self.loss.distance, normalize=unit, seed=seed
+            x=batch.x,
+            y=batch.y,
+            ref=batch.x,
+            ref_y=batch.y,
+            anchors=batch.anchors,
+            is_self=True,
+            distance=self.loss.distance,
+            normalize=self.loss.normalize or self.normalize,
+            seed=fresh_seed(self.miner, batch.x),
         ).prepared()
-        rows = c.block(c.x, c.ref, part.start, part.stop)
-        return indices(self.miner(rows) if self.miner is not None else rows, part.start)
+        rows = c.block(c.x, c.ref, batch.anchors.start, batch.anchors.stop)
+        if self.miner is not None:
+            rows = self.miner(rows)
+        return indices(rows, batch.anchors.start)
 
     @property
     def stats_(self) -> dict[str, float]:

@@ -34,9 +34,10 @@ def center_triplet(
     negatives: str,
     min_per_class: int,
 ) -> tuple[Tensor, Tensor]:
-    """Return the (C,) hinges of the (C, d) centers of `classes`, -1 unknown, and which of them count."""
+    """Return the (C,) hinges of the (C, d) centers of `classes`, -1 if unknown, and which of them count."""
     d = dissimilarity(centers, z, distance)  # (C, n)
     own = classes[:, None] == y
+    # the farthest member of each class, and below the nearest negative, (C,) each
     far = torch.where(own, d, -torch.inf).amax(1)
     if negatives == "points":
         rivals = d
@@ -125,15 +126,19 @@ class CenterTripletLoss(SetTerm):
         if not len(batch.x):
             return batch.x.sum() * 0
         y = batch.classes("CenterTripletLoss")
-        z = unit(batch.x) if self.normalize else batch.x
+        z = batch.x
+        if self.normalize:
+            z = unit(z)
         if batch.ref is None:
             centers, classes = class_means(z, y)
         else:
             centers, classes = self._given_centers(batch)
+        if self.detach_centers:
+            centers = centers.detach()
         hinges, valid = center_triplet(
             z,
             y,
-            centers.detach() if self.detach_centers else centers,
+            centers,
             classes,
             margin=self.margin,
             distance=self.distance,
@@ -147,4 +152,7 @@ class CenterTripletLoss(SetTerm):
     def _given_centers(self, batch: Batch) -> tuple[Tensor, Tensor]:
         assert batch.ref is not None
         assert isinstance(batch.ref_y, Tensor)
-        return unit(batch.ref) if self.normalize else batch.ref, batch.ref_y
+        centers = batch.ref
+        if self.normalize:
+            centers = unit(centers)
+        return centers, batch.ref_y

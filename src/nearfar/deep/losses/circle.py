@@ -25,10 +25,12 @@ def circle(rows: Rows, margin: float, scale: float) -> tuple[Tensor, Tensor]:
     """Return the loss per anchor, and 1 if it has positives and negatives."""
     near, keep = near_distances(rows)  # 1 - s_ip
     far = rows.d  # 1 - s_in
-    short = (near.detach() + margin).clamp_min(0)
-    over = torch.rsub(far.detach(), 1 + margin).clamp_min_(0).mul_(scale)
-    pull = masked_logsumexp(scale * short * (near - margin), keep)
-    push = masked_logsumexp(over * (1 - margin - far), rows.neg)
+    # a_p = [1 + m - s_ip]_+ = [(1 - s_ip) + m]_+, and g a_n = g [s_in + m]_+ = g [1 + m - (1 - s_in)]_+
+    a_p = (near.detach() + margin).clamp_min(0)
+    scaled_a_n = torch.rsub(far.detach(), 1 + margin).clamp_min_(0).mul_(scale)
+    # the logs of both sums of the formula: (1 - m) - s_ip = (1 - s_ip) - m, and s_in - m = 1 - m - (1 - s_in)
+    pull = masked_logsumexp(scale * a_p * (near - margin), keep)
+    push = masked_logsumexp(scaled_a_n * (1 - margin - far), rows.neg)
     return softplus(pull + push, threshold=40), keep.any(1) & (push > -torch.inf)
 
 

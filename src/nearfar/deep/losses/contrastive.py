@@ -22,7 +22,7 @@ from ..pairwise.hinges import hinges, near_distances, negatives
 from ..pairwise.reductions import hinge_squares
 from ..pairwise.row_loss import RowLoss
 
-# form: (margin of its source, distance that its formula uses)
+# form: (default margin, from its source; distance in its formula)
 FORMS = {
     "hadsell": (1.0, "euclidean"),
     "survey": (0.25, "sq_euclidean"),
@@ -38,11 +38,17 @@ def contrastive(rows: Rows, margin: float, form: str) -> tuple[Tensor, Tensor]:
     far = negatives(rows)  # (b, m), infinite where there is no negative
     if form == "hadsell":
         return torch.where(keep, near.square() / 2, 0.0).sum(1), hinge_squares(far, margin) / 2
-    reach = 1 - margin if form == "xbm" else margin
+    pull = torch.where(keep, near, 0.0).sum(1)
+    # sum_N [reach - d]_+, with one threshold for all rows, and how many terms are positive
+    if form == "xbm":
+        reach = 1 - margin  # d = 1 - s, so s > m means d < 1 - m
+    else:
+        reach = margin
     push, active = hinges(far.new_full((len(far), 1), reach), far)
-    if form == "xbm":  # s = (s - m) + m
-        push = push + margin * active[:, 0].to(push.dtype)  # a whole number times a number would be float32
-    return torch.where(keep, near, 0.0).sum(1), push
+    if form == "xbm":
+        # s = [(1 - m) - d] + m; the counts are cast first, as float32 would be the type of an integer times a float
+        push = push + margin * active[:, 0].to(push.dtype)
+    return pull, push
 
 
 def plain_hinges(rows: Rows, margin: float, pos_margin: float) -> tuple[Tensor, Tensor]:
@@ -117,9 +123,13 @@ class ContrastiveLoss(RowLoss):
         check_options(self, FORMS, form=form)
         check_options(self, REDUCTIONS, reduction=reduction)
         default, own_distance = FORMS[form]
-        for name, value in (("pos_margin", pos_margin), ("distance", distance), ("reduction", reduction)):
-            if form != "plain" and (value == "active" or (name != "reduction" and value)):
-                raise ValueError(f"ContrastiveLoss: {name}={value!r} is for form='plain', got form={form!r}")
+        if form != "plain":
+            only_plain: list[tuple[str, Any]] = [("pos_margin", pos_margin), ("distance", distance)]
+            if reduction == "active":
+                only_plain.append(("reduction", reduction))
+            for name, value in only_plain:
+                if value:
+                    raise ValueError(f"ContrastiveLoss: {name}={value!r} is for form='plain', got form={form!r}")
         super().__init__(distance=distance or own_distance, normalize=normalize, miner=miner, block=block)
         self.margin = default if margin is None else margin
         self.pos_margin = pos_margin
@@ -127,17 +137,21 @@ class ContrastiveLoss(RowLoss):
         self.reduction = reduction
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        n_pos = count(rows.pos)
+        n_neg = count(rows.neg)
         if self.form == "plain":
-            of_near, of_far = plain_hinges(rows, self.margin, self.pos_margin)
-            near = of_near.sum(1)
-            far = of_far.sum(1)
+            pos_hinges, neg_hinges = plain_hinges(rows, self.margin, self.pos_margin)
+            pull = pos_hinges.sum(1)
+            push = neg_hinges.sum(1)
             if self.reduction == "active":
-                return torch.stack([near, far], 1), torch.stack([count(of_near > 0), count(of_far > 0)], 1)
+                n_pos = count(pos_hinges > 0)
+                n_neg = count(neg_hinges > 0)
         else:
-            near, far = contrastive(rows, self.margin, self.form)
-        n_near = count(rows.pos)
-        n_far = count(rows.neg)
-        if self.reduction == "balanced":
-            return torch.stack([near, far], 1), torch.stack([n_near, n_far], 1)
-        pairs = n_near + n_far
-        return near + far, pairs > 0 if self.reduction == "anchor" else pairs
+            pull, push = contrastive(rows, self.margin, self.form)
+        if self.reduction in ("balanced", "active"):
+            # two means, over the similar and over the dissimilar pairs
+            return torch.stack([pull, push], 1), torch.stack([n_pos, n_neg], 1)
+        pairs = n_pos + n_neg
+        if self.reduction == "anchor":
+            return pull + push, pairs > 0
+        return pull + push, pairs

@@ -24,11 +24,13 @@ MAX_SQUARED_DISTANCE = 4.0  # squared distance of opposite unit vectors
 def fast_ap(rows: Rows, bins: int) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its average precision over the bins, and 1 if it has a positive."""
     columns, keep = positives(rows)
+    # h+ and h-, (b, L + 1) each
     near = soft_histogram(rows.d.gather(1, columns), keep, bins, MAX_SQUARED_DISTANCE)
     far = soft_histogram(rows.d, rows.neg, bins, MAX_SQUARED_DISTANCE)
-    before = near.cumsum(1)
-    every = before + far.cumsum(1)
+    before = near.cumsum(1)  # H+
+    every = before + far.cumsum(1)  # H
     number = count(keep)
+    # the inner `where` keeps 0 / 0, in bins that nothing precedes, out of the gradient
     precision = torch.where(every > 0, before / torch.where(every > 0, every, 1.0), 0.0)
     average = (near * precision).sum(1) / number.clamp_min(1)
     return torch.where(number > 0, 1 - average, 0.0), number > 0

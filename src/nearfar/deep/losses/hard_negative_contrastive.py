@@ -29,16 +29,21 @@ FORMS = ("paper", "mixture")
 
 
 def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + G_p)) and their number."""
+    """Return per anchor the sum over its positives of -log(e^{s_ap/t} / (e^{s_ap/t} + G_ap)), and their number.
+
+    Everything is in logarithms, so that low temperatures do not overflow: log_n, log_r and log_g of N, R_a and G_ap.
+    """
     columns, keep = positives(rows)
-    near = (1 - rows.d.gather(1, columns)) / t  # s_ap / t; log_n, log_r, log_g: logs of N, R_a, G_ap
+    near = (1 - rows.d.gather(1, columns)) / t  # s_ap / t, (b, K)
     number = count(rows.neg)[:, None]
     some = number > 0
     log_n = number.clamp_min(1).to(near.dtype).log()
+    # `tilted` is log sum_n w_an e^{-d_an/t}, and s = 1 - d
     log_r = finite(tilted(rows.d, rows.neg, t, beta, detach))[:, None] + 1 / t + log_n
-    least = log_n - 1 / t
+    least = log_n - 1 / t  # N e^{-1/t}
     if tau:
-        share = near + log_n + log(tau) - log_r  # log of tau N e^{s_ap/t} / R_a
+        # G_ap = R_a (1 - e^share) / (1 - tau), if that is positive, with e^share = tau N e^{s_ap/t} / R_a
+        share = near + log_n + log(tau) - log_r
         left = torch.where(share < 0, -torch.expm1(torch.where(share < 0, share, -1.0)), 1.0)
         log_g = torch.where(share < 0, log_r + left.log() - log1p(-tau), -torch.inf)
     else:
@@ -49,19 +54,25 @@ def hard_negative_contrastive(rows: Rows, beta: float, tau: float, t: float, det
 
 
 def mixture(rows: Rows, beta: float, alpha: float, t: float, detach: bool) -> tuple[Tensor, Tensor]:
-    """Return per anchor the survey's loss, and 1 if it has a positive and a sample to tell that from."""
+    """Return the survey's loss of each anchor, and 1 if it has both a positive and a negative."""
     columns, keep = positives(rows)
     d = rows.d.gather(1, columns)
     rivals = tilted(rows.d, rows.neg, t, beta, detach)
     mates = tilted(d, keep, t, beta, detach)
     near = (1 - d) / t
     valid = keep.any(1) & rows.neg.any(1)
-    parts = [(part, log(weight)) for part, weight in ((rivals, alpha), (mates, 1 - alpha)) if weight > 0]
-    E = torch.stack([finite(part) + 1 / t + weight for part, weight in parts], 1).logsumexp(1)
+    # log E_a, (b,): parts of weight 0 are left out, as their logarithm is -inf
+    parts = []
+    if alpha > 0:
+        parts.append(finite(rivals) + 1 / t + log(alpha))
+    if alpha < 1:
+        parts.append(finite(mates) + 1 / t + log(1 - alpha))
+    log_E = torch.stack(parts, 1).logsumexp(1)
     v = torch.where(keep, beta * near, -torch.inf)
     v = torch.where(valid[:, None], v, 0.0).softmax(1)
-    v = v.detach() if detach else v
-    term = torch.where(keep, v * softplus(E[:, None] - near, threshold=40), 0.0).sum(1)
+    if detach:
+        v = v.detach()
+    term = torch.where(keep, v * softplus(log_E[:, None] - near, threshold=40), 0.0).sum(1)
     return torch.where(valid, term, 0.0), valid
 
 
@@ -123,8 +134,8 @@ class HardNegativeContrastiveLoss(RowLoss):
         if beta < 0:
             raise ValueError(f"HardNegativeContrastiveLoss: beta must not be negative, got {beta}")
         if not (0 <= tau_plus < 1 and 0 <= alpha <= 1):
-            told = f"tau_plus must be in [0, 1), alpha in [0, 1], got {tau_plus} and {alpha}"
-            raise ValueError(f"HardNegativeContrastiveLoss: {told}")
+            expected = f"tau_plus must be in [0, 1), alpha in [0, 1], got {tau_plus} and {alpha}"
+            raise ValueError(f"HardNegativeContrastiveLoss: {expected}")
         self.temperature = temperature
         self.beta = beta
         self.tau_plus = tau_plus

@@ -26,7 +26,7 @@ MAX_COSINE_DISTANCE = 2.0  # one minus the least cosine
 
 
 def histogram(near: Tensor, far: Tensor) -> Tensor:
-    """Return the probability that a value of `near` is at least one of `far`, from their densities over bins."""
+    """Return the probability that a distance of `near` is at least one of `far`, from their densities over bins."""
     return (near * far.cumsum(0)).sum()
 
 
@@ -78,6 +78,8 @@ class HistogramLoss(RowLoss):
         return {name: value for name, value in super().stats_.items() if name != "active"}
 
     def divided(self, num: Tensor, den: Tensor) -> Tensor:
+        # the loss is not linear in the counts, so they are added up over all processes first: (2, R + 1)
         counts = distributed.gather(num.expand(2 * self.num_bins + 2)[None]).sum(0).view(2, -1)
-        near, far = counts / distributed.total(den.detach()).expand(2).clamp_min(1)[:, None]
+        numbers = distributed.total(den.detach()).expand(2).clamp_min(1)
+        near, far = counts / numbers[:, None]
         return histogram(near, far) / distributed.world()

@@ -35,8 +35,10 @@ def intra_pair_variance(rows: Rows, means: Means, pos_eps: float, neg_eps: float
     columns, keep = positives(rows)
     low = (1 - pos_eps) * means.mu[0]
     high = (1 + neg_eps) * means.mu[1]
-    short = torch.where(keep, rows.d.gather(1, columns) + (low - 1), 0.0).clamp_min(0)
-    return torch.stack([short.square().sum(1), hinge_squares(negatives(rows) + (high - 1), 0.0)], 1)
+    # low - s = d + low - 1, and s - high = -(d + high - 1), as d = 1 - s
+    pull = torch.where(keep, rows.d.gather(1, columns) + (low - 1), 0.0).clamp_min(0)
+    push = hinge_squares(negatives(rows) + (high - 1), 0.0)
+    return torch.stack([pull.square().sum(1), push], 1)
 
 
 class IntraPairVarianceLoss(TwoPassLoss):
@@ -68,11 +70,13 @@ class IntraPairVarianceLoss(TwoPassLoss):
         self.neg_eps = neg_eps
 
     def sums(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        near, far = pair_sums(rows.d, *positives(rows), rows.neg)
+        columns, keep = positives(rows)
+        near, far = pair_sums(rows.d, columns, keep, rows.neg)
         return torch.stack([near, far], 1), torch.stack([count(rows.pos), count(rows.neg)], 1)
 
     def conclude(self, total: Tensor, number: Tensor) -> Means:
-        return Means(1 - (total / number.clamp_min(1)).expand(2))  # an empty batch sums to a number
+        means = total / number.clamp_min(1)  # of 1 - s, (2,); an empty batch has scalar sums
+        return Means(1 - means.expand(2))
 
     def find(self, c: Comparison, batch: Batch) -> Means | None:
         if distributed.world() == 1 and self._one_block(c):

@@ -26,7 +26,10 @@ REDUCTIONS = ("mean", "sum")
 
 
 def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
-    """Return the (b, K) columns of d, and per row log sum_n e^{-d_n} or max_n -d_n over its negatives; -inf without."""
+    """Return d in the columns, (b, K), and the repulsion of each row, (b,), without the margin.
+
+    The repulsion is log sum_n e^{-d_n} over its negatives, or max_n -d_n if `hard`; -inf if it has none.
+    """
     if not hard:
         return near_and_rivals(rows.d, columns, rows.neg, -1.0)
     near = rows.d.gather(1, columns)
@@ -38,7 +41,7 @@ def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
 
 
 def log_of_two(a: Tensor, b: Tensor) -> Tensor:
-    """Return log(e^a + e^b); `torch.logaddexp` has no second derivative where they are far apart."""
+    """Return log(e^a + e^b), also with second derivatives where a and b are far apart; `torch.logaddexp` has none."""
     first = a >= b
     high = torch.where(first, a, b)
     low = torch.where(first, b, a)
@@ -46,14 +49,16 @@ def log_of_two(a: Tensor, b: Tensor) -> Tensor:
 
 
 def lifted(rows: Rows, other: Tensor | None, margin: float, hard: bool) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its positives of [J]_+^2, and their number.
+    """Return per anchor i the sum over its positives j of [J_ij]_+^2, and their number.
 
-    other: the repulsion of each reference; None where the rows are those of the whole batch, whose own serve.
+    `other`, (m,), is the repulsion of each reference. It is None if the rows are those of the whole batch compared with
+    itself, whose own repulsions then serve.
     """
     columns, keep = positives(rows)
-    near, own = repulsion(rows, columns, hard)
-    other = own if other is None else other
-    keep = keep & (own.isfinite()[:, None] | other.isfinite()[columns])
+    near, own = repulsion(rows, columns, hard)  # rho_ij, (b, K), and the repulsion of i, (b,)
+    if other is None:
+        other = own
+    keep = keep & (own.isfinite()[:, None] | other.isfinite()[columns])  # i or j has a negative
     a = own[:, None].expand(columns.shape)
     b = other[columns]
     if hard:
@@ -121,4 +126,6 @@ class LiftedLoss(BilateralRowLoss):
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
         value, pairs = lifted(rows, found.other, self.margin, self.hard)
-        return value if self.reduction == "sum" else value / 2, pairs
+        if self.reduction != "sum":
+            value = value / 2
+        return value, pairs

@@ -23,7 +23,7 @@ from ..pairwise.hinges import hinges, near_distances, negatives
 
 
 class Boundary(NamedTuple):
-    """The boundary of all anchors, (), or of each sample of the batch as an anchor, (n,)."""
+    """The boundary beta of all anchors, (), or of each sample of the batch as an anchor, (n,)."""
 
     beta: Tensor
 
@@ -37,7 +37,8 @@ def margin(rows: Rows, alpha: float, beta: Tensor) -> tuple[Tensor, Tensor]:
         d_ap = rows.d.gather(1, rows.triplets.positive)
         keep = rows.triplets.keep
         d_an = torch.where(keep, rows.d.gather(1, rows.triplets.negative), torch.inf)
-    pull = torch.where(keep, (alpha + d_ap - beta).clamp_min(0), 0.0)
+    pull = torch.where(keep, (alpha + d_ap - beta).clamp_min(0), 0.0)  # (b, k)
+    # sum_n [alpha + beta - d_an]_+: hinges of one threshold per row with all of its values
     push, active = hinges((alpha + beta).expand(len(d_an), 1), d_an)
     return pull.sum(1) + push, count(pull > 0) + active[:, 0]
 
@@ -104,13 +105,13 @@ class MarginLoss(ContextualRowLoss):
         super().__init__(distance="euclidean", normalize=normalize, miner=miner, block=block)
         self.margin = margin
         self.nu = nu
-        # of one entry, not a scalar, which no optimizer of sharded parameters takes
+        # one entry instead of a scalar, because FSDP2 cannot shard scalars
         self.boundary = nn.Parameter(torch.tensor([float(boundary)]), requires_grad=bool(learn_boundary))
         self.class_offsets = _offsets("per_class", per_class)
         self.sample_offsets = _offsets("per_sample", per_sample)
 
     def boundaries(self, batch: Batch) -> Tensor:
-        """Return beta of all, (), or of each sample of the batch, (n,)."""
+        """Return beta of all samples, (), or of each sample of the batch, (n,)."""
         beta = self.boundary.to(batch.x.dtype).squeeze(0)
         if self.class_offsets is not None:
             y = batch.class_numbers("MarginLoss", len(self.class_offsets))
@@ -124,7 +125,7 @@ class MarginLoss(ContextualRowLoss):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "boundary")
-        if saved is not None and not saved.ndim:  # as it was before it had one entry
+        if saved is not None and not saved.ndim:  # from a version in which it was a scalar
             state_dict[prefix + "boundary"] = saved[None]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
@@ -133,13 +134,16 @@ class MarginLoss(ContextualRowLoss):
 
     def second_pass(self, rows: Rows, found: Boundary) -> tuple[Tensor, Tensor]:
         beta = found.beta
-        return margin(rows, self.margin, beta if not beta.ndim else beta[rows.first : rows.first + len(rows.d), None])
+        if beta.ndim:
+            beta = beta[rows.first : rows.first + len(rows.d), None]  # (n,) -> (b, 1), those of the block's anchors
+        return margin(rows, self.margin, beta)
 
     def local_value(self, batch: Batch) -> Tensor:
         value = super().local_value(batch)
         if not self.nu:
             return value
         beta = self.boundaries(batch)
+        # nu mean_a beta_a; each process adds an equal share of it
         return value + self.nu * beta.sum() / max(beta.numel(), 1) / distributed.world()
 
 
@@ -150,4 +154,5 @@ def _offsets(name: str, number: int | None) -> nn.Parameter | None:
 
 
 def _picked(offsets: Tensor, numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the offsets of classes or samples, given by their numbers, (n,); 0 for those unknown."""
     return torch.where(numbers == UNKNOWN, 0.0, offsets.to(dtype)[numbers.clamp_min(0)])

@@ -25,7 +25,10 @@ from ..pairwise.row_loss import RowLoss
 def multi_similarity(
     rows: Rows, alpha: float, beta: float, base: float, epsilon: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return per anchor its soft hardest positive and negative beyond the base, and 1 if it has any pair."""
+    """Return the loss of each anchor, soft maxima over its positives and over its negatives, and 1 if it counts.
+
+    In distances d = 1 - s, -alpha (s - b) = alpha d - alpha (1 - b), and beta (s - b) = -beta d + beta (1 - b).
+    """
     columns, keep = near_columns(rows)
     some = keep.any(1)
     reach = None
@@ -33,22 +36,28 @@ def multi_similarity(
     if epsilon is not None and rows.d.shape[1]:
         keep, reach, nearest = informative(rows, columns, keep, epsilon)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -beta, reach)
+    # log sum_p e^{-alpha (s_ip - b)} and log sum_n e^{beta (s_in - b)}, (b,) each, -inf without such pairs
     pull = masked_logsumexp(near, keep, alpha) - alpha * (1 - base)
     push = rivals + beta * (1 - base)
     if nearest is None:
         some = some | (rivals > -torch.inf)
     else:
         some = some | (nearest.squeeze(1) < torch.inf)
+    # log(1 + e^z) is softplus(z)
     return softplus(pull, threshold=40) / alpha + softplus(push, threshold=40) / beta, some
 
 
 def informative(rows: Rows, columns: Tensor | None, keep: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which positives lie beyond the nearest negative less epsilon, and the bounds that mining compares with.
+    """Return which positives are farther than the nearest negative less epsilon, and the two bounds of the mining.
 
-    The bounds, (b, 1) each, are the farthest positive's distance plus epsilon, and the nearest negative's distance.
+    The bounds, (b, 1) each, are the farthest positive's distance plus epsilon, below which negatives count, and the
+    nearest negative's distance.
     """
     d = rows.d.detach()
-    d_ip = d if columns is None else d.gather(1, columns)
+    if columns is None:
+        d_ip = d
+    else:
+        d_ip = d.gather(1, columns)
     nearest = masked_fill(d, rows.neg, torch.inf).amin(1, keepdim=True)
     farthest = torch.cat([masked_fill(d_ip, keep, -torch.inf), torch.full_like(d[:, :1], -torch.inf)], 1)
     return keep & (d_ip + epsilon > nearest), farthest.amax(1, keepdim=True) + epsilon, nearest

@@ -28,7 +28,7 @@ REDUCTIONS = ("mean", "sum")
 
 
 def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its positives of log(1 + sum_n exp(s_n - s_p)) and their number."""
+    """Return per anchor the sum over its positives of log(1 + sum_n exp(s_n - s_p)), and their number."""
     columns, keep = near_columns(rows)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1.0)  # -s_p, log sum_n exp(s_n)
     gap = rivals[:, None] + near  # -inf, a term of log 1, without negatives
@@ -36,7 +36,7 @@ def n_pair(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def n_pair_hinge(rows: Rows, margin: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its positives and negatives of [d_p - d_n + m]_+ and the number of positives."""
+    """Return per anchor the sum over its positives and negatives of [d_p - d_n + m]_+, and the number of positives."""
     columns, keep = positives(rows)
     reach = torch.where(keep, rows.d.gather(1, columns) + margin, -torch.inf)
     return hinges(reach, negatives(rows))[0], count(rows.pos)
@@ -104,4 +104,5 @@ class NPairLoss(RowLoss):
         value = super().local_value(batch)
         if not self.reg:
             return value
+        # reg / B sum_i |z_i|^2; each process adds an equal share of it
         return value + self.reg / (max(len(batch.x), 1) * distributed.world()) * batch.x.square().sum()

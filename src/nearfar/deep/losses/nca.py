@@ -28,6 +28,7 @@ POSITIVES = ("sum", "each")
 def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[Tensor, Tensor]:
     """Return minus the log-probability of the similar samples per anchor, and 1 if the anchor counts."""
     columns, keep = near_columns(rows)
+    # near: d_ij of the similar, (b, k); rivals, mates: log sum e^{-d / T} over the dissimilar and the similar, (b,)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
     mates = masked_logsumexp(near, keep, -1 / temperature)
     valid = keep.any(1)
@@ -36,10 +37,11 @@ def nca(rows: Rows, temperature: float, denominator: str, each: bool) -> tuple[T
         rivals = torch.where(valid, rivals, 0.0)
     mates = torch.where(valid, mates, 0.0)
     if denominator == "all":
-        value = softplus(rivals - mates, threshold=40)  # log of (all / similar)
+        value = softplus(rivals - mates, threshold=40)  # log((e^mates + e^rivals) / e^mates)
     else:
         value = rivals - mates
     if each:
+        # -mean_j log p_ij = log sum_k e^{-d_ik / T} + mean_j d_ij / T, whose first term is value + mates
         mean = torch.where(keep, near, 0.0).sum(1) / count(keep).clamp_min(1)
         value = value + mates + mean / temperature
     return torch.where(valid, value, 0.0), valid

@@ -21,10 +21,13 @@ from ..pairwise.row_loss import RowLoss
 
 
 def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its positives of -log(e^{s_p} / (e^{s_p} + sum_n e^{s_n})) and their number."""
+    """Return per anchor the sum over its positives of log(1 + sum_n e^{(s_n - s_p) / T}), and their number."""
     columns, keep = near_columns(rows)
-    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)  # 1 - s_p, log sum of (s_n - 1) / T
-    gap = rivals[:, None] + near / temperature  # -inf, a term of log 1, without negatives
+    # near: 1 - s_p, (b, k); rivals: log sum_n e^{(s_n - 1) / T}, (b,)
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
+    gap = (
+        rivals[:, None] + near / temperature
+    )  # log sum_n e^{(s_n - s_p) / T}; -inf, a term of log 1, without negatives
     return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)
 
 

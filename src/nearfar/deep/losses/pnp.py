@@ -27,7 +27,7 @@ VARIANTS = ("O", "Iu", "Ib", "Ds", "Dq")
 def pnp(rows: Rows, temperature: float, variant: str, b: float, alpha: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the mean of f over its positives, and 1 if it has one."""
     columns, keep = positives(rows, one_by_one=True)
-    R = soft_counts(rows.d, columns, rows.neg, temperature)[1]
+    R = soft_counts(rows.d, columns, rows.neg, temperature)[1]  # (b, K)
     number = count(keep)
     return torch.where(keep, f(R, variant, b, alpha), 0.0).sum(1) / number.clamp_min(1), number > 0
 

@@ -19,13 +19,13 @@ from ..pairwise.blockwise import sum_over_anchors
 from ..pairwise.comparison import Comparison, Rows, count
 
 REDUCTIONS = ("mean", "sum")
-CORE = 1e-2  # part of delta within which repulsion grows no more: it would be infinite where two points coincide
+CORE = 1e-2  # repulsion is constant within this part of delta; it would be infinite where two points coincide
 
 
 def potential_field(rows: Rows, alpha: float, delta: float) -> Tensor:
     """Return the potential energy of each anchor of the block, (b,), in the fields of all other points."""
-    pull = rows.d.clamp_min(delta).pow(-alpha)
-    push = rows.d.clamp(CORE * delta, delta).pow(-alpha)
+    pull = rows.d.clamp_min(delta).pow(-alpha)  # 1 / max(d, delta)^alpha, (b, m)
+    push = rows.d.clamp(CORE * delta, delta).pow(-alpha)  # 1 / min(d, delta)^alpha, (b, m)
     return torch.where(rows.neg, push, 0.0).sum(1) - torch.where(rows.pos, pull, 0.0).sum(1)
 
 
@@ -125,7 +125,9 @@ class PotentialFieldLoss(SetTerm):
             normalize=True,
         )
         energy, pairs = sum_over_anchors(self.rows, comparison, block=self.block)
-        return energy if self.reduction == "sum" else energy / pairs.clamp_min(1)
+        if self.reduction == "sum":
+            return energy
+        return energy / pairs.clamp_min(1)
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the energy of each point of the block, and the number of the others that act on it."""

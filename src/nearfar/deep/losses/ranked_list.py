@@ -25,13 +25,17 @@ def ranked_list(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss of each anchor, and 1 if it has any pair."""
     columns, keep = positives(rows)
-    pull = weighted_excess(rows.d.gather(1, columns) - (alpha - margin), keep, t_pos)
+    d_ip = rows.d.gather(1, columns)
+    pull = weighted_excess(d_ip - (alpha - margin), keep, t_pos)
     push = weighted_excess(alpha - negatives(rows), rows.neg, t_neg)
     return (1 - imbalance) * pull + imbalance * push, (rows.pos | rows.neg).any(1)
 
 
 def weighted_excess(excess: Tensor, keep: Tensor, temperature: float) -> Tensor:
-    """Return per row the mean of the positive excesses to `keep`, weighted by e^{T excess}; 0 if there are none."""
+    """Return per row the mean of the kept excesses above 0, weighted by e^{T excess}; 0 if there are none.
+
+    For positives, T d and T (d - alpha + m) have the same softmax; so have -T d and T (alpha - d) for negatives.
+    """
     rise = torch.where(keep, excess, 0.0).relu()
     heights = torch.where(rise > 0, temperature * rise.detach(), torch.finfo(rise.dtype).min)
     return (heights.softmax(1) * rise).sum(1)

@@ -24,7 +24,8 @@ from ..pairwise.row_loss import RowLoss
 def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its soft recall, and 1 if it has a positive."""
     columns, keep = positives(rows, one_by_one=True)
-    ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5  # it holds half of j itself
+    # r_ij, (b, K): the count includes sigmoid(0) = 1/2 of j itself, and 1/2 more makes it the 1 of the formula
+    ranks = soft_counts(rows.d, columns, rows.pos | rows.neg, rank_temperature)[1] + 0.5
     number = count(keep)
     loss = rows.d.new_zeros(len(rows.d))
     for k in ks:
@@ -72,7 +73,10 @@ class RecallAtKLoss(RowLoss):
         block: int | None = None,
     ) -> None:
         super().__init__(distance="cosine", normalize=True, block=block)
-        given = list(ks) if isinstance(ks, Iterable) else [ks]
+        if isinstance(ks, Iterable):
+            given = list(ks)
+        else:
+            given = [ks]
         if not given or not all(isinstance(k, Integral) and not isinstance(k, bool) and k >= 1 for k in given):
             raise ValueError(f"RecallAtKLoss: ks must be one or more integers of at least 1, got {ks!r}")
         self.ks = tuple(map(int, given))

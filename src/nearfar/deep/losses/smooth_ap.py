@@ -21,11 +21,12 @@ from ..pairwise.row_loss import RowLoss
 def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor one minus its smooth average precision, and 1 if it has a positive."""
     columns, keep = positives(rows, one_by_one=True)
-    near, after = soft_counts(rows.d, columns, rows.neg, temperature)  # negatives before each positive
+    # s_ij by 1 - s_ij, (b, K), and the soft count of negatives that rank before j, (b, K)
+    near, rivals = soft_counts(rows.d, columns, rows.neg, temperature)
     every = torch.arange(near.shape[1], device=near.device).expand_as(near)
-    # a sample counts half before itself: with the other half this is one plus the other positives before it
-    before = soft_counts(near, every, keep, temperature)[1] + 0.5
-    precision = before / (before + after)
+    # the rank of j among the positives: the count includes sigmoid(0) = 1/2 of j itself, and 1/2 more makes it 1
+    mates = soft_counts(near, every, keep, temperature)[1] + 0.5
+    precision = mates / (mates + rivals)
     number = count(keep)
     average = torch.where(keep, precision, 0.0).sum(1) / number.clamp_min(1)
     return torch.where(number > 0, 1 - average, 0.0), number > 0

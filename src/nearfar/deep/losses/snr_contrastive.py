@@ -25,13 +25,13 @@ from ..unit_vectors import LEAST_NORM, unit
 
 
 class Signals(NamedTuple):
-    """For every anchor the sum of its entries' squared deviations from their mean, (n,)."""
+    """For every anchor, d var(x_i): the sum of the squared deviations of its entries from their mean, (n,)."""
 
     power: Tensor
 
 
 def snr(rows: Rows, signals: Signals) -> tuple[Tensor, Tensor]:
-    """Return the (b, m) ratios, and which anchors have a variance, (b, 1)."""
+    """Return the (b, m) ratios d_ij, and which anchors have a variance, (b, 1)."""
     power = signals.power[rows.first : rows.first + len(rows.d), None]
     heard = power > LEAST_NORM**2
     return rows.d / torch.where(heard, power, 1.0), heard
@@ -41,10 +41,11 @@ def snr_contrastive(rows: Rows, signals: Signals, pos_margin: float, neg_margin:
     """Return per anchor the sums of the hinges of both kinds of pairs, and the numbers of pairs, (b, 2) each."""
     d, heard = snr(rows, signals)
     columns, keep = positives(rows)
-    kept = keep & heard, rows.neg & heard
-    hinges = d.gather(1, columns) - pos_margin, neg_margin - d
-    sums = [torch.where(mask, hinge, 0.0).clamp_min(0).sum(1) for mask, hinge in zip(kept, hinges, strict=True)]
-    return torch.stack(sums, 1), torch.stack([count(mask) for mask in kept], 1)
+    pos = keep & heard
+    neg = rows.neg & heard
+    pull = torch.where(pos, d.gather(1, columns) - pos_margin, 0.0).clamp_min(0)
+    push = torch.where(neg, neg_margin - d, 0.0).clamp_min(0)
+    return torch.stack([pull.sum(1), push.sum(1)], 1), torch.stack([count(pos), count(neg)], 1)
 
 
 class SNRContrastiveLoss(ContextualRowLoss):

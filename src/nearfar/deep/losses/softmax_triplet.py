@@ -25,18 +25,23 @@ MIN_COMPLEMENT = 1e-7  # 1 - p is never taken to be smaller
 
 
 class _Likelihood(torch.autograd.Function):
-    """Per anchor -(sum_P log p + sum_N log(1 - p)); one matrix, its slope in the logits, is kept."""
+    """Per anchor -(sum_P log p + sum_N log(1 - p)); one matrix, its gradient in the logits -d / T, is kept.
+
+    With the ratios r_n = p_n / (1 - p_n) of the negatives, that gradient is, in the logit of entry j,
+
+        [j in N] r_j - [j in P] - p_j (sum_n r_n - |P|).
+    """
 
     @staticmethod
     def forward(ctx: Any, rows: Rows, d: Tensor, T: float) -> Tensor:
         ctx.T = T
-        (columns, keep) = positives(rows)
+        columns, keep = positives(rows)
         p, log_total = _softmax(d, rows.pos | rows.neg, T)
-        rival = masked_fill(p, rows.neg, 0.0)
+        rival = masked_fill(p, rows.neg, 0.0)  # p of the negatives, else 0
         minus = rival.neg()
-        ratio = rival.div_(
-            torch.threshold_(minus + 1, MIN_COMPLEMENT, torch.inf)
-        )  # p / (1 - p), 0 where 1 - p is below MIN_COMPLEMENT
+        # r = p / (1 - p), and 0 where 1 - p is below MIN_COMPLEMENT, since there the loss is constant
+        complement = torch.threshold_(minus + 1, MIN_COMPLEMENT, torch.inf)
+        ratio = rival.div_(complement)
         far = minus.clamp_min_(MIN_COMPLEMENT - 1).log1p_().sum(1)
         near = torch.where(keep, d.gather(1, columns) / -T - log_total[:, None], 0.0).sum(1)
         slope = ratio.addcmul_(p, ratio.sum(1, keepdim=True) - count(keep)[:, None], value=-1)

@@ -23,9 +23,11 @@ def sup_con(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
     """Return per anchor minus the mean log-probability of its positives, and 1 if it has any."""
     columns, keep = near_columns(rows)
     number = count(keep)
+    # near: 1 - s_ip, (b, k); total: log sum_k e^{(s_ik - 1) / T}, (b,)
     near, total = near_and_rivals(rows.d, columns, rows.pos | rows.neg, -1 / temperature)
-    mean = torch.where(keep, near, 0.0).sum(1) / number.clamp_min(1)  # of 1 - s
+    mean = torch.where(keep, near, 0.0).sum(1) / number.clamp_min(1)  # mean_p (1 - s_ip), (b,)
     valid = number > 0
+    # -mean_p (s_ip / T - log sum_k e^{s_ik / T}): the 1 of both distances cancels
     return torch.where(valid, total + mean / temperature, 0.0), valid
 
 

@@ -21,7 +21,7 @@ from ..pairwise.row_loss import RowLoss
 
 
 def threshold_consistent_margin(rows: Rows, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor by how much its hard pairs of each kind miss the margin, summed, and how many: (b, 2) each."""
+    """Return per anchor the sums of m_p - s and s - m_n over its hard pairs of each kind, and their numbers: (b, 2)."""
     columns, keep = positives(rows)
     near = rows.d.gather(1, columns) - (1 - pos_margin)  # m_p - s, as d = 1 - s
     far = (1 - neg_margin) - rows.d  # s - m_n

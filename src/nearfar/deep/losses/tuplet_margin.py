@@ -25,7 +25,9 @@ from ..proxies.angular_margins import check_margin, turned
 def tuplet_margin(rows: Rows, scale: float, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum of the losses of its positive pairs, and their number."""
     columns, keep = positives(rows)
-    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -scale)  # 1 - cos_p, log sum_n e^{s (cos_n - 1)}
+    # near: 1 - cos theta_ip, (b, K); rivals: log sum_n e^{s (cos theta_in - 1)}, (b,)
+    near, rivals = near_and_rivals(rows.d, columns, rows.neg, -scale)
+    # log sum_n e^{s (cos theta_in - cos(theta_ip - beta))}
     gap = rivals[:, None] + scale * (1 - turned(1 - near, -margin))
     return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)
 

@@ -23,12 +23,15 @@ from ..unit_vectors import unit
 from ..wholebatch.class_scatter import Deviations, bounded_ratio, deviations, in_range, traces
 
 LAYERS = ("pooled", "embedding")
-VARIANCE_RIDGE = 1e-4  # share of the mean variance within classes, added to each variance
-MAX_EXPONENT = 30.0  # exponent; features of unit length never come near it
+VARIANCE_RIDGE = 1e-4  # part of the mean variance within classes that is added to each variance
+MAX_EXPONENT = 30.0  # largest exponent of g; features of unit length, whose exponents are at most 1, never reach it
 
 
 def mean_eigenvalue(parts: Deviations) -> Tensor:
-    """Return tr((S_W + ridge I)^-1 S_B) / l without gradient, from l x l or n x n matrices, whichever are smaller."""
+    """Return tr((S_W + ridge I)^-1 S_B) / l without gradient, from l x l or n x n matrices, the smaller of the two.
+
+    The deviations A within classes and C between them, (n, l) each, give S_W = A' A and S_B = C' C.
+    """
     A = parts.within.detach().to(precise(parts.within.device))
     C = parts.between.detach().to(A.dtype)
     l = A.shape[1]
@@ -38,16 +41,20 @@ def mean_eigenvalue(parts: Deviations) -> Tensor:
     if l <= len(A):
         total = torch.linalg.solve(A.T @ A + ridge * identity, C.T @ C).trace()
     else:
+        # Woodbury: (A' A + r I)^-1 = (I - A' (A A' + r I)^-1 A) / r
         G = A @ C.T
         total = (C.square().sum() - (G * torch.linalg.solve(A @ A.T + ridge * identity, G)).sum()) / ridge
     return torch.where(parts.comparable, total / l, 0.0)
 
 
 def virtual_sample(s: Tensor, t: Tensor, r: Tensor, margin: float) -> Tensor:
-    """Return the mean hinge over all of the (q,) similar against all of the (k,) dissimilar g; r: (q,), no gradient."""
+    """Return the mean over all similar s, (q,), and dissimilar t, (k,), of [(s - t) |r|_1 / q + m]_+.
+
+    The virtual samples r, (q,), have no gradient.
+    """
     if not len(s) or not len(t):
         return s.sum() * 0 + t.sum() * 0
-    size = r.abs().mean()
+    size = r.abs().mean()  # |r|_1 / q
     value, _ = hinges((size * s + margin)[None], (size * t)[None])
     return value.sum() / (len(s) * len(t))
 
@@ -122,7 +129,10 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         if batch.ref is not None or (self.layer == "pooled" and batch.pooled is None):
             raise ValueError("VirtualSampleLoss: expected pooled=, the features before the last layer, and no ref")
         batch = batch.known("VirtualSampleLoss")
-        h = batch.x if self.layer == "embedding" else batch.pooled
+        if self.layer == "embedding":
+            h: Tensor | None = batch.x
+        else:
+            h = batch.pooled
         if h is None or not len(h):
             return batch.x.sum() * 0
         y = batch.classes("VirtualSampleLoss")
@@ -135,7 +145,8 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
 
     def _similarities(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return g of the similar and of the dissimilar pairs i < j."""
-        h = unit(h) if self.normalize else h
+        if self.normalize:
+            h = unit(h)
         g = (-h @ h.T).clamp_max(MAX_EXPONENT).exp()
         upper = torch.ones_like(g, dtype=torch.bool).triu(1)
         same = y[:, None] == y
@@ -143,11 +154,13 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
 
     @torch.no_grad()
     def _virtual(self, s: Tensor, t: Tensor, of_h: Deviations) -> Tensor:
+        """Draw the virtual samples r, (q,), uniformly around the mean similarity c, at most e lambda away."""
         generator = own_draws(self._draws, self.training)
         draws = torch.rand(len(s), generator=generator, dtype=torch.float64).to(s.dtype).to(s.device)
         if not len(s) or not len(t):
             return draws
         center = (s.mean() + t.mean()) / 2
         width = self.eps * mean_eigenvalue(of_h).to(s)
-        width = torch.minimum(width, center) if self.above_zero else width
+        if self.above_zero:
+            width = torch.minimum(width, center)
         return center + width * (2 * draws - 1)

@@ -25,14 +25,17 @@ from .midpoints import Rule, midpoint_products, midpoint_sums
 
 FORMS = ("hinge", "softmax")
 REDUCTIONS = ("active", "valid", "sum")
-EXACT = 5.0  # T up to which products of exponentials of unit vectors stay in range
+EXACT = 5.0  # up to this T, products of exponentials of unit vectors stay in range: `midpoint_products`
 
 
 def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
-    """Return per anchor the sum over its positives of log(1 + sum_n e^f) and their number."""
+    """Return per anchor the sum over its positives of log(1 + sum_n e^f), and their number.
+
+    f = 4 T (a + p).n - 2 (1 + T) a.p is the exponent in the formula.
+    """
     columns, keep = positives(rows, one_by_one=True)
-    far = negatives(rows)
-    source = rows.d if sides.square else sides.ref
+    far = negatives(rows)  # -a.n
+    source = _source(rows, sides)
     rule = Rule(4 * T, hinge=False, square=sides.square)
     pull = 2 * (1 + T) * rows.d.gather(1, columns)  # -2 (1 + T) a.p
     if columns.shape[1] > MAX_POSITIVES_WITHOUT_SORT and T <= EXACT:
@@ -45,11 +48,10 @@ def angular(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
 def angular_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum of the hinges of all its triplets, and the number of active ones."""
     columns, keep = positives(rows, one_by_one=True)
+    # the part of the bracket that has no negative: -2 (1 + T) a.p + 2 - 6 T, (b, K)
     offset = torch.where(keep, 2 * (1 + T) * rows.d.gather(1, columns) + 2 - 6 * T, -torch.inf)
-    source = rows.d if sides.square else sides.ref
-    value, active = midpoint_sums(
-        negatives(rows), source, columns, offset, Rule(4 * T, hinge=True, square=sides.square)
-    )
+    rule = Rule(4 * T, hinge=True, square=sides.square)
+    value, active = midpoint_sums(negatives(rows), _source(rows, sides), columns, offset, rule)
     return value.sum(1), active.sum(1)
 
 
@@ -57,10 +59,17 @@ def mined_hinges(rows: Rows, sides: Sides, T: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum of the hinges of its mined triplets, and the number of active ones."""
     assert rows.triplets is not None
     p, n, keep = rows.triplets
-    far = rows.d.gather(1, n) + reference_pairs(rows, sides, p, n)
+    far = rows.d.gather(1, n) + reference_pairs(rows, sides, p, n)  # -(a + p).n
     f = 2 * (1 + T) * rows.d.gather(1, p) - 4 * T * far + 2 - 6 * T
     value = torch.where(keep, f.clamp_min(0), 0.0)
     return value.sum(1), count(value > 0)
+
+
+def _source(rows: Rows, sides: Sides) -> Tensor:
+    """Return what the rows of positives are read from: the block, if it holds all rows, or the vectors."""
+    if sides.square:
+        return rows.d
+    return sides.ref
 
 
 class AngularLoss(BilateralRowLoss):
@@ -116,7 +125,9 @@ class AngularLoss(BilateralRowLoss):
         self.reduction = reduction
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        T = max(tan(radians(self.alpha)) ** 2, 1e-30)  # not 0: 0 times the infinity of non-negatives is NaN
+        T = max(
+            tan(radians(self.alpha)) ** 2, 1e-30
+        )  # not 0: entries that are no negatives are infinite, and 0 inf NaN
         if self.form == "softmax":
             return angular(rows, found, T)
         if rows.triplets is not None:
@@ -125,4 +136,6 @@ class AngularLoss(BilateralRowLoss):
         else:
             value, active = angular_hinges(rows, found, T)
             valid = count(rows.pos) * count(rows.neg)
-        return value, active if self.reduction == "active" else valid
+        if self.reduction == "active":
+            return value, active
+        return value, valid

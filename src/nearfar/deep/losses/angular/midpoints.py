@@ -1,7 +1,7 @@
 """Sums over the negatives of a pair (a, p) of functions of s_an + s_pn, for the few positives p of each anchor a.
 
-The row of p is a row of the given matrix, or is formed again from the reference vectors. Positives are taken one after
-the other, so that memory stays that of one block of rows. Distances here are minus inner products.
+The row of p is a row of the given matrix, or is computed again from the reference vectors. Positives are taken one
+after the other, so that memory remains that of one block of rows. Distances here are minus inner products.
 """
 
 from __future__ import annotations
@@ -17,7 +17,17 @@ from ...pairwise.reductions import cache_parts, masked_logsumexp
 
 
 class Rule(NamedTuple):
-    """How sums are formed: the scale f, hinges or else log-sum-exp, and rows of a square matrix or else of vectors."""
+    """How sums are formed.
+
+    Attributes
+    ----------
+    scale : float
+        Scale f.
+    hinge : bool
+        Whether terms are hinges; otherwise, their log-sum-exp is formed.
+    square : bool
+        Whether the rows of positives are those of a square matrix; otherwise, they are computed from vectors.
+    """
 
     scale: float
     hinge: bool
@@ -67,7 +77,10 @@ class _Sums(torch.autograd.Function):
                 p = columns[part, k]
                 slope = _slopes(_exponents(far[part], source, p, rule), offset[part, k : k + 1], rule)
                 slope = slope.mul_(grads[0][part, k : k + 1])
-                to_offset[part, k] = slope.sum(1) if rule.hinge else grads[0][part, k]
+                if rule.hinge:
+                    to_offset[part, k] = slope.sum(1)
+                else:
+                    to_offset[part, k] = grads[0][part, k]  # the slopes of a log-sum-exp add up to 1
                 slope = slope.mul_(-rule.scale)
                 to_far[part] += slope
                 if rule.square:
@@ -79,8 +92,11 @@ class _Sums(torch.autograd.Function):
 
 
 def _exponents(far: Tensor, source: Tensor, p: Tensor, rule: Rule) -> Tensor:
-    """Return f (s_an + s_pn), -inf for samples that are no negatives."""
-    row = source[p] if rule.square else (source[p] @ source.T).neg_()
+    """Return f (s_an + s_pn), (b, m), -inf for samples that are not negatives."""
+    if rule.square:
+        row = source[p]
+    else:
+        row = (source[p] @ source.T).neg_()
     return row.add_(far).mul_(-rule.scale)
 
 
@@ -88,17 +104,23 @@ def _plain(far: Tensor, source: Tensor, columns: Tensor, offset: Tensor, rule: R
     """Return the sums of `midpoint_sums`, with a graph."""
     sums = []
     for k, p in enumerate(columns.T):
-        row = source[p] if rule.square else -(source[p] @ source.T)
+        if rule.square:
+            row = source[p]
+        else:
+            row = -(source[p] @ source.T)
         f = (row + far) * -rule.scale
         more = offset[:, k]
         if rule.hinge:
             sums.append((f + more[:, None]).clamp_min(0).sum(1))
         else:
             sums.append(more + masked_logsumexp(f, f.isfinite()))
-    return torch.stack(sums, 1) if sums else offset
+    if not sums:
+        return offset
+    return torch.stack(sums, 1)
 
 
 def _slopes(f: Tensor, offset: Tensor, rule: Rule) -> Tensor:
+    """Return the derivative of a sum in its exponents f, (b, m): 1 where a hinge is active, or their softmax."""
     if rule.hinge:
         return (f > -offset).to(f.dtype)
     most = f.amax(1, keepdim=True)
@@ -137,17 +159,21 @@ def midpoint_products(far: Tensor, source: Tensor, rule: Rule) -> Tensor:
 
     For unit vectors only, where no exponent leaves [-4f, 0]: exact while 4f < 80.
     """
+    # sum_n e^{f (s_an - 1)} e^{f (s_pn - 1)} = e^{-2 f} sum_n e^{f (s_an + s_pn)}
     near = torch.exp(-rule.scale * (far + 1))
     if rule.square:
         totals = near @ torch.exp(-rule.scale * (source + 1)).T
     else:
         size = max(len(far), 1)
         spans = [(lo, min(lo + size, len(source))) for lo in range(0, len(source), size)]
-        parts = [recomputed(_part_product, near, source, *s, rule.scale) for s in spans]
-        totals = torch.cat(parts, 1) if parts else near
+        parts = [recomputed(_part_product, near, source, lo, hi, rule.scale) for lo, hi in spans]
+        totals = near
+        if parts:
+            totals = torch.cat(parts, 1)
     some = totals > 0
     return torch.where(some, torch.where(some, totals, 1.0).log() + 2 * rule.scale, -torch.inf)
 
 
 def _part_product(near: Tensor, ref: Tensor, lo: int, hi: int, scale: float) -> Tensor:
+    """Return the totals of the positives lo to hi - 1, (b, hi - lo)."""
     return near @ torch.exp(scale * (ref[lo:hi] @ ref.T - 1)).T
