@@ -40,13 +40,18 @@ class BatchClasses(NamedTuple):
     def sums(self, values: Tensor) -> Tensor:
         """Return the sums over each class of the values of its samples, (n,) or (n, d)."""
         if self.known is not None:
-            values = torch.where(self.known if values.ndim == 1 else self.known[:, None], values, 0.0)
+            known = self.known
+            if values.ndim == 2:
+                known = known[:, None]
+            values = torch.where(known, values, 0.0)
         return values.new_zeros(len(self.sizes), *values.shape[1:]).index_add(0, self.member, values)
 
     def means(self, values: Tensor) -> Tensor:
         """Return the means over each class of the values of its samples; 0 for an empty place."""
         sizes = self.sizes.clamp_min(1)
-        return self.sums(values) / (sizes if values.ndim == 1 else sizes[:, None])
+        if values.ndim == 2:
+            sizes = sizes[:, None]
+        return self.sums(values) / sizes
 
     @property
     def number(self) -> Tensor:
@@ -63,15 +68,16 @@ def of_known_class(batch: Batch, who: str) -> Batch:
 
 
 def sorted_classes(y: Tensor) -> BatchClasses:
-    """Return the classes of the (n,) labels, which are all known, in their order; a device has to be waited for."""
+    """Return the classes of the (n,) labels, all of them known, in ascending order; on a device, the host waits."""
     labels, member, sizes = torch.unique(y, return_inverse=True, return_counts=True)
     return BatchClasses(member, labels, sizes, None)
 
 
 def batch_classes(y: Tensor) -> BatchClasses:
-    """Return the classes of the (n,) labels, of which on a host all are known."""
+    """Return the classes of the (n,) labels; on the host, all of them must be known."""
     if on_host(y):
         return sorted_classes(y)
+    # the number of a class is the place of its first sample
     n = len(y)
     places = torch.arange(n, device=y.device)
     member = torch.where(y[:, None] == y, places, n).amin(1) if n else places

@@ -41,7 +41,7 @@ class CenterTerm(SetTerm):
         batch = of_known_class(batch, name)
         classes = batch_classes(batch.classes(name))
         value = self.penalty(classes.means(batch.x)[None], classes.sizes > 0)
-        return value + 0 * batch.x.sum()  # a gradient also where no center counts
+        return value + 0 * batch.x.sum()  # so that there is a gradient even if no center counts
 
 
 def mean_of_real(values: Tensor, real: Tensor) -> Tensor:

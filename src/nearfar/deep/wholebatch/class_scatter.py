@@ -1,4 +1,4 @@
-"""Scatter of a batch within and between its classes, from class sums: no pair of samples and no matrix is formed."""
+"""Scatter of a batch within and between its classes, from class sums, without pairs of samples or scatter matrices."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from .batch_classes import batch_classes
 
 
 def in_range(x: Tensor) -> Tensor:
-    """Return x, not empty, over its largest entry, a constant: ratios of scatters stay, and squares are in range."""
+    """Return x divided by its largest absolute value, held constant, so that squares neither overflow nor underflow.
+
+    Ratios of scatters do not change. x must not be empty.
+    """
     return x / x.detach().abs().amax().clamp_min(LEAST_NORM)
 
 
 class Deviations(NamedTuple):
-    """What every sample adds to the scatters: the mean of the outer products of the rows is a scatter matrix.
+    """Deviations of every sample; the mean of the outer products of their rows is the scatter matrix of each kind.
 
     Attributes
     ----------
@@ -35,7 +38,10 @@ class Deviations(NamedTuple):
 
 
 def deviations(x: Tensor, y: Tensor) -> Deviations:
-    """Split every row of x, (n, d) with n > 0, into its deviations, 0 for those of unknown class; y: (n,) integers."""
+    """Split every row of x, (n, d) with n > 0, into its deviations; those of unknown class, (n,) -1 in y, have 0.
+
+    z_i - mean = (z_i - mean of its class) + (mean of its class - mean), with the means over samples of known class.
+    """
     classes = batch_classes(y)
     if classes.known is not None:
         x = torch.where(classes.known[:, None], x, 0.0)
@@ -47,6 +53,7 @@ def deviations(x: Tensor, y: Tensor) -> Deviations:
     if classes.known is not None:
         between = torch.where(classes.known[:, None], between, 0.0)
     with torch.no_grad():
+        # a smaller sum of squares is the rounding error of equal points
         limits = torch.finfo(x.dtype)
         rounding = (16 * limits.eps) ** 2 * x.square().sum() + limits.tiny / limits.eps
         several = classes.number > 1
@@ -55,7 +62,7 @@ def deviations(x: Tensor, y: Tensor) -> Deviations:
 
 
 def traces(parts: Deviations) -> tuple[Tensor, Tensor]:
-    """Return the traces of the within and of the between scatter, with biased variances: they add up to the total."""
+    """Return the traces of the scatters within and between classes, means over samples that add up to the total."""
     return parts.within.square().sum(1).mean(), parts.between.square().sum(1).mean()
 
 
@@ -110,5 +117,9 @@ def fisher_map(z: Tensor, targets: Tensor, within: bool) -> FisherMap:
     keep = gamma > 1e-9
     gamma = gamma[keep]
     V = V[:, keep]
-    scale = gamma * (1 - gamma).clamp_min(1e-9) if within else gamma
+    # the coordinate centered @ W v has the variance v' W' (centered' centered / n) W v = v' R v = gamma
+    if within:
+        scale = gamma * (1 - gamma).clamp_min(1e-9)
+    else:
+        scale = gamma
     return FisherMap(z.mean(0), (W @ V / scale.sqrt()).T, gamma)

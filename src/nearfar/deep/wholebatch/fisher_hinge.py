@@ -1,4 +1,4 @@
-"""What both Fisher discriminant losses share: one hinge on scatters of the whole batch, a ridge on the last layer U."""
+"""What both Fisher discriminant losses share: a hinge on scatters of the batch, and a ridge on the last layer U."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REDUCTIONS = ("sum", "mean")
 
 
 class FisherScatters(NamedTuple):
-    """For the whole batch, without gradient: the number of pairs or triplets, and 1 where the hinge is active."""
+    """For the whole batch, without gradient: the number of pairs or triplets, and 1 if the hinge is active, else 0."""
 
     number: Tensor
     active: Tensor
@@ -56,4 +56,6 @@ class FisherHinge(BorrowsLayer, TwoPassLoss):
 
     def differentiable_tensors(self, comparison: Comparison) -> tuple[Tensor, ...]:
         found = super().differentiable_tensors(comparison)
-        return found if self.layer is None else (*found, self.layer.weight)
+        if self.layer is None:
+            return found
+        return (*found, self.layer.weight)

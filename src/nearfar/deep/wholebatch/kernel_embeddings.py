@@ -1,8 +1,8 @@
 """Kernels between the samples of a batch, and their sums over pairs of classes.
 
 The joint kernel of two samples is the product, over layers of the network, of a kernel on each layer's
-representation. Statistics of class pairs (the joint similarity of JRS, the norms of JMMD and JIntra) then follow from
-the class block sums M_IJ = sum over i in I, j in J of K_ij, one small matrix product.
+representation. Statistics of pairs of classes (the joint similarity of JRS, the norms of JMMD and JIntra) then follow
+from its block sums over classes, M_IJ = sum of K_ij over i in I and j in J, which take two small matrix products.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from .batch_classes import BatchClasses, batch_classes, of_known_class
 
 LAYERS = ("pooled", "embedding", "class")
 OF_TRUNK = "trunk."
-"""What begins the name of a layer that is a module of the trunk."""
+"""Prefix of the name of a layer that is a module of the trunk."""
 KERNELS = ("gaussian", "laplace", "polynomial", "exponential", "linear")
 
 
 def squared_distances(x: Tensor) -> Tensor:
     """Return the (n, n) squared distances between the rows of x, exactly 0 on the diagonal."""
-    x = x - x.detach().mean(0)  # distances do not change, cancellation shrinks
+    x = x - x.detach().mean(0)  # the distances remain, and less precision is lost to cancellation
     itself = torch.eye(len(x), dtype=torch.bool, device=x.device)
     return sq_euclidean(x, x).masked_fill(itself, 0)
 
 
 def bandwidth(d: Tensor, floor: Tensor, known: Tensor | None = None) -> Tensor:
-    """Return tau, the mean of the off-diagonal distances, without gradient; between known samples only, (n,) bool.
+    """Return tau, the mean of the off-diagonal distances d, (n, n), without gradient.
 
-    Below `floor` the distances are rounding errors of equal points: tau is then 1, so that every kernel value is 1 and
-    the gradient stays finite.
+    With `known`, (n,) bool, it is the mean between known samples. Below `floor`, the distances are rounding errors of
+    equal points: tau is then 1, so that every kernel value is 1, and the gradient remains finite.
     """
     d = d.detach()
     if known is None:
+        # the diagonal is 0: the sum over n^2 entries is that of the n^2 - n others
         n = len(d)
         tau = d.sum() / max(n * n - n, 1)
     else:
@@ -55,7 +56,7 @@ def bandwidth(d: Tensor, floor: Tensor, known: Tensor | None = None) -> Tensor:
 
 
 def known_mean(values: Tensor, known: Tensor | None) -> Tensor:
-    """Return the mean of (n,) values, of known samples only."""
+    """Return the mean of (n,) values over the known samples."""
     if known is None:
         return values.mean()
     return torch.where(known, values, 0.0).sum() / known.sum().clamp_min(1)
@@ -66,7 +67,7 @@ def mixture(d: Tensor, tau: Tensor, count: int) -> Tensor:
 
     The widths double, so each kernel is the square of the next wider one: one exponential serves all.
     """
-    kernel = (-d / (tau * 2.0 ** (count - 1 - count // 2))).exp()
+    kernel = (-d / (tau * 2.0 ** (count - 1 - count // 2))).exp()  # the widest, k = count - 1
     total = kernel
     for _ in range(count - 1):
         kernel = kernel.square()
@@ -75,7 +76,7 @@ def mixture(d: Tensor, tau: Tensor, count: int) -> Tensor:
 
 
 def mixture_of(d: Tensor, tau: Tensor, widths: Sequence[float]) -> Tensor:
-    """Return the mean over widths w of exp(-d / (tau w)); where these double from one to the next, by squaring."""
+    """Return the mean over the widths w of exp(-d / (tau w)), by squaring if each width is twice the one before."""
     count = len(widths)
     if tuple(widths) == doubling(count):
         return mixture(d, tau, count)
@@ -92,7 +93,7 @@ def doubling(count: int, multiplier: float = 2.0) -> tuple[float, ...]:
 
 
 def gaussian(x: Tensor, widths: Sequence[float], known: Tensor | None = None) -> Tensor:
-    """Return the (n, n) mixture of gaussian kernels around the adaptive bandwidth."""
+    """Return the (n, n) mixture of Gaussian kernels; the bandwidth is the mean squared distance."""
     eps = 8 * torch.finfo(x.dtype).eps
     floor = eps**2 * known_mean(x.detach().square().sum(1), known)
     d = squared_distances(x)
@@ -100,7 +101,7 @@ def gaussian(x: Tensor, widths: Sequence[float], known: Tensor | None = None) ->
 
 
 def laplace(x: Tensor, widths: Sequence[float], known: Tensor | None = None) -> Tensor:
-    """Return the (n, n) mixture of laplace kernels; the bandwidth is the mean L1 distance."""
+    """Return the (n, n) mixture of Laplace kernels; the bandwidth is the mean L1 distance."""
     eps = 8 * torch.finfo(x.dtype).eps
     floor = eps * known_mean(x.detach().abs().sum(1), known)
     d = torch.cdist(x, x, p=1.0)
@@ -116,21 +117,28 @@ def layer_kernel(
     *,
     raw: bool = False,
 ) -> Tensor:
-    """Return the (n, n) kernel of one layer; `kernel` is one of `KERNELS`. Unknown samples set no bandwidth.
+    """Return the (n, n) kernel of one layer; `kernel` is one of `KERNELS`.
 
-    `count` is a number of doubling bandwidths, or their multiples of tau. The inner-product kernels act on unit
-    vectors, unless `raw`: powers and exponentials of features that are not of unit length may overflow.
+    `count` is a number of doubling bandwidths, or the multiples of tau. Samples that are not known do not count for
+    tau. Kernels of inner products use unit vectors unless `raw`, since powers and exponentials of other features may
+    overflow.
     """
-    widths = doubling(count) if isinstance(count, int) else count
+    if isinstance(count, int):
+        widths: Sequence[float] = doubling(count)
+    else:
+        widths = count
     if kernel == "gaussian":
         return gaussian(x, widths, known)
     if kernel == "laplace":
         return laplace(x, widths, known)
-    directions = x if raw else unit(x)
-    s = directions @ directions.T
+    if not raw:
+        x = unit(x)
+    s = x @ x.T
     if kernel == "linear":
         return s
-    return (s + 1) ** degree if kernel == "polynomial" else s.exp()
+    if kernel == "polynomial":
+        return (s + 1) ** degree
+    return s.exp()
 
 
 class ClassSums(NamedTuple):
@@ -169,7 +177,7 @@ def class_sums(kernel: Tensor, classes: BatchClasses) -> ClassSums:
     if classes.known is not None:
         member = member & classes.known[:, None]
     hot = member.to(kernel.dtype)
-    return ClassSums(hot.T @ kernel @ hot, hot.sum(0))
+    return ClassSums(hot.T @ kernel @ hot, hot.sum(0))  # M = H' K H, (C, C), for the one-hot classes H, (n, C)
 
 
 class LayerSettings(NamedTuple):
@@ -220,8 +228,8 @@ class JointTerm(WatchesLayers, SetTerm):
         named = [layer for layer in layers if layer not in LAYERS]
         modules = all(isinstance(layer, str) and layer.startswith(OF_TRUNK) for layer in named)
         if not layers or not modules or len(set(layers)) < len(layers):
-            told = f"some of {', '.join(LAYERS)} or modules such as {OF_TRUNK}layer3, each once"
-            raise ValueError(f"{name}: layers must be {told}, got {layers!r}")
+            expected = f"some of {', '.join(LAYERS)} or modules such as {OF_TRUNK}layer3, each once"
+            raise ValueError(f"{name}: layers must be {expected}, got {layers!r}")
         for argument, number in (("class_kernels", class_kernels), ("degree", degree)):
             if number < 1:
                 raise ValueError(f"{name}: {argument} must be at least 1, got {number}")
@@ -247,25 +255,27 @@ class JointTerm(WatchesLayers, SetTerm):
         self.watch_later([layer.removeprefix(OF_TRUNK) for layer in named])
 
     def _for_each(self, argument: str, value: Any, kind: type) -> list[Any]:
-        """Return a setting of every layer, from one for all or from one of each."""
-        values = [value] * len(self.layers) if isinstance(value, kind) else value
+        """Return the setting of every layer, given one value for all, or one for each."""
+        values = value
+        if isinstance(value, kind):
+            values = [value] * len(self.layers)
         if isinstance(values, str) or not isinstance(values, Sequence) or len(values) != len(self.layers):
-            told = f"{argument} must be one value or one of each of the {len(self.layers)} layers"
-            raise ValueError(f"{type(self).__name__}: {told}, got {value!r}")
+            expected = f"{argument} must be one value or one of each of the {len(self.layers)} layers"
+            raise ValueError(f"{type(self).__name__}: {expected}, got {value!r}")
         if not all(isinstance(one, kind) and not isinstance(one, bool) for one in values):
             raise ValueError(f"{type(self).__name__}: {argument} must be one value or one of each layer, got {value!r}")
         return list(values)
 
     def _widths(self, bandwidths: Sequence[Any]) -> list[tuple[float, ...]]:
-        """Return the multiples of tau of every layer, from one set for all or from one of each."""
+        """Return the multiples of tau of every layer, given one set for all, or one for each."""
         sets = [bandwidths] * len(self.layers)
         if bandwidths and not isinstance(bandwidths[0], Real):
             sets = list(bandwidths)
-        told = "bandwidths must be positive multiples of tau, one set or one of each layer"
+        expected = "bandwidths must be positive multiples of tau, one set or one of each layer"
         if len(sets) != len(self.layers) or not all(isinstance(one, Sequence) and len(one) for one in sets):
-            raise ValueError(f"{type(self).__name__}: {told}, got {bandwidths!r}")
+            raise ValueError(f"{type(self).__name__}: {expected}, got {bandwidths!r}")
         if not all(isinstance(width, Real) and 0 < float(width) < inf for one in sets for width in one):
-            raise ValueError(f"{type(self).__name__}: {told}, got {bandwidths!r}")
+            raise ValueError(f"{type(self).__name__}: {expected}, got {bandwidths!r}")
         return [tuple(map(float, one)) for one in sets]
 
     @property
@@ -273,7 +283,7 @@ class JointTerm(WatchesLayers, SetTerm):
         return "class" in self.layers
 
     def of(self, sums: ClassSums) -> Tensor:
-        """Return the term's value, a function of the class sums."""
+        """Return the value of the term from the class sums."""
         raise NotImplementedError
 
     def value(self, batch: Batch) -> Tensor:
@@ -285,17 +295,23 @@ class JointTerm(WatchesLayers, SetTerm):
             watched = {layer: rows[keep] for layer, rows in watched.items()}
         classes = batch_classes(known.classes(name))
         kernels = [self._kernel(one, known, classes.known, watched) for one in self.settings]
+        # the joint kernel is the product of the kernels of the layers
         return self.of(class_sums(reduce(torch.mul, kernels), classes))
 
     def _kernel(self, one: LayerSettings, batch: Batch, known: Tensor | None, watched: Mapping[str, Tensor]) -> Tensor:
-        module = one.layer.removeprefix(OF_TRUNK)
-        x = watched[module] if one.layer.startswith(OF_TRUNK) else self._representation(one.layer, batch)
+        if one.layer.startswith(OF_TRUNK):
+            x = watched[one.layer.removeprefix(OF_TRUNK)]
+        else:
+            x = self._representation(one.layer, batch)
         return layer_kernel(x, one.kernel, one.widths, self.degree, known, raw=self.raw)
 
     def _representation(self, layer: str, batch: Batch) -> Tensor:
         if layer == "embedding":
             return unit(batch.x)
-        x = batch.pooled if layer == "pooled" else batch.scores
+        if layer == "pooled":
+            x = batch.pooled
+        else:
+            x = batch.scores
         if x is not None:
             return x
         need = {
