@@ -134,7 +134,7 @@ def test_angles_of_made_triplets_are_unknown():
     [
         (lambda: EasyHard("easiest"), "EasyHard: positive must be one of 'easy', 'hard', 'semi_hard', 'all'"),
         (lambda: EasyHard("semi_hard", "semi_hard"), 'cannot both be "semi_hard"'),
-        (lambda: EasyHard("all"), '"semi_hard" needs one of the other side, not "all"'),
+        (lambda: EasyHard("all"), '"semi_hard" needs a single sample on the other side, not "all"'),
         (lambda: EasyHard("easy", "hard", negative_range=(2, 1)), "negative_range must have the lower number first"),
         (lambda: EasyHard("easy", "hard", positive_range=3), "positive_range must be two numbers"),
         (lambda: UniformHistogram(0), "UniformHistogram: bins must be at least 1, got 0"),

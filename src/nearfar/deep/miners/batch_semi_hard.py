@@ -18,7 +18,7 @@ def batch_semi_hard(rows: Rows, fallback: str, window: float | None) -> Rows:
     """Pair every positive with the nearest negative that is strictly farther, within the window if there is one."""
     found = semi_hard(rows, fallback)
     d = rows.d.detach()
-    if window is not None:
+    if window is not None:  # d_an < d_ap + window
         near = d.gather(1, found.negative) < d.gather(1, found.positive) + window
         found = found._replace(keep=found.keep & near)
     return narrowed(rows, found)

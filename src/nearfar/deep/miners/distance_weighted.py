@@ -23,32 +23,39 @@ def distance_weighted(rows: Rows, cutoff: float, limit: float) -> Rows:
 
 
 def inverse_density(rows: Rows, cutoff: float, limit: float) -> Tensor:
-    """Return (b, m) weights with maximum 1 in each row; without negatives below the limit, all negatives weigh 1."""
+    """Return (b, m) weights 1 / q, up to a factor per row that makes the largest 1.
+
+    In a row without negatives below the limit, all negatives have the weight 1.
+    """
     squared = squares(rows)
     near = rows.neg & (squared < limit**2)
-    q = squared.clamp(cutoff**2, 4 * (1 - 1e-6))
-    log_w = (2 - rows.dim) / 2 * q.log() - (rows.dim - 3) / 2 * torch.log1p(q / -4)
+    r2 = squared.clamp(cutoff**2, 4 * (1 - 1e-6))  # r^2, below 4 by more than rounding: the density is 0 there
+    # -log q(r) = -(d - 2) / 2 log r^2 - (d - 3) / 2 log(1 - r^2 / 4)
+    log_w = (2 - rows.dim) / 2 * r2.log() - (rows.dim - 3) / 2 * torch.log1p(r2 / -4)
     log_w = torch.where(near, log_w, -torch.inf)
     some = near.any(1, keepdim=True)
-    # one per row: no row underflows
-    if q.shape[1]:
+    # less the largest of the row, so that not all weights of a row underflow
+    if r2.shape[1]:
         top = torch.where(some, log_w, 0.0).amax(1, keepdim=True)
     else:
         top = log_w
-    return torch.where(some, (log_w - top).exp(), rows.neg.to(q.dtype))
+    return torch.where(some, (log_w - top).exp(), rows.neg.to(r2.dtype))
 
 
 def squares(rows: Rows) -> Tensor:
-    """Return the (b, m) squared distances of the unit vectors, found from whatever distance the rows hold."""
+    """Return the (b, m) squared distances of unit vectors from the distances that the rows hold."""
     d = rows.d.detach()
     if rows.distance == "euclidean":
         return d.square()
     if rows.distance == "sq_euclidean":
         return d
     if not isinstance(rows.distance, str):
-        told = "the distances of unit vectors must be Euclidean, cosine or dot"
-        raise ValueError(f"DistanceWeighted: {told}; got distance={rows.distance!r}")
-    return 2 * d if rows.distance == "cosine" else 2 + 2 * d
+        expected = "the distances of unit vectors must be Euclidean, cosine or dot"
+        raise ValueError(f"DistanceWeighted: {expected}; got distance={rows.distance!r}")
+    # |x - y|^2 = 2 - 2 x.y for unit vectors, where d = 1 - x.y ("cosine") or -x.y ("dot")
+    if rows.distance == "cosine":
+        return 2 * d
+    return 2 + 2 * d
 
 
 class DistanceWeighted(Miner):
@@ -60,7 +67,7 @@ class DistanceWeighted(Miner):
         Smallest distance that is distinguished, above 0: nearer negatives are weighted as if they were at this
         distance, because their gradients are noisy.
     limit : float
-        Distance, above `cutoff`, from which on negatives are not drawn, unless an anchor has no others.
+        Distance, above `cutoff`, at and beyond which negatives are not drawn, unless an anchor has no others.
 
     Raises
     ------

@@ -25,7 +25,7 @@ def easy_hard(
 ) -> Rows:
     """Keep one positive and one negative of each row, or all of either."""
     d = rows.d.detach()
-    if not d.shape[1]:
+    if not d.shape[1]:  # no references, and `argmax` would fail
         return rows
     pos = within(rows.pos, d, positive_range)
     neg = within(rows.neg, d, negative_range)
@@ -38,6 +38,7 @@ def easy_hard(
         other = d.gather(1, extreme(d, pos, farthest_positive))
         neg = neg & (d > other) & pos.any(1, keepdim=True)
     if "all" not in (positive, negative):
+        # an anchor counts only if it has both
         both = pos.any(1, keepdim=True) & neg.any(1, keepdim=True)
         pos = pos & both
         neg = neg & both
@@ -57,14 +58,14 @@ def within(mask: Tensor, d: Tensor, limits: Limits | None) -> Tensor:
 
 
 def extreme(d: Tensor, mask: Tensor, farthest: bool) -> Tensor:
-    """Return the (b, 1) column of the farthest, or of the nearest, among the masked; arbitrary where a row has none."""
+    """Return the (b, 1) column of the farthest, or of the nearest, where the mask is True; arbitrary if it never is."""
     if farthest:
         return torch.where(mask, d, -torch.inf).argmax(1, keepdim=True)
     return torch.where(mask, d, torch.inf).argmin(1, keepdim=True)
 
 
 def only(mask: Tensor, column: Tensor) -> Tensor:
-    """Return a mask with one column of each row, (b, 1), where it was there before."""
+    """Return the mask of one column of each row, (b, 1), where the given mask is True there."""
     return mask & torch.zeros_like(mask).scatter(1, column, True)
 
 
@@ -114,7 +115,7 @@ class EasyHard(Miner):
         if positive == negative == "semi_hard":
             raise ValueError('EasyHard: positive and negative cannot both be "semi_hard": each depends on the other')
         if {positive, negative} == {"semi_hard", "all"}:
-            raise ValueError('EasyHard: "semi_hard" needs one of the other side, not "all"')
+            raise ValueError('EasyHard: "semi_hard" needs a single sample on the other side, not "all"')
         self.positive = positive
         self.negative = negative
         self.positive_range = _checked("positive_range", positive_range)

@@ -25,7 +25,7 @@ def easy_positive(rows: Rows, negative: str, duplicate: float | None) -> Rows:
     d_ap = torch.where(keep, d.gather(1, columns), torch.inf)
     if duplicate is not None:
         d_ap = torch.where(d_ap > duplicate, d_ap, torch.inf)
-    near, place = d_ap.min(1, keepdim=True)
+    near, place = d_ap.min(1, keepdim=True)  # (b, 1) each
     positive = columns.gather(1, place)
     some = near.isfinite()
     if negative == "all":

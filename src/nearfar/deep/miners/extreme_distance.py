@@ -32,14 +32,14 @@ def extreme_distance(rows: Rows, positive: str, negative: str) -> Rows:
 
 
 def _is_far(rows: Rows, choice: str, hardest_is_far: bool) -> Tensor:
-    """Return whether each anchor takes the farthest, not the nearest, (b, 1)."""
+    """Return for each anchor whether the farthest is taken instead of the nearest, (b, 1)."""
     if choice == "assorted":
         return rows.uniform(rows.pos.new_zeros(1, dtype=torch.int64), stream=int(hardest_is_far)) < 0.5
     return torch.full((len(rows.d), 1), (choice == "hardest") == hardest_is_far, device=rows.d.device)
 
 
 def _extreme(d: Tensor, mask: Tensor, far: Tensor) -> Tensor:
-    """Return the (b, 1) column of the farthest, or of the nearest, among the masked; arbitrary where a row has none."""
+    """Return the (b, 1) column of the farthest, or of the nearest, where the mask is True; arbitrary if it never is."""
     signed = torch.where(far, -d, d)
     return torch.where(mask, signed, torch.inf).argmin(1, keepdim=True)
 

@@ -14,7 +14,7 @@ from .base import Miner
 
 
 def informative_pairs(rows: Rows, epsilon: float) -> Rows:
-    """Keep positives less than epsilon nearer than the nearest negative, and negatives within the farthest positive."""
+    """Keep the positives and the negatives that the formulas select; t is minus the similarity s, up to a constant."""
     if not rows.d.shape[1]:
         return rows
     t = -as_cosines(rows.d.detach(), rows.distance)
@@ -24,10 +24,12 @@ def informative_pairs(rows: Rows, epsilon: float) -> Rows:
 
 
 def as_cosines(d: Tensor, distance: Distance) -> Tensor:
-    """Return what differs from the cosine of unit vectors by a constant, whatever their distance."""
+    """Return the cosines of unit vectors up to a constant, from any distance: |x - y|^2 / 2 = 1 - x.y."""
     if distance == "euclidean":
         return -d.square() / 2
-    return -d / 2 if distance == "sq_euclidean" else -d
+    if distance == "sq_euclidean":
+        return -d / 2
+    return -d
 
 
 class InformativePairs(Miner):

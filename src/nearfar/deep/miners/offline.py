@@ -61,13 +61,28 @@ def mine_offline(
     y = batch.y
     n = len(batch.x)
     check_columns(y, n)
-    seed = fresh_seed(miner, x)
-    c = Comparison(x, y, x, y, slice(0, n), is_self=True, distance=distance, normalize=normalize, seed=seed).prepared()
-    found = [_triplets(miner, c.block(c.x, c.ref, lo, min(lo + block, n)), lo) for lo in range(0, n, block)]
-    return torch.cat(found) if found else torch.zeros(0, 3, dtype=torch.int64)
+    c = Comparison(
+        x=x,
+        y=y,
+        ref=x,
+        ref_y=y,
+        anchors=slice(0, n),
+        is_self=True,
+        distance=distance,
+        normalize=normalize,
+        seed=fresh_seed(miner, x),
+    ).prepared()
+    found = []
+    for lo in range(0, n, block):
+        rows = c.block(c.x, c.ref, lo, min(lo + block, n))
+        found.append(_triplets(miner, rows, lo))
+    if not found:
+        return torch.zeros(0, 3, dtype=torch.int64)
+    return torch.cat(found)
 
 
 def _triplets(miner: Callable[[Rows], Rows], rows: Rows, first: int) -> Tensor:
+    """Return the mined triplets of a block, (t, 3), whose first anchor has the number `first`."""
     triplets = miner(rows).triplets
     if triplets is None:
         raise ValueError(f"mine_offline: {miner!r} chooses no triplets")
