@@ -1,8 +1,8 @@
 """The engine of pair and triplet losses: anchors compared with a reference, block by block.
 
-A loss here says what one block of anchors costs. The engine does the rest: it gathers the batch, compares it, cuts it
-into blocks that fit, adds up, divides once, and finds the gradient in the same blocks. No list of pairs or triplets is
-built, and the value is the same for any block and on any number of processes.
+A loss computes the cost of one block of anchors. The engine does the rest: it gathers the batch, compares it with the
+reference, cuts it into blocks that fit into memory, adds up, divides once, and computes the gradient in the same
+blocks. No list of pairs or triplets is built, and the value is the same for any block size and any number of processes.
 
 From the call to the gradient::
 
@@ -10,12 +10,12 @@ From the call to the gradient::
         |   check, gather from all processes
         v
     Batch: x (n, d), y                       objective/batch.py, gathering.py
-        |   RowLoss.comparison: what with what, by which distance, and what a first pass found (contextual.py)
+        |   RowLoss.comparison: the reference, the distance, and the result of a first pass (contextual.py)
         v
     Comparison: x (n, d), ref (m, d)         comparison.py
         |   sum_over_anchors cuts the anchors into blocks (blockwise.py)
         v
-    Rows: d, pos, neg, (b, m) each           one block: the distances of b anchors, who is similar, who is not
+    Rows: d, pos, neg, (b, m) each           one block: the distances of b anchors, and who is similar or dissimilar
         |   the miner, if there is one, narrows pos and neg; then the method's own rows(rows)
         v
     numerator, denominator, (b,) each        hinges.py, reductions.py, soft_histograms.py: sums over a row
@@ -23,9 +23,9 @@ From the call to the gradient::
         v
     value = sum numerators / sum denominators        one division (RowLoss.divided), over all processes
 
-Backward, each block's gradient in d becomes two matrix products, which are added to the gradients in x and ref. With
-one numerator this was done in the forward pass already, while the block was in the processor's cache; with several, the
-blocks are kept, or computed again. A batch of a single block has an ordinary graph.
+In the backward pass, the gradient in d of each block becomes two matrix products, which are added to the gradients in x
+and ref. With one numerator per anchor, this happens in the forward pass already, while the block is in the processor's
+cache; with several, the blocks are kept, or computed again. A batch of a single block has an ordinary graph.
 
 The files:
 
@@ -34,9 +34,25 @@ The files:
 - `blockwise.py`: the sum over blocks, and its gradient;
 - `contextual.py`: losses that need something of the whole batch before a row can be counted;
 - `hinges.py`: positives against negatives in a row, without triplets;
-- `reductions.py`: sums over a row with gradients of their own, such as the masked log-sum-exp;
+- `reductions.py`: sums over a row with gradients written by hand, such as the masked log-sum-exp;
 - `soft_histograms.py`: soft histograms of a row;
-- `triplets.py`: explicit triplets, for the few methods that make something from each.
+- `groups.py`: embeddings whose dimensions form groups, for ensembles;
+- `triplets.py`: explicit triplets, for the few methods that compute something from each one.
+
+What a new loss needs to know of `Rows`:
+
+- `d` is smaller for nearer samples, whatever the distance: "cosine" is 1 - s, and "dot" is minus the inner product;
+- `pos` and `neg` never contain the anchor itself, nor samples of unknown relation. A row may have no positives, no
+  negatives, or neither: the numerator must then be finite, and the denominator says whether the anchor counts;
+- entries outside a mask are real distances. Select with ``torch.where(mask, term, 0.0)``; multiplying by the mask would
+  turn an infinite term into NaN;
+- in place of a loop over positives, `hinges.near_distances` returns their distances, `reductions.masked_logsumexp` a
+  log-sum-exp over a mask (-inf for an empty row), and `hinges.hinges` the sum of [t - v]_+ over thresholds and values;
+- some miners choose triplets. They are in `triplets`, and `pos` and `neg` then mark their members, which is all that a
+  loss of pairs needs.
+
+The numerator may be (b, k) with a (b, k) denominator: the value is then the sum of k means, such as one over similar
+and one over dissimilar pairs. Denominators may be booleans or counts.
 
 A new loss is a function of `Rows`. Here, the hinge between the mean distances to both kinds of samples:
 
@@ -56,7 +72,7 @@ A new loss is a function of `Rows`. Here, the hinge between the mean distances t
 ...         hinge = (self.margin + near - far).clamp_min(0)
 ...         return torch.where(counts, hinge, 0.0), counts
 
-It has references, memories, miners, blocks and sums with other terms at once:
+It works at once with references, memories, miners, blocks, and in sums with other terms:
 
 >>> from nearfar import BatchHard
 >>> x = torch.randn(32, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()

@@ -137,7 +137,7 @@ def identity_layers(d: int, number: int) -> nn.Module:
 
 def through(network: nn.Module, x: Tensor, held: bool = False) -> Tensor:
     """Return the output of a network for x in the precision of x; with `held`, its weights get no gradient."""
-    weights = dict(network.named_parameters())
+    weights: dict[str, Tensor] = dict(network.named_parameters())
     buffers = dict(network.named_buffers())
     if not held and all(weight.dtype == x.dtype for weight in weights.values()):
         made: Tensor = network(x)
