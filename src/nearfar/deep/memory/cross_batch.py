@@ -20,7 +20,7 @@ from ..proxies.class_proxies import ClassProxyLoss
 
 
 def cross_batch(memory: Tensor, new: Tensor, position: Tensor) -> Tensor:
-    """Return a copy of the ring `memory` (M, ...) with the last M rows of `new` written from `position` on."""
+    """Return a copy of the ring `memory`, (M, ...), with the last M rows of `new` written at `position` and after."""
     size = len(memory)
     n = len(new)
     skipped = max(0, n - size)
@@ -115,11 +115,11 @@ class CrossBatchMemory(Term):
         if not self.size:
             return value
         self._fit(batch)
-        late = (self.steps >= self.start).to(value.dtype)  # a tensor: nothing waits for the device
+        in_use = (self.steps >= self.start).to(value.dtype)  # a tensor, so that nothing waits for the device
         remembered = self.loss.compare(self._against(batch))
         if self.training:
             self._remember(batch)
-        return value + self.weight * late * remembered
+        return value + self.weight * in_use * remembered
 
     def _fit(self, batch: Batch) -> None:
         dim = batch.x.shape[1]
@@ -132,18 +132,26 @@ class CrossBatchMemory(Term):
         """Return the batch compared with the memory; for a proxy loss, the memory as anchors."""
         features = self.features.to(batch.x.dtype)
         if isinstance(self.loss, ClassProxyLoss):
-            cut = [self.size * part // distributed.world() for part in (distributed.rank(), distributed.rank() + 1)]
-            return Batch(features, self.classes, slice(*cut))
+            # every process compares an equal part of the memory
+            first = self.size * distributed.rank() // distributed.world()
+            end = self.size * (distributed.rank() + 1) // distributed.world()
+            return Batch(features, self.classes, slice(first, end))
         batch.classes("CrossBatchMemory")
-        return batch._replace(ref=features, ref_y=self.classes, ref_ids=None if batch.ids is None else self.ids)
+        ref_ids = None if batch.ids is None else self.ids
+        return batch._replace(ref=features, ref_y=self.classes, ref_ids=ref_ids)
 
     @torch.no_grad()
     def _remember(self, batch: Batch) -> None:
-        # copies: the loss just computed still needs the old memory for its gradient
+        """Store the embeddings of a batch."""
         y = batch.classes("CrossBatchMemory")
-        ids = torch.full_like(y, UNKNOWN) if batch.ids is None else batch.ids
-        for name, new in (("features", batch.x), ("classes", y), ("ids", ids)):
-            setattr(self, name, cross_batch(getattr(self, name), new, self.position))
+        if batch.ids is None:
+            ids = torch.full_like(y, UNKNOWN)
+        else:
+            ids = batch.ids
+        # copies, because the loss just computed still needs the old memory for its gradient
+        self.features = cross_batch(self.features, batch.x, self.position)
+        self.classes = cross_batch(self.classes, y, self.position)
+        self.ids = cross_batch(self.ids, ids, self.position)
         self.position = (self.position + len(y)) % self.size
         self.steps = self.steps + 1
 

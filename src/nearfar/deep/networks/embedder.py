@@ -1,4 +1,4 @@
-"""A trunk and an embedding layer: images or rows in, pooled features and raw embeddings out."""
+"""A trunk and an embedding layer, which turn images or rows into pooled features and raw embeddings."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ class Embedder(nn.Module):
             self.layer = nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
         if text is not None and text.embedding_dim != self.embedding_dim:
-            told = f"{self.embedding_dim} dimensions as those of images, got {text.embedding_dim}"
-            raise ValueError(f"text: embeddings of texts need {told}")
+            expected = f"{self.embedding_dim} dimensions like those of images, got {text.embedding_dim}"
+            raise ValueError(f"text: embeddings of texts need {expected}")
         self.text = text
         self.metric: nn.Module = nn.Identity()
         self.freeze_bn = freeze_bn
@@ -112,6 +112,7 @@ class Embedder(nn.Module):
         self.train()
 
     def _frozen(self) -> list[nn.Module]:
+        """Return the modules that are always in evaluation mode."""
         if self.freeze_trunk or self.held:
             return [self.trunk]
         norms = [m for m in self.trunk.modules() if self.freeze_bn and isinstance(m, _BatchNorm)]
@@ -147,10 +148,9 @@ class Embedder(nn.Module):
         """Embed (n, D) features that the trunk returned earlier, perhaps in another precision."""
         weight = getattr(self.layer, "weight", None)
         if weight is not None and pooled.dtype != weight.dtype:
-            autocast = torch.is_autocast_enabled(pooled.device.type)  # autocast brings all but float64 to one precision
-            if autocast and pooled.dtype != torch.float64:
-                pooled = pooled
-            else:
+            # autocast casts both to one precision itself, except float64
+            autocast = torch.is_autocast_enabled(pooled.device.type)
+            if not autocast or pooled.dtype == torch.float64:
                 pooled = pooled.to(weight.dtype)
         return Features(pooled, self.metric(self.layer(self.dropout(pooled))))
 

@@ -70,11 +70,12 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
 
 
 def same_class(classes: Classes, places: Ints, rng: np.random.Generator) -> Ints:
-    """Return for each place in `classes.order` another random sample of its class, or itself where it is alone."""
+    """Return for each place in `classes.order` another random sample of its class, or itself if it is the only one."""
     c = np.searchsorted(classes.starts, places, side="right") - 1
     starts = classes.starts[c]
     counts = classes.counts[c]
-    step = 1 + rng.integers(0, np.maximum(counts - 1, 1))  # 1..n_c-1, around the end
+    # 1..n_c - 1 places further, from the end of the class back to its start: never the sample itself
+    step = 1 + rng.integers(0, np.maximum(counts - 1, 1))
     return classes.order[starts + (places - starts + step) % counts]
 
 
@@ -83,8 +84,9 @@ def other_class(classes: Classes, places: Ints, rng: np.random.Generator) -> Int
     c = np.searchsorted(classes.starts, places, side="right") - 1
     starts = classes.starts[c]
     counts = classes.counts[c]
+    # number 0..n - n_c - 1 of the samples outside the class; those after it are n_c places further
     outside = rng.integers(0, len(classes.order) - counts)
-    return classes.order[np.where(outside < starts, outside, outside + counts)]  # past the own class
+    return classes.order[np.where(outside < starts, outside, outside + counts)]
 
 
 def occurrences(sequence: Ints) -> Ints:
@@ -104,7 +106,7 @@ def occurrences(sequence: Ints) -> Ints:
 def deal_classes(classes: Classes, visits: Ints, m: int, rng: np.random.Generator) -> Ints:
     """Return the (len(visits), m) sample indices of a sequence of class visits.
 
-    The k-th visit of a class takes places k m to (k + 1) m - 1 of its shuffled samples, around the end.
+    The k-th visit of a class, k = 0, 1, ..., takes places k m to (k + 1) m - 1 of its shuffled samples, modulo n_c.
     """
     classes = classes.shuffled(rng)
     place = occurrences(visits)[:, None] * m + np.arange(m)
@@ -122,8 +124,10 @@ def deal(items: int, hand: int, rng: np.random.Generator, drop_last: bool) -> In
 
 
 def hands_of(items: int, hand: int, drop_last: bool) -> int:
-    """Return how many hands `deal` gives."""
-    return items // hand if drop_last else -(-items // hand)
+    """Return how many hands `deal` returns."""
+    if drop_last:
+        return items // hand
+    return -(-items // hand)  # rounded up
 
 
 def chances_of(weights: ArrayLike, samples: int) -> NDArray[np.float64]:
@@ -171,15 +175,15 @@ class BatchSampler(Checked, Sampler[list[int]]):
     """
 
     def __init__(self, samples: int, batch_size: int, seed: int) -> None:
-        for name, value, least in (("batch_size", batch_size, 1), ("seed", seed, 0)):
-            check_integer(name, value, least)
+        check_integer("batch_size", batch_size, least=1)
+        check_integer("seed", seed, least=0)
         self.samples = samples
         self.batch_size = batch_size
         self.seed = seed
         self.epoch = 0
         self._start = 0  # first batch of the next iteration
-        self._given = 0  # batches given in this epoch
-        self._spent = False  # the epoch was given to its end
+        self._given = 0  # batches yielded in this epoch
+        self._spent = False  # whether the epoch was yielded to its end
 
     def plan(self, rng: np.random.Generator) -> Ints:
         """Return the (batches, batch_size) sample indices of one epoch."""
@@ -207,7 +211,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
         self._start = 0
         for batch in plan[self._given :]:
             self._given += 1
-            self._spent = self._given == len(plan)  # before the batch leaves: a loader may never ask for one more
+            self._spent = self._given == len(plan)  # set before the yield: a loader may never ask for one more batch
             yield batch[rows].tolist()
 
     def _rows_of_rank(self) -> slice:
@@ -225,7 +229,7 @@ class BatchSampler(Checked, Sampler[list[int]]):
         self._spent = False
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration yield this epoch, which continues where it stopped if it is the one being resumed."""
+        """Make the next iteration yield this epoch; if it is the one being resumed, from where it stopped."""
         if epoch != self.epoch or self._spent:
             self._enter(epoch)
 
@@ -238,7 +242,10 @@ class BatchSampler(Checked, Sampler[list[int]]):
             Number of batches of this epoch that training has finished. Pass it if a loader with workers fetches batches
             in advance. By default, the number of batches that were yielded.
         """
-        batch = self._given if done is None else done
+        if done is None:
+            batch = self._given
+        else:
+            batch = done
         return {"epoch": self.epoch, "batch": batch, "settings": self.settings()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -300,14 +307,16 @@ class ClassBatchSampler(BatchSampler):
         found = len(classes.counts)
         if per_batch > found:
             needed = f"batch_size={batch_size} with {why} needs {per_batch} classes, got {found}"
-            less = f"; {found * (batch_size // per_batch)} would do" if found else ""
-            raise ValueError(f"batch_size: {needed}{less}")
+            advice = ""
+            if found:
+                advice = f"; {found * (batch_size // per_batch)} would do"
+            raise ValueError(f"batch_size: {needed}{advice}")
         if rounds is not None and rounds < 1:
             raise ValueError(f"rounds: must be at least 1, got {rounds}")
         self.classes = classes
         self.per_batch = per_batch
         self.drop_last = drop_last
-        self._round = hands_of(found, per_batch, drop_last)  # batches
+        self._round = hands_of(found, per_batch, drop_last)  # batches in which every class occurs once
         if rounds is None:
             self.rounds = max(1, round(len(classes.order) / (self._round * batch_size)))
         else:
