@@ -1,9 +1,10 @@
-"""Functions with a gradient of their own, also inside `torch.func.grad` and `vjp`.
+"""Functions with gradients written by hand, also inside `torch.func.grad` and `vjp`.
 
-The transforms take a function only in another form: only its inputs and outputs may be kept for the gradient. Inside a
-transform, `applied` brings it into that form, with the kept tensors as further outputs; elsewhere it costs nothing.
+These transforms accept only functions that keep nothing but their inputs and outputs for the gradient. Inside a
+transform, `applied` brings a function into that form, with the kept tensors as further outputs; elsewhere it only calls
+the function.
 
-What each function is for. Times are milliseconds of a forward and a backward pass, ours and with PyTorch's own
+What each function is for. Times are milliseconds of a forward and a backward pass, ours and then with PyTorch's own
 functions, in float32 on one core, for 512 anchors and 512 references (1,000 classes; 100 classes of 10 centers):
 
 - `pairwise.blockwise._Swept`: no matrix of all comparisons is held, only a block of it; for memory, not for time. Of
@@ -28,10 +29,9 @@ much or more than PyTorch's (84 MB and 50 MB of softplus at 2,048 x 2,048) and w
 
 Not timed: `losses.angular.midpoints._Sums`, `losses.softmax_triplet._Likelihood`, `regularizers.horde._Moments` and
 `memory.bayesian_updating.gaussians._Squares` keep less than a graph would; `pairwise.reductions._LogSumExp`, which is
-`_NearAndRivals` without columns, and `proxies.logits._ClassLogSumExp` take fewer calls, which is what a batch of 32
-costs; `networks.spd._Spectral` has the gradient
-where eigenvalues are equal; `distributed._Gather` runs its backward in every process; `_Transformed` below serves the
-transforms.
+`_NearAndRivals` without columns, and `proxies.logits._ClassLogSumExp` take fewer calls, which determine the time of a
+batch of 32; `networks.spd._Spectral` has a gradient where eigenvalues are equal; `distributed._Gather` runs its
+backward pass in every process; `_Transformed` below serves the transforms.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ from .precision import without_autocast
 
 
 def in_transform() -> bool:
-    """Return whether a transform of `torch.func` is under way."""
+    """Return whether this runs inside a transform of `torch.func`."""
     return not torch.compiler.is_compiling() and bool(torch._C._are_functorch_transforms_active())
 
 
 def traced() -> bool:
-    """Return whether tensors may stand for others, in a compiled graph or a transform: NumPy cannot read them."""
+    """Return whether this runs in a compiled graph or a transform, where NumPy cannot read the values of tensors."""
     return torch.compiler.is_compiling() or bool(torch._C._are_functorch_transforms_active())
 
 
@@ -69,14 +69,14 @@ def host_array(x: Tensor) -> NDArray[Any]:
 
 
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function whose graph is computed again in the backward pass; inside a transform it is kept."""
+    """Call a function whose graph is not kept but computed again in the backward pass, except inside a transform."""
     if in_transform():
         return function(*args)
     return checkpoint(function, *args, use_reentrant=False)
 
 
 def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function's backward compute in the precision of its inputs, also when it is called under autocast."""
+    """Decorate a backward pass so that it computes in the precision of its inputs even if it runs under autocast."""
 
     @wraps(backward)
     def outside(ctx: Any, *grads: Tensor) -> Any:
@@ -87,7 +87,7 @@ def exact(backward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """Return ``function.apply(*args)``."""
+    """Return ``function.apply(*args)``, also inside the transforms of `torch.func`."""
     if not in_transform():
         return function.apply(*args)
     call = _Call(function, [isinstance(part, Tensor) and part.requires_grad for part in args])
@@ -96,7 +96,7 @@ def applied(function: type[torch.autograd.Function], *args: Any) -> Any:
 
 
 class _Context:
-    """What a function writes to and reads from its context."""
+    """A stand-in for the context that PyTorch passes to the forward and backward pass of a function."""
 
     saved_tensors: tuple[Tensor | None, ...] = ()
     constants: tuple[Tensor, ...] = ()
@@ -110,7 +110,10 @@ class _Context:
 
 
 class _Call:
-    """One call of a function: its context, and the places of its saved tensors among its inputs and outputs."""
+    """One call of a function: its context, and where its saved tensors are among its inputs and outputs.
+
+    Saved tensors that are neither inputs nor outputs become further outputs, whose gradients are ignored.
+    """
 
     def __init__(self, function: type[torch.autograd.Function], needs: list[bool]) -> None:
         self.function = function
@@ -129,19 +132,31 @@ class _Call:
         self.places: list[tuple[str, int]] = []
         for tensor in self.ctx.saved_tensors:
             at = next((k for k, part in enumerate(args) if part is tensor), None)
-            if tensor is None or at is not None:
-                self.places.append(("none", 0) if at is None else ("input", at + 1))
+            if at is not None:
+                self.places.append(("input", at + 1))  # input 0 of `_Transformed` is the call itself
+                continue
+            if tensor is None:
+                self.places.append(("none", 0))
                 continue
             at = next((k for k, part in enumerate(outputs) if part is tensor), len(outputs))
-            outputs += [tensor] if at == len(outputs) else []
+            if at == len(outputs):
+                outputs.append(tensor)
             self.places.append(("output", at))
         self.constant += [True] * (len(outputs) - self.number)
         self.ctx.saved_tensors = self.ctx.constants = ()
         return tuple(outputs)
 
     def saved(self, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...]) -> list[Tensor | None]:
-        found = {"none": lambda _: None, "input": inputs.__getitem__, "output": outputs.__getitem__}
-        return [found[kind](at) for kind, at in self.places]
+        """Return the saved tensors, in the order in which the function saved them."""
+        tensors: list[Tensor | None] = []
+        for kind, at in self.places:
+            if kind == "input":
+                tensors.append(inputs[at])
+            elif kind == "output":
+                tensors.append(outputs[at])
+            else:
+                tensors.append(None)
+        return tensors
 
     def backward(self, ctx: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
         own = _Context()
@@ -149,7 +164,9 @@ class _Call:
         own.saved_tensors = ctx.saved_tensors
         own.needs_input_grad = ctx.needs_input_grad[1:]
         found = self.function.backward(own, *grads[: self.number])
-        return (None, found) if isinstance(found, Tensor) else (None, *found)
+        if isinstance(found, Tensor):
+            return None, found
+        return None, *found  # the call itself, input 0, has no gradient
 
 
 class _Transformed(torch.autograd.Function):

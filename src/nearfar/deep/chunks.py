@@ -81,8 +81,9 @@ def backward_in_chunks(
     torch.Size([8, 16])
     """
     if isinstance(network, nn.parallel.DistributedDataParallel):
-        told = "pass its .module, then call average_gradients of all parameters"
-        raise TypeError(f"network: DistributedDataParallel would average the gradients of each chunk; {told}")
+        advice = "pass its .module, then call average_gradients of all parameters"
+        raise TypeError(f"network: DistributedDataParallel would average the gradients of each chunk; {advice}")
+    # Z = f(X)
     spans = _spans(_rows(items), chunk)
     starts: list[Generators] = []
     found: list[tuple[Tensor, ...]] = []
@@ -97,8 +98,10 @@ def backward_in_chunks(
     whole = [torch.cat(parts) for parts in zip(*found, strict=True)]
     del found
     whole = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in whole]
+    # G = dL(Z) / dZ
     value = objective(kind(whole))
     backward(value)
+    # dL/dw = sum_k G_k dZ_k/dw
     for (lo, hi), start in zip(spans, starts, strict=True):
         with drawn_again(start):
             _, tensors = _outputs(network(_part(items, lo, hi)), hi - lo)
@@ -142,7 +145,9 @@ def _tensors(items: Any) -> list[Tensor]:
     """Return the tensors that items consist of."""
     if isinstance(items, Tensor):
         return [items]
-    parts = list(items.values()) if isinstance(items, Mapping) else items
+    parts = items
+    if isinstance(items, Mapping):
+        parts = list(items.values())
     if isinstance(parts, Sequence) and parts and all(isinstance(part, Tensor) for part in parts):
         return list(parts)
     raise TypeError(f"items: expected a tensor, or a tuple, list or mapping of tensors, got {type(items).__name__}")
@@ -161,11 +166,13 @@ def _part(items: Any, lo: int, hi: int) -> Any:
     if isinstance(items, Mapping):
         return {name: part[lo:hi] for name, part in items.items()}
     parts = [part[lo:hi] for part in items]
-    return type(items)._make(parts) if hasattr(items, "_make") else type(items)(parts)
+    if hasattr(items, "_make"):  # a named tuple
+        return type(items)._make(parts)
+    return type(items)(parts)
 
 
 def _outputs(found: Any, rows: int) -> tuple[Callable[[list[Tensor]], Any], tuple[Tensor, ...]]:
-    """Return how tensors become what a network returns, and the tensors."""
+    """Return the tensors that a network returned, and a function that makes the same kind of output of tensors."""
     if isinstance(found, Tensor):
         tensors: tuple[Tensor, ...] = (found,)
         kind: Callable[[list[Tensor]], Any] = _only
@@ -186,9 +193,9 @@ def _only(tensors: list[Tensor]) -> Tensor:
 
 @contextmanager
 def _kept_buffers(network: object) -> Iterator[None]:
-    """Set the buffers of a network back at the end: running statistics must not count a batch twice.
+    """Restore the buffers of a network at the end, so that running statistics do not count a batch twice.
 
-    Those of terms beside it, which may be large memories, do not change when items are embedded.
+    The buffers of terms, which may be large memories, do not change when items are embedded, and are left out.
     """
     modules = network.modules() if isinstance(network, nn.Module) else ()
     buffers = [buffer for m in modules if not isinstance(m, PreciseBuffers) for buffer in m.buffers(recurse=False)]

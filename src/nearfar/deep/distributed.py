@@ -103,16 +103,18 @@ def _check(group: Any) -> None:
     member = dist.GroupMember if dist.is_available() else None
     outside = member is not None and group is member.NON_GROUP_MEMBER  # what `new_group` returns to other processes
     if not outside and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
-        told = f"expected a process group of torch.distributed, got {type(group).__name__}"
-        raise TypeError(f'group: {told}; of a device mesh take mesh["dp"].get_group()')
+        got = f"expected a process group of torch.distributed, got {type(group).__name__}"
+        raise TypeError(f'group: {got}; of a device mesh take mesh["dp"].get_group()')
     if outside or dist.get_rank(group) < 0:
-        told = f"this process, number {dist.get_rank()}, is not in it"
-        raise ValueError(f"group: {told}; call objectives in its processes only, or inside distributed.local()")
+        got = f"this process, number {dist.get_rank()}, is not in it"
+        raise ValueError(f"group: {got}; call objectives in its processes only, or inside distributed.local()")
 
 
 def whole(x: Tensor) -> Tensor:
     """Return a parameter as one tensor. If FSDP2 has sharded it over processes, all of them must call this function."""
-    gathered: Tensor = x.full_tensor() if hasattr(x, "full_tensor") else x
+    if not hasattr(x, "full_tensor"):
+        return x
+    gathered: Tensor = x.full_tensor()
     return gathered
 
 
@@ -121,12 +123,16 @@ def world() -> int:
     if not (AVAILABLE and dist.is_initialized()):
         return 1
     group = _group()
-    return 1 if group is ALONE else dist.get_world_size(group)
+    if group is ALONE:
+        return 1
+    return dist.get_world_size(group)
 
 
 def rank() -> int:
     """Return this process's number in the group."""
-    return dist.get_rank(_group()) if world() > 1 else 0
+    if world() == 1:
+        return 0
+    return dist.get_rank(_group())
 
 
 def device() -> torch.device:
@@ -143,7 +149,8 @@ def leave() -> None:
 
 
 def _concatenated(x: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Return the rows of all processes, of which each holds the given number; the parts travel at one length."""
+    """Return the rows of all processes in rank order, given the number of rows of each."""
+    # `all_gather` needs parts of one length: shorter ones are padded, and cut again afterwards
     most = max(sizes)
     if len(x) < most:
         x = torch.cat([x, x.new_zeros(most - len(x), *x.shape[1:])])
@@ -153,7 +160,7 @@ def _concatenated(x: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """Tensors of several kinds are one function: its backward then runs in every process, whatever each share reads."""
+    """Gather several tensors in one function, so that its backward pass runs in every process, whatever it reads."""
 
     @staticmethod
     def forward(ctx: Any, sizes: Sequence[Sequence[int]], *parts: Tensor) -> tuple[Tensor, ...]:
@@ -169,14 +176,15 @@ class _Gather(torch.autograd.Function):
             if not needed:
                 found.append(None)
                 continue
-            total = grad.clone(memory_format=torch.contiguous_format)  # the reduction writes into it
+            # the gradient of a part is the sum over the processes, all of which read it
+            total = grad.clone(memory_format=torch.contiguous_format)
             dist.all_reduce(total, group=ctx.group)
             found.append(total[own])
         return None, *found
 
 
 def part_of(sizes: Sequence[int]) -> slice:
-    """Return where this process's rows are among those of all processes, of which each has the given number."""
+    """Return the slice of this process's rows among those of all processes, given the number of rows of each."""
     first = sum(sizes[: rank()])
     return slice(first, first + sizes[rank()])
 
@@ -243,8 +251,12 @@ def total(x: Tensor) -> Tensor:
 
 
 def all_reduce_loss(share: Tensor) -> Tensor:
-    """Turn this process's share into the loss: its value is the sum of shares, its gradient `world x share`'s."""
+    """Return the loss from this process's share: its value is the sum of shares, its gradient that of world x share.
+
+    DistributedDataParallel then averages the gradients of world x share, which gives the gradient of the sum.
+    """
     if world() == 1:
         return share
+    # forward: total(share); backward: the gradient of `scaled`, as the rest has none
     scaled = share * world()
     return scaled + (total(share) - scaled).detach()

@@ -40,7 +40,7 @@ def generators(like: Tensor) -> Generators:
 
 @contextmanager
 def drawn_again(start: Generators) -> Iterator[None]:
-    """Draw from given states on, then set the generators back to where they were."""
+    """Set the generators to given states inside the context, and restore their present states at the end."""
     now = _noted(start.device)
     _put_back(start)
     try:
@@ -51,7 +51,9 @@ def drawn_again(start: Generators) -> Iterator[None]:
 
 def _noted(device: torch.device) -> Generators:
     own = _module(device)
-    state = None if own is None else own.get_rng_state(*_which(device))
+    state = None
+    if own is not None:
+        state = own.get_rng_state(*_which(device))
     return Generators(torch.get_rng_state(), device, state)
 
 
@@ -63,18 +65,20 @@ def _put_back(start: Generators) -> None:
 
 
 def _module(device: torch.device) -> Any:
-    """Return PyTorch's module for a kind of device, or None if it has no generator of its own."""
-    own = None if device.type == "cpu" else getattr(torch, device.type, None)
-    return own if hasattr(own, "get_rng_state") else None
+    """Return PyTorch's module for a kind of device, such as torch.cuda, or None if it has no generator."""
+    if device.type == "cpu":  # its generator is torch's own, which is always saved
+        return None
+    module = getattr(torch, device.type, None)
+    return module if hasattr(module, "get_rng_state") else None
 
 
 def _which(device: torch.device) -> tuple[torch.device, ...]:
-    """Return the arguments that name a device of its kind; "mps" takes none, because there is only one."""
+    """Return the arguments that select a device among those of its type; for "mps" there are none."""
     return () if device.type == "mps" else (device,)
 
 
 def preserve_rng(miner: Any, like: Tensor) -> AbstractContextManager[None]:
-    """Let a miner draw now the same numbers as in the next pass."""
+    """Restore the generators at the end, so that a miner draws the same numbers in the next pass."""
     if miner is None or torch.compiler.is_compiling():
         return nullcontext()
     return drawn_again(generators(like))
@@ -166,6 +170,7 @@ def draw(weights: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not weights.shape[1]:
         return torch.zeros_like(level, dtype=torch.int64), torch.zeros_like(level, dtype=torch.bool)
+    # inverse transform: the first column whose running sum exceeds level times the total
     upto = weights.to(level.dtype).cumsum(1)
     columns = torch.searchsorted(upto, level * upto[:, -1:], right=True).clamp_max(weights.shape[1] - 1)
     return columns, weights.gather(1, columns) > 0

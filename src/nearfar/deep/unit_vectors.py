@@ -1,4 +1,4 @@
-"""Vectors of one length, with the gradient in closed form."""
+"""Scale vectors to one length, with the gradient in closed form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .autograd import applied
 
-LEAST_NORM = 1e-12
+LEAST_NORM = 1e-12  # shorter vectors are divided by this, as in `torch.nn.functional.normalize`
 
 
 class _Unit(torch.autograd.Function):
@@ -31,9 +31,10 @@ class _Unit(torch.autograd.Function):
 
 
 def normalized(x: Tensor, length: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Return x scaled to a length along its last dimension, and the divisor."""
+    """Return x scaled to a length along its last dimension, and the divisor |x| / length."""
     shrink = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(LEAST_NORM)
-    shrink = shrink if length == 1 else shrink / length
+    if length != 1:
+        shrink = shrink / length
     return x / shrink, shrink
 
 
