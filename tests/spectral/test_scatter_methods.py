@@ -542,7 +542,7 @@ def test_dca_keeps_as_many_directions_as_lie_between_and_one_less_than_features(
 
 def test_chunklets_of_one_row_are_left_out_with_a_warning():
     chunklets = np.r_[np.arange(56) % 3, 3, 4, -1, -1]
-    with pytest.warns(UserWarning, match="2 chunklets of a single row carry nothing; they were left out"):
+    with pytest.warns(UserWarning, match="left out 2 of the chunklets, which have a single row"):
         found = nearfar.RCA().fit(X, chunklets=chunklets).components_
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -153,14 +153,19 @@ def lbfgs(
         return Solution(iterate.reshape(x0.shape), history[-1], len(history), history=np.array(history))
     step = projected_step(found.x.reshape(x0.shape), found.jac.reshape(x0.shape), bounds)
     gradient = float(np.abs(step).max(initial=0.0))
-    least = max(tol, FLAT_GRADIENT if found.status == LINE_SEARCH else 0.0)
+    least = tol
+    if found.status == LINE_SEARCH:
+        least = max(tol, FLAT_GRADIENT)
     converged = bool(found.success or gradient <= least * max(1.0, abs(float(found.fun))))
+    message = ""
+    if not converged:
+        message = stopped("L-BFGS", found.nit, "gradient", gradient, None if stop else tol)
     return Solution(
         found.x.reshape(x0.shape),
         objective=float(found.fun),
         n_iter=max(1, int(found.nit)),
         converged=converged,
-        message="" if converged else stopped("L-BFGS", found.nit, "gradient", gradient, None if stop else tol),
+        message=message,
         history=np.array(history or [float(found.fun)]),
     )
 

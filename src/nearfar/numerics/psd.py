@@ -207,8 +207,13 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
     if apart > 1e-8 * scale:
         which = f"it differs from its transpose by {apart:.3g}; smallest eigenvalue of their mean {low:.3g}"
         raise ValueError(f"{name} must be symmetric; {which}")
-    if low <= 0 if strict else low < -1e-8 * scale:
-        kind = "definite" if strict else "semi-definite"
+    if strict:
+        kind = "definite"
+        refused = low <= 0
+    else:
+        kind = "semi-definite"
+        refused = low < -1e-8 * scale  # rounding makes zero eigenvalues negative
+    if refused:
         raise ValueError(f"{name} must be positive {kind}; its smallest eigenvalue is {low:.3g}")
     return symmetrize(A)
 

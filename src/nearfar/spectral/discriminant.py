@@ -86,7 +86,7 @@ def without_singles(chunklets: Ints) -> Ints:
         raise ValueError(SINGLE)
     alone = int((sizes == 1).sum())
     if alone:
-        warn(f"{alone} chunklets of a single row carry nothing; they were left out")
+        warn(f"left out {alone} of the chunklets, which have a single row and hence no scatter within")
     return codes
 
 
@@ -139,7 +139,7 @@ def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: f
     several = sums.count > 1
     alone = int((~several).sum())
     if alone:
-        warn(f"{alone} chunklets of a single row carry nothing; they were left out")
+        warn(f"left out {alone} of the chunklets, which have a single row and hence no scatter within")
     n = sums.count[several]
     weight = np.zeros(len(sums.count))
     weight[several] = size_weights(n - lost, weighting)

@@ -164,7 +164,8 @@ def hide_own_class(hit: Bools, labels: Ints, stops: Ints) -> None:
     cuts = np.flatnonzero(np.diff(labels, prepend=labels[0] - 1))
     for cut, stop in zip(cuts, np.append(cuts[1:], len(labels)), strict=True):
         c = labels[cut]
-        hit[cut:stop, stops[c - 1] if c else 0 : stops[c]] = False
+        first = 0 if c == 0 else stops[c - 1]
+        hit[cut:stop, first : stops[c]] = False
 
 
 def keep_nearest(hit: Bools, D: AnyArray, k: int) -> None:

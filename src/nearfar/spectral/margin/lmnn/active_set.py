@@ -227,11 +227,19 @@ class SearchState:
         """Record the outcome of a round: its steps, the relative decrease of the rounded f, and if it was too short."""
         seen = there.seen
         better = seen.bound > self.bound
-        self.best = there if seen.value < self.best.seen.value else self.best
+        if seen.value < self.best.seen.value:
+            self.best = there
         self.bound = max(self.bound, seen.bound)
         self.spent = self.spent + steps
-        falls = early or abs(fall) > (1e-9 if self.certified else self.tol / 10) or (self.certified and better)
-        self.idle = 0 if falls else self.idle + 1
+        if self.certified:
+            # the gap can close by a better bound as well as by a lower f
+            progress = better or abs(fall) > 1e-9
+        else:
+            progress = abs(fall) > self.tol / 10
+        if early or progress:
+            self.idle = 0
+        else:
+            self.idle += 1
         self.history.append(self.best.seen.value)
         if seen.rounding > max(self.tol * max(1.0, seen.value), seen.value - seen.bound) / 2:
             self.share /= 2
@@ -382,8 +390,11 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     left out.
     """
     S = scatter.total(problem.X)
+    # C + eps tr(C) / tr(S) S, with C the scatter of the pulls and S that of all rows; (d, d)
     w, V = psd.spectrum(problem.C + PULL_FLOOR * np.trace(problem.C) / max(float(np.trace(S)), 1e-300) * S)
-    w, V = (w, V) if w[0] > 0 else (np.ones_like(w), V)
+    if w[0] <= 0:
+        # all rows are equal: there is no direction to prefer
+        w = np.ones_like(w)
     kept = w > SCATTER_ROUNDING * w[0]
     w = w[kept] / w[kept].mean()
     V = V[:, kept]
@@ -491,6 +502,13 @@ def kinks(problem: LargeMargin, square: Array, edges: Graph, hinge: Hinge) -> tu
     for part, u in problem.margins(square, edges):
         target, p = np.nonzero((u > 0) & (u < high))
         p += part.start
-        found.append((p, problem.k * near.i[p] + target if near.target is None else near.target[p]))
-    p, pull = (np.concatenate([np.zeros(0, np.intp), *(of[k] for of in found)]) for k in (0, 1))
-    return edges.push[p], edges.pull[pull]
+        if near.target is None:
+            # row i has the pulls k i, ..., k i + k - 1
+            pull = problem.k * near.i[p] + target
+        else:
+            pull = near.target[p]
+        found.append((p, pull))
+    none = np.zeros(0, np.intp)
+    pushes = np.concatenate([none, *(p for p, _ in found)])
+    pulls = np.concatenate([none, *(pull for _, pull in found)])
+    return edges.push[pushes], edges.pull[pulls]

@@ -318,12 +318,16 @@ class LargeMargin:
 
     def feasible(self, S: Array) -> tuple[float, Array, Array]:
         """Return the largest theta with theta mu S <= (1 - mu) C, and the directions that keep it below 1."""
+        # theta mu S <= (1 - mu) C  <=>  theta w <= limit for all generalized eigenvalues, S v = w C v
         limit = (1 - self.mu) / self.mu
         d = len(S)
         ridge = 1e-12 * max(float(np.trace(self.C)) / d, 1e-300)
         w, V = eigh(S, self.C + ridge * np.eye(d))
+        theta = 1.0
+        if w[-1] > limit:
+            theta = limit / w[-1]
         over = w > limit
-        return (min(1.0, limit / w[-1]) if w[-1] > 0 else 1.0), V[:, over], w[over] - limit
+        return theta, V[:, over], w[over] - limit
 
     def differences(self, L: Array, anchors: int = 50) -> tuple[float, Array]:
         """Return the pulls and <A_t, M> of all triplets of some rows, which show the effect of a change of scale."""

@@ -32,14 +32,19 @@ def mmc(
     even = floor / len(S)
     free = 1 - floor
     least = even * far.squares(I)
+    if start is None:
+        first = I
+    else:
+        first = full_rank_factor((start @ C).T @ start @ C, even)
     found = farthest(
         weight=far.weight,
         distance=lambda F: np.sqrt(least + free * far.squares(F)),
         gradient=far.outer,
         bound=lambda w: free * float(w[-1]) + even * float(w.sum()),
-        F=I if start is None else full_rank_factor((start @ C).T @ start @ C, even),
+        F=first,
         **limits,
     )
+    # M = alpha C'^-1 (floor I / d + (1 - floor) F' F) C^-1, S = C C'; (d, d)
     B = np.vstack([np.sqrt(free) * found.x, np.sqrt(even) * I])
     L = np.sqrt(alpha) * solve_triangular(C, B.T, lower=True, trans="T").T
     return found.times(np.sqrt(alpha)).with_x(psd.compress(L))
@@ -54,12 +59,16 @@ def mmc_diagonal(
     I = np.ones(len(s)) / len(s)
     even = floor / len(s)
     free = 1 - floor
+    if start is None:
+        first = I
+    else:
+        first = np.diag(full_rank_factor(np.diag(np.sum(start**2, axis=0) * s), even))
     found = farthest(
         weight=apart.weights,
         distance=lambda u: np.sqrt(Q @ (even + free * u**2)),
         gradient=lambda a: a @ Q,
         bound=lambda g: free * float(g.max()) + even * float(g.sum()),
-        F=I if start is None else np.diag(full_rank_factor(np.diag(np.sum(start**2, axis=0) * s), even)),
+        F=first,
         **limits,
     )
     f = found.objective or 1.0
@@ -163,13 +172,24 @@ class MMC(FromPairs, Mahalanobis):
         checks.above(0, alpha=self.alpha, c=self.c, tol=self.tol)
         checks.at_least(0, shrinkage=self.shrinkage)
         pairs = written_out(pairs)
-        floor = (0.7 if pairs.from_labels else 0.0) if self.floor is None else self.floor
+        if self.floor is not None:
+            floor = self.floor
+        elif pairs.from_labels:
+            floor = 0.7
+        else:
+            floor = 0.0
         checks.between(0, 0.99, floor=floor)
         S = scatter.pair_scatters(X, pairs).similar
-        S = np.diag(np.diag(S)) if self.diagonal else S
-        S = psd.regularize_singular(S, "shrink" if self.shrinkage else "raise", "the similar scatter", self.shrinkage)
-        solve, scale = (mmc_diagonal, self.c) if self.diagonal else (mmc, self.alpha)
-        found = solve(X, S, pairs.part(similar=False), scale, floor, work.start(), **self._search())
+        if self.diagonal:
+            S = np.diag(np.diag(S))
+        on_singular = "shrink" if self.shrinkage else "raise"
+        S = psd.regularize_singular(S, on_singular, "the similar scatter", self.shrinkage)
+        apart = pairs.part(similar=False)
         k = self.n_components
-        attributes = {"floor": floor}
-        return found.with_x(found.x[:k] if self.diagonal else scatter.widest(found.x, X, k), attributes=attributes)
+        if self.diagonal:
+            found = mmc_diagonal(X, S, apart, self.c, floor, work.start(), **self._search())
+            L = found.x[:k]
+        else:
+            found = mmc(X, S, apart, self.alpha, floor, work.start(), **self._search())
+            L = scatter.widest(found.x, X, k)
+        return found.with_x(L, attributes={"floor": floor})
