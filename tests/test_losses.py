@@ -582,6 +582,7 @@ BOUNDS = [
     ("HardNegativeContrastiveLoss", {"alpha": -0.1}, {"alpha": 0.0}, r"alpha in \[0, 1\], got 0.1 and -0.1"),
     ("HardNegativeContrastiveLoss", {"beta": -0.1}, {"beta": 0.0}, "beta must not be negative, got -0.1"),
     ("HardNegativeContrastiveLoss", {"tau_plus": 1.0}, {"tau_plus": 0.0}, r"tau_plus must be in \[0, 1\), .* got 1.0"),
+    ("SigLIPLoss", {"scale": 0.0}, {"scale": 1e-3}, "scale must be positive, got 0.0"),
     ("MultiSimilarityLoss", {"alpha": 0.0}, {"alpha": 1e-3}, "alpha and beta must be positive, got 0.0 and 50.0"),
     ("MultiSimilarityLoss", {"beta": 0.0}, {"beta": 1e-3}, "alpha and beta must be positive, got 2.0 and 0.0"),
     ("PotentialFieldLoss", {"proxies_per_class": 0}, {"proxies_per_class": 1}, "proxies_per_class must be at least 1"),

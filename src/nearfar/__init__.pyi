@@ -51,6 +51,7 @@ from .deep.losses.proxy_nca import ProxyNCALoss as ProxyNCALoss
 from .deep.losses.proxy_nca_plus_plus import ProxyNCAPlusPlusLoss as ProxyNCAPlusPlusLoss
 from .deep.losses.ranked_list import RankedListLoss as RankedListLoss
 from .deep.losses.recall_at_k import RecallAtKLoss as RecallAtKLoss
+from .deep.losses.sig_lip import SigLIPLoss as SigLIPLoss
 from .deep.losses.smooth_ap import SmoothAPLoss as SmoothAPLoss
 from .deep.losses.snr_contrastive import SNRContrastiveLoss as SNRContrastiveLoss
 from .deep.losses.soft_triple import SoftTripleLoss as SoftTripleLoss

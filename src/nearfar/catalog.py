@@ -214,6 +214,7 @@ METHODS = tuple(Method(*row) for row in (
     # Beyond the founding documents
     ("SupConLoss", "deep/losses/sup_con", "loss", "rows", "Khosla 2020", "-"),
     ("NTXentLoss", "deep/losses/nt_xent", "loss", "rows", "Chen 2020", "-"),
+    ("SigLIPLoss", "deep/losses/sig_lip", "loss", "rows", "Zhai 2023", "-"),
     ("VICRegLoss", "deep/losses/vicreg", "loss", "rows", "Bardes 2022", "-"),
     ("MultiSimilarityLoss", "deep/losses/multi_similarity", "loss", "rows", "Wang 2019", "-"),
     ("InformativePairs", "deep/miners/informative_pairs", "miner", "rows", "Wang 2019", "-"),

@@ -272,3 +272,13 @@ def test_bad_input_is_named(head):
 def test_settings_out_of_range_are_named(make_bad, message):
     with pytest.raises(ValueError, match=message):
         make_bad()
+
+
+@pytest.mark.parametrize(("row", "told"), [([-0.5, 1.5, 0], "-0.5"), ([float("nan"), 0, 0], "nan")])
+@pytest.mark.parametrize("head", ["CrossEntropyHead", "KLHead"])
+def test_probabilities_that_are_none_are_refused(head, row, told):
+    loss = getattr(nearfar, head)(3, 2)
+    with pytest.raises(
+        ValueError, match=f"{head}: labels: probabilities .* must be finite and not negative, got {told}"
+    ):
+        loss(torch.ones(2, 2), LabelSets(torch.tensor([row, [0, 1, 0]])))

@@ -74,6 +74,20 @@ def clip(transformers, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def siglip(transformers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("siglip")
+    torch.manual_seed(0)
+    config = transformers.SiglipConfig(text_config=TEXT, vision_config=SMALL | {"image_size": 16, "patch_size": 8})
+    transformers.SiglipModel(config).save_pretrained(folder)
+    size = {"size": {"height": 16, "width": 16}, "do_resize": True, "resample": 2}
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps(size | {"image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    )
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """Photos of four colors in two shades, with words that say both."""
     folder = tmp_path_factory.mktemp("photos")
@@ -356,6 +370,57 @@ def test_both_halves_of_a_model_begin_in_the_space_that_they_share(transformers,
         texts = normalize(embedder.text(torch.where(ids > 0, ids, -1).float()).embedding)
     torch.testing.assert_close(images, out.image_embeds, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(texts, out.text_embeds, rtol=1e-4, atol=1e-5)
+
+
+def test_the_halves_of_siglip_begin_as_they_are(transformers, siglip, table, tmp_path):
+    config = settings(table, siglip, trunk=f"transformers:{siglip}", pretrained=True, lr=0, lr_text=0)
+    given = {name: value for name, value in config.to_dict().items() if name in config.given}
+    del given["embedding_dim"]
+    config = TrainConfig.of(**given | {"objective": "SigLIPLoss()", "lr_embedding": 0.0, "lr_proxies": 0.1})
+    found = train(config, tmp_path / "run", progress=False)
+    assert found.config.embedding_dim == 8
+    embedder = load_embedder(found.folder)
+    model = transformers.SiglipModel.from_pretrained(siglip).eval()
+    pixels = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[2, 4, 8], [3, 8, 5]])
+    with torch.no_grad():
+        out = model(input_ids=ids, pixel_values=(pixels - 0.5) / 0.5)
+        torch.testing.assert_close(normalize(embedder(pixels).embedding), out.image_embeds, rtol=1e-4, atol=1e-5)
+        texts = normalize(embedder.text(ids.float()).embedding)
+    torch.testing.assert_close(texts, out.text_embeds, rtol=1e-4, atol=1e-5)
+    tensors = load_tensors(found.folder / "last.safetensors")[0]
+    assert tensors["objective.terms.0.bias"].item() != -10
+    row = RunFolder(found.folder).read_metrics()[-1]
+    assert row["learned_SigLIPLoss_bias"] == pytest.approx(tensors["objective.terms.0.bias"].item())
+    assert row["learned_SigLIPLoss_scale"] == pytest.approx(10 * tensors["objective.terms.0.log_factor"].exp().item())
+
+
+def test_a_run_learns_the_temperature_of_clip(bert, table, tmp_path):
+    config = settings(table, bert, objective="NTXentLoss(temperature=0.1, learn_temperature=True)", lr_proxies=0.5)
+    found = train(config, tmp_path / "run", progress=False)
+    tensors = load_tensors(found.folder / "last.safetensors")[0]
+    row = RunFolder(found.folder).read_metrics()[-1]
+    assert row["learned_NTXentLoss_temperature"] != pytest.approx(0.1, abs=1e-4)
+    expected = tensors["objective.terms.0.log_scale"].neg().exp().clamp_min(0.01)
+    assert row["learned_NTXentLoss_temperature"] == pytest.approx(expected.item())
+
+
+def test_texts_of_a_table_of_pairs_are_embedded(run, table, tmp_path, capsys, monkeypatch):
+    made = {}
+    for words in ([], ["--texts"]):
+        file = tmp_path / f"{len(words)}.npz"
+        assert command(monkeypatch, capsys, "embed", run, table, *words, "-o", file)[0] == 0
+        with np.load(file) as found:
+            made[len(words)] = dict(found)
+    assert (made[0]["names"] == made[1]["names"]).all()
+    items = open_task(table, pairs=True).test
+    place = made[1]["names"].tolist().index(items.names[0])
+    (expected,) = embed_run(run, text_items("one", items.texts_given[:1], [""]))
+    np.testing.assert_allclose(made[1]["embeddings"][place], expected, rtol=1e-5, atol=1e-6)
+    assert not np.allclose(made[0]["embeddings"], made[1]["embeddings"])
+    code, told = command(monkeypatch, capsys, "embed", run, table.parent, "--texts", "-o", tmp_path / "no.npz")
+    assert code == 2
+    assert "has images without texts; pairs of both stand in a table with the columns path and text" in told
 
 
 def same(one, two):

@@ -388,6 +388,7 @@ def embed(
     data: str,
     *,
     out: Out,
+    texts: Annotated[bool, Parameter(negative=(), group=RUN)] = False,
     dims: Annotated[int | None, Parameter(group=RUN)] = None,
     label: Label = None,
     skip_bad: SkipBad = False,
@@ -407,6 +408,9 @@ def embed(
         or single images.
     out
         The .npz to write: embeddings (n, d), labels (n,), classes, names, and the distance for comparing them.
+    texts
+        Of a table with the columns path and text, embed the texts. By default, the photos are embedded. Both files have
+        the same rows in the same order. A table with the column text alone needs no option.
     dims
         Keep only this many leading dimensions, such as one of the lengths of Matryoshka.
     label
@@ -420,7 +424,7 @@ def embed(
     from .embedding import embed_to
 
     with trusting(*trust):
-        print(embed_to(run, data, out, skip_bad, label, dims))
+        print(embed_to(run, data, out, skip_bad, label, dims, texts=texts))
 
 
 @app.command

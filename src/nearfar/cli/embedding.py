@@ -18,6 +18,7 @@ from ..data.items import UNKNOWN_CLASS
 from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import read_arrays, read_gallery
 from ..data.readers.text_tables import TABLES
+from ..data.readers.texts import text_items
 from ..io.training_marks import MOST
 from ..numerics.distances import DISTANCES
 from ..numerics.types import Ints
@@ -332,10 +333,24 @@ def _told(file: Path, key: str) -> str:
         return ""
 
 
+def texts_of_pairs(data: str, label: str | None, skip_bad: bool) -> Dataset:
+    """Open the texts of a table of photos with their texts, each under the name of its photo."""
+    pairs = open_source(data, label=label, skip_bad=skip_bad, pairs=True).items
+    classes = [pairs.classes[number] for number in pairs.labels]
+    return text_items(pairs.name, pairs.texts_given, classes, names=list(pairs.names), groups=pairs.groups)
+
+
 def embed_to(
-    source: Path, data: str, out: Path, skip_bad: bool, label: str | None = None, dims: int | None = None
+    source: Path,
+    data: str,
+    out: Path,
+    skip_bad: bool,
+    label: str | None = None,
+    dims: int | None = None,
+    *,
+    texts: bool = False,
 ) -> str:
-    """Embed data and write an .npz; returns one line on what was written."""
+    """Embed data, or the `texts` of pairs, and write an .npz; returns one line on what was written."""
     from ..data.items import open_items
     from ..io.atomic_files import atomic_write
     from .index_files import named_by_paths, root_of
@@ -343,7 +358,10 @@ def embed_to(
     if out.suffix != ".npz":
         raise ValueError(f"--out: {out}: expected a file that ends in .npz; `nearfar embed` writes no other kind")
     check_out(out)
-    dataset = open_items(data, label=label, skip_bad=skip_bad)
+    if texts:
+        dataset = texts_of_pairs(data, label, skip_bad)
+    else:
+        dataset = open_items(data, label=label, skip_bad=skip_bad)
     embeddings = embed_with(source, dataset)
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:

@@ -152,7 +152,7 @@ def for_pairs(config: TrainConfig, start: Path | None = None) -> TrainConfig:
         return config
     usual: dict[str, Any] = {"objective": CLIP_LOSS, "sampler": "random", "ks": KS, "lr_text": 1e-5}
     if ":" in config.trunk:
-        usual |= {"lr": 1e-5, "lr_embedding": 1e-3}
+        usual |= {"lr": 1e-5, "lr_embedding": 1e-3, "lr_proxies": 1e-3}
     if are_one_model(config):
         dim = projection_dim(tokenizer_folder(config, start))
         if dim is not None:

@@ -374,6 +374,7 @@ class Trainer:
         position.batch = 0
         position.sums = {}
         row: dict[str, Any] = {"epoch": position.epoch, "step": position.step, "loss": means.pop("loss")}
+        row |= {f"learned_{name}": value for name, value in self.parts.step.objective.learned_values().items()}
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
         if position.step >= self.parts.steps or position.epoch % config.eval_every == 0:
             with self.parts.averages.in_place():

@@ -115,8 +115,12 @@ def summary(row: Mapping[str, Any]) -> str:
 
     >>> summary({"epoch": 2, "loss": 0.25, "unseen_recall_at_1": 0.5, "seen_recall_at_1": 0.75})
     'epoch 2: loss 0.25, Recall@1 unseen 50.0% seen 75.0%'
+    >>> summary({"epoch": 1, "loss": 0.5, "learned_NTXentLoss_temperature": 0.065})
+    'epoch 1: loss 0.5, NTXentLoss temperature 0.065'
     """
     texts = [f"loss {row['loss']:.4g}"]
+    learned = {name.removeprefix("learned_"): value for name, value in row.items() if name.startswith("learned_")}
+    texts += [f"{name.replace('_', ' ')} {value:.4g}" for name, value in learned.items()]
     for name, title in (("recall_at_1", "Recall@1"), ("map_at_r", "MAP@R")):
         found = [f"{which} {row[f'{which}_{name}']:.1%}" for which in ("unseen", "seen") if f"{which}_{name}" in row]
         texts += [f"{title} {' '.join(found)}"] if found else []

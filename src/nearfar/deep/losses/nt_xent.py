@@ -7,10 +7,11 @@ P: pairs of similar samples; N(i): samples dissimilar to i; s: cosine.
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
@@ -19,8 +20,10 @@ from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
+LEAST_TEMPERATURE = 0.01  # of those that are learned, as in CLIP
 
-def nt_xent(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
+
+def nt_xent(rows: Rows, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
     """Return per anchor the sum over its positives of log(1 + sum_n e^{(s_n - s_p) / T}), and their number."""
     columns, keep = near_columns(rows)
     # near: 1 - s_p, (b, k); rivals: log sum_n e^{(s_n - 1) / T}, (b,)
@@ -38,6 +41,9 @@ class NTXentLoss(RowLoss):
     ----------
     temperature : float
         Temperature T that divides the cosines, positive. It may be a tensor that requires a gradient.
+    learn_temperature : bool
+        Whether to learn the temperature from this start, as CLIP does (Radford et al., 2021): the parameter `log_scale`
+        is log 1/T, and T does not fall below 0.01.
     miner : callable, optional
         Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
         count.
@@ -54,9 +60,32 @@ class NTXentLoss(RowLoss):
     learned = ("temperature",)
 
     @renamed_settings(mine="miner")
-    def __init__(self, temperature: float = 0.07, *, miner: Any = None, block: int | None = None) -> None:
+    def __init__(
+        self,
+        temperature: float = 0.07,
+        *,
+        learn_temperature: bool = False,
+        miner: Any = None,
+        block: int | None = None,
+    ) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
+        if learn_temperature and not isinstance(temperature, Tensor) and temperature < LEAST_TEMPERATURE:
+            told = f"temperature must be at least {LEAST_TEMPERATURE} if it is learned, got {temperature}"
+            raise ValueError(f"NTXentLoss: {told}")
+        if learn_temperature and isinstance(temperature, Tensor):
+            raise ValueError("NTXentLoss: learn_temperature needs a number as temperature, got a tensor")
         self.temperature = temperature
+        self.log_scale = nn.Parameter(torch.tensor([-log(temperature)])) if learn_temperature else None
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return nt_xent(rows, self.temperature)
+        return nt_xent(rows, self.present_temperature(rows.d.dtype))
+
+    def present_temperature(self, dtype: torch.dtype = torch.float32) -> float | Tensor:
+        """Return the temperature; if it is learned, as a tensor (1,) with its gradient."""
+        if self.log_scale is None:
+            return self.temperature
+        return self.log_scale.to(dtype).neg().exp().clamp_min(LEAST_TEMPERATURE)
+
+    def learned_values(self) -> dict[str, float]:
+        temperature = self.present_temperature()
+        return {"temperature": float(temperature.detach())} if isinstance(temperature, Tensor) else {}

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ...io.untrusted import parse_json
@@ -21,6 +22,9 @@ from .weights import Provenance, TrunkError, pickles_are_safe
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 POOLERS = ("pooler.", "head.")
+SIGLIP = ("siglip", "siglip2")
+TEXT_HALVES = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
+SIGLIP_DIM = 768  # of a model whose file does not say it, in transformers
 """Names of the weights that make one vector of the tokens of a model."""
 MIDDLE_GRAY = 0.5
 """Mean and deviation where a model is made without weights: those of most vision transformers."""
@@ -232,9 +236,27 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
 
 
 def _projection(model: nn.Module, name: str) -> Tensor | None:
-    """Return the weights of a layer into the space that images and texts share, None of a model without it."""
+    """Return the weights of a layer into the space that images and texts share, None of a model without it.
+
+    The features of a SigLIP model's halves are in that space already: its weights are the identity.
+    """
     layer = getattr(model, name, None)
-    return layer.weight.detach().clone() if isinstance(layer, nn.Linear) else None
+    if isinstance(layer, nn.Linear):
+        return layer.weight.detach().clone()
+    config: Any = model.config
+    dim = _dim_of_siglip(config.to_dict())
+    return None if dim is None else torch.eye(dim)
+
+
+def _dim_of_siglip(config: Mapping[str, Any]) -> int | None:
+    """Return the number of dimensions of the features of both halves of a SigLIP model, None of another model."""
+    vision = config.get("vision_config")
+    text = config.get("text_config")
+    if config.get("model_type") not in SIGLIP or not isinstance(vision, dict) or not isinstance(text, dict):
+        return None
+    of_images = vision.get("hidden_size", SIGLIP_DIM)
+    of_texts = text.get("projection_size", text.get("hidden_size", SIGLIP_DIM))
+    return of_images if type(of_images) is int and of_images > 0 and of_images == of_texts else None
 
 
 def projection_dim(folder: Path) -> int | None:
@@ -243,8 +265,12 @@ def projection_dim(folder: Path) -> int | None:
         told = parse_json((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    found = told.get("projection_dim") if isinstance(told, dict) else None
-    return found if type(found) is int and found > 0 and "vision_config" in told else None
+    if not isinstance(told, dict):
+        return None
+    found = told.get("projection_dim")
+    if type(found) is int and found > 0 and "vision_config" in told:
+        return found
+    return _dim_of_siglip(told)
 
 
 def _loaded(transformers: Any, name: str, options: Mapping[str, Any], **how: Any) -> tuple[Any, list[str]]:
@@ -279,7 +305,10 @@ def _of_architecture(transformers: Any, told: Mapping[str, Any]) -> Any:
     """Build the model of a run by the settings that it kept; they come from a file."""
     settings = {key: value for key, value in told.items() if key not in ("model_type", "transformers_version")}
     check_options("transformers", settings)
-    config = transformers.AutoConfig.for_model(str(told["model_type"]), **settings)
+    kind = str(told["model_type"])
+    config = transformers.AutoConfig.for_model(kind, **settings)
+    if kind in TEXT_HALVES:  # which AutoModel does not know
+        return getattr(transformers, TEXT_HALVES[kind])(config)
     return transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 

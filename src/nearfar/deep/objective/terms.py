@@ -154,6 +154,10 @@ class Term(PreciseBuffers):
         """Return the class centers that this term learns, (K, C, d) for K of each of C classes, or None."""
         return None
 
+    def learned_values(self) -> dict[str, float]:
+        """Return numbers that the term learns and a log should show, by name, such as a temperature."""
+        return {}
+
     def parts(self) -> list[tuple[float, Term]]:
         """Return the weighted terms that the term is a sum of: by default, itself."""
         return [(1.0, self)]
@@ -239,6 +243,10 @@ class Sum(Term):
                 name = f"{name}_{times[name]}"
             names.append(name)
         return names
+
+    def learned_values(self) -> dict[str, float]:
+        rows = zip(self.names(), self.parts(), strict=True)
+        return {f"{name}_{key}": value for name, (_, term) in rows for key, value in term.learned_values().items()}
 
     def local_value(self, batch: Batch) -> Tensor:
         # class scores and centers of one term are handed to the others before any is evaluated

@@ -225,9 +225,10 @@ def check_shares(who: str, shares: Tensor, num_classes: int) -> None:
         return
     sums = shares.double().sum(1)
     wrong = (sums - 1).abs().minimum(sums.abs()) > SUM_TO_ONE
-    if bool((shares < 0).any()) or bool(wrong.any()) or not bool(sums.isfinite().all()):
-        least = float(shares.min())
-        bad = float(sums[wrong][0]) if bool(wrong.any()) else float(sums.sum())
+    wrong = wrong | (shares < 0).any(1) | ~sums.isfinite()
+    if bool(wrong.any()):
+        least = float(shares[wrong][0].min())
+        bad = float(sums[wrong][0])
         told = (
             f"shares of classes must be at least 0 and sum to 1 in each row, got a sum of {bad:.4g}, least {least:.4g}"
         )

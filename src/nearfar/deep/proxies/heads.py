@@ -13,7 +13,7 @@ from .. import distributed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN, LabelSets
 from ..objective.terms import Term
-from ..pairwise.comparison import spans
+from ..pairwise.comparison import on_host, spans
 from ..unit_vectors import unit
 from .class_proxies import sum_in_blocks
 
@@ -161,6 +161,10 @@ class HeadLoss(Term):
                 raise ValueError(f"{name}: labels need one column per class, {self.num_classes}, got {width}")
             hot = batch.y.hot.to(batch.x.dtype)
             if self.probabilities:
+                if on_host(hot) and not bool(((hot >= 0) & hot.isfinite()).all()):
+                    least = float(hot.min())
+                    told = f"probabilities of classes must be finite and not negative, got {least:.4g}"
+                    raise ValueError(f"{name}: labels: {told}")
                 return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny)
             return hot
         return batch.class_numbers(name, self.num_classes)
