@@ -23,8 +23,8 @@ def moved_module(old: str, *new: str) -> Callable[[str], Any]:
         for place in new:
             module = import_module(place)
             if hasattr(module, name):
-                told = f"{old}.{name} is now {place}.{name}; the old name works until {UNTIL}"
-                warnings.warn(told, FutureWarning, stacklevel=2)
+                detail = f"{old}.{name} is now {place}.{name}; the old name works until {UNTIL}"
+                warnings.warn(detail, FutureWarning, stacklevel=2)
                 return getattr(module, name)
         raise AttributeError(f"module {old!r} has no attribute {name!r}")
 

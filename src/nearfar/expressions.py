@@ -248,8 +248,8 @@ def settings_of(
         if name not in takes and not hands_on:
             raise ExpressionError(f"{call.name} has no setting {name!r}{suggest_name(name, takes)}")
         if value is None and not is_plain(node):
-            told = f"{name} must be a literal value such as 3, 'text' or (1, 2)"
-            raise ExpressionError(f"{call.name}: {told}; got {shown(str(node))}")
+            detail = f"{name} must be a literal value such as 3, 'text' or (1, 2)"
+            raise ExpressionError(f"{call.name}: {detail}; got {shown(str(node))}")
         settings[name] = plain(node) if value is None else value(node)
         wrong = type_error_message(takes[name], settings[name]) if name in takes else ""
         if wrong:

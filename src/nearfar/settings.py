@@ -181,8 +181,8 @@ def refuse_unknown(kind: Any, settings: Iterable[str]) -> None:
         return
     for name in settings:
         if present_name(kind, name) not in known:  # the name or an old one of it
-            told = f"got an unexpected keyword argument {quoted(name)}{suggest_name(name, known)}"
-            raise TypeError(f"{kind.__name__} {told}")
+            detail = f"got an unexpected keyword argument {quoted(name)}{suggest_name(name, known)}"
+            raise TypeError(f"{kind.__name__} {detail}")
 
 
 class Checked:

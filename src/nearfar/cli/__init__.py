@@ -587,6 +587,6 @@ def compare(
             if not quiet:
                 print(f"{steps}\n", flush=True)
         numbers = range(3 if seeds is None else seeds)
-        told = compare_to(config, objectives, numbers, out, jobs=jobs, vary=varied, table_file=table)
+        comparison = compare_to(config, objectives, numbers, out, jobs=jobs, vary=varied, table_file=table)
     if not quiet:
-        print(told)
+        print(comparison)

@@ -41,11 +41,11 @@ def export(source: Path, *, out: Out, int8: Annotated[bool, Parameter(group=RUN)
     else:
         export_learner(load_learner(source), out)
     size = out.stat().st_size
-    told = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
+    detail = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
     if int8:
-        print(f"{out}: {told}; embeddings have a mean cosine of {cosine:.4f} to those that {source} gives")
+        print(f"{out}: {detail}; embeddings have a mean cosine of {cosine:.4f} to those that {source} gives")
         return
-    print(f"{out}: {told}; ONNX Runtime gives the embeddings that {source} gives")
+    print(f"{out}: {detail}; ONNX Runtime gives the embeddings that {source} gives")
 
 
 def store(file: Path, uri: str, *, collection: str, token: TextOrNone = "", add: bool = False) -> None:

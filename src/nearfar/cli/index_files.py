@@ -116,10 +116,10 @@ def first_dims(rows: AnyArray, about: Mapping[str, str]) -> AnyArray:
     ValueError
         It says what is no number of dimensions of these rows.
     """
-    told = about.get(DIMS, "")
-    if not told:
+    recorded = about.get(DIMS, "")
+    if not recorded:
         return rows
     width = rows.shape[1]
-    if not (told.isascii() and told.isdecimal() and 1 <= int(told) <= width):
-        raise ValueError(f"--dims: expected 1 to {width}, the dimensions of the embeddings, got {quoted(told)}")
-    return rows[:, : int(told)]
+    if not (recorded.isascii() and recorded.isdecimal() and 1 <= int(recorded) <= width):
+        raise ValueError(f"--dims: expected 1 to {width}, the dimensions of the embeddings, got {quoted(recorded)}")
+    return rows[:, : int(recorded)]

@@ -156,8 +156,8 @@ def training_scores(dataset: Dataset) -> list[str]:
     """Return the notes that say that a score is one of the training, or of a model that has learned from all."""
     from .embedding import FINAL, TRAINING_SCORE
 
-    told = [note for note in dataset.notes if TRAINING_SCORE in note or FINAL in note]
-    return [f"{note[0].upper()}{note[1:]}." for note in told]
+    warned = [note for note in dataset.notes if TRAINING_SCORE in note or FINAL in note]
+    return [f"{note[0].upper()}{note[1:]}." for note in warned]
 
 
 def other_on(source: Path, chosen: Chosen) -> Other:

@@ -115,8 +115,8 @@ def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Vari
     how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     how |= {"gallery": embedded.gallery_rows}
     if variant.storage:
-        told = {name: value for name, value in how.items() if name not in ("ks", "seed")}
-        found = storage_scores(embedded.rows, dataset.labels, dims=variant.dims, **told)
+        options = {name: value for name, value in how.items() if name not in ("ks", "seed")}
+        found = storage_scores(embedded.rows, dataset.labels, dims=variant.dims, **options)
         return f"{embedded.about()}\n\n{table_of(found)}"
     how["clustering"] = False
     dims = variant.dims[0] if variant.dims else None

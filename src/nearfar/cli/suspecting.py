@@ -130,15 +130,15 @@ def told_suspects(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) ->
         for at in order
     ]
     count = f"{len(order):,} of {len(dataset):,} items are more likely to belong to another class than to their own"
-    told = f"{count}{left_out(dataset)}"
+    detail = f"{count}{left_out(dataset)}"
     if out is None:
         lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]
-        return "\n".join([*lines, told])
+        return "\n".join([*lines, detail])
     if out.suffix == ".html":
         write_suspects_page(out, dataset, rows, found)
     else:
         write_table(out, COLUMNS, table)
-    return f"{out}: {told}"
+    return f"{out}: {detail}"
 
 
 def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Suspects) -> None:

@@ -167,8 +167,8 @@ class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
     def score_pairs(self, pairs: AnyArray) -> AnyArray:
         """Return `pair_distance`, under the name that metric-learn deprecated in 0.7."""
-        told = "score_pairs will be deprecated in release 0.7.0. Use pair_score to compute similarity scores"
-        warnings.warn(f"{told}, or pair_distances to compute distances.", FutureWarning, stacklevel=2)
+        detail = "score_pairs will be deprecated in release 0.7.0. Use pair_score to compute similarity scores"
+        warnings.warn(f"{detail}, or pair_distances to compute distances.", FutureWarning, stacklevel=2)
         return self.pair_distance(pairs)
 
     def get_metric(self) -> Callable[..., float]:
@@ -269,8 +269,8 @@ class PairLearner(LikeMetricLearn):
         check_is_fitted(self, "components_")
         self._validate_calibration_params(strategy, min_rate, beta)
         pairs, y = self._labeled_pairs(pairs_valid, y_valid)
-        told = {"strategy": strategy, "min_rate": min_rate, "beta": beta}
-        self.learner_.calibrate_threshold(pairs, y, **told)
+        options = {"strategy": strategy, "min_rate": min_rate, "beta": beta}
+        self.learner_.calibrate_threshold(pairs, y, **options)
         self.threshold_ = self.learner_.threshold_
         return self
 
@@ -338,8 +338,8 @@ def renamed(old: str, given: Any, new: str, value: Any) -> Any:
     """Return the value that was given under an old name, with metric-learn's warning, or else the one under the new."""
     if isinstance(given, str) and given == "deprecated":
         return value
-    told = f'"{old}" parameter has been renamed to "{new}". It has been deprecated in version 0.6.3'
-    warnings.warn(f"{told} and will be removed in 0.7.0", FutureWarning, stacklevel=3)
+    detail = f'"{old}" parameter has been renamed to "{new}". It has been deprecated in version 0.6.3'
+    warnings.warn(f"{detail} and will be removed in 0.7.0", FutureWarning, stacklevel=3)
     return given
 
 

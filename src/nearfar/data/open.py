@@ -181,15 +181,15 @@ def open_task(
 
 def _check_rows_split(opened: Source, test: Named | None, test_classes: Sequence[str]) -> None:
     """Refuse to hold out items of every class where the test is told otherwise."""
-    told = ""
+    detail = ""
     if test is not None:
-        told = "test names other items"
+        detail = "test names other items"
     elif test_classes:
-        told = "test_classes names the classes of the test"
+        detail = "test_classes names the classes of the test"
     elif opened.roles is not None:
-        told = f"{opened.items.name} has a split of its own ({opened.split})"
-    if told:
-        raise DataError(f'split="rows" holds out items of every class, but {told}')
+        detail = f"{opened.items.name} has a split of its own ({opened.split})"
+    if detail:
+        raise DataError(f'split="rows" holds out items of every class, but {detail}')
 
 
 def _split_by_rows(items: Dataset, validation: float, seed: int) -> Task:
@@ -292,8 +292,8 @@ def _pairs_in(source: str, **how: Any) -> Source:
 
     path = Path(source)
     if not source.endswith(TABLES) and not is_saved(path):
-        told = "has images without texts; pairs of both stand in a table with the columns path and text"
-        raise DataError(f"{quoted(source, PATH)}: {told}, {', '.join(TABLES)}")
+        detail = "has images without texts; pairs of both stand in a table with the columns path and text"
+        raise DataError(f"{quoted(source, PATH)}: {detail}, {', '.join(TABLES)}")
     if not path.exists():
         raise DataNotFoundError(f"{quoted(source, PATH)}: no such table")
     return read_manifest(path, pairs=True, **how)

@@ -90,8 +90,8 @@ class ShrunkCopies:
             return None
         if len(found) < self.slot:
             return None
-        mark, check, *told, _ = HEAD.unpack_from(found)
-        if mark != MARK or tuple(told) != stamp or check != zlib.crc32(memoryview(found)[HEAD.size :]):
+        mark, check, *recorded_stamp, _ = HEAD.unpack_from(found)
+        if mark != MARK or tuple(recorded_stamp) != stamp or check != zlib.crc32(memoryview(found)[HEAD.size :]):
             return None
         return np.frombuffer(found, np.uint8, self.bytes, HEAD.size).reshape(self.shape)
 

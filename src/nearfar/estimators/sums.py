@@ -208,9 +208,9 @@ class FromSums(MetricLearner):
         """Raise where a setting or an argument needs the rows themselves."""
         if self._needs_rows:
             raise ValueError(f"{what} cannot be used with {self._needs_rows}, which needs the rows themselves")
-        told = [name for name, value in given.items() if name != "unlabeled" and value is not None]
-        if told:
-            raise ValueError(f"{what} goes with labels y, not with {told[0]}=")
+        refused = [name for name, value in given.items() if name != "unlabeled" and value is not None]
+        if refused:
+            raise ValueError(f"{what} goes with labels y, not with {refused[0]}=")
 
     def _summed(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> RowSums:
         """Check rows, labels and weights, and return their sums."""

@@ -34,9 +34,9 @@ def error_context(estimator: object) -> Iterator[None]:
         d = getattr(estimator, "n_features_in_", 0)
         if d < WIDE_FEATURES or str(error).startswith(name):
             raise
-        told = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
+        wrapper = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
         hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"
-        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {told}: {hint}") from error
+        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {wrapper}: {hint}") from error
     except (ValueError, OverflowError) as error:
         text = str(error)
         if text.startswith(name):
@@ -56,7 +56,7 @@ def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
     takes = list(form.parameters)[1:]
 
     @wraps(fit)
-    def told(self: Any, *args: Any, **named_ones: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **named_ones: Any) -> Any:
         try:
             form.bind(self, *args, **named_ones)
         except TypeError as error:
@@ -70,7 +70,7 @@ def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
                 raise ValueError(f"{type(self).__name__}: {hint}") from error
             raise
 
-    return told
+    return wrapper
 
 
 def as_rows_and_numbers(X: Any, takes: list[str]) -> str:

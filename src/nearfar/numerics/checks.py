@@ -184,8 +184,8 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
         return y
     missing = sum(is_missing(label) for label in names)
     if missing:
-        told = f"y: {missing} of {len(names)} labels are missing"
-        raise ValueError(f"{told}; write another value there, such as -1, and pass it as unlabeled=")
+        detail = f"y: {missing} of {len(names)} labels are missing"
+        raise ValueError(f"{detail}; write another value there, such as -1, and pass it as unlabeled=")
     known = ~is_label(names, unlabeled)
     kinds = sorted({type(label).__name__ for label in names[known].tolist()})
     if len(kinds) > 1:
@@ -239,10 +239,10 @@ def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, s
         return
     smallest = small[n[small].argmin()]
     name = smallest if names is None else names[smallest]
-    told = f"class {name!s} has {n[smallest]} row(s)"
+    detail = f"class {name!s} has {n[smallest]} row(s)"
     if len(small) > 1:
-        told = f"{len(small)} classes have no more rows than that; the smallest, {name!s}, has {n[smallest]}"
-    warn(f"{setting}={k}: {told}; a row has at most the other rows of its class as neighbors")
+        detail = f"{len(small)} classes have no more rows than that; the smallest, {name!s}, has {n[smallest]}"
+    warn(f"{setting}={k}: {detail}; a row has at most the other rows of its class as neighbors")
 
 
 def require_classes(labels: Ints, similar: bool = True) -> None:
@@ -271,5 +271,5 @@ def require_weighted_classes(count: AnyArray) -> None:
     if len(count) < 2:
         raise ValueError(f"y must hold at least 2 classes; got {len(count)}")
     if not (count > 1).any():
-        told = "y holds only classes of one sample, so there is no similar pair"
-        raise ValueError(f"{told} (a class counts as the sum of its weights)")
+        detail = "y holds only classes of one sample, so there is no similar pair"
+        raise ValueError(f"{detail} (a class counts as the sum of its weights)")

@@ -275,8 +275,8 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     twice = (ordered[..., 1:] == ordered[..., :-1]).any(axis=(1, 2))
     if twice.any():
         k = int(twice.argmax())
-        told = f"{name}[{k}] joins a row with itself: {indices[k].tolist()}"
-        raise ValueError(f"{name} must join different rows; {told}")
+        detail = f"{name}[{k}] joins a row with itself: {indices[k].tolist()}"
+        raise ValueError(f"{name} must join different rows; {detail}")
     return indices.astype(np.intp)
 
 

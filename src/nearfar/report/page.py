@@ -129,9 +129,9 @@ def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]
             )
         )
     if content.queries is not None and not any("collapsed" in remark for remark in content.remarks):
-        told = collapse(content.queries.embeddings, content.distance)
-        if told:
-            said.append(("spectrum", told))
+        finding = collapse(content.queries.embeddings, content.distance)
+        if finding:
+            said.append(("spectrum", finding))
     if analysis.spectrum:
         used = analysis.spectrum.effective_dimension
         d = len(analysis.spectrum.eigenvalues)

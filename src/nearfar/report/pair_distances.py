@@ -84,9 +84,9 @@ def _kinds(queries: Items, gallery: Items | None) -> tuple[NDArray[np.int64], ND
     """
     alone = gallery is None
     pool = gallery or queries
-    told = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
-    if told is not None:
-        return told
+    kinds = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
+    if kinds is not None:
+        return kinds
     rank = np.empty(len(pool), dtype=np.int64)
     rank[np.argsort(pool.labels, kind="stable")] = np.arange(len(pool))
     return rank if alone else np.full(len(queries), len(pool)), rank

@@ -36,16 +36,16 @@ def compared(content: ReportContent, against: Against | None, pens: Pens) -> Sec
 def verdict(against: Against, content: ReportContent) -> str:
     """One sentence on which of the two is better."""
     assert content.other is not None
-    told = against.differences["recall_at_1"]
-    how = "better" if told.size > 0 else "worse"
-    judged = f"clearly {how}" if told.clear else "no clear difference"
-    return f"Against {content.other.name}: Recall@1 {told.size:+.3f}{_within(told)}, {judged}."
+    difference = against.differences["recall_at_1"]
+    how = "better" if difference.size > 0 else "worse"
+    judged = f"clearly {how}" if difference.clear else "no clear difference"
+    return f"Against {content.other.name}: Recall@1 {difference.size:+.3f}{_within(difference)}, {judged}."
 
 
-def _within(told: Difference) -> str:
-    if told.interval is None:
+def _within(difference: Difference) -> str:
+    if difference.interval is None:
         return ""
-    low, high = told.interval
+    low, high = difference.interval
     return f" (95% interval over classes {low:+.3f} to {high:+.3f})"
 
 

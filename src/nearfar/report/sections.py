@@ -307,8 +307,8 @@ def _is_line(curves: Sequence[Curve]) -> bool:
 def _single(name: str, curves: Sequence[Curve]) -> str:
     """Say what the only evaluation of a training measured."""
     measured = [curve for curve in curves if len(curve.values)]
-    told = ", ".join(f"{curve.values[0]:.3f} on {curve.name} classes" for curve in measured)
-    return f"{name} was measured once, after epoch {measured[0].epochs[0]:g}: {told}."
+    detail = ", ".join(f"{curve.values[0]:.3f} on {curve.name} classes" for curve in measured)
+    return f"{name} was measured once, after epoch {measured[0].epochs[0]:g}: {detail}."
 
 
 def _score_chart(name: str, curves: Any, content: ReportContent, pens: Pens) -> Html:

@@ -186,8 +186,8 @@ def check_image(data: bytes, max_pixels: int) -> None:
     except Exception as error:  # decoders raise nearly anything on a corrupt file
         raise NotAnImageError(f"expected an image ({', '.join(FORMATS)}); this cannot be decoded") from error
     if width * height > max_pixels:
-        told = f"{width:,} x {height:,} pixels; expected up to {max_pixels / 1e6:.0f} million"
-        raise TooManyPixelsError(f"the image has {told}")
+        detail = f"{width:,} x {height:,} pixels; expected up to {max_pixels / 1e6:.0f} million"
+        raise TooManyPixelsError(f"the image has {detail}")
 
 
 def jpeg(pixels: AnyArray, side: int) -> bytes:

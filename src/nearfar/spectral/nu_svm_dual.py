@@ -300,8 +300,8 @@ def nu_margin(
         message = ""
     else:
         message = stopped("the dual", spent, "duality gap", gap, tol * max(1.0, abs(primal)))
-    told = {"margin": problem.margin(M), "dual": problem.feasible(a)}
-    return Solution(M, primal, spent, converged, message, max(gap, 0.0), attributes=told)
+    extra = {"margin": problem.margin(M), "dual": problem.feasible(a)}
+    return Solution(M, primal, spent, converged, message, max(gap, 0.0), attributes=extra)
 
 
 def warn_without_margin(found: Solution) -> None:

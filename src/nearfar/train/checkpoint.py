@@ -153,10 +153,10 @@ def text_length_of(about: dict[str, Any]) -> int | None:
 
 def first_weights(about: dict[str, Any]) -> str:
     """Return the origin of the weights with which training started; empty for older checkpoints."""
-    told = about.get("weights", "")
-    if not isinstance(told, str):
-        raise TrainError(f"checkpoint: what is said of the first weights must be text, got {quoted(told)}")
-    return told
+    weights = about.get("weights", "")
+    if not isinstance(weights, str):
+        raise TrainError(f"checkpoint: what is said of the first weights must be text, got {quoted(weights)}")
+    return weights
 
 
 def columns_of(about: dict[str, Any]) -> list[str]:

@@ -36,14 +36,14 @@ def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Acceler
         raise TrainError(f"config: chunk: not with {accelerator.distributed_type.value}, which shards the parameters")
     share = config.batch_size // distributed.world()
     if config.chunk > share:
-        told = f"{config.chunk} items at a time are more than the {share} of a batch that each process has"
-        raise TrainError(f"config: chunk: {told}")
+        detail = f"{config.chunk} items at a time are more than the {share} of a batch that each process has"
+        raise TrainError(f"config: chunk: {detail}")
     for part in objective.modules():
         if isinstance(part, MultiScaleRelationTerm):
             raise TrainError(f"config: chunk: {part.title} reads the maps of a whole batch; train it without chunk")
         if isinstance(part, WatchesLayers) and part.watched_names:
-            told = f"{type(part).__name__} reads {part.watched_names[0]} of a whole batch; train it without chunk"
-            raise TrainError(f"config: chunk: {told}")
+            detail = f"{type(part).__name__} reads {part.watched_names[0]} of a whole batch; train it without chunk"
+            raise TrainError(f"config: chunk: {detail}")
 
 
 def backward_of_chunks(parts: Parts, items: Tensor | PairBatch, labels: Tensor, ids: Tensor) -> Tensor:

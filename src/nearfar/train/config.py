@@ -402,8 +402,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         }
         for name, given in looking.items():
             if given:
-                told = "learns from all training classes and keeps the last checkpoint"
-                raise TrainError(f'config: protocol="paper" {told}, so {name} must not ask for validation classes')
+                detail = "learns from all training classes and keeps the last checkpoint"
+                raise TrainError(f'config: protocol="paper" {detail}, so {name} must not ask for validation classes')
 
     def _check_final(self) -> None:
         if self.final is not None and self.patience is not None:

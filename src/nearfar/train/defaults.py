@@ -74,8 +74,8 @@ def cached_model() -> str | None:
     except (ImportError, RuntimeError):  # the latter is torchvision's, where it was built for another torch
         return None
     for name in PHOTO_TRUNKS:
-        told = timm.get_pretrained_cfg(name)
-        repository = None if told is None else told.hf_hub_id
+        pretrained_config = timm.get_pretrained_cfg(name)
+        repository = None if pretrained_config is None else pretrained_config.hf_hub_id
         if repository is None:
             continue
         files = [try_to_load_from_cache(repository, file) for file in ("model.safetensors", "pytorch_model.bin")]

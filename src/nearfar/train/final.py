@@ -107,8 +107,8 @@ def told_of_final(run: Run) -> str:
         scores = read_json(Path(str(config.final)) / "scores.json")["scores"]
         recall = float(scores["recall_at"]["1"])
         map_at_r = float(scores["map_at_r"])
-        told = f"Recall@1 {recall:.4f}, MAP@R {map_at_r:.4f}"
-        lines.append(f"{config.final} with these settings: {told} on its test.")
+        detail = f"Recall@1 {recall:.4f}, MAP@R {map_at_r:.4f}"
+        lines.append(f"{config.final} with these settings: {detail} on its test.")
     except (OSError, ValueError, LookupError, TypeError):  # it was moved or removed since
         lines.append(f"Its settings are those of {config.final}.")
     return "\n".join(lines)

@@ -108,10 +108,14 @@ def _towers(about: dict[str, Any]) -> dict[str, Any]:
 
 def _architecture(about: dict[str, Any], name: str) -> dict[str, Any] | None:
     """Return the settings of a model of transformers that a checkpoint tells, None where it tells none."""
-    told = about.get(name)
-    if told is not None and not (isinstance(told, dict) and isinstance(told.get("model_type"), str)):
-        raise TrainError(f"checkpoint: the {name.replace('_', ' ')} of the trunk must be a mapping, got {told!r:.60}")
-    return told
+    architecture = about.get(name)
+    if architecture is not None and not (
+        isinstance(architecture, dict) and isinstance(architecture.get("model_type"), str)
+    ):
+        raise TrainError(
+            f"checkpoint: the {name.replace('_', ' ')} of the trunk must be a mapping, got {architecture!r:.60}"
+        )
+    return architecture
 
 
 def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -40,12 +40,12 @@ def with_many_classes(objective: Sum, config: TrainConfig) -> Sum:
         return objective
     parts = [(weight, _with_many_classes(term, setting, config)) for weight, term in objective.parts()]
     if not any(_is_wrapped(term) for _, term in parts):
-        told = f"needs a loss with class proxies, such as CosFaceLoss(), got {objective!r}"
-        raise TrainError(f"config: {setting}: {told}")
+        detail = f"needs a loss with class proxies, such as CosFaceLoss(), got {objective!r}"
+        raise TrainError(f"config: {setting}: {detail}")
     for _, term in parts:
         if config.shard_classes and (term.reads_scores or term.reads_centers):
-            told = "reads all class proxies of another loss, of which each process has a part; train without it"
-            raise TrainError(f"config: shard_classes: {type(term).__name__} {told}")
+            detail = "reads all class proxies of another loss, of which each process has a part; train without it"
+            raise TrainError(f"config: shard_classes: {type(term).__name__} {detail}")
     return Sum(parts)
 
 
@@ -59,8 +59,8 @@ def many_classes_setting(config: TrainConfig) -> str | None:
 def _with_many_classes(term: Term, setting: str, config: TrainConfig) -> Term:
     if not isinstance(term, ClassProxyLoss):
         if isinstance(term, HeadLoss):
-            told = f"{type(term).__name__} is a linear head; with very many classes, take a loss with class proxies"
-            raise TrainError(f"config: {setting}: {told}, such as AMSoftmaxLoss()")
+            detail = f"{type(term).__name__} is a linear head; with very many classes, take a loss with class proxies"
+            raise TrainError(f"config: {setting}: {detail}, such as AMSoftmaxLoss()")
         return term
     share = 1.0 if config.sample_classes is None else config.sample_classes
     sparse = config.sample_classes is not None
@@ -69,8 +69,8 @@ def _with_many_classes(term: Term, setting: str, config: TrainConfig) -> Term:
             return ShardedClasses(term, share=share, sparse=sparse)
         return SampledClasses(term, share=share, sparse=sparse)
     except (TypeError, ValueError) as error:
-        told = str(error).partition(": ")[2].removeprefix("loss: ")
-        raise TrainError(f"config: {setting}: {told}") from error
+        detail = str(error).partition(": ")[2].removeprefix("loss: ")
+        raise TrainError(f"config: {setting}: {detail}") from error
 
 
 def _is_wrapped(module: nn.Module) -> bool:
@@ -92,8 +92,8 @@ def check_many_classes(config: TrainConfig, accelerator: Accelerator) -> None:
     if kind not in PLAIN:
         raise TrainError(f"config: {setting}: not with {kind.value}, which shards parameters itself")
     if config.precision == "fp16":
-        told = "not with precision=fp16, whose loss scale would differ between processes; bf16 has none"
-        raise TrainError(f"config: {setting}: {told}")
+        detail = "not with precision=fp16, whose loss scale would differ between processes; bf16 has none"
+        raise TrainError(f"config: {setting}: {detail}")
 
 
 def sharded_terms(objective: nn.Module) -> Iterator[tuple[str, ShardedClasses]]:

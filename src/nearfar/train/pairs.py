@@ -136,8 +136,8 @@ def check_objective(objective: Sum) -> None:
     for term in objective.terms:
         name = getattr(term, "title", type(term).__name__)
         if isinstance(term, ClassProxyLoss | HeadLoss):
-            told = "compares with its own proxies of classes, and pairs need a loss that compares samples"
-            raise TrainError(f"config: objective: {name} {told}, such as {CLIP_LOSS}")
+            detail = "compares with its own proxies of classes, and pairs need a loss that compares samples"
+            raise TrainError(f"config: objective: {name} {detail}, such as {CLIP_LOSS}")
         if isinstance(term, PairTerm):
             raise TrainError(f"config: objective: {name} looks at pairs of images, and has no use for their texts")
 

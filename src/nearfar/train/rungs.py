@@ -217,8 +217,8 @@ def _items(train: Dataset, seed: int) -> Dataset:
     if train.kind != "image":
         raise TrainError(f"ladder: it is for images and a network that is trained already, got {train.kind}s")
     if len(train.classes) < FEWEST_CLASSES:
-        told = f"needs at least {FEWEST_CLASSES} training classes, got {len(train.classes)}"
-        raise TrainError(f"ladder: {told}: a third is held out")
+        detail = f"needs at least {FEWEST_CLASSES} training classes, got {len(train.classes)}"
+        raise TrainError(f"ladder: {detail}: a third is held out")
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
 
 

@@ -85,8 +85,8 @@ def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
     if kind != "transformers" or folder is None or not folder.is_dir():
         items = "the items are texts, which" if config.text_trunk is None else "texts"
         option = f"--{setting.replace('_', '-')} transformers:FOLDER"
-        told = f"{items} need a tokenizer: {option}, of a model with its tokenizer"
-        raise TrainError(f"config: {setting}: {told}; got {given}")
+        detail = f"{items} need a tokenizer: {option}, of a model with its tokenizer"
+        raise TrainError(f"config: {setting}: {detail}; got {given}")
     return folder
 
 
@@ -197,8 +197,8 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
     _check_alike(parts)
     if config.text_trunk is not None and not all(part.are_pairs for part in parts):
-        told = f"{task.train.name} has {task.train.kind}s without texts, and pairs of images and texts are needed"
-        raise TrainError(f"config: text_trunk: {told}")
+        detail = f"{task.train.name} has {task.train.kind}s without texts, and pairs of images and texts are needed"
+        raise TrainError(f"config: text_trunk: {detail}")
     if config.standardize and task.train.kind != "row":
         raise TrainError("config: standardize is for the columns of rows, got images")
     if config.trunk == "auto":

@@ -78,9 +78,9 @@ class ProgressLine:
     def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
         fields: dict[str, Any] = {} if record is None else {"text": line(record, self._items)}
         self._bar.update(self._task, completed=step, epoch=epoch + 1, **fields)
-        told = "" if self._timer is None else self._timer.on_step(step, epoch)
-        if told:
-            self.say(told)
+        message = "" if self._timer is None else self._timer.on_step(step, epoch)
+        if message:
+            self.say(message)
 
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         if self._timer is not None:

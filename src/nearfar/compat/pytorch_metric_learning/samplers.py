@@ -43,8 +43,8 @@ class MPerClassSampler(Sampler[int]):
         once = self.m * number
         if batch_size is not None:
             if length_before_new_iter < batch_size or batch_size % self.m:
-                told = f"must be a multiple of m={m} and at most length_before_new_iter={length_before_new_iter}"
-                raise Mismatch(f"batch_size: {told}, got {batch_size}")
+                detail = f"must be a multiple of m={m} and at most length_before_new_iter={length_before_new_iter}"
+                raise Mismatch(f"batch_size: {detail}, got {batch_size}")
             if once < batch_size:
                 raise Mismatch(f"batch_size: m={m} of each of {number} classes are fewer than {batch_size}")
         step = batch_size or once
@@ -140,8 +140,8 @@ class HierarchicalSampler(Sampler[list[int]]):
         self.share = batch_size // super_classes_per_batch
         whole = samples_per_class == "all" or self.share % int(samples_per_class) == 0
         if batch_size % super_classes_per_batch or not whole:
-            told = f"must be a multiple of {super_classes_per_batch} groups times {samples_per_class} samples"
-            raise Mismatch(f"batch_size: {told}, got {batch_size}")
+            detail = f"must be a multiple of {super_classes_per_batch} groups times {samples_per_class} samples"
+            raise Mismatch(f"batch_size: {detail}, got {batch_size}")
         self.samples_per_class = samples_per_class
         self.batches_per_super_tuple = batches_per_super_tuple
         self.super_classes_per_batch = super_classes_per_batch

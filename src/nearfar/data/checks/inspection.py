@@ -312,13 +312,13 @@ def on_sizes(found: Inspection) -> Iterator[str]:
     if CLOSED in found.protocol:  # all of the classes are in every part
         return
     if tested is not None and tested.classes < FEW_TEST_CLASSES:
-        told = f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
+        detail = f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
         if DRAWN in found.protocol:
-            told += (
+            detail += (
                 f" Where no other classes will come, `--split rows` holds out {found.kind}s of every class instead "
                 "of classes."
             )
-        yield told
+        yield detail
     chosen_by = roles.get("validation")
     if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
         yield (

@@ -136,8 +136,10 @@ def _called(path: Path, name: str, numbers: Sequence[Any], names: Sequence[str])
     """The names of classes by their numbers; of -1, which stands for no label, none."""
     other = next((number for number in numbers if number is not None and type(number) is not int), None)
     if other is not None:
-        told = f"its metadata of Hugging Face name classes by numbers, but column {quoted(name)} holds {quoted(other)}"
-        raise DataError(f"{path}: {told}; {WITHOUT}")
+        detail = (
+            f"its metadata of Hugging Face name classes by numbers, but column {quoted(name)} holds {quoted(other)}"
+        )
+        raise DataError(f"{path}: {detail}; {WITHOUT}")
     far = next((number for number in numbers if number is not None and not -1 <= number < len(names)), None)
     if far is not None:
         raise DataError(f"{path}: column {quoted(name)} holds {far}, but there are {len(names)} classes")

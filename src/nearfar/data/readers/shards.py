@@ -105,12 +105,12 @@ def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str
     plain = beside.get((key, CLASS))
     if plain is not None:
         return _text(files, plain)
-    told = beside.get((key, "json"))
-    if told is None:
+    sidecar = beside.get((key, "json"))
+    if sidecar is None:
         return ""
-    where = in_brief(f"{files.root}/{told}", PATH)
+    where = in_brief(f"{files.root}/{sidecar}", PATH)
     try:
-        content = parse_json(files.read(told))
+        content = parse_json(files.read(sidecar))
     except ValueError as error:
         raise DataError(f"{where}: no readable JSON ({error})") from error
     if not isinstance(content, dict):

@@ -159,6 +159,6 @@ class DeepFisherLoss(HeadLoss):
 
     def orthogonalise(self, *args: Any, **settings: Any) -> FisherMap:
         """The old name of `orthogonalize`."""
-        told = f"orthogonalise is now orthogonalize; the old name works until {UNTIL}"
-        warnings.warn(told, FutureWarning, stacklevel=2)
+        detail = f"orthogonalise is now orthogonalize; the old name works until {UNTIL}"
+        warnings.warn(detail, FutureWarning, stacklevel=2)
         return self.orthogonalize(*args, **settings)

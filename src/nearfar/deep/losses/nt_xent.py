@@ -70,8 +70,8 @@ class NTXentLoss(RowLoss):
     ) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         if learn_temperature and not isinstance(temperature, Tensor) and temperature < LEAST_TEMPERATURE:
-            told = f"temperature must be at least {LEAST_TEMPERATURE} if it is learned, got {temperature}"
-            raise ValueError(f"NTXentLoss: {told}")
+            detail = f"temperature must be at least {LEAST_TEMPERATURE} if it is learned, got {temperature}"
+            raise ValueError(f"NTXentLoss: {detail}")
         if learn_temperature and isinstance(temperature, Tensor):
             raise ValueError("NTXentLoss: learn_temperature needs a number as temperature, got a tensor")
         self.temperature = temperature

@@ -91,24 +91,24 @@ class Distill(SetTerm):
         """
         found = torch.as_tensor(np.asarray(rows)) if not isinstance(rows, Tensor) else rows
         if found.ndim != 2 or not found.is_floating_point():
-            told = "teacher must be the folder of a run or embeddings (n, k) of floats"
-            raise ValueError(f"Distill: {told}, got {teacher_of(rows)}")
+            detail = "teacher must be the folder of a run or embeddings (n, k) of floats"
+            raise ValueError(f"Distill: {detail}, got {teacher_of(rows)}")
         if not bool(torch.isfinite(found).all()):
             raise ValueError("Distill: the teacher's embeddings must be finite")
         self.table = found.detach().clone().to(self.table.device)
 
     def value(self, batch: Batch) -> Tensor:
         if not len(self.table):
-            told = "is read by a training run; elsewhere give the teacher's embeddings of all items"
-            raise ValueError(f"Distill: teacher={self.run!r} {told}")
+            detail = "is read by a training run; elsewhere give the teacher's embeddings of all items"
+            raise ValueError(f"Distill: teacher={self.run!r} {detail}")
         if batch.ids is None:
             raise ValueError("Distill: pass the numbers of the items as ids=")
         z = self.table[batch.ids].to(batch.x.dtype)
         if self.kind == "relational":
             return relational(batch.x, z)
         if z.shape != batch.x.shape:
-            told = f"embeddings have length {batch.x.shape[1]}, those of the teacher {z.shape[1]}"
-            raise ValueError(f"Distill: kind='cosine' compares embeddings of one length: {told}")
+            detail = f"embeddings have length {batch.x.shape[1]}, those of the teacher {z.shape[1]}"
+            raise ValueError(f"Distill: kind='cosine' compares embeddings of one length: {detail}")
         return cosine(batch.x, z)
 
 

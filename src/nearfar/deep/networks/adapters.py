@@ -50,10 +50,10 @@ def add_adapters(trunk: nn.Module, rank: int, alpha: float) -> list[str]:
             chosen.append(name)
     if not chosen:
         if largest == 0:
-            told = "the trunk has no linear layer and no pointwise convolution"
+            detail = "the trunk has no linear layer and no pointwise convolution"
         else:
-            told = f"no layer of the trunk takes it; the largest takes up to {largest - 1}"
-        raise TrunkError(f"lora: rank {rank}: {told}")
+            detail = f"no layer of the trunk takes it; the largest takes up to {largest - 1}"
+        raise TrunkError(f"lora: rank {rank}: {detail}")
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:

@@ -31,10 +31,10 @@ def value_of(net: nn.Module, weights: Weights, loss: Loss, part: tuple[Tensor, T
     items, labels, ids = part
     found = functional_call(net, weights, (items,))
     if isinstance(loss, Term):
-        told = {"pooled": getattr(found, "pooled", None), "ids": ids}
+        extras = {"pooled": getattr(found, "pooled", None), "ids": ids}
     else:
-        told = {}
-    return loss(getattr(found, "embedding", found), labels, **told)
+        extras = {}
+    return loss(getattr(found, "embedding", found), labels, **extras)
 
 
 def adapted(

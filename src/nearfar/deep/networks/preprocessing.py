@@ -165,21 +165,21 @@ def _resize(size: int, crop: Any) -> int:
     return floor(size / crop)
 
 
-def of_factory(told: Any, source: str) -> Preprocessing:
+def of_factory(config: Any, source: str) -> Preprocessing:
     """Return the record in the attribute `preprocessing` of your own factory.
 
     Parameters
     ----------
-    told : Preprocessing or mapping
+    config : Preprocessing or mapping
         Fields of `Preprocessing`, where mean and std may be one number for all channels, and image_size one side.
     source : str
         Name of the factory in error messages.
     """
-    if isinstance(told, Preprocessing):
-        return told
-    if not isinstance(told, Mapping):
-        raise ValueError(f"{source}.preprocessing: expected a dict of mean, std, image_size, ..., got {told!r:.60}")
-    fields = {"channels": 3, "source": f"{source}.preprocessing", **told}
+    if isinstance(config, Preprocessing):
+        return config
+    if not isinstance(config, Mapping):
+        raise ValueError(f"{source}.preprocessing: expected a dict of mean, std, image_size, ..., got {config!r:.60}")
+    fields = {"channels": 3, "source": f"{source}.preprocessing", **config}
     size = fields.get("image_size")
     if isinstance(size, int):
         fields["image_size"] = (size, size)
@@ -195,68 +195,68 @@ def of_factory(told: Any, source: str) -> Preprocessing:
         raise ValueError(f"{source}.preprocessing: {error}") from None
 
 
-def of_timm(told: Mapping[str, Any], *, fixed_size: bool, source: str) -> Preprocessing:
+def of_timm(config: Mapping[str, Any], *, fixed_size: bool, source: str) -> Preprocessing:
     """Return the record of a data config of timm, as `timm.data.resolve_model_data_config` gives it."""
-    channels, height, width = told["input_size"]
-    mode = told.get("crop_mode", "center")
+    channels, height, width = config["input_size"]
+    mode = config.get("crop_mode", "center")
     if mode not in ("center", "squash"):
         raise ValueError(f"crop_mode {mode!r} of its data config is not supported, only center and squash")
     if height != width:
         raise ValueError(f"it takes images of {height} x {width} pixels; only squares are supported, give img_size")
     fields = {
-        "mean": told["mean"],
-        "std": told["std"],
+        "mean": config["mean"],
+        "std": config["std"],
         "channels": channels,
         "image_size": (height, width),
         "fixed_size": fixed_size,
-        "resize": _resize(height, told["crop_pct"]),
+        "resize": _resize(height, config["crop_pct"]),
         "squash": mode == "squash",
-        "interpolation": told["interpolation"],
+        "interpolation": config["interpolation"],
         "source": source,
     }
     return make(fields)
 
 
-def of_processor(told: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Preprocessing:
+def of_processor(config: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Preprocessing:
     """Return the record of an image processor of transformers, from its JSON file.
 
     Parameters
     ----------
-    told : mapping
+    config : mapping
         Content of `preprocessor_config.json`.
     given : mapping
         Values of the user that take precedence (`OVERRIDES`).
     source : str
         Name of the file in error messages.
     """
-    mean, std = _moments(told, given, source)
+    mean, std = _moments(config, given, source)
     fields = {
         "mean": mean,
         "std": std,
-        "channels": _count(told, given),
+        "channels": _count(config, given),
         "fixed_size": True,
         "round_down": True,
-        "interpolation": INTERPOLATIONS.get(told.get("resample", 2), "bilinear"),
+        "interpolation": INTERPOLATIONS.get(config.get("resample", 2), "bilinear"),
         "source": source,
-        **_sizes(told, source),
+        **_sizes(config, source),
     }
     fields = {**fields, **{name: per_channel(name, fields[name], fields["channels"]) for name in ("mean", "std")}}
     return make(fields).changed(given)
 
 
 def _moments(
-    told: Mapping[str, Any], given: Mapping[str, Any], source: str
+    config: Mapping[str, Any], given: Mapping[str, Any], source: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and deviation for x in [0, 1]; a processor computes (255 f x - o - mean) / std."""
-    f = float(told.get("rescale_factor") or 1 / 255) if told.get("do_rescale", True) else 1.0
-    offset = 1.0 if told.get("rescale_offset") else 0.0
-    normalizes = told.get("do_normalize", True)
+    f = float(config.get("rescale_factor") or 1 / 255) if config.get("do_rescale", True) else 1.0
+    offset = 1.0 if config.get("rescale_offset") else 0.0
+    normalizes = config.get("do_normalize", True)
     found: dict[str, tuple[float, ...]] = {}
     if not normalizes:
         found = {"mean": (0.0,), "std": (1.0,)}
     for name in ("mean", "std"):
-        if normalizes and told.get(f"image_{name}") is not None:
-            found[name] = per_channel(f"{source}: image_{name}", told[f"image_{name}"], _count(told, given))
+        if normalizes and config.get(f"image_{name}") is not None:
+            found[name] = per_channel(f"{source}: image_{name}", config[f"image_{name}"], _count(config, given))
         if name not in found and name not in given:
             raise ValueError(
                 f"{source} has no image_{name}, so that nothing says how to normalize images; give mean= and std="
@@ -266,18 +266,18 @@ def _moments(
     return mean, std
 
 
-def _count(told: Mapping[str, Any], given: Mapping[str, Any]) -> int:
+def _count(config: Mapping[str, Any], given: Mapping[str, Any]) -> int:
     """Count the channels by the means or deviations that are listed; 3 where none are."""
-    for values in (told.get("image_mean"), told.get("image_std"), given.get("mean"), given.get("std")):
+    for values in (config.get("image_mean"), config.get("image_std"), given.get("mean"), given.get("std")):
         if isinstance(values, list | tuple) and values:
             return len(values)
     return 3
 
 
-def _sizes(told: Mapping[str, Any], source: str) -> dict[str, Any]:
+def _sizes(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Read size, crop and whether the ratio of the sides is kept."""
-    crop = told.get("crop_size") if told.get("do_center_crop", "crop_size" in told) else None
-    size = told.get("size", 224)
+    crop = config.get("crop_size") if config.get("do_center_crop", "crop_size" in config) else None
+    size = config.get("size", 224)
     cut = None if crop is None else _side(crop, source)
     if isinstance(size, Mapping) and "height" in size:
         resize = _side(size, source)
@@ -285,10 +285,10 @@ def _sizes(told: Mapping[str, Any], source: str) -> dict[str, Any]:
     elif isinstance(size, Mapping) and "shortest_edge" in size:
         resize = int(size["shortest_edge"])
         squash = False
-        if told.get("crop_pct"):  # ConvNext: below 384 the crop is a share of a larger image, above it none
+        if config.get("crop_pct"):  # ConvNext: below 384 the crop is a share of a larger image, above it none
             cut = resize
             squash = resize >= 384
-            resize = resize if squash else int(resize / told["crop_pct"])
+            resize = resize if squash else int(resize / config["crop_pct"])
     elif isinstance(size, int):
         resize = size
         squash = cut is None

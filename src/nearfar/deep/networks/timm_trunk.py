@@ -57,15 +57,15 @@ def find_preprocessing(name: str, options: Mapping[str, Any]) -> Preprocessing:
     check_options("timm", options)
     timm = _with_model(name)
     config = timm.get_pretrained_cfg(name)
-    told = {} if config is None else config.to_dict()
+    data_config = {} if config is None else config.to_dict()
     size = options.get("img_size")
     given: dict[str, Any] = {}
     if size is not None:
         height, width = size if isinstance(size, list | tuple) else (size, size)
-        given["input_size"] = (told.get("input_size", (3,))[0], int(height), int(width))
-    data = timm.data.resolve_data_config(given, pretrained_cfg=told)
+        given["input_size"] = (data_config.get("input_size", (3,))[0], int(height), int(width))
+    data = timm.data.resolve_data_config(given, pretrained_cfg=data_config)
     free = options.get("dynamic_img_size") or options.get("strict_img_size") is False
-    fixed_size = bool(told.get("fixed_input_size")) and not free
+    fixed_size = bool(data_config.get("fixed_input_size")) and not free
     try:
         found = of_timm(data, fixed_size=fixed_size, source=f"timm's data config of {name}")
     except ValueError as error:

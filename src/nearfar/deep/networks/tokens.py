@@ -57,8 +57,8 @@ class Tokens:
         """Read the tokenizer of a model's folder, and the maximum number of tokens of the model."""
         file = folder / TOKENIZER
         if not file.is_file():
-            told = "save it with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)"
-            raise TrunkError(f"trunk transformers:{folder}: has no {TOKENIZER}, which texts need; {told}")
+            detail = "save it with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)"
+            raise TrunkError(f"trunk transformers:{folder}: has no {TOKENIZER}, which texts need; {detail}")
         tokens = cls(file.read_text("utf-8"), str(file))
         tokens.most = min(tokens.most, _positions(folder))
         return tokens

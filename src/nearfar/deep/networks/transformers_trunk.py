@@ -327,8 +327,8 @@ def _settings(name: str, options: Mapping[str, Any]) -> Any:
         return transformers.AutoConfig.for_model(name, **options)
     except ValueError as error:
         if "/" in name:
-            told = f"expected a folder; a name of the hub needs --pretrained true (pretrained=True), got {name!r:.60}"
-            raise TrunkError(f"transformers:{name}: {told}") from error
+            detail = f"expected a folder; a name of the hub needs --pretrained true (pretrained=True), got {name!r:.60}"
+            raise TrunkError(f"transformers:{name}: {detail}") from error
         near = get_close_matches(name, list(getattr(transformers, "CONFIG_MAPPING", {})), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         reason = str(error).splitlines()[0].partition(". Should contain")[0]

@@ -132,8 +132,8 @@ def find_preprocessing(text: str, *, pretrained: bool = False) -> Preprocessing 
             return timm_trunk.find_preprocessing(rest, options).changed(given)
         if _hub(name) == "transformers":
             return transformers_trunk.find_preprocessing(rest, options, given, pretrained)
-        told = getattr(_factory(name), "preprocessing", None) if ":" in name else None
-        return None if told is None else of_factory(told, name)
+        settings = getattr(_factory(name), "preprocessing", None) if ":" in name else None
+        return None if settings is None else of_factory(settings, name)
     except TrunkError:
         raise
     except ValueError as error:
@@ -152,8 +152,8 @@ def _of_this_library(name: str, shape: Shape, options: dict[str, Any], pretraine
     if not isinstance(trunk, nn.Module):
         raise TrunkError(f"trunk {shown(name)}: expected a module, got {trunk!r:.60}")
     if pretrained:
-        told = "only timm:NAME and transformers:NAME have weights by name; give a file of weights"
-        raise TrunkError(f"trunk {shown(name)}: pretrained=true: {told}")
+        detail = "only timm:NAME and transformers:NAME have weights by name; give a file of weights"
+        raise TrunkError(f"trunk {shown(name)}: pretrained=true: {detail}")
     if len(shape) == 3 and not hasattr(trunk, "in_channels"):
         cast(Any, trunk).in_channels = shape[0]  # a number; torch declares that modules hold tensors and modules
     return trunk
@@ -201,8 +201,8 @@ def _probed(trunk: nn.Module, shape: Shape, text: str, record: Preprocessing | N
             raise
         reason = str(error).partition("\n")[0].rstrip(".")
         made_for = "" if record is None else f"; it was made for {record.image_size[0]} (--image-size)"
-        told = f"does not take images of {shape[1]} x {shape[2]} pixels ({reason:.150}){made_for}"
-        raise TrunkError(f"trunk {shown(text)}: {told}") from error
+        detail = f"does not take images of {shape[1]} x {shape[2]} pixels ({reason:.150}){made_for}"
+        raise TrunkError(f"trunk {shown(text)}: {detail}") from error
 
 
 def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
@@ -242,8 +242,8 @@ def _factory(name: str) -> Callable[..., nn.Module]:
         raise TrunkError(f"trunk {error}") from error
     places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
     if not any(parameter.kind in places for parameter in signature(found).parameters.values()):
-        told = "it must take the shape of an item, such as (3, 84, 84), as its first argument"
-        raise TrunkError(f"trunk {name}: {told}")
+        detail = "it must take the shape of an item, such as (3, 84, 84), as its first argument"
+        raise TrunkError(f"trunk {name}: {detail}")
     made: Callable[..., nn.Module] = found
     return made
 

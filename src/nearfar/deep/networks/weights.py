@@ -187,8 +187,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             raise TrunkError(f"{path}: not readable as weights ({error})") from error
     if path.suffix != ".safetensors" and not pickles_are_safe():
         needed = ".".join(map(str, SAFE_PICKLES))
-        told = f"a file of this kind can run code in PyTorch {torch.__version__}; use PyTorch {needed} or newer"
-        raise TrunkError(f"{path}: {told}, or weights as .safetensors")
+        detail = f"a file of this kind can run code in PyTorch {torch.__version__}; use PyTorch {needed} or newer"
+        raise TrunkError(f"{path}: {detail}, or weights as .safetensors")
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file

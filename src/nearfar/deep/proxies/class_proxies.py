@@ -229,10 +229,10 @@ def check_shares(who: str, shares: Tensor, num_classes: int) -> None:
     if bool(wrong.any()):
         least = float(shares[wrong][0].min())
         bad = float(sums[wrong][0])
-        told = (
+        detail = (
             f"shares of classes must be at least 0 and sum to 1 in each row, got a sum of {bad:.4g}, least {least:.4g}"
         )
-        raise ValueError(f"{who}: labels: {told}; an empty row is a sample of unknown class")
+        raise ValueError(f"{who}: labels: {detail}; an empty row is a sample of unknown class")
 
 
 @torch.no_grad()

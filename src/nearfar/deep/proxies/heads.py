@@ -163,8 +163,8 @@ class HeadLoss(Term):
             if self.probabilities:
                 if on_host(hot) and not bool(((hot >= 0) & hot.isfinite()).all()):
                     least = float(hot.min())
-                    told = f"probabilities of classes must be finite and not negative, got {least:.4g}"
-                    raise ValueError(f"{name}: labels: {told}")
+                    detail = f"probabilities of classes must be finite and not negative, got {least:.4g}"
+                    raise ValueError(f"{name}: labels: {detail}")
                 return hot / hot.sum(1, keepdim=True).clamp_min(torch.finfo(hot.dtype).tiny)
             return hot
         return batch.class_numbers(name, self.num_classes)

@@ -65,8 +65,8 @@ class SampledClasses(Term):
         plain = kind.compare is ClassProxyLoss.compare and len(loss.proxies) == loss.num_classes
         learned = not isinstance(loss, NeighborProxyLoss) or loss.source == "learned"
         if not plain or not learned or getattr(loss, "assign", "class") != "class":
-            told = "its classes cannot be drawn: each needs one learned proxy, and the anchors must be samples"
-            raise TypeError(f"SampledClasses: loss: {kind.__name__}: {told}")
+            detail = "its classes cannot be drawn: each needs one learned proxy, and the anchors must be samples"
+            raise TypeError(f"SampledClasses: loss: {kind.__name__}: {detail}")
         check_share("SampledClasses", share)
         self.loss = loss
         self.share = share

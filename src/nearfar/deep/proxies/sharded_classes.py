@@ -82,12 +82,12 @@ class ShardedClasses(Term):
         plain = loss.reads_two_numbers and len(loss.proxies) == loss.num_classes
         learned = not isinstance(loss, NeighborProxyLoss) or loss.source == "learned"
         if not plain or not learned or getattr(loss, "assign", "class") != "class":
-            told = "each must have one learned proxy, and a loss may read only the own cosine and one log-sum-exp"
-            raise TypeError(f"ShardedClasses: loss: {kind.__name__}: its classes cannot be distributed: {told}")
+            detail = "each must have one learned proxy, and a loss may read only the own cosine and one log-sum-exp"
+            raise TypeError(f"ShardedClasses: loss: {kind.__name__}: its classes cannot be distributed: {detail}")
         self.processes = distributed.world()
         if loss.num_classes < self.processes:
-            told = f"{loss.num_classes} classes are fewer than the {self.processes} processes"
-            raise ValueError(f"ShardedClasses: loss: {told}")
+            detail = f"{loss.num_classes} classes are fewer than the {self.processes} processes"
+            raise ValueError(f"ShardedClasses: loss: {detail}")
         self.first, self.last = (
             loss.num_classes * part // self.processes for part in (distributed.rank(), distributed.rank() + 1)
         )
@@ -105,8 +105,8 @@ class ShardedClasses(Term):
         loss = self.loss
         name = f"ShardedClasses({self.title})"
         if distributed.world() != self.processes:
-            told = f"made for {self.processes} processes, called by {distributed.world()}"
-            raise ValueError(f"{name}: {told}")
+            detail = f"made for {self.processes} processes, called by {distributed.world()}"
+            raise ValueError(f"{name}: {detail}")
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
         check_width(name, batch.x, loss.proxies.shape[1])

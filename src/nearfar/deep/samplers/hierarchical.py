@@ -77,8 +77,8 @@ class HierarchicalSampler(ClassBatchSampler):
         for name, value in (("m", m), ("batch_size", batch_size), ("groups_per_batch", groups_per_batch)):
             check_integer(name, value, 1)
         if batch_size % (m * groups_per_batch):
-            told = f"must be a multiple of m={m} times groups_per_batch={groups_per_batch}"
-            raise ValueError(f"batch_size: {told}, got {batch_size}")
+            detail = f"must be a multiple of m={m} times groups_per_batch={groups_per_batch}"
+            raise ValueError(f"batch_size: {detail}, got {batch_size}")
         self.m = m
         self.per_group = batch_size // (m * groups_per_batch)  # classes
         self.members = by_class(labels)
@@ -116,6 +116,6 @@ def _grouped(members: Classes, groups: ArrayLike, samples: int) -> Classes:
     other = np.flatnonzero(numbers != np.repeat(of_class, members.counts))
     if len(other):
         sample = int(members.order[other[0]])
-        told = f"sample {sample} is in {of_sample[sample]!r}, another sample of its class is not"
-        raise ValueError(f"groups: a class must be in one group; {told}")
+        detail = f"sample {sample} is in {of_sample[sample]!r}, another sample of its class is not"
+        raise ValueError(f"groups: a class must be in one group; {detail}")
     return by_class(of_class)

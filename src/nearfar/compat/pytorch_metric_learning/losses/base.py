@@ -138,8 +138,8 @@ class BaseMetricLossFunction(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return the batch and the references of all processes, of which each has as many samples."""
         if indices is not None or y is None:
-            told = "with this distance or reducer, indices_tuple is of one process only; leave it out"
-            raise NotImplementedError(f"{type(self).__name__}: {told}")
+            detail = "with this distance or reducer, indices_tuple is of one process only; leave it out"
+            raise NotImplementedError(f"{type(self).__name__}: {detail}")
         both = [None if part is None else distributed.gather(part) for part in (ref, ref_y)]
         return distributed.gather(x), distributed.gather(y), both[0], both[1]
 
@@ -204,8 +204,8 @@ class BaseMetricLossFunction(nn.Module):
     def require_reducer(self, *kinds: str) -> None:
         """Raise where the loss is no mean of losses of samples, pairs or triplets that a reducer could take."""
         if self.kind not in kinds:
-            told = f"only {', '.join(kinds)} is here, got {type(self.reducer).__name__}"
-            raise NotImplementedError(f"{type(self).__name__}: reducer: {told}")
+            detail = f"only {', '.join(kinds)} is here, got {type(self.reducer).__name__}"
+            raise NotImplementedError(f"{type(self).__name__}: reducer: {detail}")
 
 
 class NeedsLabels(BaseMetricLossFunction):

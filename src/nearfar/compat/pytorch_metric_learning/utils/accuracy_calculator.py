@@ -72,12 +72,12 @@ class AccuracyCalculator:
         known = {*NAMES, *SLOWER}
         unknown = {*include, *exclude} - known
         if unknown:
-            told = ", ".join(sorted(known))
-            raise Mismatch(f"AccuracyCalculator: no score is called {sorted(unknown)[0]!r}; {told}")
+            detail = ", ".join(sorted(known))
+            raise Mismatch(f"AccuracyCalculator: no score is called {sorted(unknown)[0]!r}; {detail}")
         self.names = [name for name in (*NAMES, *SLOWER) if (not include or name in include) and name not in exclude]
         if label_comparison_fn is not None and any(name in CLUSTERED for name in self.names):
-            told = "NMI and AMI need classes; exclude them where label_comparison_fn is given"
-            raise NotImplementedError(f"AccuracyCalculator: {told}")
+            detail = "NMI and AMI need classes; exclude them where label_comparison_fn is given"
+            raise NotImplementedError(f"AccuracyCalculator: {detail}")
         self.avg_of_avgs = avg_of_avgs
         self.return_per_class = return_per_class
         self.k = k
@@ -198,8 +198,8 @@ class AccuracyCalculator:
         else:
             k = min(int(self.k), most)
         if k < largest:
-            told = "the scores other than precision_at_1 are too low; take k='max_bin_count' or more"
-            common_functions.LOGGER.warning(f"k={k} is less than {largest}, the size of the largest class: {told}")
+            detail = "the scores other than precision_at_1 are too low; take k='max_bin_count' or more"
+            common_functions.LOGGER.warning(f"k={k} is less than {largest}, the size of the largest class: {detail}")
         else:
             common_functions.LOGGER.info(f"k={k}")
         return k

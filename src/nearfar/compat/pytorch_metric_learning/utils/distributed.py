@@ -51,6 +51,6 @@ class DistributedMinerWrapper(nn.Module):
 
     def forward(self, *args: Any, **settings: Any) -> Any:
         if is_distributed():
-            told = "indices of the batch of all processes are not here; nearfar's losses take miner= and mine in it"
-            raise NotImplementedError(f"DistributedMinerWrapper: {told}")
+            detail = "indices of the batch of all processes are not here; nearfar's losses take miner= and mine in it"
+            raise NotImplementedError(f"DistributedMinerWrapper: {detail}")
         return self.miner(*args, **settings)

@@ -178,10 +178,10 @@ class DMBK(FromLabels, Mahalanobis):
         d = X.shape[1]
         if not 1 <= p < d:
             if d == 1:
-                told = "needs 2 independent features, got 1"
+                detail = "needs 2 independent features, got 1"
             else:
-                told = f"n_components={p} must be below the rank, {d}"
-            raise ValueError(f"{told}; n_features={self.n_features_in_}")
+                detail = f"n_components={p} must be below the rank, {d}"
+            raise ValueError(f"{detail}; n_features={self.n_features_in_}")
         settings = self._settings("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init") | self._search()
         last = work.start()
         unwhitened = self._found_before("unwhitened_", work)

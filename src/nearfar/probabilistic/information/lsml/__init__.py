@@ -176,8 +176,8 @@ class LSML(FromTriplets, Mahalanobis):
             if quadruplet_weights is not None:
                 raise ValueError("quadruplet_weights belong to quadruplets=, which were not given")
             if y is None and triplets is None:
-                told = "pass labels, triplets= or quadruplets="
-                raise ValueError(f"requires y to be passed, but the target y is None; {told}")
+                detail = "pass labels, triplets= or quadruplets="
+                raise ValueError(f"requires y to be passed, but the target y is None; {detail}")
             return super()._supervise(X, y, triplets=triplets, rows=rows, **given)
         X = self._rows(X)
         weight = quadruplet_weights

@@ -34,9 +34,9 @@ def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.0
         found = sparse_inverse(A + balance * P, sparsity, **search)
     except UnboundedError as error:
         most = largest(P, A, sparsity, limit(error.direction, P, A, sparsity))
-        told = f"no metric minimizes the objective with balance={balance:.4g}, only with less than about {most:.4g}"
+        detail = f"no metric minimizes the objective with balance={balance:.4g}, only with less than about {most:.4g}"
         balance = BALANCE_SHARE * most
-        warn(f"{told}; {balance:.4g} was taken")
+        warn(f"{detail}; {balance:.4g} was taken")
         found = sparse_inverse(A + balance * P, sparsity, **search)
     return found.with_x(found.x, attributes={"balance": float(balance), "metric": found.x})
 
