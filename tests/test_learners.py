@@ -487,8 +487,9 @@ def test_words_that_no_setting_knows_are_named(method: Method) -> None:
                 fit(make(method, **{name: "bogus"}), X, y)
 
 
-# settings with which a learner that has a closed form takes steps
+# settings with which a learner that has a closed form takes steps, and with which another takes enough of them
 STEPS = {
+    "KernelMCML": {"max_iter": 300},  # its gap is looked at after 150
     "LowRankGMML": {"n_components": 2, "subspace": "riemannian"},
     "RCA": {"n_components": 2, "criterion": "chunklet"},
 }

@@ -215,7 +215,7 @@ def test_losses_with_proxies_of_classes_are_refused():
 
 
 def test_towers_have_one_dimension():
-    with pytest.raises(ValueError, match="text: embeddings of texts need 4 dimensions as those of images, got 3"):
+    with pytest.raises(ValueError, match="text: embeddings of texts need 4 dimensions like those of images, got 3"):
         Embedder(Identity(6), 4, text=Embedder(Identity(5), 3))
 
 

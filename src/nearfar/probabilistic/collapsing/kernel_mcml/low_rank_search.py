@@ -21,6 +21,7 @@ from ..objective import Collapse, Inner
 FIRST_ROWS = 80  # of K; on five data sets, 39 to 72 rows of 300 were left at the end
 MAX_NEW_ROWS = 64  # that one look at G may add
 MEMORY = 20  # corrections of L-BFGS
+SINGLE_ROWS = 300  # rows from which single precision saves more time than the second search takes
 SINGLE_FTOL = 1e-6  # relative decrease of f in one iteration that single precision still resolves
 SINGLE_LOST = 1e-4  # squared length of a row of K, relative to the longest, below which it is dropped
 DOUBLE_FTOL = 1e-5  # the decrease that ends the first search in double precision, in units of `tol`
@@ -71,7 +72,10 @@ class RowSearch:
             K = lbfgs(on_factor, K, max_iter=steps, tol=0.0, ftol=ftol, memory=MEMORY, report=each).x
         K = psd.compress(K)
         square = np.einsum("kr,kr->k", K, K)
-        return K[square >= lost * square[0]]
+        K = K[square >= lost * square[0]]
+        if self.history:
+            self.history[-1] = self.value(K)  # of the rows that are left, in double precision
+        return K
 
     def with_new_rows(self, K: Array, w: Array, V: Array) -> Array:
         """Return K with new rows along those eigenvectors V (r, r) of G whose eigenvalues w (r,) are negative.
@@ -128,7 +132,8 @@ def minimize(
         K = first_rows(problem, A)
     else:
         K = start @ inv(A)
-    K = search.improved(K, "float32", SINGLE_FTOL, SINGLE_LOST)
+    if len(problem.rows.X) >= SINGLE_ROWS:
+        K = search.improved(K, "float32", SINGLE_FTOL, SINGLE_LOST)
     inner: Inner | None = None
 
     def gap(L: Array, f: float, G: Array) -> float:
