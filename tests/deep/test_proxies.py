@@ -303,7 +303,7 @@ def test_logits_tell_the_class_that_was_learned(loss):
     assert found.shape == (len(y), C)
     assert (found.argmax(1) == y).all()
     name, dim = type(term).__name__, x.shape[1]
-    for wrong, got in ((x[:, 1:], f"have {dim - 1}"), (x[0], rf"are of shape \({dim},\)")):
+    for wrong, got in ((x[:, 1:], f"have {dim - 1}"), (x[0], rf"have shape \({dim},\)")):
         with pytest.raises(ValueError, match=f"^{name}: embedding_dim is {dim}, embeddings {got}"):
             term.get_logits(wrong)
 
