@@ -101,13 +101,13 @@ def load_learner(path: Path) -> Any:
 
 def fetched(name: str) -> Path:
     """Return where the files of ``hf://owner/name`` are on this machine, fetching those that are not."""
-    detail = name.removeprefix(HUB)
-    if not NAME.fullmatch(detail) or ".." in detail:
+    address = name.removeprefix(HUB)
+    if not NAME.fullmatch(address) or ".." in address:
         raise ValueError(f"expected hf://owner/name, hf://owner/name@revision or a path in it, got {quoted(name)}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    owner, rest = detail.split("/", 1)
+    owner, rest = address.split("/", 1)
     repository, *inner = rest.split("/")
     repository, _, revision = repository.partition("@")
     try:
