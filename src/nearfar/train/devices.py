@@ -42,7 +42,7 @@ def _has_native_bf16(on_cpu: bool) -> bool:
     """
     if torch.cuda.is_available() and not on_cpu:
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # PyTorch has no public name for it before 2.11
+    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # PyTorch 2.6 has no public name for it
     return has_amx is not None and bool(has_amx())
 
 
