@@ -240,6 +240,6 @@ def test_weights_of_8_bits_are_smaller_and_nearly_the_same(images_run, tmp_path,
     assert cosines.min() > 0.95
     learner = tmp_path / "rca.safetensors"
     nearfar.RCA().fit(rng.normal(size=(40, 3)), np.arange(40) % 4).save(learner)
-    code, _, err = run(capsys, monkeypatch, "export", learner, "-o", small, "--int8")
+    code, _, err = run(capsys, monkeypatch, "export", learner, "-o", tmp_path / "rca.onnx", "--int8")
     assert code == 2
     assert "--int8: only for the network of a run" in err

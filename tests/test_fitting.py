@@ -70,7 +70,7 @@ def test_any_learner_is_fitted_on_pixels(capsys, monkeypatch, tmp_path):
     assert "Recall@1" in out
     assert "Reconstruction" not in out
     assert load_learner(file).components_.shape == (5, 64)
-    code, out, _ = run(capsys, monkeypatch, "fit", "digits", "RCA", "-o", file, "--quiet")
+    code, out, _ = run(capsys, monkeypatch, "fit", "digits", "RCA", "-o", file, "--overwrite", "--quiet")
     assert (code, out) == (0, "")
 
 
@@ -211,9 +211,9 @@ def test_columns_are_taken_by_their_names(text, written, capsys, monkeypatch, tm
     run(capsys, monkeypatch, "fit", first, text, "-o", out)
     found = {}
     for path in (first, turned):
-        code, _, err = run(capsys, monkeypatch, "embed", out, path, "-o", tmp_path / "e.npz")
+        code, _, err = run(capsys, monkeypatch, "embed", out, path, "-o", path.with_suffix(".npz"))
         assert (code, err) == (0, "")
-        found[path] = np.load(tmp_path / "e.npz")["embeddings"]
+        found[path] = np.load(path.with_suffix(".npz"))["embeddings"]
     np.testing.assert_allclose(found[turned], found[first], rtol=1e-5, atol=1e-6)
     other = written("other.csv", range(7), [*"abcdefz"])
     code, _, err = run(capsys, monkeypatch, "evaluate", out, other)

@@ -131,7 +131,9 @@ def test_commands_adapt_and_search(tmp_path, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, *asked)
     assert code == 2
     np.savez(tmp_path / "less.npz", embeddings=old[:9], labels=labels[:9], names=names[:9])
-    code, _, err = run(capsys, monkeypatch, "adapt", tmp_path / "new.npz", tmp_path / "less.npz", "-o", adapter)
+    code, _, err = run(
+        capsys, monkeypatch, "adapt", tmp_path / "new.npz", tmp_path / "less.npz", "-o", adapter, "--overwrite"
+    )
     assert code == 2
     assert "OLD: has no 'item 9' (391 of 400 items of NEW are missing); embed the same items" in err
 

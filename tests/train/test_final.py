@@ -122,7 +122,7 @@ def test_a_learner_is_fitted_on_all_rows(capsys, monkeypatch, tmp_path):
     assert "48 rows of 8 classes, all learned from, and none left to test on" in out
     assert "Recall@1" not in out
     assert "these are training scores" in run(capsys, monkeypatch, "evaluate", file, rows)[1]
-    code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--final", "--test-class", "1", "-o", file)
+    code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--final", "--test-class", "1", "-o", tmp_path / "x")
     assert (code, err.startswith("nearfar: --test-class: not with --final")) == (2, True)
 
 

@@ -59,6 +59,7 @@ from .options import (
     LearningRate,
     Objective,
     Out,
+    Overwrite,
     Partial,
     Pretrained,
     Quiet,
@@ -392,6 +393,7 @@ def embed(
     dims: Annotated[int | None, Parameter(group=RUN)] = None,
     label: Label = None,
     skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
     """Embed data with the network of a run, or with a saved learner.
@@ -418,13 +420,15 @@ def embed(
         or `y`.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
+    overwrite
+        Replace an existing OUT.
     trust
         Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import embed_to
 
     with trusting(*trust):
-        print(embed_to(run, data, out, skip_bad, label, dims, texts=texts))
+        print(embed_to(run, data, out, skip_bad, label, dims, texts=texts, overwrite=overwrite))
 
 
 @app.command

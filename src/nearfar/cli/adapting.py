@@ -24,6 +24,7 @@ def adapt(
     kind: Literal["orthogonal", "linear", "residual"] = "orthogonal",
     rank: int | None = None,
     seed: int = 0,
+    overwrite: bool = False,
 ) -> None:
     """Learn an adapter with which queries of a new model search the index of an old one.
 
@@ -45,11 +46,13 @@ def adapt(
         Rank of the linear map; by default full rank.
     seed
         Random seed for the tenth of the items that is held out to measure the adapter.
+    overwrite
+        Replace an existing OUT.
     """
     from ..index import QueryAdapter
     from .embedding import choose, embedded_on, is_embeddings
 
-    check_out(out)
+    check_out(out, overwrite=overwrite)
     for name, file in (("NEW", new), ("OLD", old)):
         if not is_embeddings(file):
             raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")

@@ -349,6 +349,7 @@ def embed_to(
     dims: int | None = None,
     *,
     texts: bool = False,
+    overwrite: bool = False,
 ) -> str:
     """Embed data, or the `texts` of pairs, and write an .npz; returns one line on what was written."""
     from ..data.items import open_items
@@ -357,7 +358,7 @@ def embed_to(
 
     if out.suffix != ".npz":
         raise ValueError(f"--out: {out}: expected a file that ends in .npz; `nearfar embed` writes no other kind")
-    check_out(out)
+    check_out(out, overwrite=overwrite)
     if texts:
         dataset = texts_of_pairs(data, label, skip_bad)
     else:

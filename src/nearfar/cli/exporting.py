@@ -7,10 +7,17 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from .options import RUN, Out, TextOrNone, Trust, check_out
+from .options import RUN, Out, Overwrite, TextOrNone, Trust, check_out
 
 
-def export(source: Path, *, out: Out, int8: Annotated[bool, Parameter(group=RUN)] = False, trust: Trust = ()) -> None:
+def export(
+    source: Path,
+    *,
+    out: Out,
+    int8: Annotated[bool, Parameter(group=RUN)] = False,
+    overwrite: Overwrite = False,
+    trust: Trust = (),
+) -> None:
     """Export the network of a run, or a saved linear learner, as an ONNX file, and check that it gives the same.
 
     Example: nearfar export runs/photos -o photos.onnx
@@ -23,6 +30,8 @@ def export(source: Path, *, out: Out, int8: Annotated[bool, Parameter(group=RUN)
         The .onnx file.
     int8
         Store the weights of a network as 8-bit integers: a quarter of the size, and nearly the same embeddings.
+    overwrite
+        Replace an existing OUT.
     trust
         Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
@@ -33,7 +42,7 @@ def export(source: Path, *, out: Out, int8: Annotated[bool, Parameter(group=RUN)
     check_there(source)
     if is_embeddings(source):
         raise ValueError(f"{source}: holds rows; expected a run or a saved linear learner")
-    check_out(out)
+    check_out(out, overwrite=overwrite)
     if is_run(source):
         cosine = export_run(source, out, int8=int8, trust=trust)
     elif int8:

@@ -17,6 +17,7 @@ from .options import (
     TRAINING,
     Label,
     Out,
+    Overwrite,
     Quiet,
     SkipBad,
     Split,
@@ -47,6 +48,7 @@ def fit(
     seed: Annotated[int, Parameter(group=TRAINING)] = 0,
     skip_bad: SkipBad = False,
     final: Annotated[bool, Parameter(group=TRAINING)] = False,
+    overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Fit a learner on rows or on the pixels of images, save it, and score it on classes that it has not seen.
@@ -85,9 +87,12 @@ def fit(
         Skip images that cannot be decoded; their number is reported.
     final
         Fit on all of DATA, without a test: for the model to deploy, after a fit without --final has measured its score.
+    overwrite
+        Replace an existing OUT.
     quiet
         Print errors only.
     """
+    check_out(out, overwrite=overwrite)
     how: dict[str, Any] = {"test": test, "test_classes": test_classes, "split": split, "label": label, "seed": seed}
     lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, final=final, **how)
     if not quiet:
@@ -112,6 +117,7 @@ def fit_to(
     import numpy as np
 
     from ..data.checks.columns import scale_warning
+    from ..data.checks.inspection import few_test_classes
     from ..data.checks.training_items import TrainingItems
     from ..data.open import open_whole
     from .embedding import is_embeddings
@@ -119,7 +125,6 @@ def fit_to(
     from .saved_learners import items_of, remark
     from .scoring import score_learner
 
-    check_out(out)
     if is_embeddings(out):  # by its name, every other command would take it for rows
         raise ValueError(f"--out: {out}: a learner is saved as .safetensors")
     learner = make_learner(text, seed)
@@ -145,13 +150,15 @@ def fit_to(
     TrainingItems.of(task.train, task.validation, final=final).add_to(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
     if final:
-        return f"{about}\n{out}: a final model, which has no score of its own; a fit without --final tells one."
+        return f"{about}\nSaved {out}: a final model without a score of its own; a fit without --final measures one."
     scored = score_learner(out, task.test, task.gallery, scale)
+    remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     if is_linear(learner) and not standardize:
-        units = scale_warning(task.train)
-    else:
-        units = ""
-    return "\n".join([about, scored, *(["", f"- {units}"] if units else [])])
+        remarks.append(scale_warning(task.train))
+    listed = [f"- {remark}" for remark in remarks if remark]
+    if listed:
+        listed.insert(0, "")
+    return "\n".join([about, scored, *listed, "", f"Saved {out}"])
 
 
 def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], split: Split, **how: Any) -> Task:

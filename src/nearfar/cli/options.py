@@ -72,6 +72,7 @@ def _shown(text: str, value: Any) -> str:
 Out = Annotated[Path, Parameter(name=["--out", "-o"], group=RUN)]
 TextOrNone = Annotated[str, Parameter(show_default=False)]  # "" where not given
 Trust = Annotated[tuple[str, ...], Parameter(name="--trust", show_default=False, group=RUN)]
+Overwrite = Annotated[bool, Parameter(group=RUN)]
 Quiet = Annotated[bool, Parameter(group=RUN)]
 TestData = Annotated[str | None, Parameter(group=DATA)]
 TestClasses = Annotated[tuple[str, ...], Parameter(name="--test-class", show_default=False, group=DATA)]
@@ -323,16 +324,29 @@ def refuse_beside_final(chosen: Mapping[str, Any]) -> None:
         raise ValueError(f"{option}: not with --final, which learns from all data as a model did that was scored")
 
 
-def check_out(out: Path, name: str = "--out") -> None:
-    """Make the folder of a file; refuse one that cannot be written, before the work of which it holds the result.
+def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None:
+    """Make the folder of a file, and refuse a file that cannot be written, before the work whose result it will hold.
+
+    Pages and tables may be replaced. What another command reads, such as a learner, is replaced only with --overwrite.
+
+    Parameters
+    ----------
+    out : Path
+        The file.
+    name : str
+        The option that names it.
+    overwrite : bool
+        Whether an existing file may be replaced.
 
     Raises
     ------
     ValueError
-        If there is a folder of that name, or its own folder cannot be made or written in.
+        If there is a folder of that name, its own folder cannot be made or written in, or it must not be replaced.
     """
     if out.is_dir():
         raise ValueError(f"{name}: {out} is a folder; expected the name of a file")
+    if out.exists() and not overwrite:
+        raise ValueError(f"{name}: {out} exists; pass --overwrite to replace it")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

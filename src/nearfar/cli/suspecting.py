@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from ..quoting import quoted
 from ..trust import trusting
-from .options import FOUND, RUN, Label, SkipBad, Trust, check_out
+from .options import FOUND, RUN, Label, Overwrite, SkipBad, Trust, check_out
 from .search_results import write_table
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def suspects(
     negatives: Annotated[int | None, Parameter(group=FOUND)] = None,
     label: Label = None,
     skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
     """Find items whose label is probably wrong, judged by models that have not seen that label.
@@ -69,12 +70,14 @@ def suspects(
         or `y`.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
+    overwrite
+        Replace an existing OUT. An .html page is always replaced.
     trust
         Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import choose, embedded_on
 
-    check_task(out, decided, across, negatives)
+    check_task(out, decided, across, negatives, overwrite=overwrite)
     chosen = choose(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
     with trusting(*trust):
         dataset, rows = embedded_on(source, chosen)
@@ -90,7 +93,9 @@ def suspects(
         print(told_suspects(dataset, rows, k, out))
 
 
-def check_task(out: Path | None, decided: Path | None, across: int | None, negatives: int | None) -> None:
+def check_task(
+    out: Path | None, decided: Path | None, across: int | None, negatives: int | None, *, overwrite: bool
+) -> None:
     """Refuse, before anything is embedded, tasks that exclude each other or whose result has nowhere to go."""
     tasks = {"--decided": decided, "--across": across, "--negatives": negatives}
     given = [name for name, value in tasks.items() if value is not None]
@@ -107,7 +112,8 @@ def check_task(out: Path | None, decided: Path | None, across: int | None, negat
         suffixes = [".csv"]
     if out.suffix not in suffixes:
         raise ValueError(f"--out: {out}: expected a file that ends in {' or '.join(suffixes)}")
-    check_out(out)
+    # a table may hold decisions that were typed into it; a page holds none
+    check_out(out, overwrite=overwrite or out.suffix == ".html")
 
 
 def judged(dataset: Dataset, rows: AnyArray) -> Suspects:

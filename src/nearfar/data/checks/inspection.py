@@ -299,6 +299,16 @@ def on_classes(found: Inspection, task: Task) -> Iterator[str]:
             yield f"{len(lone)} test class(es) have one {found.kind} ({some(lone, EXAMPLES)}): it can only distract."
 
 
+def few_test_classes(classes: int, kind: str, protocol: str) -> str:
+    """Return a warning if a test on unseen classes has so few of them that its scores depend on the draw."""
+    if classes >= FEW_TEST_CLASSES or CLOSED in protocol:
+        return ""
+    warning = f"The test has {classes} classes: with so few, scores depend much on which they are."
+    if DRAWN in protocol:
+        warning += f" If no new classes will come, `--split rows` holds out {kind}s of every class instead of classes."
+    return warning
+
+
 def on_sizes(found: Inspection) -> Iterator[str]:
     """Sentences on how many items and classes there are."""
     roles = {part.role: part for part in found.parts}
@@ -311,14 +321,8 @@ def on_sizes(found: Inspection) -> Iterator[str]:
         )
     if CLOSED in found.protocol:  # all of the classes are in every part
         return
-    if tested is not None and tested.classes < FEW_TEST_CLASSES:
-        detail = f"The test has {tested.classes} classes: with so few, scores depend much on which they are."
-        if DRAWN in found.protocol:
-            detail += (
-                f" Where no other classes will come, `--split rows` holds out {found.kind}s of every class instead "
-                "of classes."
-            )
-        yield detail
+    if tested is not None:
+        yield few_test_classes(tested.classes, found.kind, found.protocol)
     chosen_by = roles.get("validation")
     if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
         yield (
