@@ -56,8 +56,8 @@ TAKES = {
     "chunklets": "It learns from groups of similar rows, or from class labels.",
     "views": "It learns from several views of every item.",
     "sets": "It learns from sets of candidate classes.",
-    "rows": "Every sample of a batch is compared with the others.",
-    "set": "It is computed from the batch as a whole.",
+    "rows": "It compares every sample of a batch with the others.",
+    "set": "It is one number for the batch as a whole.",
 }
 INPUTS = {"none": "", "rows": "samples of a batch", "set": "the whole batch", "targets": "numbers"}
 SHORT_FORMS = {
@@ -73,7 +73,7 @@ SHORT_FORMS = {
     "var": r"\operatorname{var}",
 }
 SUBSCRIPT = re.compile(
-    r"(?<![\w'`|])(alpha|beta|gamma|lambda|mu|psi|sigma|theta|cos|[A-Za-z])_([a-z]{1,3}|\d)(?![\w'`(])"
+    r"(?<![\w'`|])(alpha|beta|gamma|lambda|mu|phi|psi|sigma|theta|cos|[A-Za-z])_([a-z]{1,3}|\d)(?![\w'`(])"
 )
 LEARNER_EXAMPLE = """
 from sklearn.datasets import load_iris
@@ -262,7 +262,8 @@ def citation(paper: str, work: str) -> str:
 
 def method_page(method: Method, page: Page, *, results: list[str], work: str, caption: str) -> str:
     name, paper, head = about(method)
-    lines = [f".. _{method.name}:", "", *heading(method.name, "="), f"**{name}** ({paper}).", "", page.use, ""]
+    lines = [f".. _{method.name}:", "", *heading(method.name, "="), f"**{name}** ({paper}).", ""]
+    lines += [with_links(page.use, own=method.name), ""]
     for line in page.tex:
         lines += [".. math::", "", f"   {line}", ""]
     blocks = [dedent(block) for block in re.split(r"\n\s*\n", head)]
@@ -299,6 +300,21 @@ def remark(block: str) -> list[str]:
 
 def symbol(name: str) -> str:
     return f"\\{name}" if len(name) > 1 else name
+
+
+def with_links(text: str, *, own: str) -> str:
+    """Link the names of other methods in a text to their pages; code between double backquotes is left alone.
+
+    >>> with_links("NCA for larger tables, with ``NCA``.", own="FastNCA")
+    ':ref:`NCA` for larger tables, with ``NCA``.'
+    """
+    names = {method.name for method in METHODS if method.done} - {own}
+    prose_and_code = re.split(r"(``.*?``)", text)
+    prose_and_code[::2] = [
+        re.sub(r"\b[A-Z]\w+\b", lambda word: f":ref:`{word[0]}`" if word[0] in names else word[0], prose)
+        for prose in prose_and_code[::2]
+    ]
+    return "".join(prose_and_code)
 
 
 def made(name: str, settings: dict[str, Any]) -> str:

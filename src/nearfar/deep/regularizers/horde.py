@@ -2,8 +2,9 @@
 
     L = sum_{k=2}^{K} loss( phi_k / ||phi_k|| )        phi_k = mean_x  (W_1 x) * (W_2 x) * ... * (W_k x)
 
-x: feature vectors of an item, one per position of its map; *: entrywise product; W_j: random signs. The inner products
-of phi_k estimate those of the k-th moments, E phi_k(x).phi_k(x') = (x.x')^k up to scale.
+x: feature vectors of an item, one per position of its map; *: entrywise product; W_j: random signs. The inner product
+of two vectors phi_k estimates that of the k-th moments. For single features x and z, it is on average the k-th power of
+their inner product, up to scale.
 """
 
 from __future__ import annotations
