@@ -10,6 +10,7 @@ from typing import Any
 
 from .catalog import BY_NAME
 from .io import tensor_file
+from .io.hub_access import hub_cache_if_offline
 from .quoting import in_brief, quoted
 
 HUB = "hf://"
@@ -111,7 +112,9 @@ def fetched(name: str) -> Path:
     repository, *inner = rest.split("/")
     repository, _, revision = repository.partition("@")
     try:
-        folder = Path(snapshot_download(f"{owner}/{repository}", revision=revision or None, allow_patterns=list(FILES)))
+        with hub_cache_if_offline():
+            found = snapshot_download(f"{owner}/{repository}", revision=revision or None, allow_patterns=list(FILES))
+        folder = Path(found)
     except LocalEntryNotFoundError as error:
         raise FileNotFoundError(f"{name}: not in the local cache, and the hub cannot be asked") from error
     except HfHubHTTPError as error:

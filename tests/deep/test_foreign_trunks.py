@@ -199,6 +199,11 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(timm, monkeypatch):
     ) as error:
         make_trunk(CNN, (3, 64, 64), pretrained=True, preprocessing=record)
     assert "\n" not in str(error.value)
+    assert "(HF_HUB_OFFLINE is set)" in str(error.value)
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("nearfar.io.hub_access.answers", lambda address: False)
+    with pytest.raises(TrunkError, match=r"cannot be downloaded \(the hub does not answer\)"):
+        make_trunk(CNN, (3, 64, 64), pretrained=True, preprocessing=record)
     with pytest.raises(TrunkError, match="Invalid pretrained tag"):
         make_trunk("timm:vit_tiny_patch16_224.nothing", (3, 224, 224), pretrained=True)
     with pytest.raises(TrunkError, match="knows no pretrained weights of it; coatnet_"):

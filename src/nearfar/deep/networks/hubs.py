@@ -87,7 +87,10 @@ def check_options(package: str, options: Mapping[str, Any]) -> None:
 
 def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError:
     """Return the error for weights that are not in the cache of a hub and cannot be downloaded."""
-    reason = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+    if any(type(cause).__name__ == "OfflineModeIsEnabled" for cause in _causes(error)):
+        reason = "HF_HUB_OFFLINE is set" if hub_is_switched_off() else "the hub does not answer"
+    else:
+        reason = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
     page = f"https://huggingface.co/{repository}" if repository and "://" not in repository else repository
     kinds = [type(cause).__name__ for cause in _causes(error)]
     text = " ".join(str(cause) for cause in _causes(error)).lower()
@@ -101,6 +104,13 @@ def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError
         f"({in_brief(reason, MAX_REASON)}); download model.safetensors from {page} on a machine with network, and give "
         "that file as pretrained"
     )
+
+
+def hub_is_switched_off() -> bool:
+    """Return whether the environment forbids the libraries of the hub to use the network."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from difflib import get_close_matches
 from typing import Any, cast
 
 from torch import Tensor, nn
 
+from ...io.hub_access import hub_cache_if_offline
 from .hubs import Start, check_options, installed, unreachable
 from .pooling import pool_features
 from .preprocessing import Preprocessing, of_timm
@@ -85,7 +87,8 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
     # the option comes first, so that nothing in a text can ask for another file
     how = {"pretrained": start.pretrained, "num_classes": 0, "in_chans": channels}
     try:
-        model = timm.create_model(name, **how, **options)
+        with hub_cache_if_offline() if start.pretrained else nullcontext():
+            model = timm.create_model(name, **how, **options)
     except (TypeError, AssertionError, NotImplementedError) as error:
         raise TrunkError(f"trunk timm:{name}: {error}") from error
     except Exception as error:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...io.hub_access import hub_cache_if_offline
 from ...io.untrusted import parse_json
 from .hubs import Start, check_options, installed, of_torchvision, unreachable
 from .pooling import pool_features
@@ -170,7 +171,9 @@ def _processor_of_hub(name: str, given: Mapping[str, Any]) -> tuple[dict[str, An
     hub = installed("huggingface_hub")
     for file in PROCESSORS:
         try:
-            return _read(Path(hub.hf_hub_download(name, file))), f"{file} of {name}"
+            with hub_cache_if_offline():
+                path = Path(hub.hf_hub_download(name, file))
+            return _read(path), f"{file} of {name}"
         except Exception as error:
             if type(error).__name__ not in ("EntryNotFoundError", "RemoteEntryNotFoundError"):
                 raise unreachable(f"transformers:{name}", name, error) from error
@@ -206,7 +209,8 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
             model, missing = _loaded(transformers, name, options, local_files_only=True)
             where = Provenance(name, license_in(Path(name)))
         elif start.pretrained:
-            model, missing = _loaded(transformers, name, options)
+            with hub_cache_if_offline():
+                model, missing = _loaded(transformers, name, options)
             where = Provenance(f"https://huggingface.co/{name}", _license_of_hub(name))
         else:
             model = transformers.AutoModel.from_config(_settings(name, options), trust_remote_code=False)
@@ -349,6 +353,7 @@ def license_in(folder: Path) -> str:
 def _license_of_hub(name: str) -> str:
     hub = installed("huggingface_hub")
     try:
-        return license_in(Path(hub.hf_hub_download(name, "README.md")).parent)
+        with hub_cache_if_offline():
+            return license_in(Path(hub.hf_hub_download(name, "README.md")).parent)
     except Exception:  # no card, no network: the license is then not known
         return ""
