@@ -376,3 +376,49 @@ def test_a_record_refuses_what_no_network_takes():
             Preprocessing(**{**good, **wrong})
     with pytest.raises(ValueError, match=r"it.preprocessing: expected a dict of mean"):
         of_factory([0.5], "it")
+
+
+def weights_with(path, timm, **header):
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), path, metadata=header)
+    return path
+
+
+def test_the_header_of_weights_says_how_images_are_prepared(timm, tmp_path):
+    file = weights_with(tmp_path / "w.safetensors", timm, mean="0.1,0.2,0.3", std="[0.25]", input_size="(3, 96, 96)")
+    own = find_preprocessing(CNN)
+    record = find_preprocessing(CNN, weights=file)
+    assert (record.mean, record.std) == ((0.1, 0.2, 0.3), (0.25,) * 3)
+    assert (record.image_size, record.resize) == ((96, 96), own.resize_for(96))
+    assert record.source.endswith("; mean, std, input_size from the header of w.safetensors")
+    assert record.interpolation == own.interpolation
+    given = find_preprocessing(f"{CNN}(mean=0.4)", weights=file)
+    assert (given.mean, given.std) == ((0.4,) * 3, (0.25,) * 3)  # what is typed takes precedence
+    assert find_preprocessing(CNN, weights=tmp_path / "missing.safetensors") == own
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("mean", "gray", "expected numbers separated by commas, got 'gray'"),
+        ("mean", "nan", "expected finite numbers"),
+        ("std", "0", "expected numbers above 0"),
+        ("std", "0.1,0.2", "expected one number or 3"),
+        ("input_size", "224", "expected 3,SIDE,SIDE, got '224'"),
+        ("input_size", "1,96,96", "expected 3,SIDE,SIDE"),
+        ("input_size", "3,96,128", "expected 3,SIDE,SIDE"),
+        ("input_size", "3,inf,inf", "expected 3,SIDE,SIDE"),
+        ("input_size", "3,0,0", "input_size in its header is not used"),
+    ],
+)
+def test_a_header_that_is_not_valid_is_named_and_not_used(timm, tmp_path, name, value, told):
+    file = weights_with(tmp_path / "w.safetensors", timm, **{name: value})
+    with pytest.warns(UserWarning, match=f"w.safetensors: the {name} in its header is not used") as warned:
+        assert find_preprocessing(CNN, weights=file) == find_preprocessing(CNN)
+    assert told in str(warned[0].message)
+
+
+def test_a_network_of_one_size_keeps_it(timm, tmp_path):
+    path = tmp_path / "vit.safetensors"
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), path, metadata={"input_size": "3,96,96"})
+    with pytest.warns(UserWarning, match="takes images of 160 pixels only"):
+        assert find_preprocessing("timm:test_vit", weights=path).image_size == (160, 160)

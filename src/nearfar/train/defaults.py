@@ -19,9 +19,9 @@ PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
 
 def settle(config: TrainConfig, start: Path | None = None, given: Task | None = None) -> tuple[Task, TrainConfig]:
     """Return the data of a config, opened or as `given`, and the config with all that depends on them filled in."""
-    config = for_pairs(with_preprocessing(config), start)
+    config = for_pairs(with_preprocessing(config, start), start)
     task = given or open_data(config, start)
-    chosen = with_defaults(with_preprocessing(with_trunk(config, task)), task)
+    chosen = with_defaults(with_preprocessing(with_trunk(config, task), start), task)
     if given is not None:
         return given, resolve(chosen, given)
     if chosen.preprocessing != config.preprocessing:

@@ -18,6 +18,7 @@ from ..data.checks.shared_images import remark_shared
 from ..data.dataset import images_once
 from ..data.decode import read_square
 from ..deep.networks.embedder import Embedder
+from ..deep.networks.preprocessing import FROM_HEADER
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.tokens import Tokens
 from ..deep.networks.whiten import Whiten
@@ -418,7 +419,10 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
     if which == "last":
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
     if about["step"] == 0:
-        return "Nothing was trained: the network is the trunk as it was loaded."
+        unchanged = "Nothing was trained: the network is the trunk as it was loaded."
+        if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
+            unchanged += f" Images are prepared as in {config.preprocessing.source}."
+        return unchanged
     if config.protocol == "paper":
         learned = "all training classes were learned from"
         return f"Protocol of the paper: {learned}, and the last checkpoint, of epoch {about['epoch']}, is scored."

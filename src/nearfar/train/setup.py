@@ -27,6 +27,7 @@ from ..deep.networks.embedder import Embedder, Features
 from ..deep.networks.folding import fold_norms, unfold_norms
 from ..deep.networks.normalize import Normalize
 from ..deep.networks.pair_terms import PairTerm
+from ..deep.networks.preprocessing import FROM_HEADER
 from ..deep.networks.recomputing import checkpoint_gradients
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.tokens import Tokens
@@ -504,9 +505,12 @@ def _with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:
 
 
 def weights_told(config: TrainConfig, embedder: Embedder) -> str:
-    """Return a sentence on the origin of the trunk's weights."""
+    """Return a sentence on the origin of the trunk's weights, and one on images if their header says how these are."""
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
-    return cast(Trunk, embedder.trunk).provenance.told(config.trunk, parameters)
+    told = cast(Trunk, embedder.trunk).provenance.told(config.trunk, parameters)
+    if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
+        told += f" Images are prepared as in {config.preprocessing.source}."
+    return told
 
 
 def _crops(augment: Augment) -> bool:

@@ -110,7 +110,7 @@ def open_resolved(
     return task, resolved
 
 
-def with_preprocessing(config: TrainConfig) -> TrainConfig:
+def with_preprocessing(config: TrainConfig, start: Path | None = None) -> TrainConfig:
     """Return the config with the record of how images reach its trunk, where that brings one.
 
     It comes before `open_data`, which leaves images of such a trunk as they are.
@@ -119,8 +119,10 @@ def with_preprocessing(config: TrainConfig) -> TrainConfig:
         return config
     from ..deep.networks.trunks import find_preprocessing
 
+    weights = None if config.weights_file is None else located(config.weights_file, start)
     with named_by(config.origin):
-        return config.replace(preprocessing=find_preprocessing(config.trunk, pretrained=config.pretrained is True))
+        record = find_preprocessing(config.trunk, pretrained=config.pretrained is True, weights=weights)
+    return config.replace(preprocessing=record)
 
 
 def _opened(config: TrainConfig, start: Path | None) -> Task:

@@ -6,6 +6,7 @@ them, nor torch.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from math import floor, isfinite
 from typing import Annotated, Any, Literal
@@ -17,6 +18,8 @@ Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "ham
 Pool = Literal["model", "pooler", "cls", "avg", "gem"]
 Side = Annotated[int, Meta(ge=1, le=8192)]
 
+FROM_HEADER = "from the header of"
+"""Words in the source of a record some of whose values a file of weights has stated."""
 OVERRIDES = ("mean", "std", "interpolation", "crop", "pool")
 """Options in the text of a trunk that belong to this record, and not to the model."""
 INTERPOLATIONS: dict[int, Interpolation] = {
@@ -119,6 +122,39 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         fields["source"] = f"{self.source}; {', '.join(sorted(options))} as given"
         return make({**msgspec.to_builtins(self), **fields})
 
+    def of_weights(self, header: Mapping[str, str], file: str, options: Mapping[str, Any]) -> Preprocessing:
+        """Return a copy of the record with the values that the header of a file of weights states.
+
+        A value that is not valid is left out, with a warning.
+
+        Parameters
+        ----------
+        header : mapping
+            Metadata of a .safetensors file. Read are mean, std and input_size, in the spelling of timm's data config:
+            numbers, as "0.5,0.5,0.5" or "[3, 224, 224]".
+        file : str
+            Name of the file.
+        options : mapping
+            Options in the text of the trunk; what they give takes precedence.
+        """
+        record = self
+        used = []
+        for name in ("mean", "std", "input_size"):
+            if name not in header or name in options or (name == "input_size" and "img_size" in options):
+                continue
+            try:
+                fields = _fields_of_header(record, name, header[name])
+                changed = make({**msgspec.to_builtins(record), **fields})
+            except ValueError as error:
+                warnings.warn(f"{file}: the {name} in its header is not used: {error}", stacklevel=2)
+                continue
+            if changed != record:
+                record = changed
+                used.append(name)
+        if not used:
+            return self
+        return msgspec.structs.replace(record, source=f"{self.source}; {', '.join(used)} {FROM_HEADER} {file}")
+
     def with_channels(self, channels: int) -> Preprocessing:
         """Return the record for another number of channels: all have the average of the means and deviations."""
         if channels == self.channels:
@@ -157,6 +193,29 @@ def per_channel(name: str, value: Any, channels: int) -> tuple[float, ...]:
     if len(values) != channels:
         raise ValueError(f"{name}: expected one number or {channels}, one per channel, got {value!r:.60}")
     return tuple(float(one) for one in values)
+
+
+def _fields_of_header(record: Preprocessing, name: str, text: str) -> dict[str, Any]:
+    """Return the fields of a record that an entry in the header of a file of weights gives.
+
+    Raises
+    ------
+    ValueError
+        If the entry is not valid for this trunk.
+    """
+    try:
+        numbers = [float(word) for word in text.strip().strip("[]()").split(",")]
+    except ValueError:
+        raise ValueError(f"expected numbers separated by commas, got {text!r:.60}") from None
+    if name != "input_size":
+        return {name: per_channel(name, numbers, record.channels)}
+    # channels, height and width
+    if len(numbers) != 3 or numbers[0] != record.channels or numbers[1] != numbers[2] or not numbers[2].is_integer():
+        raise ValueError(f"expected {record.channels},SIDE,SIDE, got {text!r:.60}")
+    side = int(numbers[2])
+    if record.fixed_size and (side, side) != record.image_size:
+        raise ValueError(f"the network takes images of {record.image_size[0]} pixels only, got {text!r:.60}")
+    return {"image_size": (side, side), "resize": record.resize_for(side)}
 
 
 def _resize(size: int, crop: Any) -> int:

@@ -21,7 +21,7 @@ from .hubs import Start
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
 from .timm_trunk import TimmTrunk
 from .transformers_trunk import POOLERS, TransformersTrunk, own_pool
-from .weights import Provenance, Trunk, TrunkError, load_weights
+from .weights import Provenance, Trunk, TrunkError, load_weights, read_header
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
@@ -105,12 +105,15 @@ def make_trunk(
         raise TrunkError(f"trunk {shown(text)}: {error}") from error
 
 
-def find_preprocessing(text: str, *, pretrained: bool = False) -> Preprocessing | None:
+def find_preprocessing(
+    text: str, *, pretrained: bool = False, weights: str | Path | None = None
+) -> Preprocessing | None:
     """Return how images are prepared for a trunk with its own preprocessing; None if it takes pixels in [0, 1].
 
     Models of timm and transformers have their own preprocessing, and so do your own factories with an attribute
-    `preprocessing`. In the text, ``mean=``, ``std=``, ``interpolation=``, ``crop=`` and ``pool=`` take precedence over
-    it.
+    `preprocessing`. A .safetensors file of weights for a model of timm may state ``mean``, ``std`` and ``input_size``
+    in its header, which take precedence. In the text, ``mean=``, ``std=``, ``interpolation=``, ``crop=`` and ``pool=``
+    take precedence over both.
 
     Parameters
     ----------
@@ -118,6 +121,8 @@ def find_preprocessing(text: str, *, pretrained: bool = False) -> Preprocessing 
         Text of the trunk, as in `make_trunk`.
     pretrained : bool
         Whether a hub may be asked.
+    weights : str or Path, optional
+        File of the trunk's weights.
 
     Raises
     ------
@@ -129,7 +134,10 @@ def find_preprocessing(text: str, *, pretrained: bool = False) -> Preprocessing 
     rest = name.partition(":")[2]
     try:
         if _hub(name) == "timm":
-            return timm_trunk.find_preprocessing(rest, options).changed(given)
+            record = timm_trunk.find_preprocessing(rest, options)
+            if weights is not None:
+                record = record.of_weights(read_header(Path(weights)), Path(weights).name, {**options, **given})
+            return record.changed(given)
         if _hub(name) == "transformers":
             return transformers_trunk.find_preprocessing(rest, options, given, pretrained)
         settings = getattr(_factory(name), "preprocessing", None) if ":" in name else None

@@ -149,14 +149,22 @@ def load_weights(
     return Provenance(str(path), _license(Path(path)), left_out, tuple(missing))
 
 
-def _license(path: Path) -> str:
-    """Return the license that the header of a safetensors file says, nothing where it says none."""
-    if path.suffix != ".safetensors":
-        return ""
-    from safetensors import safe_open
+def read_header(path: Path) -> dict[str, str]:
+    """Return the metadata in the header of a .safetensors file; nothing for other files and those without any."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return {}
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, framework="pt") as file:
-        told = file.metadata() or {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except (OSError, SafetensorError):  # the error is raised where the weights are read
+        return {}
+
+
+def _license(path: Path) -> str:
+    """Return the license that the header of a safetensors file states, or an empty text."""
+    told = read_header(path)
     return " ".join(str(told.get("license") or told.get("licence") or "").split())[:LICENSE_LENGTH]
 
 
