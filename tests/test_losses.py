@@ -675,6 +675,18 @@ def test_terms_compile_whole(method):
 
 
 @pytest.mark.slow
+def test_a_search_on_the_processor_runs_between_compiled_parts():
+    x, y, pooled = batch()
+    torch._dynamo.reset()
+    loss, same = (nearfar.FacilityLocationLoss().double() for _ in range(2))
+    compiled = torch.compile(loss, backend="eager")
+    torch.testing.assert_close(value_and_grad(compiled, x, y, pooled), value_and_grad(same, x, y, pooled))
+    penalty = nearfar.IntraClassPenalty()
+    relation = (y[:, None] == y).to(torch.int8)
+    torch.testing.assert_close(torch.compile(penalty, backend="eager")(x, relation), penalty(x, relation))
+
+
+@pytest.mark.slow
 def test_sums_and_memories_compile_whole():
     check_compiled(lambda: (nearfar.TripletLoss() + 0.3 * nearfar.EnergyConfusion()).double())
     check_compiled(lambda: nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=30, embedding_dim=5).double())

@@ -371,6 +371,14 @@ def test_classical_names_never_load_torch():
     assert run(load + "print('torch' in sys.modules)") == "False"
 
 
+@pytest.mark.slow
+def test_no_name_loads_the_compiler_of_torch():
+    pytest.importorskip("torch")
+    names = [m.name for m in DONE]
+    load = f"import sys, nearfar\nfor name in {names!r}: getattr(nearfar, name)\n"
+    assert run(load + "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)") == "True False"
+
+
 # files of ours that a call passes through, at most: `python tools/measure.py` lists them
 MAX_FILES = {
     "train(TrainConfig.of(data='digits', ...), out)": 75,

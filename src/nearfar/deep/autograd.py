@@ -68,6 +68,21 @@ def host_array(x: Tensor) -> NDArray[Any]:
     return x.cpu().numpy()
 
 
+def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function that `torch.compile` must call as it is, without looking into it.
+
+    Unlike ``torch.compiler.disable`` as a decorator, this does not import the compiler, which takes more than a second.
+    """
+
+    @wraps(function)
+    def call(*args: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args)
+        return function(*args)
+
+    return call
+
+
 def recomputed(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function whose graph is not kept but computed again in the backward pass, except inside a transform."""
     if in_transform():

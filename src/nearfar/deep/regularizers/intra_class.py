@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from ..autograd import host_array
+from ..autograd import host_array, uncompiled
 from ..objective.batch import Batch
 from ..objective.relations import masks
 from ..pairwise.comparison import Comparison, Rows, spans
@@ -42,7 +42,7 @@ def intra_class(rows: Rows, pairs: ClassPairs | None) -> Tensor:
     return -kernel.sum(1) / (others * (others + 1)).clamp_min(1)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch declares no types for it
+@uncompiled
 def joined(similar: Tensor, same: bool) -> tuple[Tensor, Tensor]:
     """Return numbers of the groups of the rows (n,) and the columns (m,) of a mask that chains of True join.
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...autograd import host_array
+from ...autograd import host_array, uncompiled
 from ...objective.batch import Batch
 from ...objective.terms import SetTerm
 from ...pairwise.comparison import safe_sqrt
@@ -153,7 +153,7 @@ class FacilityLocationLoss(SetTerm):
         self.stats_["active"] = float(value.detach() > 0)
         return value / len(batch.x) if self.normalize_sum else value
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch declares no types for it
+    @uncompiled
     def _indices(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float] | None:
         """Return the facility and the medoid of each point, and gamma Delta; None where nothing is to be clustered."""
         self.stats_ = {"active": 0.0, "delta": 0.0, "gamma": self.gamma_}
