@@ -255,9 +255,10 @@ def citation(paper: str, work: str) -> str:
     >>> citation("Schroff, Kalenichenko & Philbin, 2015", "FaceNet: A unified embedding. CVPR, 2015")
     'Schroff, Kalenichenko & Philbin. *FaceNet: A unified embedding.* CVPR, 2015.'
     """
-    authors = re.sub(r",? \d{4}.*", "", paper.rpartition(": ")[2]).removeprefix("after ").rstrip(".")
-    title, _, venue = work.rpartition(". ")
-    return f"{authors}. *{title}.* {venue}."
+    authors = re.sub(r",? \d{4}.*", "", paper.rpartition(": ")[2])
+    authors = authors.removeprefix("after ").removeprefix("survey of ").rstrip(".")
+    title, venue = re.split(r"(?<=[.?]) (?!.*[.?] )", work)
+    return f"{authors}. *{title}* {venue}."
 
 
 def method_page(method: Method, page: Page, *, results: list[str], work: str, caption: str) -> str:

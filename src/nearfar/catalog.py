@@ -141,7 +141,7 @@ METHODS = tuple(Method(*row) for row in (
     # Deep: losses on a classification layer
     ("MSEHead", "deep/losses/mse_head", "head", "labels", "Ghojogh 2022", "D4", PROXIES),
     ("MAEHead", "deep/losses/mae_head", "head", "labels", "Ghojogh 2022", "D5", PROXIES),
-    ("HuberHead", "deep/losses/huber_head", "head", "labels", "Huber 1992", "D6", PROXIES),
+    ("HuberHead", "deep/losses/huber_head", "head", "labels", "Huber 1964", "D6", PROXIES),
     ("KLHead", "deep/losses/kl_head", "head", "labels", "Kullback 1951", "D7", PROXIES),
     ("HingeHead", "deep/losses/hinge_head", "head", "labels", "Rosasco 2004", "D8", PROXIES),
     ("CrossEntropyHead", "deep/losses/cross_entropy_head", "head", "labels", "Boudiaf 2020", "D9", PROXIES),

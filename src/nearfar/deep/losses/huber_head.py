@@ -1,4 +1,4 @@
-"""Huber loss on a linear head (Huber, 1992).
+"""Huber loss on a linear head (Huber, 1964).
 
     L = sum_i h(o_i - t_i)        h(r) = r^2 / 2 for |r| <= delta, delta (|r| - delta / 2) beyond
 

@@ -1,4 +1,4 @@
-"""Least squared-residual metric learning (Liu, Guo, Zhou & Wang, 2012).
+"""Least squared-residual metric learning (Liu et al., 2012).
 
     min_{M PD}  D(M, M0) + gamma sum_t w_t (d_M(a, b) - d_M(c, d))_+^2,   sum_t w_t = 1
     D(A, B) = tr(A B^-1) - log det(A B^-1) - d
@@ -70,8 +70,8 @@ class LSML(FromTriplets, Mahalanobis):
 
     Notes
     -----
-    Liu, Guo, Zhou & Wang, "Metric learning from relative comparisons by minimizing squared residual", ICDM 2012,
-    without its sparse form.
+    Liu et al., "Metric learning from relative comparisons by minimizing squared residual", ICDM 2012, without
+    its sparse form.
 
     The paper uses gradient descent and clips negative eigenvalues. Here Newton's method needs a few steps, and the dual
     problem, which is not in the paper, certifies the optimum. Points of a quadruplet may coincide: with c = d, the

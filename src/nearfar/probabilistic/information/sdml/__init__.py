@@ -1,4 +1,4 @@
-"""Sparse metric learning by a penalized log-determinant (Qi, Tang, Zha, Chen & Zhang, 2009).
+"""Sparse metric learning by a penalized log-determinant (Qi, Tang, Zha, Chua & Zhang, 2009).
 
     min_{M PD}  tr(S M) - log det M + sparsity sum_{i != j} |M_ij|,   S = M0^-1 + balance (P+ - P-)
 
@@ -112,7 +112,7 @@ class SDML(FromPairs, Mahalanobis):
 
     Notes
     -----
-    Qi, Tang, Zha, Chen & Zhang, "An efficient sparse metric learning in high-dimensional space via l1-penalized
+    Qi, Tang, Zha, Chua & Zhang, "An efficient sparse metric learning in high-dimensional space via l1-penalized
     log-determinant regularization", ICML 2009.
 
     The paper solves the dual by blocks, starting from a definite S. Here Newton steps on the nonzero entries of M do
