@@ -42,6 +42,7 @@ from . import (
 )
 from .bars import bars_for
 from .encoding import WRITABLE
+from .misspelled import parser_message, with_near_path
 from .options import (
     COMPARISON,
     GO_ON,
@@ -141,14 +142,14 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
-        message = in_brief(" ".join(str(error).split()), PARSER)
-        _stop(with_setting(message, next(iter(sys.argv[1:]), "")), 2)
+        command = next(iter(sys.argv[1:]), "")
+        _stop(with_setting(in_brief(parser_message(error, command), PARSER), command), 2)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
         said = told(error, next(iter(sys.argv[1:]), ""))
         if said is not None and not os.environ.get("NEARFAR_DEBUG"):
-            _stop(said, 2)
+            _stop(with_near_path(said, sys.argv[2:]), 2)
         if leave_words(traceback.format_exc()):
             sys.exit(1)
         raise

@@ -1,0 +1,82 @@
+"""What a user probably meant: words that no argument takes, and paths that lead nowhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from ..quoting import PATH, quoted
+
+NOT_THERE = re.compile(r"neither a (file|run)|no such |there is no file|is no run folder")
+"""Words of the errors about a path that leads nowhere."""
+MISSING = re.compile(r'(?:Command ".*" )?[Pp]arameter "?(\S+?)"? requires an argument\.')
+EXPECTED_DATA = "; expected a folder"
+LEAST_LIKENESS = 0.7  # of a name to the one that is suggested, between 0 and 1
+MOST_NAMES = 10_000  # of a folder that are compared
+
+
+def parser_message(error: Exception, command: str) -> str:
+    """Return in plain words why the arguments of a command were not understood."""
+    text = " ".join(str(error).split())
+    left = getattr(error, "unused_tokens", None)
+    if left and type(error).__name__ == "UnusedCliTokensError":
+        if len(left) == 1:
+            text = f"{quoted(left[0], PATH)} is one argument too many"
+        else:
+            text = f"{quoted(left[0], PATH)} and {len(left) - 1} more are arguments too many"
+        return f"{text}: `nearfar {command} --help` lists what the command takes"
+    missing = MISSING.fullmatch(text)
+    if missing is not None:
+        name = missing[1]
+        if getattr(getattr(error, "argument", None), "index", None) is not None:  # it is given by its place
+            name = name.lstrip("-").upper()
+        return f"{name} is missing: `nearfar {command} --help` shows an example"
+    return text
+
+
+def with_near_path(message: str, words: Sequence[str]) -> str:
+    """Return an error about a path that leads nowhere, with the path that was probably meant if there is one.
+
+    Parameters
+    ----------
+    message : str
+        The error.
+    words : sequence of str
+        The words of the command, one of which is the path.
+    """
+    if not NOT_THERE.search(message):
+        return message
+    for word in words:
+        path = word.partition("=")[2] if word.startswith("--") else word
+        if not named_in(message, path):
+            continue
+        near = near_path(path)
+        if near is not None:
+            return f"{message.partition(EXPECTED_DATA)[0]}; did you mean {quoted(near, PATH)}?"
+    return message
+
+
+def named_in(message: str, path: str) -> bool:
+    """Return whether a message names a path, as it was typed or as the system writes it."""
+    spellings = {path, str(Path(path)), repr(path)[1:-1]} - {"", "."}
+    return any(re.search(rf"(?<![\w./-]){re.escape(spelling)}(?![\w/-])", message) for spelling in spellings)
+
+
+def near_path(path: str) -> str | None:
+    """Return the path that exists and is spelled most like one that does not, differing in one name; or None."""
+    try:
+        parents = [*reversed(Path(path).parents), Path(path)]
+        wrong = next((part for part in parents if not part.exists()), None)
+        if wrong is None:
+            return None
+        names = [entry.name for entry, _ in zip(wrong.parent.iterdir(), range(MOST_NAMES), strict=False)]
+        rest = Path(path).relative_to(wrong)
+        for name in get_close_matches(wrong.name, names, n=3, cutoff=LEAST_LIKENESS):
+            candidate = wrong.parent / name / rest
+            if candidate.exists():
+                return str(candidate)
+    except (OSError, ValueError):  # a folder that cannot be read, or a path that none can be
+        return None
+    return None
