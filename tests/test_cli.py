@@ -792,7 +792,9 @@ def test_rows_are_indexed_with_a_learner_or_as_they_are(capsys, monkeypatch, tmp
 def test_a_table_of_embeddings_is_scored_shown_and_indexed(capsys, monkeypatch, tmp_path, kind):
     rng = np.random.default_rng(0)
     rows, labels = rng.normal(size=(24, 3)).astype(np.float32), [f"c{i % 4}" for i in range(24)]
-    np.savez(tmp_path / "rows.npz", embeddings=rows, labels=labels)
+    # separate columns are measurements, compared as `fit` compares them; lists are embeddings
+    distance = {"csv": "euclidean", "parquet": "cosine"}[kind]
+    np.savez(tmp_path / "rows.npz", embeddings=rows, labels=labels, distance=distance)
     file = tmp_path / f"rows.{kind}"
     if kind == "csv":
         lines = [",".join([*map(str, row), label]) for row, label in zip(rows.tolist(), labels, strict=True)]
@@ -802,8 +804,15 @@ def test_a_table_of_embeddings_is_scored_shown_and_indexed(capsys, monkeypatch, 
         parquet.write_table(pyarrow.table({"vector": rows.tolist(), "label": labels}), file)
     code, out, _ = run(capsys, monkeypatch, "evaluate", file)
     assert (code, out) == (0, run(capsys, monkeypatch, "evaluate", tmp_path / "rows.npz")[1])
+    assert f"(leave-one-out, {distance} distance)" in out
+    verified = [
+        run(capsys, monkeypatch, "evaluate", f, "--protocol", "verification") for f in (file, tmp_path / "rows.npz")
+    ]
+    assert verified[0] == verified[1]
     assert run(capsys, monkeypatch, "report", file, "-o", tmp_path / "page.html")[0] == 0
-    assert run(capsys, monkeypatch, "index", file, "-o", tmp_path / "a.index")[0] == 0
+    assert f"{distance} distance" in (tmp_path / "page.html").read_text()
+    code, out, _ = run(capsys, monkeypatch, "index", file, "-o", tmp_path / "a.index")
+    assert (code, f"Index of 24 x 3, {distance}," in out) == (0, True)
     code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", file, "-k", "1")
     assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [[f"c{i % 4}", f"rows[{i}]"] for i in range(24)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from ..quoting import quoted
 from .options import check_out
 from .saved_learners import load_learner, transformed
 
+LISTED = re.compile(r".*\[\d+\]")  # the name of a number in a column of lists, such as embedding[0]
 IN_TRAINING = "in the training of"
 TRAINING_SCORE = "these are training scores, which say nothing about new items"
 NO_LIST = "keeps no list of its training items"
@@ -305,9 +307,18 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
     return dataset.array
 
 
-def distance_of(source: Path) -> str:
-    """Return the distance in which a source's embeddings are compared: learners learn a Euclidean one."""
-    return known_distance_of(source) or "cosine"
+def distance_of(source: Path, items: Dataset) -> str:
+    """Return the distance in which items are compared.
+
+    It is the Euclidean one for learners, which learn it, and for tables of measurements; the cosine one for runs and
+    for embeddings, unless their file states another.
+    """
+    return known_distance_of(source) or ("euclidean" if are_measurements(items) else "cosine")
+
+
+def are_measurements(items: Dataset) -> bool:
+    """Return whether items are rows of a table with a column for each number, and not lists of numbers."""
+    return bool(items.columns) and not any(LISTED.fullmatch(name) for name in items.columns)
 
 
 def known_distance_of(source: Path) -> str:
@@ -375,7 +386,7 @@ def embed_to(
             "labels": dataset.labels,
             "classes": classes,
             "names": names,
-            "distance": distance_of(source),
+            "distance": distance_of(source, dataset),
         }
         if dataset.groups is not None:
             about["groups"] = dataset.groups

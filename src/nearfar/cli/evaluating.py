@@ -78,7 +78,8 @@ def evaluate(
     ----------
     source
         The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz, .parquet or
-        .csv of embeddings and labels.
+        .csv of embeddings and labels. Runs and embeddings are compared by cosine; learners, and tables with one column
+        per measurement, by the Euclidean distance.
     data
         Data to score a learner on, or to use instead of the test classes of a run; for one-shot-runs, their folder or
         zip.

@@ -47,7 +47,7 @@ def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
         found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
     else:
         dataset, rows = embedded_on(source, chosen)
-        found = few_shot(rows, dataset.labels, **how, distance=distance_of(source))
+        found = few_shot(rows, dataset.labels, **how, distance=distance_of(source, dataset))
     if is_run(source) and chosen.all_of_run:
         from ..train.run import write_json
 

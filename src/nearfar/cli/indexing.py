@@ -195,7 +195,9 @@ def index_to(
 
     found = f"{len(rows):,} items embedded"
     if old is None:
-        store = create(out, records, distance=distance_of(source), engine=engine or "", about=new_about, lock=False)
+        store = create(
+            out, records, distance=distance_of(source, items), engine=engine or "", about=new_about, lock=False
+        )
     else:
         store = old
         store.add(records, about=new_about, gone=gone, engine=engine or "")

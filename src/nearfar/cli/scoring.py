@@ -112,7 +112,7 @@ def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Vari
     embedded = embedded_with_gallery(source, chosen)
     check_classes(source, embedded)
     dataset = embedded.dataset
-    how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    how = _keywords(source, embedded, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     how |= {"gallery": embedded.gallery_rows}
     if variant.storage:
         options = {name: value for name, value in how.items() if name not in ("ks", "seed")}
@@ -177,14 +177,14 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
         return table
     rows = items_of(dataset) / scale
     searched = None if gallery is None else items_of(gallery) / scale
-    how = _keywords(source, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    how = _keywords(source, embedded, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     alone = evaluate_embeddings(rows, dataset.labels, gallery=searched, **how, clustering=False)
     return f"{table}\n{_beside('standardized, without a learner', alone)}"
 
 
 def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
     dataset = embedded.dataset
-    how = _keywords(source, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    how = _keywords(source, embedded, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
     if is_embeddings(source):
         return Scored(source.stem, embedded.about(), embedded, scores, None)
@@ -197,9 +197,9 @@ def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
     return Scored(f"{title} on {dataset.name}", about, embedded, scores, _raw_scores(embedded, how))
 
 
-def _keywords(source: Path, ks: Sequence[int]) -> dict[str, Any]:
+def _keywords(source: Path, embedded: Embedded, ks: Sequence[int]) -> dict[str, Any]:
     """Return the keywords of `evaluate` for a source; a run is scored as its whole test is."""
-    how: dict[str, Any] = {"distance": distance_of(source)}
+    how: dict[str, Any] = {"distance": distance_of(source, embedded.dataset)}
     if is_run(source):
         from ..train import TrainConfig
 

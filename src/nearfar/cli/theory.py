@@ -27,7 +27,11 @@ def score_subsets(source: Path, chosen: Chosen, ks: Sequence[int]) -> str:
         raise ValueError("--protocol subsets: parts of one set search themselves, and here queries search a gallery")
     wanted = sorted({1, *ks}) if ks else _ks_of(source)
     found = subset_recall(
-        embedded.rows, embedded.dataset.labels, ks=tuple(wanted), parts=PARTS, distance=distance_of(source)
+        embedded.rows,
+        embedded.dataset.labels,
+        ks=tuple(wanted),
+        parts=PARTS,
+        distance=distance_of(source, embedded.dataset),
     )
     lines = [f"Recall@{k:<4} {one}" for k, one in found.items()]
     return "\n".join([f"{embedded.about()} {PARTS} disjoint parts, mean and 95% interval.", "", *lines, "", NOT_WHOLE])

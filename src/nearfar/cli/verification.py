@@ -34,10 +34,10 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         False accept rates; those of `verify` where there are none.
     """
     how = _rates(fars)
-    how["distance"] = distance_of(source)
     listed = None if pairs is None else listed_pairs(pairs)  # a wrong file is refused before the work of minutes
     embedded = embedded_with_gallery(source, chosen, labeled=pairs is None)
     dataset, rows, gallery, gallery_rows, _ = embedded
+    how["distance"] = distance_of(source, dataset)
     about = embedded.about()
     if listed is None:
         how |= embedded.groups()
@@ -62,7 +62,7 @@ def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = (
     how = _rates(fars)
     embedded = embedded_with_gallery(source, chosen)
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
-    found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source), **how)
+    found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source, embedded.dataset), **how)
     if is_run(source) and chosen.all_of_run:
         from ..train.run import write_json
 
