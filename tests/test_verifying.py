@@ -91,7 +91,7 @@ def test_queries_of_a_file_or_of_data_search_their_gallery(protocol, capsys, mon
     learned = nearfar.CovarianceMetric().fit(X).transform(X)
     score = {"retrieval": nearfar.evaluation.evaluate, "verification": verify, "identification": identify}[protocol]
     for words, rows, distance in (
-        (["t.csv"], X, "cosine"),
+        (["t.csv"], X, "euclidean"),
         (["t.npz"], X, "cosine"),
         (["c.safetensors", tmp_path / "t.csv"], learned, "euclidean"),
     ):
