@@ -57,7 +57,7 @@ TAKES = {
     "views": "It learns from several views of every item.",
     "sets": "It learns from sets of candidate classes.",
     "rows": "It compares every sample of a batch with the others.",
-    "set": "It is one number for the batch as a whole.",
+    "set": "Its value is one number for the whole batch.",
 }
 INPUTS = {"none": "", "rows": "samples of a batch", "set": "the whole batch", "targets": "numbers"}
 SHORT_FORMS = {
