@@ -87,12 +87,18 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch)
     from nearfar.cli import diagnosing
 
     found = diagnosing.installed
-    monkeypatch.setattr(diagnosing, "installed", lambda name: None if name == "timm" else found(name))
+    there = {"timm": None, "torch": "2.10.0+cu130"}
+    monkeypatch.setattr(diagnosing, "installed", lambda name: there[name] if name in there else found(name))
     monkeypatch.setattr(diagnosing, "find_spec", lambda name: None if name == "timm" else name)
     code, out, _ = run(capsys, monkeypatch, "doctor")
     assert code == 0
     assert f"numpy             {np.__version__}" in out
     assert "missing: timm (--trunk timm:NAME and transformers:NAME, LoRA): pip install 'nearfar[vision]'" in out
+    there["torch"] = "2.10.0+cpu"  # which the line above would replace by another build
+    command = (
+        "pip install torchvision --index-url https://download.pytorch.org/whl/cpu && pip install 'nearfar[vision]'"
+    )
+    assert f"LoRA): {command}\n" in run(capsys, monkeypatch, "doctor")[1]
 
 
 def test_the_doctor_says_what_every_extra_is_for():

@@ -645,3 +645,31 @@ def test_single_losses():
     torch.testing.assert_close(one["losses"], other["losses"])
     assert same_tuples(one["indices"], other["indices"])
     assert one["reduction_type"] == other["reduction_type"] == "triplet"
+
+
+@pytest.mark.parametrize("text", ["losses.TripletMarginLoss()", "losses.ArcFaceLoss(4, 8)", "losses.SupConLoss()"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_whole_numbers_in_a_tensor_of_floats_are_labels(text, dtype):
+    torch.manual_seed(0)
+    loss = eval(text, OURS)  # a text of this file
+    x, y = torch.randn(16, 8), torch.arange(16) // 4
+    torch.testing.assert_close(loss(x, y.to(dtype)), loss(x, y), rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"labels: expected whole numbers, one for each class, got 0\.5"):
+        loss(x, y.to(dtype) + 0.5)
+
+
+def test_references_and_miners_take_whole_numbers_too():
+    torch.manual_seed(0)
+    loss, x, y, ref = losses.TripletMarginLoss(), torch.randn(16, 8), torch.arange(16) // 4, torch.randn(16, 8)
+    assert loss(x, y, ref_emb=ref, ref_labels=y.float()) == loss(x, y, ref_emb=ref, ref_labels=y)
+    found = [miners.BatchHardMiner()(x, labels) for labels in (y, y.float())]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("name", ["trainers", "testers", "datasets", "utils.logging_presets"])
+def test_a_module_that_is_not_here_says_what_to_use_instead(name):
+    package, _, module = f"nearfar.compat.pytorch_metric_learning.{name}".rpartition(".")
+    with pytest.raises(ImportError, match=rf"has no {module}: .*docs/switching\.md#what-is-missing"):
+        exec(f"from {package} import {module}")
+    with pytest.raises(ImportError, match="cannot import name"):
+        exec(f"from {package} import nothing")

@@ -14,6 +14,7 @@ from ..io.cache import cache_folder
 
 CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
+CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 NEEDED_BY = {
     "deep": "train, compare, embed and evaluate of runs",
     "vision": "--trunk timm:NAME and transformers:NAME, LoRA",
@@ -64,8 +65,17 @@ def extras() -> list[str]:
         lines.append(f"[{extra}]".ljust(18) + (present or "-"))
         if absent:
             use = NEEDED_BY[extra]
-            lines.append(f"{'':<18}missing: {', '.join(absent)} ({use}): pip install 'nearfar[{extra}]'")
+            lines.append(f"{'':<18}missing: {', '.join(absent)} ({use}): {installation(extra)}")
     return lines
+
+
+def installation(extra: str) -> str:
+    """Return the command that installs an extra, without replacing a CPU build of torch."""
+    build = (installed("torch") or "").partition("+")[2]
+    if extra == "vision" and build == "cpu":
+        # torchvision of the package index needs the torch of that index, which is built for CUDA
+        return f"pip install torchvision --index-url {CPU_WHEELS} && pip install 'nearfar[vision]'"
+    return f"pip install 'nearfar[{extra}]'"
 
 
 def devices() -> list[str]:

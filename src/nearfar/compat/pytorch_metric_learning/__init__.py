@@ -9,6 +9,20 @@ What cannot be expressed raises a NotImplementedError where it is constructed, w
 
 __version__ = "2.9.0"  # whose names and calls these are
 
+from typing import NoReturn
+
 from . import distances, losses, miners, reducers, regularizers, samplers, utils
+from .absent import refuse_module
+
+MISSING = {
+    "trainers": "train with `nearfar train` or nearfar.train.train, or write the loop around a loss yourself",
+    "testers": "score with `nearfar evaluate` or nearfar.evaluation.evaluate, or with utils.accuracy_calculator",
+    "datasets": "read data with nearfar.data.open_task, which knows the archives cub:, cars:, sop: and inshop:",
+}
+"""Modules of the other library that are not here, and what to use instead."""
 
 __all__ = ["distances", "losses", "miners", "reducers", "regularizers", "samplers", "utils"]
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_module(__name__, MISSING, name)

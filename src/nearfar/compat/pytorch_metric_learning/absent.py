@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 
@@ -16,6 +17,14 @@ class Absent:
 
 def _refuse(name: str, advice: str) -> NoReturn:
     raise NotImplementedError(f"{name} is not here; {advice}")
+
+
+def refuse_module(package: str, modules: Mapping[str, str], name: str) -> NoReturn:
+    """Raise an ImportError that says what to use instead of a module; for other names, an AttributeError."""
+    if name not in modules:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    advice = f"{modules[name]} (see docs/switching.md#what-is-missing)"
+    raise ImportError(f"{package} has no {name}: {advice}", name=f"{package}.{name}")
 
 
 def find(module: str, names: dict[str, str], name: str) -> type[Absent]:

@@ -94,7 +94,7 @@ class BaseMetricLossFunction(nn.Module):
         Parameters
         ----------
         embeddings : (n, d) float tensor
-        labels : (n,) integers; None where there are indices
+        labels : (n,) integers, also as whole numbers in a tensor of floats; None where there are indices
         indices_tuple : 3 or 4 tensors, optional
             Triplets or pairs of samples, or of samples and references.
         ref_emb, ref_labels : (m, d) float tensor, (m,) integers, optional
@@ -106,7 +106,7 @@ class BaseMetricLossFunction(nn.Module):
         elif ref_labels is None:
             ref_labels = labels
         else:
-            ref_labels = ref_labels.to(embeddings.device)
+            ref_labels = as_classes(ref_labels).to(embeddings.device)
         self.check_inputs(embeddings, labels, indices_tuple, ref_emb)
         value = self.value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if isinstance(value, Tensor) and self.embedding_regularizer is not None:
@@ -223,14 +223,31 @@ class NeedsLabels(BaseMetricLossFunction):
 
 
 def check_labels(embeddings: Tensor, labels: Tensor | None) -> Tensor | None:
-    """Return labels on the device of the embeddings, or raise where their number is another one."""
+    """Return labels as integers on the device of the embeddings, or raise if their number is not that of these."""
     if labels is None:
         return None
     if len(labels) != len(embeddings):
         raise Mismatch("Number of embeddings must equal number of labels")
     if labels.ndim != 1:
         raise Mismatch(f"labels must be a 1D tensor of shape (batch_size,), got {tuple(labels.shape)}")
-    return labels.to(embeddings.device)
+    return as_classes(labels).to(embeddings.device)
+
+
+def as_classes(labels: Tensor) -> Tensor:
+    """Return labels that are whole numbers in a tensor of floats as integers, and other labels as they are.
+
+    Raises
+    ------
+    Mismatch
+        If a label is not a whole number.
+    """
+    if not labels.is_floating_point():
+        return labels
+    classes = labels.long()
+    if not torch.equal(classes.to(labels.dtype), labels):
+        wrong = labels[classes.to(labels.dtype) != labels][0].item()
+        raise Mismatch(f"labels: expected whole numbers, one for each class, got {wrong}")
+    return classes
 
 
 def our_distance(distance: BaseDistance) -> tuple[str, bool] | None:
