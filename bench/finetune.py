@@ -1,16 +1,20 @@
-"""Fine-tune a pretrained network on photographs with several objectives, beside its features as they are and whitened.
+"""Fine-tune a pretrained network on photographs with many objectives, beside its features as they are and whitened.
 
     python bench/finetune.py photos/ --trunk timm:mobilenetv1_100 --pretrained true --splits 5 --out runs/finetune
 
 Protocol: each split draws half of the classes as the test. The network starts from the pretrained weights, its
 embedding layer from the closed-form whitening of their features, and all weights learn for `--steps` batches with the
-settings of the recipe `photos/finetune`. These were chosen with `SupConLoss(temperature=0.1)` on validation classes,
-and are the same for all objectives; class proxies learn with `--lr-proxies`. The last checkpoint is scored once on the
-test classes. `--coarse FILE` adds a split whose test classes share no coarse class with those of the training; the file
-is a table of `class,coarse`.
+settings of the recipe `photos/finetune`, but for the learning rate. Of RATES, every loss takes the one with the highest
+MAP@R on validation classes: a third of the training classes of the first split. A term takes one of two weights in the
+same way, with the learning rate of its loss. Class proxies learn with `--lr-proxies`. The network of the last step is
+scored once on the test classes.
 
-The table has means over splits, and the differences to the first objective and of a term to the same loss without it,
-paired by split, with 95% t-intervals. `scores.jsonl` in the folder holds what is finished, which is not repeated.
+`--coarse FILE` adds a split whose test classes share no coarse class with those of the training; the file is a table of
+`class,coarse`. `--seeds` repeats each training.
+
+The table has means over splits and seeds, and the differences to the whitening and of a term to its loss, paired by
+split, with 95% t-intervals and p-values after Holm's correction. `scores.jsonl` and `chosen.jsonl` in the folder hold
+what is finished, which is not repeated.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
 from nearfar import DiscriminantWhitening
 from nearfar.data import open_task
@@ -34,17 +40,36 @@ from nearfar.train.defaults import settle
 from nearfar.train.recipes import recipe
 from nearfar.train.rungs import frozen_features
 
-OBJECTIVES = (
+LOSSES = (
     "SupConLoss(temperature=0.1)",
-    "MultiSimilarityLoss()",
     "TripletLoss()",
-    "TripletLoss() + 0.00003*EnergyConfusion()",
     "AMSoftmaxLoss(scale=20, margin=0.1)",
-    "AMSoftmaxLoss(scale=20, margin=0.1) + 1.0*JRS()",
+    "NPairLoss()",
+    "BinomialDevianceLoss()",
+    "MultiSimilarityLoss()",
     "ProxyAnchorLoss()",
+    "CircleLoss()",
+    "FacilityLocationLoss()",
+    "TripletLoss(miner=BatchSemiHard())",
+    "LiftedLoss()",
 )
+TERMS = {  # loss and term, and weights: the term is then about 3% or 30% of the loss when training starts
+    "TripletLoss() + {}*EnergyConfusion()": (6e-6, 6e-5),
+    "TripletLoss() + {}*DiversityConfusion()": (1.2e-5, 1.2e-4),
+    "NPairLoss() + {}*EnergyConfusion()": (6e-5, 6e-4),
+    "NPairLoss() + {}*DiversityConfusion()": (1.2e-4, 1.2e-3),
+    "BinomialDevianceLoss() + {}*EnergyConfusion()": (4e-5, 4e-4),
+    "BinomialDevianceLoss() + {}*DiversityConfusion()": (8e-5, 8e-4),
+    "AMSoftmaxLoss(scale=20, margin=0.1) + {}*JRS()": (1.0, 10.0),
+    "AMSoftmaxLoss(scale=20, margin=0.1) + {}*JMMD()": (0.3, 3.0),
+    "AMSoftmaxLoss(scale=20, margin=0.1) + {}*JIntra()": (0.3, 3.0),
+}
+RATES = (0.33, 1.0, 3.0)  # times the learning rate of the recipe
+VALIDATION = 1 / 3  # share of the training classes of the first split, to choose rates and weights
 FROZEN = "frozen features"
 WHITENED = "frozen features, whitened"
+SCORES = "scores.jsonl"
+CHOSEN = "chosen.jsonl"
 COARSE = "coarse"  # the name of the split whose test classes share no coarse class with the training
 
 
@@ -60,7 +85,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="batches of a training")
     parser.add_argument("--lr-proxies", type=float, default=0.02)
     parser.add_argument("--precision", default="bf16", choices=("no", "bf16"))
-    parser.add_argument("--only", nargs="*", default=OBJECTIVES, help="objectives; default: all")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument(
+        "--only", nargs="*", default=(*LOSSES, *TERMS), help="losses, and terms as in TERMS; default: all"
+    )
     settings = parser.parse_args()
     settings.out.mkdir(parents=True, exist_ok=True)
 
@@ -68,15 +96,19 @@ def main() -> None:
     splits = {str(seed): random_half(sorted(names), seed) for seed in range(settings.splits)}
     if settings.coarse is not None:
         splits[COARSE] = apart(settings.coarse)
-    done = read_scores(settings.out)
+    done = read_rows(settings.out / SCORES)
     for split, unseen in splits.items():
-        for name in (FROZEN, *settings.only):
-            if not any(one["split"] == split and one["name"] == name for one in done):
-                found = without_training if name == FROZEN else fine_tuned
-                rows = found(name, split, unseen, settings)
-                with (settings.out / "scores.jsonl").open("a", encoding="utf-8") as file:
-                    file.writelines(json.dumps(row) + "\n" for row in rows)
-                done += rows
+        if not any(row["split"] == split and row["name"] == FROZEN for row in done):
+            done += append(settings.out / SCORES, without_training(split, unseen, settings))
+    chosen = {name: choose(name, splits["0"], settings) for name in settings.only}
+    for seed in range(settings.seeds):
+        for split, unseen in splits.items():
+            for name in settings.only:
+                key = {"name": name, "split": split, "seed": seed}
+                if not any(key.items() <= row.items() for row in done):
+                    text, factor = chosen[name]
+                    row = fine_tuned(text, factor, unseen, settings, seed=seed)
+                    done += append(settings.out / SCORES, [key | {"objective": text} | row])
     print(table(done))
 
 
@@ -95,7 +127,34 @@ def apart(path: Path) -> tuple[str, ...]:
     return tuple(sorted(name for name, of in rows if of in drawn))
 
 
-def config_of(objective: str, unseen: tuple[str, ...], settings: argparse.Namespace) -> TrainConfig:
+def choose(name: str, unseen: tuple[str, ...], settings: argparse.Namespace) -> tuple[str, float]:
+    """Return the objective and the factor of the learning rate that are best on validation classes.
+
+    The classes `unseen` are the test of the first split: neither trained on nor looked at here.
+    """
+    if name in TERMS:
+        _, factor = choose(loss_of(name), unseen, settings)
+        candidates = [(name.format(weight), factor) for weight in TERMS[name]]
+    else:
+        candidates = [(name, factor) for factor in RATES]
+    done = read_rows(settings.out / CHOSEN)
+    found = []
+    for text, factor in candidates:
+        key = {"objective": text, "factor": factor}
+        row = next((row for row in done if key.items() <= row.items()), None)
+        if row is None:
+            config = config_of(text, factor, unseen, settings, seed=0)
+            run = train(config.replace(validation=VALIDATION), new_folder(settings), progress=False)
+            row = key | {"map_at_r": run.best}
+            append(settings.out / CHOSEN, [row])
+        found.append((row["map_at_r"], text, factor))
+    _, text, factor = max(found)
+    return text, factor
+
+
+def config_of(
+    objective: str, factor: float, unseen: tuple[str, ...], settings: argparse.Namespace, *, seed: int
+) -> TrainConfig:
     fields: dict[str, Any] = recipe("photos/finetune")
     fields |= {
         "data": str(settings.data),
@@ -105,6 +164,7 @@ def config_of(objective: str, unseen: tuple[str, ...], settings: argparse.Namesp
         "image_size": settings.image_size,
         "resize": settings.image_size,
         "objective": objective,
+        "lr": factor * fields["lr"],
         "lr_proxies": settings.lr_proxies,
         "steps": settings.steps,
         "precision": settings.precision,
@@ -112,90 +172,126 @@ def config_of(objective: str, unseen: tuple[str, ...], settings: argparse.Namesp
         "metric": "none",
         "eval_every": 1000,
         "log_every": 1000,
+        "seed": seed,
     }
     del fields["epochs"]
     return TrainConfig.of(**fields)
 
 
-def without_training(
-    name: str, split: str, unseen: tuple[str, ...], settings: argparse.Namespace
-) -> list[dict[str, Any]]:
+def new_folder(settings: argparse.Namespace) -> Path:
+    folder = Path(settings.out) / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def without_training(split: str, unseen: tuple[str, ...], settings: argparse.Namespace) -> list[dict[str, Any]]:
     """Score the features of the pretrained network, and these after a whitening fitted to the training classes."""
-    task, config = settle(config_of("SupConLoss()", unseen, settings))
+    task, config = settle(config_of(LOSSES[0], 1.0, unseen, settings, seed=0))
     train_rows = np.asarray(frozen_features(task.train, config, None).array)
-    clock = time.perf_counter()
     test_rows = np.asarray(frozen_features(task.test, config, None).array)
-    rows = []
     whitening = DiscriminantWhitening().fit(train_rows, task.train.labels)
-    for title, embedded in ((name, test_rows), (WHITENED, whitening.transform(test_rows))):
+    rows = []
+    for name, embedded in ((FROZEN, test_rows), (WHITENED, whitening.transform(test_rows))):
         scores = evaluate(embedded, task.test.labels)
-        rows.append(row_of(title, split, scores, seconds=time.perf_counter() - clock))
+        rows.append({"name": name, "split": split, "seed": 0} | figures(scores))
     return rows
 
 
-def fine_tuned(name: str, split: str, unseen: tuple[str, ...], settings: argparse.Namespace) -> list[dict[str, Any]]:
+def fine_tuned(
+    objective: str, factor: float, unseen: tuple[str, ...], settings: argparse.Namespace, *, seed: int
+) -> dict[str, Any]:
     """Fine-tune the network, and score its embeddings of the test classes."""
-    folder = settings.out / "run"
-    shutil.rmtree(folder, ignore_errors=True)
-    clock = time.perf_counter()
-    train(config_of(name, unseen, settings), folder, progress=False)
-    seconds = time.perf_counter() - clock
-    return [row_of(name, split, evaluate_run(folder).scores, seconds)]
+    folder = new_folder(settings)
+    clock = time.process_time()
+    train(config_of(objective, factor, unseen, settings, seed=seed), folder, progress=False)
+    seconds = time.process_time() - clock
+    return {"factor": factor, "cpu_seconds": round(seconds, 1)} | figures(evaluate_run(folder).scores)
 
 
-def row_of(name: str, split: str, scores: Any, seconds: float) -> dict[str, Any]:
-    row = {
-        "name": name,
-        "split": split,
+def figures(scores: Any) -> dict[str, float]:
+    return {
         "recall_at_1": float(scores.recall_at[1]),
         "map_at_r": float(scores.map_at_r),
         "nmi": float(scores.nmi),
-        "seconds": seconds,
     }
-    print(json.dumps(row), flush=True)
-    return row
 
 
-def read_scores(folder: Path) -> list[dict[str, Any]]:
-    file = folder / "scores.jsonl"
-    if not file.is_file():
+def append(path: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Append the rows to a file, print them, and return them."""
+    with path.open("a", encoding="utf-8") as file:
+        for row in rows:
+            line = json.dumps(row)
+            file.write(line + "\n")
+            print(line, flush=True)
+    return rows
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
         return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the table in Markdown, the best MAP@R first."""
-    drawn = [row for row in rows if row["split"] != COARSE]
-    far = {row["name"]: row for row in rows if row["split"] == COARSE}
-    splits = sorted({row["split"] for row in drawn})
-    by_name: dict[str, list[dict[str, Any]]] = {}
-    for name in {row["name"] for row in drawn}:
-        of = {row["split"]: row for row in drawn if row["name"] == name}
-        if len(of) == len(splits):
-            by_name[name] = [of[split] for split in splits]
-    means = {name: np.array([row["map_at_r"] for row in found]) for name, found in by_name.items()}
+    """Return two tables in Markdown: objectives, the best MAP@R first, and what each term adds to its loss."""
+    splits = sorted({row["split"] for row in rows} - {COARSE})
+    scores = {name: means_of(name, rows, splits) for name in dict.fromkeys(row["name"] for row in rows)}
+    scores = {name: of for name, of in scores.items() if len(of) == len(splits)}
+    far = {name: means_of(name, rows, [COARSE]) for name in scores}
+    objectives = {row["name"]: row["objective"] for row in rows if "objective" in row}
+    gains = {name: of[:, 1] - scores[WHITENED][:, 1] for name, of in scores.items() if name in LOSSES}
+    corrected = holm(gains)
     lines = [
-        f"| {len(splits)} splits | Recall@1 | MAP@R | NMI | MAP@R, no shared coarse class | beyond whitened |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| objective | Recall@1 | MAP@R | NMI | MAP@R beyond whitened | p (Holm) | MAP@R, no shared coarse class |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name in sorted(by_name, key=lambda one: -means[one].mean()):
-        found = by_name[name]
-        cells = [f"{np.mean([row[key] for row in found]):.3f}" for key in ("recall_at_1", "map_at_r", "nmi")]
-        cells.append(f"{far[name]['map_at_r']:.3f}" if name in far else "")
-        cells.append("" if name == WHITENED else difference(means[name], means[WHITENED]))
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    lines.append("")
-    for name in by_name:
-        loss = name.rsplit(" + ", 1)[0]
-        if loss != name and loss in by_name:
-            lines.append(f"`{name}`: MAP@R {difference(means[name], means[loss])} beyond the loss alone.")
+    for name in sorted(scores, key=lambda one: -scores[one][:, 1].mean()):
+        cells = [f"`{objectives[name]}`" if name in objectives else name]
+        cells += [f"{mean:.3f}" for mean in scores[name].mean(axis=0)]
+        cells.append(difference(gains[name]) if name in gains else "")
+        cells.append(f"{corrected[name]:.2g}" if name in gains else "")
+        cells.append(f"{far[name][0, 1]:.3f}" if len(far[name]) else "")
+        lines.append(f"| {' | '.join(cells)} |")
+
+    added = {name: scores[name] - scores[loss_of(name)] for name in TERMS if {name, loss_of(name)} <= scores.keys()}
+    corrected = holm({name: of[:, 1] for name, of in added.items()})
+    lines += ["", "| loss and term | Recall@1 | MAP@R | p (Holm) |", "|---|---:|---:|---:|"]
+    for name, of in added.items():
+        lines.append(
+            f"| `{objectives[name]}` | {difference(of[:, 0])} | {difference(of[:, 1])} | {corrected[name]:.2g} |"
+        )
     return "\n".join(lines)
 
 
-def difference(ours: Any, theirs: Any) -> str:
+def loss_of(name: str) -> str:
+    return name.split(" + ")[0]
+
+
+def means_of(name: str, rows: list[dict[str, Any]], splits: list[str]) -> NDArray[np.float64]:
+    """Return Recall@1, MAP@R and NMI (splits, 3), averaged over seeds, for the splits that have them."""
+    means = []
+    for split in splits:
+        of = [row for row in rows if row["name"] == name and row["split"] == split]
+        if of:
+            means.append([np.mean([row[key] for row in of]) for key in ("recall_at_1", "map_at_r", "nmi")])
+    return np.array(means)
+
+
+def difference(gains: NDArray[np.float64]) -> str:
     """Return the mean difference, paired by split, with the half-width of its 95% t-interval."""
-    found = interval(ours - theirs)
+    found = interval(gains)
     return f"{found.mean:+.3f} ± {found.half:.3f}"
+
+
+def holm(gains: dict[str, NDArray[np.float64]]) -> dict[str, float]:
+    """Return p-values of t-tests corrected for their number: the k-th smallest of m is multiplied by m - k + 1."""
+    p = {name: float(stats.ttest_1samp(of, 0).pvalue) for name, of in gains.items()}
+    corrected = {}
+    largest = 0.0
+    for place, name in enumerate(sorted(p, key=lambda one: p[one])):
+        largest = max(largest, min(1.0, p[name] * (len(p) - place)))
+        corrected[name] = largest
+    return corrected
 
 
 if __name__ == "__main__":
