@@ -3,11 +3,11 @@
     python bench/finetune.py photos/ --trunk timm:mobilenetv1_100 --pretrained true --splits 5 --out runs/finetune
 
 Protocol: each split draws half of the classes as the test. The network starts from the pretrained weights, its
-embedding layer from the closed-form whitening of their features, and all weights learn for `--steps` batches with the
-settings of the recipe `photos/finetune`, but for the learning rate. Of RATES, every loss takes the one with the highest
-MAP@R on validation classes: a third of the training classes of the first split. A term takes one of two weights in the
-same way, with the learning rate of its loss. Class proxies learn with `--lr-proxies`. The network of the last step is
-scored once on the test classes.
+embedding layer from the closed-form whitening of their features, and learns for `--steps` batches with the settings of
+the recipe (by default, `photos/finetune`), but for the learning rate. Of RATES, every loss takes the one with the
+highest MAP@R on validation classes: a third of the training classes of the first split. A term takes one of two weights
+in the same way, with the learning rate of its loss. Class proxies learn with `--lr-proxies`. The network of the last
+step is scored once on the test classes.
 
 `--coarse FILE` adds a split whose test classes share no coarse class with those of the training; the file is a table of
 `class,coarse`. `--seeds` repeats each training.
@@ -79,6 +79,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--trunk", default="timm:mobilenetv1_100")
     parser.add_argument("--pretrained", default="true", help="true, or a file of weights")
+    parser.add_argument("--recipe", default="photos/finetune", help="settings of the trainings")
     parser.add_argument("--image-size", type=int, default=128)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--coarse", type=Path, help="a table of class,coarse for one more split")
@@ -155,7 +156,7 @@ def choose(name: str, unseen: tuple[str, ...], settings: argparse.Namespace) -> 
 def config_of(
     objective: str, factor: float, unseen: tuple[str, ...], settings: argparse.Namespace, *, seed: int
 ) -> TrainConfig:
-    fields: dict[str, Any] = recipe("photos/finetune")
+    fields: dict[str, Any] = recipe(settings.recipe)
     fields |= {
         "data": str(settings.data),
         "test_classes": unseen,
