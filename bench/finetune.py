@@ -65,6 +65,7 @@ TERMS = {  # loss and term, and weights: the term is then about 3% or 30% of the
     "AMSoftmaxLoss(scale=20, margin=0.1) + {}*JIntra()": (0.3, 3.0),
 }
 RATES = (0.33, 1.0, 3.0)  # times the learning rate of the recipe
+EMBEDDING_DIM = 256
 VALIDATION = 1 / 3  # share of the training classes of the first split, to choose rates and weights
 FROZEN = "frozen features"
 WHITENED = "frozen features, whitened"
@@ -165,6 +166,7 @@ def config_of(
         "image_size": settings.image_size,
         "resize": settings.image_size,
         "objective": objective,
+        "embedding_dim": EMBEDDING_DIM,
         "lr": factor * fields["lr"],
         "lr_proxies": settings.lr_proxies,
         "steps": settings.steps,

@@ -159,4 +159,4 @@ def test_an_estimator_takes_the_same_defaults(photos, weights) -> None:
     metric.fit(np.array(paths, dtype=object), labels)
     assert metric.config_.objective == recipe("photos/finetune")["objective"]
     assert metric.config_.embedding_dim == recipe("photos/finetune")["embedding_dim"]
-    assert building.build(metric.config_.replace(data=str(photos), pretrained=False)).config.embedding_dim == 256
+    assert building.build(metric.config_.replace(data=str(photos), pretrained=False)).config.embedding_dim == 512
