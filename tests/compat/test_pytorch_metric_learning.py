@@ -673,3 +673,16 @@ def test_a_module_that_is_not_here_says_what_to_use_instead(name):
         exec(f"from {package} import {module}")
     with pytest.raises(ImportError, match="cannot import name"):
         exec(f"from {package} import nothing")
+
+
+@pytest.mark.parametrize(
+    "text", ["miners.TripletMarginMiner(0.2, type_of_triplets='semihard')", "miners.PairMarginMiner()"]
+)
+def test_miners_count_what_they_found_as_scripts_print_it(text):
+    x, y = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)), torch.arange(16) // 4
+    ours, other = eval(text, OURS), eval(text, THEIRS)
+    for miner in (ours, other):
+        miner(x, y)
+    for name in ("num_triplets", "num_pos_pairs", "num_neg_pairs"):
+        assert getattr(ours, name) == getattr(other, name, 0), name
+    assert ours.num_triplets + ours.num_pos_pairs > 0

@@ -24,7 +24,13 @@ OURS = {"semihard": "semi_hard"}
 
 
 class BaseMiner(nn.Module):
-    """The base of miners, also of your own, which state `mine`; those of this module state `choose` or `pick`."""
+    """The base of miners, also of your own, which state `mine`; those of this module state `choose` or `pick`.
+
+    Attributes
+    ----------
+    num_triplets, num_pos_pairs, num_neg_pairs : int
+        Number of triplets, or of positive and negative pairs, that the last call has found.
+    """
 
     def __init__(
         self, *, distance: BaseDistance | None = None, collect_stats: bool | None = None, **settings: Any
@@ -34,6 +40,9 @@ class BaseMiner(nn.Module):
             raise TypeError(f"{type(self).__name__}: unknown settings {sorted(settings)}")
         self.collect_stats = common_functions.collects_stats(collect_stats)
         self.distance = self.get_default_distance() if distance is None else distance
+        self.num_triplets = 0
+        self.num_pos_pairs = 0
+        self.num_neg_pairs = 0
 
     def get_default_distance(self) -> BaseDistance:
         return LpDistance()
@@ -56,10 +65,20 @@ class BaseMiner(nn.Module):
         own = check_labels(embeddings, labels)
         assert own is not None
         if ref_emb is None:
-            return self.mine(embeddings, own, embeddings, own)
-        others = own if ref_labels is None or ref_labels is labels else check_labels(ref_emb, ref_labels)
-        assert others is not None
-        return self.mine(embeddings, own, ref_emb, others)
+            found = self.mine(embeddings, own, embeddings, own)
+        else:
+            others = own if ref_labels is None or ref_labels is labels else check_labels(ref_emb, ref_labels)
+            assert others is not None
+            found = self.mine(embeddings, own, ref_emb, others)
+        self._count(found)
+        return found
+
+    def _count(self, found: tuple[Tensor, ...]) -> None:
+        """Set the numbers of what was found: triplets are three tensors of indices, pairs are twice two."""
+        triplets = len(found) == 3
+        self.num_triplets = len(found[0]) if triplets else 0
+        self.num_pos_pairs = 0 if triplets else len(found[0])
+        self.num_neg_pairs = 0 if triplets else len(found[2])
 
     def mine(self, embeddings: Tensor, labels: Tensor, ref_emb: Tensor, ref_labels: Tensor) -> tuple[Tensor, ...]:
         """Return indices; without references, `ref_emb` and `ref_labels` are the very tensors of the samples."""
