@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, open_task
+from nearfar.data.checks.inspection import inspect_data
 from nearfar.data.readers.cars import OFFICIAL as CARS
 from nearfar.data.readers.cars import read_cars
 from nearfar.data.readers.cub import OFFICIAL as CUB
@@ -57,6 +58,9 @@ def test_cub_errors(tmp_path):
     root = write(tmp_path, cub_files())
     with pytest.raises(DataError, match=r"found train 6 images of 2 classes, test 6 .*; expected train 5864"):
         open_task(f"cub:{root}")
+    with pytest.raises(DataError, match=r"take --partial \(partial=True in Python\)"):
+        inspect_data(f"cub:{root}")
+    assert [part.items for part in inspect_data(f"cub:{root}", partial=True).parts] == [6, 6]
     write(root, {"CUB_200_2011/classes.txt": "8 Rook\n9 Jay\n10 Auk\n"})
     with pytest.raises(DataError, match=r"classes.txt has no class 11"):
         read_cub(root, expected=None)

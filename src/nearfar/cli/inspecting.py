@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from .options import DATA, FORECAST, RUN, Label, Split, TestClasses, TestData
+from .options import DATA, FORECAST, RUN, Label, Partial, Split, TestClasses, TestData
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -25,6 +25,7 @@ def inspect(
     seed: Annotated[int, Parameter(group=DATA)] = 0,
     split: Annotated[Split, Parameter(group=DATA)] = "classes",
     label: Label = None,
+    partial: Partial = False,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     time: Annotated[bool, Parameter(group=FORECAST)] = False,
     recipe: Annotated[str | None, Parameter(group=FORECAST)] = None,
@@ -53,6 +54,8 @@ def inspect(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    partial
+        For a trial, accept an incomplete official archive (cub:, cars:, sop:, inshop:); its counts are not checked.
     out
         Also write all findings, with every name, to this .json file.
     time
@@ -70,7 +73,8 @@ def inspect(
         raise ValueError(f"--{'recipe' if recipe else 'set'}: only with --time, of the training that is timed")
     if out is not None:
         check_out(out)
-    found = inspect_data(data, test=test, test_classes=test_classes, seed=seed, split=split, label=label)
+    how: dict[str, Any] = {"seed": seed, "split": split, "label": label, "partial": partial}
+    found = inspect_data(data, test=test, test_classes=test_classes, **how)
     if out is not None:
         with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
@@ -79,7 +83,7 @@ def inspect(
         from ..train.forecast import forecast
 
         chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
-        config = make_config({**chosen, "seed": seed, "label": label}, settings, recipe)
+        config = make_config({**chosen, "seed": seed, "label": label, "partial": partial or None}, settings, recipe)
         print(f"\nA training takes {forecast(config)}.")
     else:
         print("\nHow long would a training take? `nearfar inspect DATA --time` says it.")

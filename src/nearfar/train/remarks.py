@@ -58,9 +58,11 @@ def random_trunk(config: TrainConfig, weights: str, parameters: int) -> str:
     random = weights.startswith("Weights: random") or (not weights and config.trunk.startswith("timm:"))
     if not random or config.weights_file or config.network_weights or parameters <= LARGE_TRUNK:
         return ""
+    # only hubs have weights by the name of a trunk
+    option = "--pretrained true, or a file" if ":" in config.trunk else "--pretrained FILE"
     return (
         f"The trunk {config.trunk} has {parameters / 1e6:.1f} million parameters and began with random weights: "
-        "pretrained ones (--pretrained true, or a file) usually find unseen classes far better."
+        f"pretrained ones ({option}) usually find unseen classes far better."
     )
 
 

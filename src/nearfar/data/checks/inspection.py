@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -96,7 +96,7 @@ class Read:
     def of(cls, part: Dataset) -> Read:
         """Read a part, several items at a time."""
         with ThreadPoolExecutor() as pool:
-            seen = list(counted(pool.map(partial(_seen, part), range(len(part))), "reading", len(part)))
+            seen = list(counted(pool.map(functools.partial(_seen, part), range(len(part))), "reading", len(part)))
         good = np.array([one is not None for one in seen])
         bad = tuple(part.names[i] for i in np.flatnonzero(~good))
         if good.all():
@@ -130,6 +130,7 @@ def inspect_data(
     seed: int = 0,
     split: Split = "classes",
     label: str | None = None,
+    partial: bool = False,
 ) -> Inspection:
     """Read every item of a source once, and report problems that training on it would meet.
 
@@ -147,6 +148,8 @@ def inspect_data(
         Whether to test on unseen classes, or on unseen items of the same classes.
     label : str, optional
         Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
+    partial : bool
+        Whether an official archive may be incomplete.
 
     Returns
     -------
@@ -160,7 +163,8 @@ def inspect_data(
     """
     why = ""
     try:
-        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, split=split, label=label)
+        how: dict[str, Any] = {"split": split, "label": label, "partial": partial}
+        task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, **how)
     except DataError as error:
         if test is not None or test_classes or split == "rows":
             raise

@@ -45,7 +45,10 @@ def check_counts(name: str, roles: Sequence[str], labels: Sequence[object], expe
         of_role = [label for label, r in zip(labels, roles, strict=True) if r == role]
         found[role] = Counts(len(of_role), len(set(of_role)))
     if found != dict(expected):
-        raise DataError(f"{name}: found {_say(found)}; expected {_say(expected)}")
+        advice = (
+            "for a trial with a part of it, `train`, `compare` and `inspect` take --partial (partial=True in Python)"
+        )
+        raise DataError(f"{name}: found {_say(found)}; expected {_say(expected)}; {advice}")
 
 
 def present(files: Files, paths: Sequence[str], expected: Expected | None) -> NDArray[np.intp]:
