@@ -70,7 +70,7 @@ def test_the_help_of_training_tells_what_holds_where_nothing_is_given(capsys, mo
     told = (
         f"{config.objective}, {config.embedding_dim} dimensions, batches of {config.batch_size}, {config.epochs} epochs"
     )
-    assert f"{told}, learning rate {config.lr}, seed {config.seed};" in " ".join(out.split())
+    assert f"{told}, learning rate {config.lr}, seed {config.seed}." in " ".join(out.split())
 
 
 def test_help_loads_nothing_heavy():
@@ -160,7 +160,10 @@ def test_list_shows_one_method_or_those_with_a_part_of_the_name(capsys, monkeypa
         0,
         ["ProxyNCALoss", "ProxyNCAPlusPlusLoss", "ProxyAnchorLoss"],
     )
-    for words, message in ((["TripletLos_"], "did you mean TripletLoss"), (["LMNN", "--recipes"], "without --recipes")):
+    for words, message in (
+        (["TripletLos_"], "did you mean TripletLoss"),
+        (["LMNN", "--recipes"], "does not work with --recipes"),
+    ):
         code, _, err = run(capsys, monkeypatch, "list", *words)
         assert code == 2
         assert message in err
@@ -224,12 +227,12 @@ class OutOfMemoryError(RuntimeError):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (MemoryError(), "the memory is not enough; "),
-        (MemoryError("Unable to allocate 728. TiB"), "the memory is not enough (Unable to allocate 728. TiB); "),
-        (OutOfMemoryError("CUDA out of memory.\nTried"), "the memory is not enough (CUDA out of memory. Tried); "),
+        (MemoryError(), "out of memory; "),
+        (MemoryError("Unable to allocate 728. TiB"), "out of memory (Unable to allocate 728. TiB); "),
+        (OutOfMemoryError("CUDA out of memory.\nTried"), "out of memory (CUDA out of memory. Tried); "),
         (
             RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes"),
-            "the memory is not enough (can't allocate memory: 9 bytes); ",
+            "out of memory (can't allocate memory: 9 bytes); ",
         ),
     ],
 )
@@ -239,7 +242,7 @@ def test_a_lack_of_memory_is_one_line_that_says_what_takes_less(error, message, 
 
     monkeypatch.setattr("nearfar.train.train", too_large)
     code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", tmp_path / "run")
-    assert (code, err) == (2, f"nearfar: {message}a smaller --batch-size or --image-size takes less\n")
+    assert (code, err) == (2, f"nearfar: {message}try a smaller --batch-size or --image-size\n")
 
 
 def test_other_errors_of_the_machine_keep_their_trace(capsys, monkeypatch, tmp_path):
@@ -276,7 +279,7 @@ def test_classes_of_one_item_each_are_for_proxies(capsys, monkeypatch, tmp_path)
     ]
     code, _, err = run(capsys, monkeypatch, *words)
     assert (code, err.count("\n")) == (2, 1)
-    assert "no training class has two items, which TripletLoss learns from" in err
+    assert "no training class has two items, which TripletLoss needs" in err
     assert not (tmp_path / "run").exists()
     code, out, _ = run(capsys, monkeypatch, *words, "--objective", "ProxyNCALoss() + 0.1*TripletLoss()")
     assert code == 0
@@ -305,7 +308,7 @@ def test_images_of_another_size_are_refused_by_a_network_of_pixels(capsys, monke
     assert run(capsys, monkeypatch, "train", tmp_path / "wide.npz", "--out", tmp_path / "run", *options)[0] == 0
     embed = ["embed", tmp_path / "run", "-o", tmp_path / "x.npz"]
     assert run(capsys, monkeypatch, *embed, tmp_path / "wide.npz")[0] == 0
-    code, _, err = run(capsys, monkeypatch, *embed, tmp_path / "square.npz")
+    code, _, err = run(capsys, monkeypatch, *embed, tmp_path / "square.npz", "--overwrite")
     assert (code, err.count("\n")) == (2, 1)
     assert "takes images of 6 x 9 pixels, got 8 x 8" in err
 
@@ -476,12 +479,12 @@ def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeyp
     for words, message in (
         (["--remove", "c", "--remove", "no"], "--remove: no item, folder or class is called 'no'; the first"),
         (["--remove", ""], "--remove: no item, folder or class is called ''"),
-        ([], "SOURCE: give a run, a learner"),
-        (["--add", "--remove", "c"], "SOURCE: give a run, a learner"),
-        ([tmp_path / "new.npz", "--remove", "c"], "--remove: with SOURCE also give --add"),
-        ([tmp_path / "new.npz", "--new"], "--new: only with --add"),
-        (["--new", "--remove", "c"], "SOURCE: give a run, a learner"),
-        (["--remove", "ab", "--remove", "b", "--remove", "c", "--remove", "e"], "--remove: nothing would be left"),
+        ([], "SOURCE: expected a run, a learner"),
+        (["--add", "--remove", "c"], "SOURCE: expected a run, a learner"),
+        ([tmp_path / "new.npz", "--remove", "c"], "--remove: with SOURCE, also give --add"),
+        ([tmp_path / "new.npz", "--new"], "--new: works only with --add"),
+        (["--new", "--remove", "c"], "SOURCE: expected a run, a learner"),
+        (["--remove", "ab", "--remove", "b", "--remove", "c", "--remove", "e"], "--remove: would remove all items"),
     ):
         code, out, err, found = left(*words)
         assert (code, out, found) == (2, "", ["ab/0", "c", "b/1", "e"])
@@ -540,7 +543,7 @@ def test_images_left_out_are_told_also_where_none_is_new(capsys, monkeypatch, tm
     told = ["index", digits, tmp_path / "photos", "-o", tmp_path / "a.index", "--skip-bad"]
     for words, start in (((), "1 items embedded"), (("--add", "--new"), "nothing new; 1 were there already")):
         out = run(capsys, monkeypatch, *told, *words)[1]
-        assert f"; {start}; 1 undecodable image(s) left out (" in out
+        assert f"; {start}; 1 undecodable image left out (" in out
 
 
 @pytest.mark.slow
@@ -554,7 +557,7 @@ def test_other_ks_can_be_scored(digits, capsys, monkeypatch):
     assert list(scored["scores"]["recall_at"]) == list(scored["raw"]["recall_at"]) == ["1", "5", "30"]
     assert scored["config"] == own["config"]
     code, _, err = run(capsys, monkeypatch, "evaluate", digits, "--ks", "5", "--protocol", "verification")
-    assert (code, err) == (2, "nearfar: --ks: only with --protocol retrieval or subsets\n")
+    assert (code, err) == (2, "nearfar: --ks: works only with --protocol retrieval or subsets\n")
     run(capsys, monkeypatch, "evaluate", digits)
     assert json.loads((digits / "scores.json").read_text()) == own
 
@@ -574,13 +577,11 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         assert err.endswith("; --skip-bad leaves out such images\n")
         code, out, err = run(capsys, monkeypatch, *words, "--skip-bad")
         assert (code, err) == (0, "")
-        assert out.endswith("; 1 undecodable image(s) left out (low/bad.png)\n")
+        assert out.endswith("; 1 undecodable image left out (low/bad.png)\n")
     assert len(np.load(tmp_path / "photos.npz")["labels"]) == 3
     words = ["search", tmp_path / "photos.index", tmp_path / "photos", "-k", "1"]
     assert "low/bad.png: cannot be decoded" in run(capsys, monkeypatch, *words)[2]
-    assert run(capsys, monkeypatch, *words, "--skip-bad")[1].endswith(
-        "\n1 undecodable image(s) left out (low/bad.png)\n"
-    )
+    assert run(capsys, monkeypatch, *words, "--skip-bad")[1].endswith("\n1 undecodable image left out (low/bad.png)\n")
     for words in (["evaluate"], ["evaluate", "--protocol", "verification"], ["report", "-o", tmp_path / "page.html"]):
         code, _, err = run(capsys, monkeypatch, words[0], digits, tmp_path / "photos", *words[1:])
         assert code == 2
@@ -588,10 +589,10 @@ def test_images_that_cannot_be_decoded_are_left_out_where_asked(digits, capsys, 
         code, out, err = run(capsys, monkeypatch, words[0], digits, tmp_path / "photos", *words[1:], "--skip-bad")
         assert (code, err) == (0, "")
         text = (tmp_path / "page.html").read_text() if words[0] == "report" else out
-        assert "3 items of 2 classes; 1 undecodable image(s) left out (low/bad.png)." in text
+        assert "3 items of 2 classes; 1 undecodable image left out (low/bad.png)." in text
         code, _, err = run(capsys, monkeypatch, words[0], digits, *words[1:], "--skip-bad")
         assert code == 2
-        assert "--skip-bad: only with DATA" in err
+        assert "--skip-bad: works only with DATA" in err
 
 
 @pytest.fixture(scope="module")
@@ -675,7 +676,7 @@ def test_items_without_a_class_are_no_class_in_the_scores_of_embeddings(digits, 
     for data, file in ((tmp_path / "photos", "folder.npz"), (table, "table.npz")):
         assert run(capsys, monkeypatch, "embed", digits, data, "-o", tmp_path / file)[1].endswith(", 2 classes\n")
         out = run(capsys, monkeypatch, words[0], tmp_path / file, *words[1:])[1]
-        told = "3 item(s) without a class left out (a.png, b.png, c.png)."
+        told = "3 items without a class left out (a.png, b.png, c.png)."
         assert out.splitlines()[0] == f"{file[:-4]}, 4 items of 2 classes; {told}"
         assert out.split("\n", 1)[1] == expected.split("\n", 1)[1]
     (tmp_path / "pairs.csv").write_text("left,right,same\na.png,b.png,0\nlow/0.png,low/1.png,1\n")
@@ -690,12 +691,12 @@ def test_images_of_kinds_that_are_not_read_are_told_by_every_command(digits, cap
         (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("L", (8, 8), 9).save(tmp_path / f"photos/{name}.png")
     (tmp_path / "photos/low/a.HEIC").write_bytes(b"ftyp")
-    told = "1 file(s) of kinds that are not read left out (low/a.HEIC)"
+    told = "1 file of unsupported formats left out (low/a.HEIC)"
     for command, file in (("embed", "photos.npz"), ("index", "photos.index")):
         assert f"; {told}\n" in run(capsys, monkeypatch, command, digits, tmp_path / "photos", "-o", tmp_path / file)[1]
     assert f"2 classes; {told}.\n" in run(capsys, monkeypatch, "evaluate", digits, tmp_path / "photos")[1]
     loose = run(capsys, monkeypatch, "search", tmp_path / "photos.index", tmp_path / "photos/low", "-k", "1")[1]
-    assert loose.endswith("\n1 file(s) of kinds that are not read left out (a.HEIC)\n")
+    assert loose.endswith("\n1 file of unsupported formats left out (a.HEIC)\n")
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip", "table"])
@@ -826,9 +827,12 @@ def test_a_table_of_embeddings_is_scored_shown_and_indexed(capsys, monkeypatch, 
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"id": range(9), "vector": 1}, "Beside its list of numbers, every embedding holds id: take columns"),
-        ({"sku": range(9), "price": range(9), "vector": 1}, "holds sku, price: take columns that are no features out"),
-        ({"id": range(9), "a": range(9)}, "The column 'id' seems to number the rows, and becomes a feature"),
+        ({"id": range(9), "vector": 1}, "Every embedding consists of a list of numbers and id: remove columns"),
+        (
+            {"sku": range(9), "price": range(9), "vector": 1},
+            "and sku, price: remove columns that are not features from",
+        ),
+        ({"id": range(9), "a": range(9)}, "The column 'id' seems to number the rows, but is used as a feature"),
         ({"name": range(9), "vector": 1}, ""),
         ({"width": range(9), "a": range(9)}, ""),
     ],
@@ -852,7 +856,7 @@ def test_a_table_of_images_alone_is_not_scored(capsys, monkeypatch, tmp_path):
     for words in (["evaluate"], ["index", "-o", tmp_path / "a.index"]):
         code, _, err = run(capsys, monkeypatch, words[0], tmp_path / "images.csv", *words[1:])
         assert code == 2
-        assert "images.csv: expected embeddings or rows, got images, which a run embeds" in err
+        assert "images.csv: expected embeddings or rows, got images; give a run that embeds them" in err
 
 
 def test_embeddings_without_labels_are_indexed_and_not_scored(capsys, monkeypatch, tmp_path):
@@ -864,7 +868,7 @@ def test_embeddings_without_labels_are_indexed_and_not_scored(capsys, monkeypatc
     for command in ("evaluate", "report"):
         code, _, err = run(capsys, monkeypatch, command, tmp_path / "rows.npy")
         assert code == 2
-        assert "rows.npy: holds rows without labels; an .npz holds both" in err
+        assert "rows.npy: has rows without labels; save both with np.savez" in err
 
 
 def test_a_run_keeps_the_verification_of_its_test_classes(digits, capsys, monkeypatch):
@@ -907,7 +911,7 @@ def test_scores_of_other_items_are_not_written_as_those_of_the_run(how, digits, 
 @pytest.mark.parametrize("protocol", ["retrieval", "verification", "one-shot-runs"])
 def test_options_of_few_shot_episodes_are_not_ignored(option, protocol, digits, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "evaluate", digits, "--protocol", protocol, option)
-    assert (code, err) == (2, f"nearfar: {option.partition('=')[0]}: only with --protocol few-shot\n")
+    assert (code, err) == (2, f"nearfar: {option.partition('=')[0]}: works only with --protocol few-shot\n")
 
 
 def test_one_shot_runs_are_scored(digits, capsys, monkeypatch, tmp_path):
@@ -940,7 +944,7 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
     assert "baseline (raw inputs)" in out
     code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors")
     assert code == 2
-    assert err.startswith("nearfar: DATA: say what to score")
+    assert err.startswith("nearfar: DATA: rca.safetensors is a learner, which needs data to score")
 
 
 @pytest.mark.parametrize(
@@ -949,37 +953,37 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["train", "nowhere", "--out", "RUN"], "nowhere"),
         (["train", "digits", "--out", "RUN", "--objective", "TripletLos()"], "did you mean TripletLoss"),
         (["train", "digits", "--out", "RUN", "--set", "shedule=cosine"], "did you mean schedule"),
-        (["train", "digits", "--out", "RUN", "--set", "schedule"], "expected field=value"),
+        (["train", "digits", "--out", "RUN", "--set", "schedule"], "expected name=value"),
         (["train", "digits", "--out", "RUN", "--trunk", "conv5"], "conv4"),
         (["train", "digits", "--out", "RUN", "--sampler", "m_per_class:2", "--batch-size", "64"], "classes"),
-        (["train", "--out", "RUN"], "DATA: say what to train on"),
+        (["train", "--out", "RUN"], "DATA: expected the data to train on"),
         (["train", "digits", "--out", "RUN", "--resume"], "no such run"),
         (["train", "digits", "--out", "RUN", "--recipe", "nonsense"], "nonsense"),
         (["train", "digits", "--out", "RUN", "--wrong"], "Unknown option: --wrong.\n"),
         (
             ["train", "digits", "--out", "RUN", "--loss", "TripletLoss()"],
-            "Unknown option: --loss. Here it is --objective.\n",
+            "Unknown option: --loss. Use --objective.\n",
         ),
-        (["train", "digits", "--out", "RUN", "--embedding-size", "8"], "Here it is --embedding-dim.\n"),
-        (["train", "digits", "--out", "RUN", "--patience", "3"], "It is a setting: --set patience=VALUE."),
+        (["train", "digits", "--out", "RUN", "--embedding-size", "8"], "Use --embedding-dim.\n"),
+        (["train", "digits", "--out", "RUN", "--patience", "3"], "Use --set patience=VALUE."),
         (
             ["compare", "digits", "--objective", "JRS()", "--out", "RUN", "--weight-decay", "8"],
-            "It is a setting: --set weight_decay=VALUE.",
+            "Use --set weight_decay=VALUE.",
         ),
         (["evaluate", "RUN", "--batch-size", "8"], "Unknown option: --batch-size.\n"),
         (["train", "digits", "--out", "RUN", "--devices", "0"], "--devices: expected 1 or more"),
-        (["evaluate", "RUN"], "neither a run nor a learner"),
+        (["evaluate", "RUN"], "expected the folder of a run or a saved learner"),
         (["evaluate", "RUN", "--protocol", "few-shot"], "RUN"),
         (["evaluate", "RUN", "--protocol", "zero-shot"], "--protocol"),
         (["report", "RUN"], "RUN"),
         (["embed", "RUN", "digits", "-o", "RUN.npz"], "RUN"),
         (["index", "RUN", "digits", "-o", "RUN.index"], "RUN"),
-        (["index", "RUN", "-o", "RUN.index"], "neither a run nor a learner"),
-        (["index", "RUN", "digits", "-o", "RUN.index", "--add"], "neither a run nor a learner"),
+        (["index", "RUN", "-o", "RUN.index"], "expected the folder of a run or a saved learner"),
+        (["index", "RUN", "digits", "-o", "RUN.index", "--add"], "expected the folder of a run or a saved learner"),
         (["search", "RUN.index", "digits"], "no such index"),
-        (["search", "RUN.npz", "digits"], "holds rows and is no index"),
-        (["search", "RUN.index", "digits", "-o", "RUN.txt"], "expected a .csv, or an .html page"),
-        (["duplicates", "RUN.index", "--within", "0.1", "-o", "RUN.txt"], "expected a .csv, or an .html page"),
+        (["search", "RUN.npz", "digits"], "is a file of rows, not an index"),
+        (["search", "RUN.index", "digits", "-o", "RUN.txt"], "expected a .csv or an .html file"),
+        (["duplicates", "RUN.index", "--within", "0.1", "-o", "RUN.txt"], "expected a .csv or an .html file"),
         (["train", "digits", "--out", "RUN", "--set", "ks=5"], "ks: Expected a list in brackets, got 5"),
         (["compare", "digits", "--out", "RUN"], "--objective"),
     ],
@@ -1099,7 +1103,7 @@ def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, c
     np.savez(tmp_path / "few_rows.npz", embeddings=few.data[:60], labels=few.target[:60])
     code, _, err = run(capsys, monkeypatch, *own, tmp_path / "few_rows.npz")
     assert code == 2
-    assert err.startswith("nearfar: few_rows: was given 60 items, not these ")
+    assert err.startswith("nearfar: few_rows: has 60 items, expected the same ")
 
 
 def test_items_without_classes_are_not_scored(capsys, monkeypatch, tmp_path):
@@ -1119,7 +1123,7 @@ def test_items_without_classes_are_not_scored(capsys, monkeypatch, tmp_path):
 def test_what_cannot_be_written_is_refused_before_the_work(capsys, monkeypatch, tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(40, 3)), y=np.arange(40) % 4)
     monkeypatch.setattr(nearfar.RCA, "fit", lambda *_: pytest.fail("was fitted"))
-    for out, message in ((tmp_path, "is a folder"), (tmp_path / "rows.npz/rca.safetensors", "cannot be made")):
+    for out, message in ((tmp_path, "is a folder"), (tmp_path / "rows.npz/rca.safetensors", "cannot be created")):
         code, _, err = run(capsys, monkeypatch, "fit", tmp_path / "rows.npz", "RCA()", "--out", out)
         assert code == 2
         assert err.startswith("nearfar: --out: ")
@@ -1152,10 +1156,10 @@ def test_epochs_beside_steps_are_not_overridden_in_silence(digits, capsys, monke
         [*compared, "--vary", "steps=3", "--epochs", "2"],
     ):
         code, _, err = run(capsys, monkeypatch, *words)
-        assert (code, err) == (2, "nearfar: epochs and steps both say how long to train: give one of them\n")
+        assert (code, err) == (2, "nearfar: epochs and steps: both set the length of training; give only one of them\n")
     code, _, err = run(capsys, monkeypatch, "train", "--resume", "--epochs", "3", "--out", digits, "--quiet")
     assert code == 2
-    assert "(run's / given): steps: 3 / None; epochs: 1 / 3 (a run of `steps` batches ends inside an epoch" in err
+    assert "(run's / given): steps: 3 / None; epochs: 1 / 3 (a run with `steps` ends within an epoch" in err
     chosen = {"data": "digits", "epochs": 3}
     config = cli.make_config(chosen, (), "facility_location/cub")
     assert (config.epochs, config.steps) == (3, None)
@@ -1172,7 +1176,7 @@ def test_ctrl_c_exits_with_130(capsys, monkeypatch):
     assert code == 130
     assert "--resume" in err
     code, _, err = run(capsys, monkeypatch, "compare", "digits", "--objective", "TripletLoss()", "--out", "RUNS")
-    assert (code, err) == (130, "nearfar: stopped; the same command goes on\n")
+    assert (code, err) == (130, "nearfar: stopped; run the same command again to continue\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -1187,7 +1191,7 @@ def test_a_signal_stops_also_what_turns_it_into_an_error(capsys, monkeypatch, nu
     kept = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code, _, err = run(capsys, monkeypatch, "compare", "digits", "--objective", "TripletLoss()", "--out", "RUNS")
-        assert (code, err) == (130, "nearfar: stopped; the same command goes on\n")
+        assert (code, err) == (130, "nearfar: stopped; run the same command again to continue\n")
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         for each, handler in kept.items():
@@ -1223,7 +1227,7 @@ def test_compare_prints_its_table_without_what_a_page_needs(capsys, monkeypatch,
     code, out, err = run(capsys, monkeypatch, *words, "--set", "trunk=mlp", "--out", tmp_path / "runs")
     assert (code, err) == (0, "")
     assert "| `TripletLoss()` |" in out
-    assert "There is no page of it: " in out
+    assert "No page was written: " in out
     assert "pip install 'nearfar[report]'" in out
 
 

@@ -161,7 +161,10 @@ def test_a_file_that_gives_something_else_is_not_kept(tmp_path, monkeypatch):
 
 def test_no_run_is_one_line(tmp_path, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "export", tmp_path / "nothing", "-o", tmp_path / "x.onnx")
-    assert (code, err) == (2, f"nearfar: {tmp_path / 'nothing'}: neither a run nor a learner\n")
+    assert (code, err) == (
+        2,
+        f"nearfar: {tmp_path / 'nothing'}: does not exist; expected the folder of a run or a saved learner\n",
+    )
 
 
 @pytest.mark.slow
@@ -242,4 +245,4 @@ def test_weights_of_8_bits_are_smaller_and_nearly_the_same(images_run, tmp_path,
     nearfar.RCA().fit(rng.normal(size=(40, 3)), np.arange(40) % 4).save(learner)
     code, _, err = run(capsys, monkeypatch, "export", learner, "-o", tmp_path / "rca.onnx", "--int8")
     assert code == 2
-    assert "--int8: only for the network of a run" in err
+    assert "--int8: works only with the network of a run" in err

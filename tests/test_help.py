@@ -134,5 +134,5 @@ def test_a_table_that_cannot_be_written_is_refused_before_the_trainings(capsys, 
     words = ["compare", "digits", "--objective", "TripletLoss()", "--out", tmp_path / "runs", "-o"]
     code, _, err = run(capsys, monkeypatch, *words, tmp_path / "table.xlsx")
     assert code == 2
-    assert "expected a file that ends in .csv, .tex or .md; the folder of the runs is --out" in err
+    assert "expected a file that ends in .csv, .tex or .md; --out is the folder of the runs" in err
     assert not (tmp_path / "runs").exists()

@@ -131,14 +131,14 @@ def test_objectives_are_compared_on_the_named_column(tables, command, tmp_path):
     ("words", "message"),
     [
         (["fit", "TABLE", "RCA()", "-o", "x.safetensors", "--label", "specie"], "did you mean 'species'?; it has a,b"),
-        (["inspect", "digits", "--label", "species"], "label: digits has no columns"),
-        (["train", "digits", "--out", "run", "--label", "species"], "label: digits has no columns"),
-        (["evaluate", "e.npz", "--label", "species"], "--label: only for a table, of DATA or of embeddings"),
-        (["report", "run", "--label", "species"], "--label: only for a table, of DATA or of embeddings"),
-        (["index", "-o", "x.index", "--remove", "a", "--label", "species"], "SOURCE: give a run"),
+        (["inspect", "digits", "--label", "species"], "label: got 'species', but digits has no columns"),
+        (["train", "digits", "--out", "run", "--label", "species"], "label: got 'species', but digits has no columns"),
+        (["evaluate", "e.npz", "--label", "species"], "--label: needs a table of data or of embeddings"),
+        (["report", "run", "--label", "species"], "--label: needs a table of data or of embeddings"),
+        (["index", "-o", "x.index", "--remove", "a", "--label", "species"], "SOURCE: expected a run"),
         (
             ["evaluate", "run", "zip", "--protocol", "one-shot-runs", "--label", "species"],
-            "--label: not with --protocol one-shot-runs",
+            "--label: does not work with --protocol one-shot-runs",
         ),
     ],
 )
@@ -156,5 +156,5 @@ def test_the_name_is_a_setting_of_runs_and_of_no_run_before_it_was_one(tables):
     assert TrainConfig.of(data="digits").digest == "f8c26f7307226ca6"  # as it was before
     run = train(config, tables[0].parent / "run", progress=False)
     assert run.config.label == "species"
-    with pytest.raises(ValueError, match="settings: 'label' is one of runs only"):
+    with pytest.raises(ValueError, match="settings: 'label' applies only to runs in a folder"):
         DeepMetric(settings={"label": "species"}).fit(np.eye(4), [0, 0, 1, 1])

@@ -43,13 +43,13 @@ def test_a_learner_is_scored_on_the_rows_that_it_has_not_seen(fitted, capsys, mo
     rows, learner = fitted
     code, out, err = run(capsys, monkeypatch, "evaluate", learner, rows)
     assert (code, err) == (0, "")
-    assert "24 of 48 rows were in the training of rca.safetensors and are left out; --all scores them too." in out
+    assert "24 of 48 rows were in the training of rca.safetensors, and are left out; --all scores them, too." in out
     assert out.startswith("rows, 24 items of 4 classes;")
     fit_again = run(capsys, monkeypatch, "fit", rows, "RCA()", "-o", tmp_path / "again.safetensors")[1]
     assert recall(out) == recall(fit_again)  # the score that its fit told
     _, both, _ = run(capsys, monkeypatch, "evaluate", learner, rows, "--all")
     assert both.startswith("rows, 48 items of 8 classes;")
-    assert "24 of 48 rows were in the training of rca.safetensors and are scored too: in part, these are" in both
+    assert "24 of 48 rows were in the training of rca.safetensors, and are scored, too: in part, these are" in both
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_the_page_of_a_learner_shows_rows_that_it_has_not_seen(fitted, capsys, m
     page = tmp_path / "page.html"
     assert run(capsys, monkeypatch, "report", learner, rows, "-o", page)[0] == 0
     text = page.read_text()
-    assert "24 of 48 rows were in the training of rca.safetensors and are left out" in text
+    assert "24 of 48 rows were in the training of rca.safetensors, and are left out" in text
     assert "training scores" not in text
 
 
@@ -98,7 +98,7 @@ def test_listed_pairs_may_be_of_training_items(fitted, capsys, monkeypatch, tmp_
     words = ("evaluate", learner, rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv")
     code, out, _ = run(capsys, monkeypatch, *words)
     assert code == 0
-    assert "24 of 48 rows were in the training of rca.safetensors and are scored too" in out
+    assert "24 of 48 rows were in the training of rca.safetensors, and are scored, too" in out
 
 
 def test_models_of_before_say_that_they_do_not_know(capsys, monkeypatch, tmp_path):
@@ -110,7 +110,7 @@ def test_models_of_before_say_that_they_do_not_know(capsys, monkeypatch, tmp_pat
     tensor_file.write(tmp_path / "old.safetensors", own, {name: text[name] for name in text if name != "training"})
     code, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "old.safetensors", rows)
     assert code == 0
-    assert "old.safetensors keeps no list of its training items: some of these may be among them" in out
+    assert "old.safetensors has no list of its training items; some of these items may be among them" in out
 
 
 def test_a_run_is_scored_on_other_data_without_its_training_items(capsys, monkeypatch, tmp_path):
@@ -121,13 +121,13 @@ def test_a_run_is_scored_on_other_data_without_its_training_items(capsys, monkey
     learned = len(task.train) + len(task.validation)
     code, out, _ = run(capsys, monkeypatch, "evaluate", folder, rows)
     assert code == 0
-    assert f"{learned} of 48 rows were in the training of run and are left out; --all scores them too." in out
+    assert f"{learned} of 48 rows were in the training of run, and are left out; --all scores them, too." in out
     assert "have names of classes" not in out
     fresh = rows_file(tmp_path / "fresh.npz", seed=1)
     _, out, _ = run(capsys, monkeypatch, "evaluate", folder, fresh)
     assert "rows were in the training" not in out
     known = len(task.train.classes) + len(task.validation.classes)
-    assert f"{known} of 8 classes have names of classes in the training of run: not zero-shot" in out
+    assert f"{known} of 8 classes have the names of classes in the training of run: not zero-shot" in out
     code, _, err = run(capsys, monkeypatch, "evaluate", folder, "--all")
     assert (code, err[:15]) == (2, "nearfar: --all:")
 
@@ -172,7 +172,7 @@ def test_very_many_items_are_counted_only(monkeypatch, tmp_path, capsys):
     marked = training_items_of(learner)
     assert (len(marked.items), marked.count, marked.complete) == (0, 24, False)
     assert (
-        "keeps no list of its training items, which were more than"
+        "has no list of its training items, because they were more than"
         in run(capsys, monkeypatch, "evaluate", learner, rows)[1]
     )
 
@@ -205,7 +205,7 @@ def test_a_learner_that_was_fitted_in_python_keeps_its_training_items(capsys, mo
         assert marked.among(items).tolist() == [True] * 30 + [False] * 18
         assert (marked.count, marked.known_classes(items)) == (30, 5)
     _, out, _ = run(capsys, monkeypatch, "evaluate", tmp_path / "rca.safetensors", rows)
-    assert "30 of 48 rows were in the training of rca.safetensors and are left out" in out
+    assert "30 of 48 rows were in the training of rca.safetensors, and are left out" in out
 
 
 def test_a_stream_keeps_the_items_of_all_its_steps(tmp_path):

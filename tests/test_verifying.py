@@ -76,7 +76,7 @@ def test_queries_are_identified_in_a_gallery(rows, capsys, monkeypatch, tmp_path
     assert out == f"{about}.\n\n{found}\n"
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--protocol", "identification")
     assert (code, err.count("\n")) == (2, 1)
-    assert "none of the 60 is of a class that the gallery does not have" in err
+    assert "none of the 60 is of a class that is not in the gallery" in err
 
 
 @pytest.mark.parametrize("protocol", ["retrieval", "verification", "identification"])
@@ -190,14 +190,14 @@ def test_folds_of_listed_pairs_stand_in_a_column(rows, capsys, monkeypatch, tmp_
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("left,right\nrows[0],rows[1]\n", "expected the columns left, right and same; it has left, right"),
+        ("left,right\nrows[0],rows[1]\n", "expected the columns left, right and same, got left, right"),
         ("left,right,same\nrows[0],rows[99],1\n", "line 2: rows has no 'rows[99]'; its first item is 'rows[0]'"),
-        ("left,right,same\nrows[0],rows[1],1\nrows[0],rows[2],maybe\n", "line 3: same must be 1 or 0, got 'maybe'"),
+        ("left,right,same\nrows[0],rows[1],1\nrows[0],rows[2],maybe\n", "line 3: same: expected 1 or 0, got 'maybe'"),
         ("left,right,same\nrows[0],rows[1],1\n", "there is no pair of two classes"),
-        ("left,right,same\nrows[0],é,1\n".encode("latin-1"), "its text is not UTF-8; save it as CSV in UTF-8"),
-        ("left,right,same\nrows[0],rows[1],1\n".encode("utf-16"), "its text is not UTF-8; save it as CSV in UTF-8"),
+        ("left,right,same\nrows[0],é,1\n".encode("latin-1"), "is not UTF-8; save it as CSV in UTF-8"),
+        ("left,right,same\nrows[0],rows[1],1\n".encode("utf-16"), "is not UTF-8; save it as CSV in UTF-8"),
         (f"left,right,same\n{'x' * 140_000},rows[1],1\n", "not a readable CSV file (field larger than"),
-        (None, "--pairs: there is no file"),
+        (None, "pairs.csv: no such file"),
     ],
 )
 def test_bad_lists_of_pairs_are_one_line(text, message, rows, capsys, monkeypatch, tmp_path):
@@ -211,9 +211,9 @@ def test_bad_lists_of_pairs_are_one_line(text, message, rows, capsys, monkeypatc
 
 def test_pairs_belong_to_verification(rows, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--pairs", "pairs.csv")
-    assert (code, err) == (2, "nearfar: --pairs: only with --protocol verification\n")
+    assert (code, err) == (2, "nearfar: --pairs: works only with --protocol verification\n")
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--far", "0.1")
-    assert (code, err) == (2, "nearfar: --far: only with --protocol verification or identification\n")
+    assert (code, err) == (2, "nearfar: --far: works only with --protocol verification or identification\n")
 
 
 def test_rates_of_false_accepts_are_chosen(rows, capsys, monkeypatch, tmp_path):
@@ -224,7 +224,7 @@ def test_rates_of_false_accepts_are_chosen(rows, capsys, monkeypatch, tmp_path):
         code, out, _ = run(capsys, monkeypatch, *asked)
         assert code == 0
         assert [line.split()[3] for line in out.splitlines() if line.startswith("TAR")] == ["0.2", "0.02"]
-        few = "at FAR 0.02 none of the 40 pairs of two classes may pass: too few to measure such a rate"
+        few = "at FAR 0.02, no pair of two classes may be accepted: 40 are too few to measure such a rate"
         assert out.endswith(f"{few}\n") == bool(words)
     code, _, err = run(capsys, monkeypatch, "evaluate", rows, "--protocol", "verification", "--far", "2")
     assert (code, err) == (2, "nearfar: --far: expected rates between 0 and 1, got 2.0\n")
@@ -271,7 +271,7 @@ def test_the_nearest_pairs_come_first(index, capsys, monkeypatch):
 
 def test_bad_questions_for_duplicates_are_one_line(index, capsys, monkeypatch, tmp_path):
     for words, message in (
-        (["-o", tmp_path / "x.csv"], "--out: only groups are written, and these need --within DISTANCE"),
+        (["-o", tmp_path / "x.csv"], "--out: works only with --within DISTANCE, because only groups are written"),
         (["--within", "-1"], "within: expected a distance of at least 0"),
         (["-k", "0"], "k: expected 1"),
     ):
@@ -289,6 +289,9 @@ def test_wrong_options_are_refused_before_anything_is_embedded(rows, capsys, mon
     assert (code, err) == (2, "nearfar: --far: expected rates between 0 and 1, got 0.01, 2.0\n")
     if protocol == "verification":
         (tmp_path / "pairs.csv").write_text("a,b,same\nx,y,1\n")
-        for file, message in (("pairs.csv", "expected the columns left, right and same"), ("none.csv", "no file")):
+        for file, message in (
+            ("pairs.csv", "expected the columns left, right and same"),
+            ("none.csv", "none.csv: no such file"),
+        ):
             code, _, err = run(capsys, monkeypatch, *words, "--pairs", tmp_path / file)
             assert (code, message in err) == (2, True)

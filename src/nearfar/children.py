@@ -19,7 +19,7 @@ def safely_started() -> Iterator[None]:
     """Let Python processes that are started meanwhile import nothing from the working directory.
 
     Data lie there, and files among them could be called torch.py. ``python -m`` and ``python -c``, by which torchrun
-    and multiprocessing start processes, look there first; multiprocessing then hands on the path of this process.
+    and multiprocessing start processes, look there first; multiprocessing then passes on the path of this process.
     """
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"

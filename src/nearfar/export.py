@@ -84,9 +84,9 @@ def export_run(
 
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     unfold(embedder)  # runtimes do so themselves
-    told = read_about(Path(run) / f"{which}.safetensors")
-    shape = shape_of(told)
-    columns = told.get("columns")
+    about = read_about(Path(run) / f"{which}.safetensors")
+    shape = shape_of(about)
+    columns = about.get("columns")
     config = TrainConfig.from_json(Path(run) / "config.json")
     images = len(shape) == 3
 

@@ -515,7 +515,7 @@ class Parser:
         """Count one more bracket around what is read next."""
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise self._error(f"brackets may stand in each other up to {MAX_NESTING} deep")
+            raise self._error(f"brackets may be nested up to {MAX_NESTING} deep")
 
     def _close(self, sign: str) -> None:
         self.depth -= 1
@@ -528,11 +528,11 @@ class Parser:
 
     # Errors
 
-    def _error(self, told: str, at: int | None = None) -> ExpressionError:
+    def _error(self, detail: str, at: int | None = None) -> ExpressionError:
         """Return the error of a place, by default that of the next word."""
         here = self.token.at if at is None else at
         rest = self.text[here : here + SHOWN_CHARACTERS]
         word = DOTTED.match(rest) or NUMBER.match(rest) or re.match(r"\S", rest)
         got = f", got {word[0]!r}" if word and at is None else ""
         place = f"at character {here + 1}" if rest.strip() else "at its end"
-        return ExpressionError(f"{shown(self.text, here)} is not {self.expected}: {place}, {told}{got}")
+        return ExpressionError(f"{shown(self.text, here)} is not {self.expected}: {place}, {detail}{got}")

@@ -34,7 +34,7 @@ ALSO_IN = {"report": ("msgspec", "PIL"), "serve": ("PIL",)}
 
 
 def hint(error: ImportError, command: str = "") -> str:
-    """Return what to install, if an extra has the package that is missing, and otherwise what the error says.
+    """Return what to install, if an extra has the package that is missing, and otherwise the message of the error.
 
     Examples
     --------

@@ -16,12 +16,12 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the nearest line outside of the libraries, with the learner's name in front."""
     name = LEARNER.get()
     if not name or message.startswith(name):
-        told = message
+        text = message
     else:
-        told = f"{name}: {message}"
+        text = f"{name}: {message}"
     level = 2
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PASSED_ON:
         level = level + 1
         frame = frame.f_back
-    warnings.warn(told, category, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)

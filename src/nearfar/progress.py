@@ -1,6 +1,6 @@
-"""Progress of long work: whoever listens is told what is being done and how far it is. By default nobody does.
+"""Progress of long work. A listener, if there is one, is notified of its stages and steps.
 
-Work is told with `stage` and `counted`, in any module; `Bars` is the listener that shows it on a terminal.
+Any module reports its work with `stage` and `counted`; `Bars` is the listener that shows it on a terminal.
 
 with stage("embedding", len(items)) as done:
     for part in parts:
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOMENT = 1.0  # seconds that work lasts before there is a bar for it
+MOMENT = 1.0  # seconds after which a bar is shown
 
 
 class Listener(Protocol):
-    """Is told of work as it goes on; what `begin` returns is how the rest names it."""
+    """Receives the progress of work; the value that `begin` returns identifies the work in the other calls."""
 
     def begin(self, what: str, total: int | None) -> Any:
-        """Work has begun; `total` is how much there is of it, where that is known."""
+        """Work has begun; `total` is its amount, if known."""
 
     def advance(self, work: Any, by: int) -> None:
-        """So much more of it is done."""
+        """The amount `by` of the work was done."""
 
     def end(self, work: Any) -> None:
-        """It is done, or has failed."""
+        """The work is done, or has failed."""
 
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
@@ -45,7 +45,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: Listener | None) -> Iterator[None]:
-    """Tell this listener of all work within; None: tell nobody."""
+    """Notify this listener of all work within the context; with None, nobody."""
     before = _listener.set(listener)
     try:
         yield
@@ -55,14 +55,14 @@ def listening(listener: Listener | None) -> Iterator[None]:
 
 @contextmanager
 def stage(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """Work that may take long: a context that gives the function to call with how much more of it is done.
+    """Report work that may take long: a context with a function to call with the amount of work that was done.
 
     Parameters
     ----------
     what : str
         One or two words, such as "embedding".
     total : int, optional
-        How much there is to do, in the units of the calls.
+        Total amount of work, in the units of the calls.
     """
     listener = _listener.get()
     if listener is None:
@@ -76,7 +76,7 @@ def stage(what: str, total: int | None = None) -> Iterator[Callable[[int], None]
 
 
 def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
-    """The items, each told as done when the next is asked for."""
+    """Yield the items, and report each as done when the next one is requested."""
     with stage(what, total) as done:
         for item in items:
             yield item
@@ -84,7 +84,7 @@ def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
 
 
 def _unheard(by: int) -> None:
-    """Nobody listens."""
+    """Do nothing, because there is no listener."""
 
 
 @dataclass

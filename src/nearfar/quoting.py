@@ -1,27 +1,27 @@
-"""What came, in an error: short enough to be read, whatever came."""
+"""Values and counts in messages: quoted values that are cut where they are long, and nouns in singular or plural."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["in_brief", "quoted"]
+__all__ = ["count_of", "in_brief", "quoted"]
 
 MAX_QUOTED_LENGTH = 60
-"""Characters of one value that an error shows."""
+"""Maximum number of characters of a value in a message."""
 
 PATH = 200
-"""Characters of a path that an error shows: most are shorter, and the longest that systems take have 4,096."""
+"""Maximum number of characters of a path in a message. Most paths are shorter; systems allow 4,096."""
 
 
 def quoted(value: Any, most: int = MAX_QUOTED_LENGTH) -> str:
-    """Return the `repr` of a value, cut where it is long.
+    """Return the `repr` of a value, shortened if it is long.
 
     Parameters
     ----------
     value : object
-        What a user or a file gave.
+        Value from a user or a file.
     most : int
-        Characters that are shown at most, beside the dots that stand for the rest.
+        Maximum number of characters, without the dots at the end of a shortened value.
 
     Examples
     --------
@@ -32,12 +32,12 @@ def quoted(value: Any, most: int = MAX_QUOTED_LENGTH) -> str:
         return repr(in_brief(value, most))
     try:
         return in_brief(repr(value), most)
-    except (RecursionError, ValueError):  # nested without end, or an integer of more digits than Python prints
+    except (RecursionError, ValueError):  # nested in itself, or an integer with more digits than Python prints
         return f"a very large {type(value).__name__}"
 
 
 def in_brief(text: str, most: int = MAX_QUOTED_LENGTH) -> str:
-    """Return a text, cut where it is long.
+    """Return a text, shortened if it is long.
 
     Examples
     --------
@@ -45,3 +45,17 @@ def in_brief(text: str, most: int = MAX_QUOTED_LENGTH) -> str:
     'a name...'
     """
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun in singular or plural.
+
+    Examples
+    --------
+    >>> count_of(1, "training class"), count_of(3, "training class"), count_of(1200, "item")
+    ('1 training class', '3 training classes', '1,200 items')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"

@@ -3,7 +3,7 @@
 A text that is typed, as an option of a command or an argument in Python, may name any module. A text that a file
 holds, as the settings of a run that somebody else has made, may name only modules that are trusted: those in the
 environment variable NEARFAR_TRUST, in the option ``--trust`` or in the argument ``trust=``. What a module holds under
-the name is looked at before anything of it is called.
+the name is checked before anything in it is called.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def take_own(
     Raises
     ------
     TrustError
-        If the text stands in a file, and the module is not trusted; it is not imported then.
+        If the text is from a file and the module is not trusted; the module is not imported.
     OwnCodeError
         If there is no such module, or it holds something else under the name.
     """
@@ -138,7 +138,7 @@ def take_own(
         raise OwnCodeError(f"{name}: module {module!r} has no attribute {attribute!r}")
     found = held[attribute]
     if not accepts(found, module):
-        raise OwnCodeError(f"{name}: expected {expected}, got {_told_as(found)}")
+        raise OwnCodeError(f"{name}: expected {expected}, got {_description(found)}")
     return found
 
 
@@ -154,7 +154,7 @@ def at_home(found: Any, module: str) -> bool:
 
 
 def _imported(module: str, name: str) -> dict[str, Any]:
-    """Import a module; what else than an import fails in it is told by its own error."""
+    """Import a module; errors in its code other than failed imports are raised unchanged."""
     try:
         return vars(import_module(module))
     except ImportError as error:
@@ -166,7 +166,7 @@ def _imported(module: str, name: str) -> dict[str, Any]:
         raise OwnCodeError(f"{name}: {error}{hint}") from error
 
 
-def _told_as(found: Any) -> str:
+def _description(found: Any) -> str:
     """Describe without asking the object itself, whose `repr` is code, too."""
     kind = type(found).__name__
     if isinstance(found, type):

@@ -224,8 +224,8 @@ def test_settings_from_text_dicts_and_parts_agree():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("flip", f"unknown part 'flip'; expected some of {ALL}"),
-        ({"flip": True}, "unknown part 'flip'"),
+        ("flip", f"unknown transform 'flip'; expected some of {ALL}"),
+        ({"flip": True}, "unknown transform 'flip'"),
         ("affine(angle=3)", "affine has no setting 'angle'; it has degrees, translate, scale, shear, fill"),
         ("affine(3)", "affine takes only keywords"),
         ("affine(degrees=x)", "affine: degrees must be a literal value such as 3, 'text' or (1, 2); got 'x()'"),

@@ -143,7 +143,7 @@ def test_digits_are_a_task():
             np.zeros((4, 2)),
             np.arange(4),
             TypeError,
-            "name: expected text, got ndarray; the order is name, array, labels",
+            "name: expected text, got ndarray; pass name, array, labels in this order",
         ),
     ],
 )

@@ -86,7 +86,7 @@ def test_colors_of_16_bits_become_eight():
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
 def test_pixels_of_32_bits_are_refused(kind):
     data = encoded(Image.fromarray(np.arange(9).reshape(3, 3).astype(kind)), "TIFF")
-    with pytest.raises(BadImageError, match="32-bit pixels, whose values of black and white are unknown"):
+    with pytest.raises(BadImageError, match="its pixels have 32 bits, with an unknown range"):
         decode(data, "x")
 
 
@@ -151,7 +151,7 @@ def test_a_corrupt_image_stops_or_is_skipped(tmp_path):
         open_task(str(root))
     task = open_task(str(root), skip_bad=True, validation=0)
     assert len(task.train) + len(task.test) == 12
-    assert "1 undecodable image(s) left out of set (class1/bad.png)" in task.protocol
+    assert "1 undecodable image left out of set (class1/bad.png)" in task.protocol
     assert open_dataset(str(root), skip_bad=True).bad == ("class1/bad.png",)
 
 

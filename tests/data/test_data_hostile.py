@@ -37,7 +37,9 @@ def test_members_of_archives_are_read_up_to_a_size(tmp_path, monkeypatch, method
     monkeypatch.setattr(files_module, "check_size", lambda size: None)  # the list of the archive may lie
     found = ZipFiles(str(tmp_path / "x.zip"))
     assert len(found.read("most.png")) == 2**20
-    with pytest.raises(DataError, match=r"more.png: cannot be read \(it is larger than the 1 MB"):
+    with pytest.raises(
+        DataError, match=r"more.png: cannot be read \(it is larger than 1 MB, the maximum size of a file"
+    ):
         found.read("more.png")
 
 
@@ -160,7 +162,7 @@ def test_json_that_is_nested_too_deep():
     for depth in (DEEPEST + 1, 990, 100_000):
         for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
             for given in (text, text.encode()):
-                with pytest.raises(ValueError, match="lie inside each other"):
+                with pytest.raises(ValueError, match=f"more than {DEEPEST} lists or objects are nested in each other"):
                     parse_json(given)
     assert parse_json("[" * DEEPEST + "]" * DEEPEST)
     assert parse_json("[" + "[]," * 1000 + "[]]") == [[]] * 1001
@@ -195,7 +197,7 @@ def test_metadata_of_hugging_face_that_do_not_fit_the_column(tmp_path, column):
     about = json.dumps({"info": {"features": {"label": {"names": ["x", "y"]}}}})
     table = pyarrow.table({"a": [1.0, 2.0], "label": column})
     write_table(table.replace_schema_metadata({"huggingface": about}), tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"name classes by numbers, but column 'label' holds"):
+    with pytest.raises(DataError, match=r"name classes by numbers, but column 'label' has"):
         open_dataset(tmp_path / "x.parquet")
 
 
@@ -216,5 +218,5 @@ def test_members_that_are_listed_as_too_large_are_not_unpacked(tmp_path, monkeyp
     archive = ZipFiles(str(tmp_path / "x.zip"))
     archive._members["a/x.png"].file_size = 2**33
     monkeypatch.setattr(files_module, "read_stream", None)
-    with pytest.raises(DataError, match=r"x.png: cannot be read .it is larger than the 512 MB that one file may have"):
+    with pytest.raises(DataError, match=r"x.png: cannot be read .it is larger than 512 MB, the maximum size of a file"):
         archive.read("a/x.png")

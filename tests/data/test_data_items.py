@@ -92,7 +92,7 @@ def test_tables_without_labels(tmp_path, label):
 def test_an_image_of_a_kind_that_is_not_read_is_told_as_such(tmp_path):
     write(tmp_path, {"a.HEIC": b"ftyp"})
     with pytest.raises(
-        DataError, match=r"a.HEIC: images of this kind are not read; save it as one of .bmp, .gif, .jpeg"
+        DataError, match=r"a.HEIC: images of this format are not supported; save it as one of .bmp, .gif, .jpeg"
     ):
         open_items(str(tmp_path / "a.HEIC"))
 
@@ -108,7 +108,7 @@ def test_images_beside_class_folders_have_no_class_and_no_part_in_a_task(tmp_pat
     assert [name for name, label in zip(items.names, items.labels, strict=True) if label == 0] == ["a.png", "b.png"]
     kept = open_dataset(str(root))
     assert (len(kept), kept.classes) == (len(items) - 2, items.classes[1:])
-    assert "2 image(s) in no class folder left out (a.png, b.png)" in open_task(str(root)).protocol
+    assert "2 images outside of class folders left out (a.png, b.png)" in open_task(str(root)).protocol
     split = {f"{part}/{name}": png() for part in ("train", "test") for name in ("x/1.png", "x/2.png", "y/1.png")}
     root = write(tmp_path / "split", split | {"sheet.png": png(7)})
     assert open_items(str(root)).classes == ("", "x", "y")

@@ -54,7 +54,7 @@ def test_other_columns_of_labels_keep_the_names_that_they_have_in_the_file(tmp_p
 
 def test_text_in_a_column_that_is_not_the_named_one_is_an_error(tmp_path):
     path = table(tmp_path, {"width": [1, 2], "label": ["x", "y"], "species": ["a", "b"]})
-    with pytest.raises(DataError, match="column 'label' holds 'x' in row 1, but features must be numbers"):
+    with pytest.raises(DataError, match="column 'label' has 'x' in row 1, but features must be numbers"):
         open_dataset(path, label="species")
 
 
@@ -70,7 +70,7 @@ def test_images_without_labels_are_taken_only_where_no_column_may_hold_them(tmp_
     assert open_items(table(tmp_path, {"path": paths, "kind": list("abcd")})).classes == ("",)
     for name in ("class", "target", "y"):  # as those of images they would be read only where they are named
         path = table(tmp_path, {"path": paths, name: list("abcd")})
-        with pytest.raises(DataError, match=r"no column 'label'; name the column of the classes with --label NAME"):
+        with pytest.raises(DataError, match=r"no column 'label'; give the column of the classes with --label NAME"):
             open_items(path)
         assert len(open_items(path, label=name).classes) == 4
 
@@ -103,7 +103,7 @@ def test_errors_say_how_a_column_is_named(tmp_path):
     with pytest.raises(DataError, match=r"--label NAME, or label=NAME in Python; it has width,species"):
         open_dataset(path)
     with pytest.raises(
-        DataError, match=r"column 'species' holds 'a' in row 1, .* classes are in the column that --label"
+        DataError, match=r"column 'species' has 'a' in row 1, .* Give the column of the classes with --label"
     ):
         open_items(path)
     with pytest.raises(
@@ -122,7 +122,7 @@ def test_sources_without_columns_take_no_name_of_one(tmp_path, folder, opened):
     files = ("birds", "rows.npz", "rows.npy", "one.png", "a.zip", "loose")
     for source in ("digits", "glyphs", f"cub:{folder}", *(str(tmp_path / name) for name in files)):
         with pytest.raises(
-            DataError, match=r"^label: .* has no columns, so 'species' names none; tables have them \(\.csv"
+            DataError, match=r"^label: got 'species', but .* has no columns; only tables have them \(\.csv"
         ):
             opened(source, label="species")
 

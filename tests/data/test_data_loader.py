@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_is_told_of_in_one_line():
         os.kill(os.getpid(), signal.SIGKILL)
 
     data = Dataset(data.name, data.labels, data.classes, data.kind, read, data.names)
-    with pytest.raises(ChildProcessError, match=r"a process that reads items was ended.*; fewer workers take less$"):
+    with pytest.raises(ChildProcessError, match=r"a worker process that reads items was killed.*; use fewer workers$"):
         next(iter(make_loader(data, workers=1)))
 
 

@@ -96,7 +96,7 @@ def test_images_without_a_class_are_told_or_have_none(tmp_path):
     path = tarred(tmp_path / "set.tar", samples() | {"x.png": png(9), "y.png": png(8), "y.json": "{}"})
     items = open_dataset(path)
     assert len(items) == 12
-    assert "2 image(s) without a class left out (x.png, y.png)" in items.notes
+    assert "2 images without a class left out (x.png, y.png)" in items.notes
     assert open_items(path).classes == ("", "0", "1", "2", "3")
 
 
@@ -104,9 +104,9 @@ def test_images_without_a_class_are_told_or_have_none(tmp_path):
     ("name", "content", "words"),
     [
         ("0.json", "[1]", "expected a JSON object with the class as label or class or cls"),
-        ("0.json", "{", "no readable JSON"),
-        ("0.json", '{"label": [1]}', "expected a text or a whole number as the class"),
-        ("0.cls", b"\xff\xfe\x00", "the class is no text"),
+        ("0.json", "{", "not readable as JSON"),
+        ("0.json", '{"label": [1]}', "expected a text or an integer as the class"),
+        ("0.cls", b"\xff\xfe\x00", "the class is not UTF-8 text"),
         ("0.cls", "1\n2", "expected one line with the class"),
     ],
 )

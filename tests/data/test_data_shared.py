@@ -31,7 +31,7 @@ def test_the_same_image_in_two_classes_is_told(tmp_path, sides):
     write(tmp_path, images)
     task = open_task(str(tmp_path), validation=0.0)
     assert (task.train.array is None) == (sides[0] != sides[1])
-    assert remark_shared(task) == "NOT disjoint: 1 test image(s) are training images too (test/te/1.png)."
+    assert remark_shared(task) == "NOT disjoint: 1 test image is also a training image (test/te/1.png)."
 
 
 def test_images_of_an_archive_are_compared(tmp_path):
@@ -43,7 +43,7 @@ def test_images_of_an_archive_are_compared(tmp_path):
     images["test/teb/1.png"] = images["train/tra/1.png"]
     task = open_task(str(zipped(tmp_path / "b.zip", images)), validation=0.0)
     assert task.train.array is None
-    assert remark_shared(task) == "NOT disjoint: 1 test image(s) are training images too (test/teb/1.png)."
+    assert remark_shared(task) == "NOT disjoint: 1 test image is also a training image (test/teb/1.png)."
 
 
 def test_cuts_of_one_image_are_the_same_where_their_boxes_are(tmp_path):
@@ -55,7 +55,7 @@ def test_cuts_of_one_image_are_the_same_where_their_boxes_are(tmp_path):
     assert task.train.array is None
     assert remark_shared(task) == ""
     found = remark_shared(open_task(str(tmp_path / "same.csv"), validation=0.0))
-    assert found.startswith("NOT disjoint: 1 test image(s) are training images too")
+    assert found.startswith("NOT disjoint: 1 test image is also a training image")
 
 
 def test_rows_are_not_compared(tmp_path):

@@ -82,7 +82,10 @@ def test_hidden_members_are_left_out(tmp_path):
     [
         (member("/etc/a.png"), "'/etc/a.png' leads out of the archive"),
         (member("c/../../a.png"), r"'c/../../a.png' leads out of the archive"),
-        (member("c/a.png", tarfile.SYMTYPE, "/etc/passwd"), "is a link; pack it anew with tar --dereference"),
+        (
+            member("c/a.png", tarfile.SYMTYPE, "/etc/passwd"),
+            "is a link; create the archive again with tar --dereference",
+        ),
         (member("c/a.png", tarfile.LNKTYPE, "c/b.png"), "is a link"),
         (member("c/a.png", tarfile.CHRTYPE), "is a device or the like"),
         (member("c/a.png", tarfile.BLKTYPE), "is a device or the like"),
@@ -145,4 +148,4 @@ def test_shared_images_of_tars_are_remarked(tmp_path):
     other = {f"d{c}/{i}.png": png(100 + 10 * c + i, (12 + i, 10)) for c in range(4) for i in range(3)}
     test = tarred(tmp_path / "test.tar", other | {"d0/copy.png": sized["c1/2.png"]})
     task = open_task(tarred(tmp_path / "train.tar", sized), test=test)
-    assert "1 test image(s) are training images too (d0/copy.png)" in remark_shared(task)
+    assert "1 test image is also a training image (d0/copy.png)" in remark_shared(task)

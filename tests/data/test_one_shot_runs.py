@@ -50,11 +50,11 @@ def test_size_is_chosen(tmp_path):
     ("line", "message"),
     [
         ("run01/test/item01.png", "expected lines with a test image and its training image"),
-        ("run01/test/item01.png run01/training/class09.png", "class09.png' is no image of run01/training"),
-        ("run01/test/item09.png run01/training/class01.png", "item09.png' is no image of run01/test"),
-        ("run01/training/class01.png run01/training/class01.png", "no image of run01/test"),
+        ("run01/test/item01.png run01/training/class09.png", "class09.png' is not an image of run01/training"),
+        ("run01/test/item09.png run01/training/class01.png", "item09.png' is not an image of run01/test"),
+        ("run01/training/class01.png run01/training/class01.png", "not an image of run01/test"),
         ("", "expected lines"),
-        ("run01/test/item01.png run01/training/class03.png", "has no line for item02.png of run01/test"),
+        ("run01/test/item01.png run01/training/class03.png", "expected a line for item02.png of run01/test"),
     ],
 )
 def test_bad_labels_are_named(tmp_path, line, message):
@@ -66,10 +66,10 @@ def test_bad_labels_are_named(tmp_path, line, message):
 def test_a_run_without_labels_is_named(tmp_path):
     files = content()
     del files["run02/class_labels.txt"]
-    with pytest.raises(DataError, match=r"run02 holds no class_labels\.txt, though it has test/ and training/"):
+    with pytest.raises(DataError, match=r"run02 has test/ and training/, but no class_labels\.txt"):
         read_one_shot_runs(write(tmp_path, files))
 
 
 def test_a_folder_without_runs_says_so(tmp_path):
-    with pytest.raises(DataError, match=r"holds no class_labels\.txt"):
+    with pytest.raises(DataError, match=r"has no one-shot runs; expected folders with class_labels\.txt"):
         read_one_shot_runs(write(tmp_path, {"a/b.png": png()}))

@@ -76,7 +76,7 @@ def server(tmp_path, monkeypatch):
 
 
 def test_a_set_is_fetched_once_and_opened_by_its_name(server, capsys, monkeypatch):
-    with pytest.raises(DataNotFoundError, match="grocery: was not fetched yet; `nearfar data grocery` does it"):
+    with pytest.raises(DataNotFoundError, match="grocery: not downloaded yet; run `nearfar data grocery`"):
         open_dataset("grocery")
     code, out, err = run(capsys, monkeypatch, "data", "grocery")
     assert (code, err) == (0, "")
@@ -116,8 +116,8 @@ def test_a_file_or_another_address_with_another_top_folder_does_as_well(server, 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"status": 404}, "cannot be fetched (HTTP Error 404: Not Found); where there is a connection, fetch it"),
-        ({"announced": 200_000}, "ended too early"),
+        ({"status": 404}, "cannot be downloaded (HTTP Error 404: Not Found); try again, or download it"),
+        ({"announced": 200_000}, "the download is incomplete"),
         ({"content": b"<html>"}, "not a readable zip archive"),
         ({"content": bytes(300_000)}, "sends more than 0 MB, which is not grocery"),
     ],
@@ -135,10 +135,10 @@ def test_what_a_server_does_wrong_is_one_line(change, words, server, capsys, mon
 def test_other_content_is_refused(server, tmp_path):
     content = source()
     content["Set-0123/dataset/train/Fruit/Kiwi/Kiwi_2.jpg"] = photo(99)
-    with pytest.raises(DataError, match=r"is not the grocery that is known: the SHA-256 of its 10 files is"):
+    with pytest.raises(DataError, match=r"is not the expected version of grocery: its 10 files have the SHA-256"):
         fetch("grocery", url=str(zipped(tmp_path / "changed.zip", content)))
     del content["Set-0123/dataset/train/Fruit/Kiwi/Kiwi_2.jpg"]
-    with pytest.raises(DataError, match="of its 9 files is"):
+    with pytest.raises(DataError, match="its 9 files have the SHA-256"):
         fetch("grocery", url=str(zipped(tmp_path / "fewer.zip", content)))
     assert not cached_file("grocery").exists()
 
@@ -146,12 +146,12 @@ def test_other_content_is_refused(server, tmp_path):
 def test_where_nobody_listens_and_unknown_names_are_told(server, capsys, monkeypatch, tmp_path):
     server.shutdown()
     server.server_close()
-    with pytest.raises(DataError, match="cannot be fetched"):
+    with pytest.raises(DataError, match="cannot be downloaded"):
         fetch("grocery")
     code, _, err = run(capsys, monkeypatch, "data", "groceries")
-    assert (code, "no public data set is called so here; there is grocery" in err) == (2, True)
+    assert (code, "unknown public data set; expected grocery" in err) == (2, True)
     assert run(capsys, monkeypatch, "data")[1].startswith("grocery: 5,421 photos of 81 grocery products")
     code, _, err = run(capsys, monkeypatch, "data", "grocery", "-o", tmp_path / "folder")
-    assert (code, "a .zip of class folders is written" in err) == (2, True)
-    with pytest.raises(DataNotFoundError, match="no such file, and no address"):
+    assert (code, "expected a file that ends in .zip" in err) == (2, True)
+    with pytest.raises(DataNotFoundError, match="expected a file that exists, or an address"):
         fetch("grocery", url="ftp://somewhere/a.zip")

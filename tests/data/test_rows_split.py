@@ -59,15 +59,17 @@ def test_the_share_of_every_class_is_that_of_a_loop(share, least):
 
 
 def test_a_split_that_is_told_is_not_drawn(source, tmp_path):
-    with pytest.raises(DataError, match=r'split="rows" holds out items of every class, but test names other items'):
+    with pytest.raises(
+        DataError, match=r'split="rows" holds out items of every class, but `test` gives other test items'
+    ):
         open_task(source, split="rows", test=source)
-    with pytest.raises(DataError, match="but test_classes names the classes of the test"):
+    with pytest.raises(DataError, match="but `test_classes` gives the test classes"):
         open_task(source, split="rows", test_classes=["a"])
     np.savez(tmp_path / "told.npz", X=np.ones((4, 2), np.float32), y=list("abab"), split=["train"] * 2 + ["test"] * 2)
-    with pytest.raises(DataError, match="but told has a split of its own"):
+    with pytest.raises(DataError, match="but told is already split"):
         open_task(tmp_path / "told.npz", split="rows")
     np.savez(tmp_path / "alone.npz", X=np.ones((3, 2), np.float32), y=list("abc"))
-    with pytest.raises(DataError, match="alone: no class has two items"):
+    with pytest.raises(DataError, match="alone: every class has only one item"):
         open_task(tmp_path / "alone.npz", split="rows")
     with pytest.raises(DataError, match=r"validation must be a share in \[0, 1\), got 1"):
         open_task(source, split="rows", validation=1.0)
@@ -75,9 +77,11 @@ def test_a_split_that_is_told_is_not_drawn(source, tmp_path):
 
 def test_it_is_recommended_where_classes_are_few(source, tmp_path, capsys, monkeypatch):
     found = inspect_data(source)
-    assert any("`--split rows` holds out rows of every class instead of classes" in remark for remark in found.remarks)
+    assert any(
+        "`--split rows`, which holds out rows of every class instead of classes" in remark for remark in found.remarks
+    )
     closed = inspect_data(source, split="rows")
-    assert not any("--split" in remark or "classes:" in remark for remark in closed.remarks)
+    assert not any("--split" in remark or "classes, so" in remark for remark in closed.remarks)
     assert not any("are in training or validation and in the test" in remark for remark in closed.remarks)
     np.savez(tmp_path / "two.npz", X=np.eye(8, dtype=np.float32), y=list("ab") * 4)
     assert any("every class, pass --split rows" in remark for remark in inspect_data(tmp_path / "two.npz").remarks)

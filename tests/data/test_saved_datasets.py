@@ -70,13 +70,13 @@ def test_rows_and_embeddings_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ({"_data_files": []}, "lists no files"),
-        ({"_data_files": [{"filename": "../data.arrow"}]}, "which is no file in the folder"),
-        ({"_data_files": [{"filename": "/etc/passwd"}]}, "which is no file in the folder"),
+        ({"_data_files": []}, "expected a list of files"),
+        ({"_data_files": [{"filename": "../data.arrow"}]}, "which is not a file in the folder"),
+        ({"_data_files": [{"filename": "/etc/passwd"}]}, "which is not a file in the folder"),
         ({"_data_files": [{"filename": "none.arrow"}]}, "not a readable folder of datasets"),
         ({"_data_files": [{"filename": "state.json"}]}, "not a readable folder of datasets"),
-        ({"_indices_data_files": [{"filename": "indices.arrow"}]}, "an order of their rows"),
-        ({"_data_files": 3}, "lists no files"),
+        ({"_indices_data_files": [{"filename": "indices.arrow"}]}, "no separate order of their rows"),
+        ({"_data_files": 3}, "expected a list of files"),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_one_line(state, words, tmp_path):
@@ -91,7 +91,7 @@ def test_images_that_are_not_in_the_folder_are_told(tmp_path):
     kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     cells = pyarrow.array([{"bytes": None, "path": str(tmp_path / "x.png")}] * 4, kind)
     folder = saved(tmp_path / "fruit", pyarrow.table({"image": cells, "label": list("aabb")}), files=1)
-    with pytest.raises(DataError, match=r"fruit\[0\] holds no bytes; save it anew"):
+    with pytest.raises(DataError, match=r"fruit\[0\] has no bytes; save it again"):
         open_dataset(folder)
     with pytest.raises(DataNotFoundError, match="has no image"):
         open_dataset(saved(tmp_path / "other", table())).stored.files.read("none")

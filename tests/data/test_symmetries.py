@@ -57,4 +57,6 @@ def test_only_training_classes_of_a_task_are_turned():
     assert len(more.train.classes) == 8 * len(task.train.classes)
     assert more.validation is task.validation
     assert more.test is task.test
-    assert more.protocol.endswith(f"; trained on {len(more.train.classes)} classes, with those turned or mirrored.")
+    assert more.protocol.endswith(
+        f"; trained on {len(more.train.classes)} classes, including rotated or mirrored ones."
+    )

@@ -270,7 +270,7 @@ def test_a_fit_ends_ten_passes_after_its_last_gain():
         ({"settings": '{"n_components": 3}'}, "-", "size mismatch"),
         ({"fitted": "nope"}, "-", "Expecting value"),
         ({"fitted": '{"transform": 1}'}, "-", "'transform' is no fitted attribute"),
-        ({}, "net/", "it lacks the weights"),
+        ({}, "net/", "it has no weights"),
     ],
 )
 def test_half_a_learner_is_refused_in_one_line(tmp_path, text, drop, word):

@@ -173,16 +173,16 @@ def test_a_file_of_weights_is_cast_and_its_classifier_left_out(timm, tmp_path):
     assert {parameter.dtype for parameter in trunk.parameters()} == {torch.float32}
     assert torch.equal(trunk.inner.conv1[0].weight, half["conv1.0.weight"].float())
     assert trunk.provenance.left_out == ("fc.bias", "fc.weight")
-    told = trunk.provenance.told(CNN, 1)
-    assert "license apache-2.0; its classifier (fc.bias, fc.weight) is left out" in told
-    assert "random" in make_trunk(CNN, (3, 64, 64), preprocessing=record).provenance.told(CNN, 1)
+    sentence = trunk.provenance.sentence(CNN, 1)
+    assert "license apache-2.0; its classifier (fc.bias, fc.weight) is left out" in sentence
+    assert "random" in make_trunk(CNN, (3, 64, 64), preprocessing=record).provenance.sentence(CNN, 1)
 
 
 def test_weights_that_do_not_fit_are_counted(timm, tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file(timm.create_model("test_vit", num_classes=0).state_dict(), path)
     with pytest.raises(
-        TrunkError, match=r"lacks 'bn1.bias' and has 'blocks.0.attn.proj.bias' \(\d+ missing, \d+ foreign\)"
+        TrunkError, match=r"lacks 'bn1.bias' and has 'blocks.0.attn.proj.bias' \(\d+ missing, \d+ unexpected\)"
     ):
         make_trunk(CNN, (3, 64, 64), weights=path)
     save_file({"weight": torch.zeros(3, 2), "bias": torch.zeros(3)}, path)
@@ -206,11 +206,11 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(timm, monkeypatch):
         make_trunk(CNN, (3, 64, 64), pretrained=True, preprocessing=record)
     with pytest.raises(TrunkError, match="Invalid pretrained tag"):
         make_trunk("timm:vit_tiny_patch16_224.nothing", (3, 224, 224), pretrained=True)
-    with pytest.raises(TrunkError, match="knows no pretrained weights of it; coatnet_"):
+    with pytest.raises(TrunkError, match="timm has no pretrained weights of it; coatnet_"):
         make_trunk("timm:coatnet_nano_cc_224", (3, 224, 224), pretrained=True)
     with pytest.raises(TrunkError, match="conv4': pretrained=true: only timm:NAME"):
         make_trunk("conv4", (3, 64, 64), pretrained=True)
-    with pytest.raises(TrunkError, match="pretrained is no option of the model; use --pretrained"):
+    with pytest.raises(TrunkError, match="pretrained is not an option of the model; use --pretrained"):
         make_trunk(f"{CNN}(pretrained=True)", (3, 64, 64))
 
 
@@ -355,7 +355,7 @@ def test_a_folder_without_a_processor_needs_mean_and_std(transformers, tmp_path)
 
 def test_a_processor_without_mean_is_one_line():
     told = {"size": {"height": 40, "width": 40}, "image_std": [0.5, 0.5, 0.5]}
-    with pytest.raises(ValueError, match="has no image_mean, so that nothing says how to normalize"):
+    with pytest.raises(ValueError, match="has no image_mean, so it is not known how to normalize"):
         of_processor(told, {}, "preprocessor_config.json")
     assert of_processor(told, {"mean": 0.4}, "it").mean == (0.4,) * 3
     with pytest.raises(ValueError, match="only squares are supported"):
@@ -365,7 +365,9 @@ def test_a_processor_without_mean_is_one_line():
 def test_names_of_kinds_of_models(transformers):
     with pytest.raises(TrunkError, match="did you mean 'vit"):
         find_preprocessing("transformers:vitt")
-    with pytest.raises(TrunkError, match="a name of the hub needs --pretrained true"):
+    with pytest.raises(
+        TrunkError, match="no such folder: 'facebook/dinov2-small'; for a model of the hub, give --pretrained true"
+    ):
         find_preprocessing("transformers:facebook/dinov2-small")
 
 

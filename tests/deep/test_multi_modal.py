@@ -222,7 +222,7 @@ def test_columns_side_by_side_are_cut():
         np.testing.assert_allclose(model.transform(table), apart.transform(views), rtol=1e-9)
     with pytest.raises(TypeError, match="dense data is required"):
         clone(learner).fit(csr_matrix(side))
-    with pytest.raises(ValueError, match=r"views: expected a list of one array or more.* got DataFrame"):
+    with pytest.raises(ValueError, match=r"views: expected a list of arrays, one per modality.* got DataFrame"):
         MultiModalAutoencoder(3, **SMALL).fit(table)
     with pytest.raises(ValueError, match=r"view_sizes: expected widths that add up to 13 columns, got \[5, 7\]"):
         MultiModalAutoencoder(3, view_sizes=(5, 7), **SMALL).fit(side)
@@ -251,7 +251,7 @@ def test_bad_input_is_named():
     nothing = [X.copy() for X in views]
     nothing[0][4], nothing[1][4] = np.nan, np.nan
     for call, message in (
-        (lambda: fit(views[0]), "views: expected a list of one array or more"),
+        (lambda: fit(views[0]), "views: expected a list of arrays, one per modality"),
         (
             lambda: fit([views[0], views[1][:-1]]),
             r"views: expected arrays with the same number of rows, got \[177, 178\]",

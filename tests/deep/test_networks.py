@@ -186,7 +186,7 @@ def test_a_factory_of_ones_own(monkeypatch, tmp_path) -> None:
     save_file({"weight": torch.ones(5, 2, 3, 3), "bias": torch.zeros(5)}, path)
     assert make_trunk("own_trunks:small(width=5)", (2, 9, 9), weights=path).inner.weight.eq(1).all()
     save_file({f"features.{key}": value for key, value in trunk.inner.state_dict().items()}, path)
-    with pytest.raises(TrunkError, match=r"lacks 'bias' and has 'features\.bias' \(2 missing, 2 foreign\)"):
+    with pytest.raises(TrunkError, match=r"lacks 'bias' and has 'features\.bias' \(2 missing, 2 unexpected\)"):
         make_trunk("own_trunks:small(width=5)", (2, 9, 9), weights=path)
 
 

@@ -144,7 +144,7 @@ def test_bad_use_is_named():
     made = step(RELATION)
     term = made.objective.terms[0]
     assert isinstance(term, PairTerm)
-    with pytest.raises(ValueError, match="needs the items, call `see"):
+    with pytest.raises(ValueError, match="needs the items; call `see"):
         term(torch.rand(4, 6), torch.tensor([0, 0, 1, 1]))
     with pytest.raises(ValueError, match="no class of the batch has more than shots=1 samples"):
         made(images(3), torch.arange(3))

@@ -294,8 +294,14 @@ def test_labels_may_be_strings() -> None:
         (lambda: PairSampler([1, 2, 3], 2), r"labels: similar pairs need a class of two samples, got 3 of one"),
         (lambda: MPerClassSampler([], 2, 4), r"needs 2 classes, got 0$"),
         (lambda: TripletSampler(LABELS, 8), r"batch_size: must be a multiple of 3, at most 3 x 65 triplets, got 8"),
-        (lambda: TripletSampler([1, 1, 1], 3), r"labels: no triplet, 1 classes with 3 samples"),
-        (lambda: TripletSampler([1, 2, 3], 3), r"labels: no triplet, 3 classes with 3 samples"),
+        (
+            lambda: TripletSampler([1, 1, 1], 3),
+            r"labels: expected a class with two samples and another class, got none",
+        ),
+        (
+            lambda: TripletSampler([1, 2, 3], 3),
+            r"labels: expected a class with two samples and another class, got none",
+        ),
         (lambda: TripletSampler(LABELS, 3, triplets=[[0, 1]]), r"triplets: expected \(t, 3\) indices, got shape"),
         (lambda: TripletSampler(LABELS, 3, triplets=[[0, 1, 66]]), r"triplets: indices must be in 0..65, got 0..66"),
         (lambda: MPerClassSampler(np.zeros((3, 2)), 1, 1), r"labels: expected one class per sample"),

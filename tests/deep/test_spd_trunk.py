@@ -95,9 +95,9 @@ def test_no_sizes_leave_the_logarithms_of_the_descriptors() -> None:
     ("text", "message"),
     [
         ("spd(sizes=9)", r"such as \(11, 9\), got 9"),
-        ("spd(sizes=(9, 0))", "whole numbers"),
-        ("spd(sizes=(14,))", "start at 13 or less"),
-        ("spd(sizes=(9, 11))", "must not rise"),
+        ("spd(sizes=(9, 0))", "integers of at least 1"),
+        ("spd(sizes=(14,))", "non-increasing, from 13 or less"),
+        ("spd(sizes=(9, 11))", "must be non-increasing, from 13 or less"),
         ("spd(eps=-1)", "eps must be at least 0"),
         ("spd(width=3)", "width"),
     ],

@@ -376,7 +376,7 @@ def test_scores_travel_as_plain_data():
         ),
         ({"labels": None}, r"labels: expected one label per row, shape \(n,\), got None"),
         ({"embeddings": [[1.0], [math.nan], [2.0]]}, "embeddings: 1 of 3 rows hold NaN"),
-        ({"gallery": [[1.0]]}, "give gallery and gallery_labels together"),
+        ({"gallery": [[1.0]]}, "expected gallery and gallery_labels together"),
         ({"gallery": [[1.0, 2.0]], "gallery_labels": [0]}, "gallery: expected 1 columns"),
         ({"gallery": [[1.0]], "gallery_labels": [0, 1]}, "gallery_labels: expected 1 labels"),
         ({"groups": [0, 1]}, "groups: expected 3 groups, one per row, got 2"),
@@ -416,8 +416,8 @@ def test_where_no_query_can_find_its_class_the_scores_say_why():
     pytest.importorskip("msgspec")
     rows = np.random.default_rng(0).normal(size=(6, 3))
     alone = evaluate(rows, np.arange(6))
-    told = "There is no score of retrieval: none of the 6 queries has another item of its class to find"
-    assert alone.why_unscored() == f"{told} (6 classes); score items that share classes."
+    told = "There is no retrieval score: none of the 6 queries has another item of its class to find"
+    assert alone.why_unscored() == f"{told} (6 classes); use items that share classes."
     assert np.isnan(alone.recall_at[1])
     assert alone.nmi is None  # as many clusters as items: 1, whatever the embeddings
     text = str(alone)

@@ -75,7 +75,7 @@ def test_plain_data_and_text():
     assert lines[1].split() == ["Rank", "1", f"{found.rank_1:.4f}"]
     assert lines[2].split()[-2:] == [f"{found.tpir_at[0.1]:.4f}", f"{found.threshold_at[0.1]:.4g}"]
     assert lines[4] == "42 queries of classes in the gallery, 24 of others, each searching 54 items; cosine distance"
-    assert lines[5] == "at FPIR 0.001 none of the 24 unknown may be named: too few to measure it"
+    assert lines[5] == "at FPIR 0.001, no unknown query may be named: 24 are too few to measure it"
 
 
 def test_a_stranger_whose_nearest_is_a_copy_leaves_no_threshold():
@@ -122,12 +122,12 @@ def test_who_has_nothing_left_to_find_is_not_named():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: identify(X, Y), r"none of the 120 is of a class that the gallery does not have"),
-        (lambda: identify(X, np.arange(120)), r"none of the 120 is of a class of the gallery"),
+        (lambda: identify(X, Y), r"none of the 120 is of a class that is not in the gallery"),
+        (lambda: identify(X, np.arange(120)), r"none of the 120 is of a class in the gallery"),
         (lambda: identify(X, Y, fars=1.5), r"^fars: expected rates between 0 and 1"),
         (lambda: identify(X, Y, groups=[1]), r"^groups: expected 120 groups"),
         (lambda: identify(X, Y, distance="taxi"), r"^distance: expected one of"),
-        (lambda: identify(X, Y, gallery=X), r"^gallery: give gallery and gallery_labels together"),
+        (lambda: identify(X, Y, gallery=X), r"^gallery: expected gallery and gallery_labels together"),
     ],
 )
 def test_bad_input_is_named(call, words):

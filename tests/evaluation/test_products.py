@@ -90,15 +90,15 @@ def test_products_of_one_photo_are_items(score):
 
 def test_what_does_not_go_together_is_told():
     rows, labels, products = photos()
-    with pytest.raises(ValueError, match="has items of several classes; a product is of one class"):
+    with pytest.raises(ValueError, match="has items of several classes; expected one class per product"):
         evaluate(rows, np.arange(len(rows)) % 3, group_by=products)
     with pytest.raises(ValueError, match="group_by: expected 40"):
         evaluate(rows, labels, group_by=products[:-1])
     with pytest.raises(ValueError, match="group_score: expected best or mean, got 'worst'"):
         evaluate(rows, labels, group_by=products, group_score="worst")
-    with pytest.raises(ValueError, match="groups: not with group_by"):
+    with pytest.raises(ValueError, match="groups: does not work with group_by"):
         evaluate(rows, labels, groups=labels, group_by=products)
-    with pytest.raises(ValueError, match="rerank: not with group_by"):
+    with pytest.raises(ValueError, match="rerank: does not work with group_by"):
         evaluate(rows, labels, rerank="csls", group_by=products)
 
 
@@ -119,4 +119,4 @@ def test_evaluate_ranks_the_products_of_a_column(tmp_path, capsys, monkeypatch):
     assert run(capsys, monkeypatch, *words)[0] == 2
     np.savez(tmp_path / "rows.npz", X=rows, y=labels)
     code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rows.npz", "--group-by", "product")
-    assert (code, "--group-by: only for a table" in err) == (2, True)
+    assert (code, "--group-by: needs a table" in err) == (2, True)

@@ -156,11 +156,17 @@ def test_duplicates_and_one_class_stay_finite():
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda x: expand_queries(x, k=0), "k: expected a whole number of at least 1, got 0"),
+        (lambda x: expand_queries(x, k=0), "k: expected an integer of at least 1, got 0"),
         (lambda x: expand_queries(x, alpha=-1), "alpha: expected a finite number of at least 0, got -1"),
         (lambda x: k_reciprocal(x, weight=2), "weight: expected a number in 0..1, got 2"),
-        (lambda x: k_reciprocal(x, depth=30), "depth: a query can find 29 items at most, got 30"),
-        (lambda x: csls(x, x, depth=31), "depth: a query can find 30 items at most, got 31"),
+        (
+            lambda x: k_reciprocal(x, depth=30),
+            "depth: expected at most 29, the number of items that a query can find, got 30",
+        ),
+        (
+            lambda x: csls(x, x, depth=31),
+            "depth: expected at most 30, the number of items that a query can find, got 31",
+        ),
     ],
 )
 def test_bad_settings_are_told(call, told):
@@ -234,7 +240,7 @@ def test_the_protocol_says_that_items_were_looked_at_together():
     gallery = two_sets()[1]
     plain = evaluate(gallery, np.arange(30) % 6, clustering=False)
     reranked = evaluate(gallery, np.arange(30) % 6, clustering=False, rerank="csls( k=3)")
-    told = "re-ranked by csls(k=3): test items were looked at together"
+    told = "re-ranked by csls(k=3), which uses the test items jointly"
     assert reranked.protocol_line() == f"{plain.protocol_line()}; {told}"
     assert type(reranked).from_dict(reranked.to_dict()) == reranked
     assert type(plain).from_dict(plain.to_dict()).rerank is None
@@ -254,11 +260,15 @@ def test_a_search_ranks_as_the_scores_do():
 @pytest.mark.parametrize(
     ("text", "distance", "told"),
     [
-        ("nearest", "cosine", "rerank: expected one of expand_queries, augment_gallery, k_reciprocal, csls, perhaps"),
+        (
+            "nearest",
+            "cosine",
+            "rerank: expected one of expand_queries, augment_gallery, k_reciprocal, csls, optionally",
+        ),
         ("csls(kk=3)", "cosine", "rerank: csls has no setting 'kk'; did you mean k"),
         ("csls(depth=3)", "cosine", "rerank: csls has no setting 'depth'"),
         ("csls(k='3')", "cosine", "rerank: csls: k must be an integer; got '3'"),
-        ("csls", "euclidean", "rerank: csls compares by cosine, got distance='euclidean'; k_reciprocal takes any"),
+        ("csls", "euclidean", "rerank: csls needs distance='cosine', got 'euclidean'; k_reciprocal supports any"),
         (3, "cosine", "rerank: expected one of"),
     ],
 )
@@ -273,7 +283,7 @@ def test_commands_rerank(tmp_path, capsys, monkeypatch):
     np.savez(rows, embeddings=gallery, labels=np.arange(30) % 6)
     code, out, _ = run(capsys, monkeypatch, "evaluate", rows, "--rerank", "k_reciprocal(k1=5)")
     assert code == 0
-    assert "re-ranked by k_reciprocal(k1=5): test items were looked at together" in out
+    assert "re-ranked by k_reciprocal(k1=5), which uses the test items jointly" in out
     expected = evaluate(gallery, np.arange(30) % 6, clustering=False)
     assert f"without re-ranking: Recall@1 {expected.recall_at[1]:.4f}, MAP@R {expected.map_at_r:.4f}" in out
 
@@ -288,8 +298,14 @@ def test_commands_rerank(tmp_path, capsys, monkeypatch):
 
     for given, told in (
         (("evaluate", rows, "--rerank", "best"), "rerank: expected one of expand_queries"),
-        (("evaluate", rows, "--rerank", "csls", "--protocol", "verification"), "--rerank: only with --protocol"),
-        (("search", file, tmp_path / "asked.npy", "--rerank", "csls", "--within", "1"), "--within: not with --rerank"),
+        (
+            ("evaluate", rows, "--rerank", "csls", "--protocol", "verification"),
+            "--rerank: works only with --protocol retrieval",
+        ),
+        (
+            ("search", file, tmp_path / "asked.npy", "--rerank", "csls", "--within", "1"),
+            "--within: does not work with --rerank",
+        ),
         (("search", file, tmp_path / "asked.npy", "--rerank", "csls", "-k", "0"), "-k: expected 1 or more, got 0"),
     ):
         code, _, err = run(capsys, monkeypatch, *given)

@@ -110,9 +110,12 @@ def test_prefixes_are_scored_as_such():
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda x, y: evaluate(x, y, dims=17), "dims: expected a whole number from 1 to 16, the dimensions, got 17"),
-        (lambda x, y: evaluate(x, y, dims=True), "dims: expected a whole number"),
-        (lambda x, y: storage_scores(x, y, dims=(0,)), "dims: expected whole numbers from 1 to 16"),
+        (
+            lambda x, y: evaluate(x, y, dims=17),
+            "dims: expected an integer from 1 to 16, the number of dimensions, got 17",
+        ),
+        (lambda x, y: evaluate(x, y, dims=True), "dims: expected an integer"),
+        (lambda x, y: storage_scores(x, y, dims=(0,)), "dims: expected integers from 1 to 16"),
         (lambda x, y: calibrate(x, covered=0), "covered: expected a share above 0"),
         (lambda x, y: search_binary(x, to_binary(x), x, 0, d=16), "k: expected 1 to 60"),
     ],
@@ -134,10 +137,10 @@ def test_the_command_prints_score_against_bytes(tmp_path, capsys, monkeypatch):
     assert code == 0
     assert f"all 16 dimensions: Recall@1 {evaluate(rows, labels, clustering=False).recall_at[1]:.4f}" in out
     for given, told in (
-        (("--dims", "8", "--dims", "4"), "--dims: expected one length; several only with --storage"),
-        (("--storage", "--rerank", "csls"), "--storage: not with --rerank"),
-        (("--storage", "--protocol", "verification"), "--storage: only with --protocol retrieval"),
-        (("--dims", "99"), "dims: expected a whole number from 1 to 16"),
+        (("--dims", "8", "--dims", "4"), "--dims: expected one length; several lengths work only with --storage"),
+        (("--storage", "--rerank", "csls"), "--storage: does not work with --rerank"),
+        (("--storage", "--protocol", "verification"), "--storage: works only with --protocol retrieval"),
+        (("--dims", "99"), "dims: expected an integer from 1 to 16"),
     ):
         code, _, err = run(capsys, monkeypatch, "evaluate", file, *given)
         assert code == 2

@@ -149,8 +149,8 @@ def test_hard_negatives_equal_loops(margin):
     ("call", "told"),
     [
         (lambda x: suspects(x, np.zeros(120)), "labels: expected at least 2 classes, got 1"),
-        (lambda x: suspects(x, np.arange(120)), "labels: expected a class of at least 2 items"),
-        (lambda x: suspects(x, np.arange(120) % 3, folds=1), "folds: expected a whole number of at least 2, got 1"),
+        (lambda x: suspects(x, np.arange(120)), "labels: expected a class with at least 2 items"),
+        (lambda x: suspects(x, np.arange(120) % 3, folds=1), "folds: expected an integer of at least 2, got 1"),
         (lambda x: hard_negatives(x, np.arange(120) % 3, margin=2), "margin: expected a number in 0..1, got 2"),
         (lambda x: hard_negatives(x, np.arange(120) % 3, suspect=[True]), "suspect: expected 120 values"),
         (lambda x: pairs_across(x, np.zeros(120)), "labels: expected at least 2 classes, got 1"),
@@ -171,7 +171,7 @@ def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
     np.savez(file, embeddings=rows, labels=given, names=names, classes=classes)
     code, out, _ = run(capsys, monkeypatch, "suspects", file)
     assert code == 0
-    assert out.splitlines()[-1].startswith("4 of 120 items are more likely to belong to another class")
+    assert out.splitlines()[-1].startswith("4 of 120 items more likely belong to another class")
 
     table = tmp_path / "suspects.csv"
     assert run(capsys, monkeypatch, "suspects", file, "-o", table)[0] == 0
@@ -246,11 +246,11 @@ def test_bad_words_are_told(tmp_path, capsys, monkeypatch):
     columns = tmp_path / "columns.csv"
     columns.write_text("a,b\n1,2\n")
     for given_words, told in (
-        (("--decided", unknown), "--decided: say with --out where the table is to be written"),
-        (("--decided", unknown, "-o", tmp_path / "c.npz"), "no item is called 'nobody' (1 of 1 are unknown)"),
+        (("--decided", unknown), "--decided: needs --out, the file for the table"),
+        (("--decided", unknown, "-o", tmp_path / "c.npz"), "no item is named 'nobody' (1 of 1 are unknown)"),
         (("--decided", columns, "-o", tmp_path / "c.npz"), "expected the columns name and decision"),
-        (("--decided", tmp_path / "none.csv", "-o", tmp_path / "c.npz"), "no such table of decisions"),
-        (("--across", "3", "--negatives", "3"), "--across: not with --negatives"),
+        (("--decided", tmp_path / "none.csv", "-o", tmp_path / "c.npz"), "none.csv: no such file"),
+        (("--across", "3", "--negatives", "3"), "--across: does not work with --negatives"),
         (("-o", tmp_path / "c.txt"), "expected a file that ends in .csv or .html"),
     ):
         code, _, err = run(capsys, monkeypatch, "suspects", file, *given_words)

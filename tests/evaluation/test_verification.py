@@ -179,7 +179,7 @@ def test_plain_data_and_text():
     assert "curve" not in repr(found)  # two hundred rates
     rare = verify(X, LABELS, fars=(1 / 15_390, 6e-5, 1e-6))
     assert (found.rare, rare.rare) == ([], [6e-5, 1e-6])
-    assert "\nat FAR 6e-05 and 1e-06 none of the 15,390 pairs of two classes may pass: too few" in str(rare)
+    assert "\nat FAR 6e-05 and 1e-06, no pair of two classes may be accepted: 15,390 are too few" in str(rare)
 
 
 @pytest.mark.parametrize(

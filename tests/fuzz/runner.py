@@ -104,7 +104,7 @@ def wrong_end(code: object, said: str, before: dict[str, str], after: dict[str, 
         return f"{len(told)} lines of error: {said[:300]!r}"
     if longest > LONGEST:
         return f"a message of {longest} characters: {said[:120]!r}"
-    if "the memory is not enough" in said:
+    if "out of memory" in said:
         return f"took more memory than {MEMORY >> 30} GB: {said[:200]!r}"
     if told and "with NEARFAR_DEBUG=1" in told[0]:
         return f"an error of our own taken for that of a user's module: {told[0][:300]}"

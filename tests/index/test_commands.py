@@ -83,7 +83,7 @@ def test_bad_input_costs_one_line(uri, capsys, monkeypatch):
         (["search", uri, "query.npz", "--where", "cost < 3"], "there is no column 'cost'; there are "),
         (["search", uri, "query.npz", "--where", "price <"], "at its end, expected a number or a text"),
         (["search", uri, "query.npz", "--group-by", "cost"], "there is no column 'cost'"),
-        (["index", "far.npz", "-o", uri, "--add"], "compares by the cosine distance, far.npz by the euclidean one"),
+        (["index", "far.npz", "-o", uri, "--add"], "uses the cosine distance, far.npz uses the euclidean distance"),
         (["index", "all.npz", "-o", uri, "--add", "--columns", "all.npz"], "all.npz: expected a table"),
         (["index", "all.npz", "-o", uri, "--engine", "none"], "engine: expected exact"),
         (["index", "-o", uri, "--threshold", "-1"], "--threshold: expected a distance of at least 0"),

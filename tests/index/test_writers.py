@@ -49,7 +49,7 @@ def test_a_change_waits_for_the_one_under_way(tables, monkeypatch, capsys, secon
     indexing.index(tables / "b.npz", out=file, add=True)
     other.join()
     assert Index.load(file).names.tolist() == left
-    assert capsys.readouterr().err == "nearfar: x.index: another process is changing it; waiting for it to end\n"
+    assert capsys.readouterr().err == "nearfar: x.index: waiting for another process that is changing it\n"
     assert sorted(path.name for path in tables.iterdir()) == ["a.npz", "b.npz", "c.npz", "x.index"]
 
 
@@ -63,7 +63,7 @@ def test_the_wait_for_another_change_has_an_end(tables, monkeypatch, capsys):
         cli.main()
     assert stopped.value.code == 2
     first, last = capsys.readouterr().err.splitlines()
-    assert first.endswith("waiting for it to end")
+    assert first.endswith("waiting for another process that is changing it")
     assert last == f"nearfar: {file}: another process is still changing it after 0.01 s; try again when that has ended"
     assert len(Index.load(file)) == 2
 

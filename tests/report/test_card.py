@@ -43,12 +43,12 @@ def test_a_card_without_license_or_scores_says_so(run, tmp_path):
     (tmp_path / "config.json").write_text((run / "config.json").read_text())
     text = model_card(tmp_path)
     assert "None was given" in text
-    assert "It has not been evaluated" in text
+    assert "This model was not evaluated" in text
     assert "license:" not in text
 
 
 def test_what_is_no_run_or_no_license_is_told(run, tmp_path):
-    with pytest.raises(ReportError, match="is no run folder"):
+    with pytest.raises(ReportError, match="is not the folder of a run"):
         model_card(tmp_path)
     with pytest.raises(ValueError, match=r"license: expected a name such as apache-2\.0"):
         model_card(run, license="mit\nevil: true")

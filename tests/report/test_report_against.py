@@ -115,10 +115,10 @@ def test_queries_are_those_that_one_model_alone_finds(distance: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda items: digits(100), "noisy: was given 100 items, not these 150"),
+        (lambda items: digits(100), "noisy: has 100 items, expected the same 150 items as this model"),
         (
             lambda items: replace(items, labels=items.labels[::-1]),
-            "noisy: was given other items; number 0 is 'digit 5'",
+            "noisy: has other items; number 0 is 'digit 5'",
         ),
         (lambda items: replace(items, names=[*items.names[:-1], "x"]), "number 149 is 'x' of class"),
     ],
@@ -129,7 +129,7 @@ def test_other_items_are_refused(change, message) -> None:
     assert found is not None
     with pytest.raises(OtherItemsError, match=message):
         set_against(found, replace(other, queries=change(items)))
-    with pytest.raises(OtherItemsError, match="only one of the two searches a gallery"):
+    with pytest.raises(OtherItemsError, match="only one of the two has a gallery"):
         set_against(found, replace(other, gallery=items))
 
 
@@ -149,7 +149,7 @@ def test_the_page_shows_both(tmp_path: Path) -> None:
     assert page.sections[1] == "against"
     assert "Against <b>before</b>: Recall@1 +0." in page.text
     assert "clearly better" in page.text
-    assert "Right by this model alone" in page.text
+    assert "Correct with this model only" in page.text
     worse = Other("x", content.scores, content.queries)
     page = read_page(build_report(replace(content, other=worse), tmp_path / "b.html"))
     assert "no clear difference" in page.text

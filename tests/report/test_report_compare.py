@@ -85,7 +85,7 @@ def test_the_axis_ends_where_scores_end(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_nothing_to_compare_is_an_error() -> None:
-    with pytest.raises(ValueError, match="one objective or more"):
+    with pytest.raises(ValueError, match="runs: expected at least one objective, got none"):
         compare({})
     with pytest.raises(ValueError, match="none of the scores"):
         compare({"a": [{"other": 1.0}]})

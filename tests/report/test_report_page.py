@@ -93,7 +93,7 @@ def test_scores_stand_beside_baseline_chance_and_interval(full_report: Path) -> 
 
 
 def test_known_scores_are_described_and_others_are_not() -> None:
-    assert describe("recall_at_4") == ("Recall@4", "queries with a right item among the 4 nearest")
+    assert describe("recall_at_4") == ("Recall@4", "share of queries with a relevant item among the 4 nearest")
     assert describe("recall_at") is None
     assert describe("map_at_r") is not None
     assert describe("n_queries") is None

@@ -86,7 +86,7 @@ def test_curves_come_from_log_and_metrics(run: Path) -> None:
 def test_changed_data_gives_a_report_without_pictures(run: Path) -> None:
     page = read_page(report_run(run, run / "other.html", test=open_task("digits").test))
     assert not page.all("img")
-    assert "The data changed" in page.text
+    assert "because the data have changed since the evaluation" in page.text
 
 
 @pytest.mark.slow
@@ -108,7 +108,11 @@ def test_a_run_without_log_and_metrics_is_enough(run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "said"),
-    [("config.json", "is no run folder"), ("scores.json", "was not evaluated"), ("test.npz", "was not evaluated")],
+    [
+        ("config.json", "is not the folder of a run"),
+        ("scores.json", "was not evaluated"),
+        ("test.npz", "was not evaluated"),
+    ],
 )
 def test_missing_files_are_one_clear_line(run: Path, missing: str, said: str) -> None:
     (run / missing).unlink()
@@ -120,7 +124,7 @@ def test_missing_files_are_one_clear_line(run: Path, missing: str, said: str) ->
 
 def test_arrays_without_embeddings_are_refused(run: Path) -> None:
     np.savez(run / "test.npz", labels=np.zeros(3, int))
-    with pytest.raises(ReportError, match="expected embeddings and labels, got only labels"):
+    with pytest.raises(ReportError, match="expected embeddings and labels, got labels"):
         report_run(run)
 
 

@@ -17,7 +17,7 @@ from nearfar.serve import server as serve_server
 from tests.commands import run
 from tests.serve.conftest import Image
 
-TAKES_NO_TEXT = "the model of this index takes no text; search by an image or an item"
+TAKES_NO_TEXT = "the model of this index does not embed texts; search by an image or an item"
 BASE = "http://127.0.0.1:8000"
 
 
@@ -116,10 +116,10 @@ def test_wrong_labels_are_kept_in_a_table_that_runs_nothing(client, folder):
 @pytest.mark.parametrize(
     ("content", "status", "told"),
     [
-        (b"", 400, "expected an image as the body"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "this cannot be decoded"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "this cannot be decoded"),
-        (b"\x89PNG\r\n\x1a\n" + b"\x00" * 40, 415, "this cannot be decoded"),
+        (b"", 400, "the body is empty; expected an image"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "the body cannot be decoded"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 415, "the body cannot be decoded"),
+        (b"\x89PNG\r\n\x1a\n" + b"\x00" * 40, 415, "the body cannot be decoded"),
         (b"\xff" * 300_001, 413, "expected at most 300,000 bytes"),
     ],
 )
@@ -283,7 +283,7 @@ def test_slow_clients_are_left(build, monkeypatch):
 
 def test_the_command_is_closed_to_others_without_a_token(folder, capsys, monkeypatch):
     for words, told in (
-        (["--host", "0.0.0.0"], "0.0.0.0 is open to others; give a --token"),
+        (["--host", "0.0.0.0"], "other machines can reach 0.0.0.0; give a --token"),
         (["--token", "short"], "--token: expected at least 16"),
         (["--port", "99999"], "--port: expected 0 to 65535"),
     ):

@@ -55,7 +55,7 @@ def test_settings_are_varied_and_the_validation_scores_told(tmp_path, small, row
     ("vary", "message"),
     [
         ({"lr": []}, "vary: lr: expected at least one, got 0"),
-        ({"seed": [1, 2]}, "vary: seed cannot differ between the runs"),
+        ({"seed": [1, 2]}, "vary: seed must be the same in all runs"),
         ({"lr": [0.1, -1]}, "lr: .*got -1"),
         ({"lrr": [0.1]}, "did you mean lr"),
     ],
@@ -82,13 +82,15 @@ def test_scores_that_are_damaged_are_named(tmp_path) -> None:
     for text, words in wrong:
         path.write_text(text)
         with pytest.raises(
-            ValueError, match=rf"scores.json: damaged .{words}.*; remove it, and the run is scored again"
+            ValueError, match=rf"scores.json: damaged .{words}.*; remove the file, and the run is scored again"
         ):
             read_scores(path)
     trial = Trial("TripletLoss()", TrainConfig(data="rows.npz"), tmp_path)
     for raw, words in (("{}", "Object missing required field"), ('{"n_lone": "x"}', "Expected `int`, got `str`")):
         path.write_text(f'{{"protocol": "", "scores": {{}}, "raw": {raw}}}')
-        with pytest.raises(ValueError, match=rf"scores.json: damaged .{words}.*; remove it, and the run is scored"):
+        with pytest.raises(
+            ValueError, match=rf"scores.json: damaged .{words}.*; remove the file, and the run is scored"
+        ):
             run_trial(trial)
 
 
@@ -201,7 +203,7 @@ def test_processes_run_nothing_that_lies_among_the_data(monkeypatch, planted) ->
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="signals of POSIX")
 def test_a_process_that_is_killed_is_told_of_in_one_line(monkeypatch) -> None:
     monkeypatch.setattr(comparing, "_run_in_pool", end_violently)
-    with pytest.raises(ChildProcessError, match=r"ended from outside.* the same comparison goes on"):
+    with pytest.raises(ChildProcessError, match=r"was killed.*; run the same comparison again to continue"):
         list(comparing._each([None, None], 2))
 
 
@@ -225,7 +227,7 @@ def test_the_processes_of_a_comparison_end_with_it(tmp_path, rows, number) -> No
     if number == "SIGKILL":
         assert process.returncode == -signal.SIGKILL
     else:
-        assert (process.returncode, err) == (130, "nearfar: stopped; the same command goes on\n")
+        assert (process.returncode, err) == (130, "nearfar: stopped; run the same command again to continue\n")
     for folder in out.iterdir():
         assert (folder / "last.safetensors").exists()
         assert not list(folder.glob("*.partial"))

@@ -30,22 +30,22 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"epoch": 3}, "no field is called 'epoch'; did you mean epochs"),
-        ({"learning_rate": 0.1}, "no field is called 'learning_rate'; here it is lr$"),
+        ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
+        ({"learning_rate": 0.1}, "unknown setting 'learning_rate'; use lr$"),
         ({"epochs": 0}, "epochs: .*>= 1.*got 0"),
         ({"epochs": "many"}, "epochs: Expected `int`, got 'many'"),
         ({"optimizer": "adem"}, "optimizer: Expected one of adam, adamw, sgd, rmsprop, got 'adem'"),
         ({"select": "map"}, "select: Expected one of recall_at_1, map_at_r, got 'map'"),
         ({"seed": 2**63}, "seed: Expected `int` <= 9223372036854775807"),
         ({"validation": 1.0}, "validation: .*got 1.0"),
-        ({"ks": [2, 4]}, "ks must hold 1"),
+        ({"ks": [2, 4]}, "ks must contain 1"),
         ({"lr": float("inf")}, "lr: Expected a finite number, got inf"),
-        ({"freeze_trunk": True, "augment": "mirror"}, "augment must be empty"),
-        ({"freeze_trunk": True, "freeze_epochs": 1}, "freeze_trunk is for the whole run"),
+        ({"freeze_trunk": True, "augment": "mirror"}, "augment does not work with a frozen trunk"),
+        ({"freeze_trunk": True, "freeze_epochs": 1}, "freeze_trunk applies to the whole run"),
         ({"image_size": 224, "resize": 200}, "resize needs an image_size of at most 200, got 224"),
         ({"resize": 200}, "resize needs an image_size"),
         ({"chunk": 256}, "chunk: 256 items at a time are more than a batch of 128"),
-        ({"chunk": 8, "episodes": "maml"}, "episodes need their whole batch, so chunk must not be given"),
+        ({"chunk": 8, "episodes": "maml"}, "episodes need the whole batch, so chunk must not be given"),
         ({"test": np.zeros(3)}, "config: test: expected numbers, lists or text .*, got ndarray"),
         ({"objective": TripletLoss()}, r"config: objective: expected .* text \('TripletLoss\(\)'\), got TripletLoss"),
     ],
@@ -99,7 +99,7 @@ def test_settings_that_only_look_as_if_they_clashed() -> None:
 
 def test_unreadable_files(tmp_path) -> None:
     path = tmp_path / "config.json"
-    with pytest.raises(TrainError, match=f"^{re.escape(str(tmp_path))}: holds no run"):
+    with pytest.raises(TrainError, match=f"^{re.escape(str(tmp_path))}: is not the folder of a run"):
         TrainConfig.from_json(path)
     with pytest.raises(TrainError, match=r"none: no such run$"):
         TrainConfig.from_json(tmp_path / "none" / "config.json")

@@ -53,15 +53,15 @@ def test_settings_of_photographs_with_a_pretrained_trunk_are_those_of_the_recipe
     assert config.steps == 2
     for name in expected.keys() - {"lr", "batch_size", "epochs"}:
         assert getattr(config, name) == expected[name], name
-    assert defaults.told_defaults(asked, config, task) == (
-        "Settings that were not given are those of the recipe photos/finetune."
+    assert defaults.defaults_note(asked, config, task) == (
+        "Settings that were not given have the values of the recipe photos/finetune."
     )
     _, again = settle(config)
     assert again == config
     assert settle(asked.replace(lora=4))[1].lr_embedding == recipe("photos/lora")["lr_embedding"]
     assert settle(asked.replace(freeze_trunk=True))[1].augment == ""
     task, whole = settle(asked.replace(**expected))
-    assert defaults.told_defaults(asked.replace(**expected), whole, task) == ""
+    assert defaults.defaults_note(asked.replace(**expected), whole, task) == ""
 
 
 def test_other_data_and_trunks_keep_the_general_settings(photos, weights, tmp_path) -> None:
@@ -79,7 +79,7 @@ def test_other_data_and_trunks_keep_the_general_settings(photos, weights, tmp_pa
         task, config = settle(asked)
         assert config.objective == "TripletLoss()"
         assert (config.lr, config.embedding_dim, config.layer_decay) == (1e-3, 64, None)
-        assert not defaults.told_defaults(asked, config, task).startswith("Settings")
+        assert not defaults.defaults_note(asked, config, task).startswith("Settings")
 
 
 def test_a_config_that_is_read_keeps_all_it_was_written_with(photos, weights, tmp_path) -> None:
@@ -99,7 +99,7 @@ def test_auto_takes_a_pretrained_trunk_where_weights_are_there(timm, photos, tmp
     asked = TrainConfig.of(data=str(photos), **SHORT)
     task, config = settle(asked)
     assert config.trunk == "conv4"
-    assert "pip install 'nearfar[vision]'" in defaults.told_defaults(asked, config, task)
+    assert "pip install 'nearfar[vision]'" in defaults.defaults_note(asked, config, task)
     assert with_trunk(asked.replace(pretrained=True), task).trunk == f"timm:{defaults.PHOTO_TRUNKS[0]}"
     monkeypatch.setattr(defaults, "cached_model", lambda: "test_resnet")
     task, config = settle(asked.replace(image_size=64))
@@ -144,7 +144,7 @@ def test_images_get_the_size_that_the_network_was_made_for(sizes, expected) -> N
 def test_the_first_line_tells_the_settings(photos, weights, tmp_path, capsys) -> None:
     asked = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", pretrained=weights, **SHORT)
     run = train(asked, tmp_path / "run")
-    assert "Settings that were not given are those of the recipe photos/finetune." in capsys.readouterr().err
+    assert "Settings that were not given have the values of the recipe photos/finetune." in capsys.readouterr().err
     assert run.config.objective == recipe("photos/finetune")["objective"]
     train(asked.replace(steps=None, epochs=1), tmp_path / "two", progress=False)
     with pytest.raises(TrainError, match="resumed with other settings"):

@@ -148,7 +148,7 @@ def test_two_processes_resume_bit_for_bit(folders, name) -> None:
 
 @pytest.mark.slow
 def test_a_run_of_two_does_not_go_on_as_one(folders) -> None:
-    with pytest.raises(TrainError, match=r"made by 2 process\(es\), this is 1"):
+    with pytest.raises(TrainError, match="expected 2 processes, as in the run, got 1"):
         train(None, folders[1] / "drawn, again", resume=True, progress=False)
 
 
@@ -251,7 +251,11 @@ class Failure(NamedTuple):
     ("failures", "words", "expected"),
     [
         ({0: Failure(1), 1: Failure(-9)}, ["Traceback of the survivor"], "nearfar: process 1 was ended by SIGKILL, as"),
-        ({0: Failure(-15), 1: Failure(-9)}, ["stopped"], "nearfar: process 1 was ended by SIGKILL, as where memory is"),
+        (
+            {0: Failure(-15), 1: Failure(-9)},
+            ["stopped"],
+            "nearfar: process 1 was ended by SIGKILL, perhaps because memory ran out",
+        ),
         ({0: Failure(-11), 1: Failure(-9, 130)}, [], "nearfar: process 0 was ended by SIGSEGV; `nearfar train --res"),
         ({1: Failure(2), 0: Failure(-9, 130)}, ["no such file"], "nearfar: no such file"),  # did not end when asked to
         ({1: Failure(2), 0: Failure(-15)}, ["the first", "stopped"], "nearfar: the first"),
@@ -290,7 +294,9 @@ def test_a_process_that_is_killed_is_said_in_one_line(tmp_path, rows) -> None:
         finally:
             run.kill() if run.returncode is None else None
     assert run.returncode == 1
-    assert said.startswith("nearfar: process 1 was ended by SIGKILL, as where memory is short; `nearfar train --resume")
+    assert said.startswith(
+        "nearfar: process 1 was ended by SIGKILL, perhaps because memory ran out; `nearfar train --resume"
+    )
     assert said.count("\n") == 1
 
 

@@ -104,9 +104,9 @@ def test_a_forecast_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_inspect_times_a_training(tmp_path, capsys, monkeypatch):
     np.savez(tmp_path / "a.npz", X=np.random.default_rng(0).normal(size=(48, 3)), y=np.repeat(np.arange(8), 6))
     code, out, _ = run(capsys, monkeypatch, "inspect", tmp_path / "a.npz")
-    assert (code, "`nearfar inspect DATA --time` says it" in out) == (0, True)
+    assert (code, "how long training would take, run `nearfar inspect DATA --time`" in out) == (0, True)
     words = ("inspect", tmp_path / "a.npz", "--time", "--set", "epochs=1", "--set", "trunk=identity")
     code, out, _ = run(capsys, monkeypatch, *words)
-    assert (code, "A training takes a few seconds: 1 epoch of" in out) == (0, True)
+    assert (code, "Training takes a few seconds: 1 epoch of" in out) == (0, True)
     code, _, err = run(capsys, monkeypatch, "inspect", tmp_path / "a.npz", "--set", "epochs=1")
-    assert (code, err) == (2, "nearfar: --set: only with --time, of the training that is timed\n")
+    assert (code, err) == (2, "nearfar: --set: works only with --time, which times a training\n")

@@ -247,7 +247,7 @@ def test_patience_ends_a_run_and_survives_being_broken_off(tmp_path, monkeypatch
     scores_of(monkeypatch, [0.1, 0.9, 0.1, 0.1])
     more = train(run.config.replace(patience=4), run.folder, resume=True, progress=False)
     assert (more.epoch, more.best_epoch) == (9, 8)
-    with pytest.raises(TrainError, match="patience looks at validation classes, and there are none"):
+    with pytest.raises(TrainError, match="patience needs validation classes, and there are none"):
         train(small(patience=1, validation=0.0), tmp_path / "none", progress=False)
 
 
@@ -300,9 +300,13 @@ def test_a_finished_run_goes_on_for_more_epochs(tmp_path, small) -> None:
 @pytest.mark.parametrize(
     ("own", "given", "message"),
     [
-        ({"schedule": "cosine"}, {"schedule": "cosine", "epochs": 2}, r"epochs: 1 / 2 \(a cosine schedule falls to 0"),
-        ({"steps": 2}, {"epochs": 2}, r"steps: 2 / None; epochs: 1 / 2 \(a run of `steps` batches ends inside"),
-        ({"epochs": 2}, {"epochs": 1}, r"epochs: 2 / 1 \(a run can become longer, not shorter\)$"),
+        (
+            {"schedule": "cosine"},
+            {"schedule": "cosine", "epochs": 2},
+            r"epochs: 1 / 2 \(with a cosine schedule, all learning rates depend on",
+        ),
+        ({"steps": 2}, {"epochs": 2}, r"steps: 2 / None; epochs: 1 / 2 \(a run with `steps` ends within"),
+        ({"epochs": 2}, {"epochs": 1}, r"epochs: 2 / 1 \(a run can be made longer, but not shorter\)$"),
         ({}, {"epochs": 2, "lr": 0.5}, r"given\): lr: 0.001 / 0.5$"),
     ],
 )
@@ -319,10 +323,10 @@ def test_folders_that_are_taken_or_missing(tmp_path, small) -> None:
     (tmp_path / "other" / "file").touch()
     with pytest.raises(TrainError, match="not empty"):
         train(small(), tmp_path / "other", progress=False)
-    with pytest.raises(TrainError, match="holds no run"):
+    with pytest.raises(TrainError, match="is not the folder of a run"):
         open_run(tmp_path / "other")
     run = train(small(steps=2), tmp_path / "run", progress=False)
-    with pytest.raises(TrainError, match="holds a run already"):
+    with pytest.raises(TrainError, match="contains a run already"):
         train(small(), run.folder, progress=False)
 
 
@@ -359,7 +363,7 @@ def test_a_run_that_meets_an_image_that_cannot_be_decoded_goes_on_without_it(tmp
         train(longer, run.folder, resume=True, progress=False)
     run = train(longer.replace(skip_bad=True), run.folder, resume=True, progress=False)
     assert run.epoch == 2
-    assert "2 undecodable image(s) left out" in evaluate_run(run).protocol
+    assert "2 undecodable images left out" in evaluate_run(run).protocol
     assert run.config.refused(longer) == ["skip_bad: True / False"]
 
 
@@ -373,7 +377,7 @@ def test_data_that_have_changed_since_the_training_are_noticed(tmp_path, small) 
     assert "NOT the data" not in evaluate_run(run.folder).protocol
     written(14)
     assert "NOT the data of the training" in evaluate_run(run.folder).protocol
-    with pytest.raises(TrainError, match="4 training classes then, 5 now"):
+    with pytest.raises(TrainError, match="4 training classes in the run, 5 now"):
         train(None, run.folder, resume=True, progress=False)
     written(12, each=3)
     assert "NOT the data" not in evaluate_run(run.folder).protocol  # the same classes are unseen
@@ -419,7 +423,9 @@ def test_other_sizes_of_the_test_are_brought_to_that_of_training(tmp_path, small
 
 def test_training_and_test_are_of_one_kind(tmp_path, small) -> None:
     np.savez(tmp_path / "rows.npz", X=np.eye(8), y=np.arange(8) % 2)
-    with pytest.raises(TrainError, match="rows: an item is a row of 8 numbers, in training it is an image"):
+    with pytest.raises(
+        TrainError, match="rows: expected items like those of the training, an image, got a row of 8 numbers"
+    ):
         train(small(test=str(tmp_path / "rows.npz")), tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
 
@@ -458,7 +464,7 @@ def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, 
 @pytest.mark.slow
 def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
     def train_there_too(config: object, start: object, **how: object) -> None:
-        with pytest.raises(TrainError, match="another process is training there"):
+        with pytest.raises(TrainError, match="another process is training in this folder"):
             train(small(objective="NPairLoss()"), tmp_path / "run", progress=False)
         assert (tmp_path / "run").is_dir()
         monkeypatch.undo()
@@ -478,7 +484,7 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_trained_over(tmp_p
         train(small(epochs=1, objective="NPairLoss()"), folder.path, progress=False)
 
     monkeypatch.setattr(RunFolder, "create", others_are_faster)
-    with pytest.raises(TrainError, match="holds a run already"):
+    with pytest.raises(TrainError, match="contains a run already"):
         train(small(epochs=1), tmp_path / "run", progress=False)
     config = TrainConfig.from_json(tmp_path / "run" / "config.json")
     assert config.objective == "NPairLoss()"
@@ -502,7 +508,7 @@ def test_a_folder_that_cannot_be_written_in_is_refused_before_the_work(tmp_path,
     run = train(small(epochs=1), tmp_path / "run", progress=False)
     monkeypatch.setattr("nearfar.train.scoring.os.access", lambda path, mode: False)
     monkeypatch.setattr("nearfar.train.scoring._task", lambda *of: pytest.fail("opened the data"))
-    with pytest.raises(TrainError, match=r"run: scores of the test are kept in it, and it cannot be written in"):
+    with pytest.raises(TrainError, match=r"run: is not writable, but scores of the test are stored there"):
         evaluate_run(run)
 
 
@@ -527,7 +533,7 @@ def test_validation_classes_of_one_item_each_are_not_measured(tmp_path, small) -
     np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(len(labels), 5)), y=labels, split=split)
     run = train(small(data=str(tmp_path / "rows.npz"), epochs=1), tmp_path / "run", progress=False)
     protocol = evaluate_run(run, clustering=False).protocol
-    assert "The validation classes were not measured: the checkpoint is that of the last" in protocol
+    assert "The validation classes could not be scored: the checkpoint is that of the last" in protocol
 
 
 @pytest.mark.slow
@@ -770,7 +776,9 @@ def test_embeddings_that_are_not_finite_are_told_as_such(small) -> None:
     with torch.no_grad():
         for weight in parts.step.embedder.parameters():  # finite, as before the last steps of a training that diverges
             weight.fill_(1e30)
-    with pytest.raises(TrainError, match=r"^the network gives embeddings of .* that are not finite: it has diverged"):
+    with pytest.raises(
+        TrainError, match=r"^the network gives embeddings of .* that are not finite; lower the learning rate"
+    ):
         score_unseen_and_seen(parts)
 
 
@@ -882,7 +890,7 @@ def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
     run = train(config, tmp_path / "run", progress=False)
     result = evaluate_run(run, clustering=False)
     assert result.scores.n_classes == len(plain.task.test.classes)
-    assert "classes, with those turned. The checkpoint" in result.protocol
+    assert "classes, including rotated ones. The checkpoint" in result.protocol
 
 
 @pytest.mark.slow
@@ -950,7 +958,7 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
     config = json.loads((run.folder / "config.json").read_text())
     (run.folder / "config.json").write_text(json.dumps({**config, "trunk": "subprocess:Popen"}))
     rewritten(run.folder / "best.safetensors", shape=["touch", str(mark)])
-    with pytest.raises(TrainError, match="shape of an item must be 1 or 3 whole numbers above 0"):
+    with pytest.raises(TrainError, match="shape of an item must be 1 or 3 positive integers"):
         load_embedder(run.folder)
     rewritten(run.folder / "best.safetensors", shape=[1, 8, 8])
     with pytest.raises(TrustError, match=r"config.json names subprocess:Popen, which is code; .* --trust subprocess "):
@@ -962,7 +970,7 @@ def test_a_run_from_elsewhere_runs_no_code(tmp_path, small) -> None:
 def test_damaged_checkpoints_are_one_clear_error(tmp_path, small) -> None:
     run = train(small(steps=1), tmp_path / "run", progress=False)
     rewritten(run.folder / "best.safetensors", weights=[])
-    with pytest.raises(TrainError, match=r"what is said of the first weights must be text, got \[\]"):
+    with pytest.raises(TrainError, match=r"the origin of the initial weights must be a text, got \[\]"):
         evaluate_run(run)
     rewritten(run.folder / "best.safetensors", num_classes=None)
     with pytest.raises(TrainError, match=r"best.safetensors: damaged, .* 'num_classes'"):

@@ -113,10 +113,13 @@ def test_the_numbers_of_the_items_reach_the_objective_of_episodes(tmp_path, smal
 def test_what_cannot_be_an_episode_is_told(tmp_path, small) -> None:
     with pytest.raises(TrainError, match="no class of the batch has more than shots=8"):
         train(small(episodes="maml", shots=8), tmp_path / "run", progress=False)
-    with pytest.raises(TrainError, match=r"^episodes: SiameseHead scores the pairs of whole batches"):
+    with pytest.raises(TrainError, match=r"^episodes: SiameseHead scores the pairs of a whole batch"):
         train(small(episodes="maml", objective="TripletLoss() + SiameseHead()"), tmp_path / "run", progress=False)
     objective = "TripletLoss() + EnergyConfusion(layer='embedding')"
-    with pytest.raises(TrainError, match=r"^episodes: EnergyConfusion\(layer='embedding'\) reads the weights before"):
+    with pytest.raises(
+        TrainError,
+        match=r"^episodes: EnergyConfusion\(layer='embedding'\) reads weights that the support has not adapted",
+    ):
         train(small(episodes="fomaml", objective=objective), tmp_path / "run", progress=False)
     laplace = "CMLLoss() + 0.5*HORDE(features=8, loss=JMMD(layers=['embedding'], kernel='laplace'))"
     with pytest.raises(TrainError, match=r"^episodes: JMMD\(kernel='laplace'\) cannot be differentiated twice"):

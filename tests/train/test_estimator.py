@@ -104,7 +104,7 @@ def test_images_in_memory_and_their_files_give_one_network(tmp_path):
         of_list.transform([Image.fromarray(image) for image in images]), of_arrays.transform(images)
     )
     assert not hasattr(of_arrays, "n_features_in_")
-    with pytest.raises(ValueError, match="DeepMetric: X: holds no images"):
+    with pytest.raises(ValueError, match="DeepMetric: X: expected at least one image, got none"):
         of_arrays.transform(images[:0])
 
 
@@ -160,9 +160,9 @@ def test_saved_it_is_a_run_and_loaded_the_same(digits, fitted, tmp_path):
     np.savez(tmp_path / "items.npz", X=X[:20].astype(np.float32), y=y[:20])
     found = embed_run(tmp_path / "run", tmp_path / "items.npz")
     np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), Z, atol=1e-6)
-    with pytest.raises(ValueError, match="fitted on items given in Python, which are not kept; name the DATA"):
+    with pytest.raises(ValueError, match="fitted on items in memory, which were not saved; give the DATA"):
         report_run(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"DeepMetric: .*holds a run already"):
+    with pytest.raises(ValueError, match=r"DeepMetric: .*contains a run already"):
         fitted.save(tmp_path / "run")
 
 
@@ -207,14 +207,14 @@ def test_columns_are_known_by_name(digits, tmp_path):
     [
         ({"objective": "TripletLos()"}, np.eye(6), [0, 0, 0, 1, 1, 1], "TripletLos"),
         ({"lr": -1.0}, np.eye(6), [0, 0, 0, 1, 1, 1], "lr"),
-        ({"settings": {"lr": 1.0}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'lr' is a parameter of its own"),
-        ({"settings": {"data": "x"}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'data' is one of runs only"),
+        ({"settings": {"lr": 1.0}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'lr' is a parameter of the estimator"),
+        ({"settings": {"data": "x"}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'data' applies only to runs in a folder"),
         ({"settings": {"warmups": 1}}, np.eye(6), [0, 0, 0, 1, 1, 1], "did you mean warmup"),
         ({}, np.eye(6), [0, 0, 0, 0, 0, 0], "at least 2 classes"),
         ({}, np.eye(6), None, "requires y"),
         ({}, np.eye(6) * 1e300, [0, 0, 0, 1, 1, 1], "too large for float32"),
-        ({}, np.zeros((6, 8, 8)), [0, 0, 0, 1, 1, 1], "uint8; got shape .6, 8, 8. of float64; .* come as rows"),
-        ({}, ["a.png"] * 6, [0, 0, 0, 1, 1, 1], "6 of 6 files are not there, first 'a.png'; text is a path"),
+        ({}, np.zeros((6, 8, 8)), [0, 0, 0, 1, 1, 1], "uint8; got shape .6, 8, 8. of float64; .* as rows"),
+        ({}, ["a.png"] * 6, [0, 0, 0, 1, 1, 1], "6 of 6 files do not exist, first 'a.png'; texts are read as paths"),
         ({}, [[0.0] * (3 + n % 3) for n in range(6)], [0, 0, 0, 1, 1, 1], "rows must be of one length, got 3 to 5"),
         (
             {"trunk": torch.nn.Linear(6, 3)},
@@ -227,7 +227,7 @@ def test_columns_are_known_by_name(digits, tmp_path):
         ({}, np.eye(6), [0.1, 0.2, 0.3, 1.1, 1.2, 1.3], "Unknown label type: continuous"),
         ({"objective": TripletLoss()}, np.eye(6), [0, 0, 0, 1, 1, 1], "expected .* text .*, got TripletLoss"),
         ({"settings": 3}, np.eye(6), [0, 0, 0, 1, 1, 1], "settings must be a dict"),
-        ({}, ["a.png", float("nan")] * 3, [0, 0, 0, 1, 1, 1], "3 of 6 items are no paths; number 1 is nan"),
+        ({}, ["a.png", float("nan")] * 3, [0, 0, 0, 1, 1, 1], "3 of 6 items are not paths; number 1 is nan"),
         ({}, [np.zeros((8, n)) for n in (8, 8, 9)], [0, 0, 1], r"of one shape, got .8, 8. and .8, 9."),
     ],
 )

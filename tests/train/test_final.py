@@ -59,7 +59,7 @@ def test_a_final_model_has_no_score_of_its_own(evaluated, capsys, monkeypatch, t
     code, out, err = run(capsys, monkeypatch, "train", "--final", evaluated.folder, "--out", final)
     assert code == 0, err
     assert "a final model, trained on all classes" in out
-    assert f"{evaluated.folder} with these settings: Recall@1" in out
+    assert f"{evaluated.folder} has the same settings: Recall@1" in out
     assert "NOT disjoint" not in err
     for words in (["evaluate", final], ["report", final], ["evaluate", final, "--protocol", "verification"]):
         code, _, err = run(capsys, monkeypatch, *words)
@@ -74,17 +74,17 @@ def test_a_final_model_has_no_score_of_its_own(evaluated, capsys, monkeypatch, t
     assert code == 0
     assert "all 48 rows were in the training of final: these are training scores" in out
     fresh = rows_file(tmp_path / "fresh.npz", seed=3)
-    assert "final is a final model, which has learned from all" in run(capsys, monkeypatch, "evaluate", final, fresh)[1]
-    assert "8 of 8 classes have names of classes" in run(capsys, monkeypatch, "evaluate", final, fresh)[1]
+    assert "final is a final model, which was trained on all" in run(capsys, monkeypatch, "evaluate", final, fresh)[1]
+    assert "8 of 8 classes have the names of classes" in run(capsys, monkeypatch, "evaluate", final, fresh)[1]
     code, out, _ = run(capsys, monkeypatch, "train", "--resume", "--out", final)
     assert (code, "a final model" in out) == (0, True)
 
 
 def test_what_a_final_model_cannot_be_made_of_is_told(evaluated, capsys, monkeypatch, tmp_path):
     code, _, err = run(capsys, monkeypatch, "train", "digits", "--final", evaluated.folder, "--out", tmp_path / "f")
-    assert (code, err.startswith("nearfar: DATA: not with --final")) == (2, True)
+    assert (code, err.startswith("nearfar: DATA: does not work with --final")) == (2, True)
     code, _, err = run(capsys, monkeypatch, "train", "--lr", "1", "--final", evaluated.folder, "--out", tmp_path / "f")
-    assert (code, err.startswith("nearfar: --lr: not with --final")) == (2, True)
+    assert (code, err.startswith("nearfar: --lr: does not work with --final")) == (2, True)
     (evaluated.folder / "scores.json").unlink()
     with pytest.raises(TrainError, match="was not evaluated yet"):
         train_final(evaluated, tmp_path / "f")
@@ -119,11 +119,11 @@ def test_a_learner_is_fitted_on_all_rows(capsys, monkeypatch, tmp_path):
     rows, file = rows_file(tmp_path / "rows.npz"), tmp_path / "rca.safetensors"
     code, out, _ = run(capsys, monkeypatch, "fit", rows, "RCA()", "--final", "-o", file)
     assert code == 0
-    assert "48 rows of 8 classes, all learned from, and none left to test on" in out
+    assert "48 rows of 8 classes, all for training and none for a test" in out
     assert "Recall@1" not in out
     assert "these are training scores" in run(capsys, monkeypatch, "evaluate", file, rows)[1]
     code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--final", "--test-class", "1", "-o", tmp_path / "x")
-    assert (code, err.startswith("nearfar: --test-class: not with --final")) == (2, True)
+    assert (code, err.startswith("nearfar: --test-class: does not work with --final")) == (2, True)
 
 
 def test_a_final_model_of_turned_classes_turns_all(tmp_path):
@@ -143,7 +143,7 @@ def test_a_whitening_is_fitted_where_the_run_has_kept_it(tmp_path):
     evaluate_run(made)
     kept = read_about(open_run(made.folder).best)["metric"]["kept"]
     assert final_config(made).metric == ("whitening" if kept else "none")
-    with pytest.raises(TrainError, match="no validation classes to choose by"):
+    with pytest.raises(TrainError, match='metric="auto" needs validation classes'):
         made.config.replace(metric="auto", final="run")
 
 

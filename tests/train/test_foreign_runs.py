@@ -122,12 +122,12 @@ def test_weights_of_a_file_are_told_and_random_ones_remarked(timm, photos, tmp_p
     path.unlink()  # a run that goes on or is read needs no file
     assert load_embedder(run).trunk.num_features == 64
     told = json.loads((run.folder / "environment.json").read_text())["weights"]
-    assert first == f"{told} Settings that were not given are those of the recipe photos/frozen."
+    assert first == f"{told} Settings that were not given have the values of the recipe photos/frozen."
     from nearfar.train.remarks import random_trunk
 
     assert not random_trunk(config, first, 5_000_000)
     small = TrainConfig.of(data="digits", trunk="timm:resnet18")
-    assert "11.2 million parameters and began with random weights" in random_trunk(
+    assert "11.2 million parameters and started with random weights" in random_trunk(
         small, "Weights: random (x).", 11_200_000
     )
     assert not random_trunk(small, "Weights: random (x).", 900_000)
@@ -143,7 +143,7 @@ def test_older_name_of_pretrained(timm, photos, tmp_path):
     ]
     one, other = (embed_run(run, open_items(photos)) for run in runs)
     assert np.array_equal(one, other)
-    with pytest.raises(TrainError, match="trunk_weights is the older name of pretrained; give one"):
+    with pytest.raises(TrainError, match="trunk_weights is the old name of pretrained; give only one"):
         TrainConfig.of(data="digits", pretrained=True, trunk_weights="a.pth")
     with pytest.raises(TrainError, match="so pretrained must not be given with them"):
         TrainConfig.of(data="digits", pretrained=True, network_weights="a.pth")

@@ -146,7 +146,7 @@ def test_a_frozen_run_is_the_trunk_with_its_metric(config, tmp_path):
     result = evaluate_run(made, clustering=False)
     assert "Nothing was trained" in result.protocol
     assert "A whitening, fitted to the training items, follows the network" in result.protocol
-    with pytest.raises(TrainError, match="nothing to resume: its network was not trained"):
+    with pytest.raises(TrainError, match="nothing to resume, because its network is not trained"):
         train(None, made.folder, resume=True)
     plain = save_frozen(config_for("frozen", config), tmp_path / "plain")
     task = open_task(config.data, validation=config.validation, seed=config.seed)
@@ -167,10 +167,10 @@ def test_a_folder_that_is_taken_is_refused(config, tmp_path):
 
 def test_what_is_no_set_of_images_of_some_classes_is_refused(config, photos, tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(60, 4)), y=np.arange(60) % 20)
-    with pytest.raises(TrainError, match="ladder: it is for images"):
+    with pytest.raises(TrainError, match="ladder: expected images and a pretrained network"):
         ladder(TrainConfig.of(data=str(tmp_path / "rows.npz")))
     few = [f"class{c:02d}" for c in range(CLASSES - 4)]
-    with pytest.raises(TrainError, match="ladder: needs at least 6 training classes, got 4"):
+    with pytest.raises(TrainError, match="ladder: expected at least 6 training classes, got 4"):
         ladder(config.replace(test_classes=few))
     with pytest.raises(TrainError, match="splits must be at least 1"):
         ladder(config, splits=0)
@@ -203,9 +203,9 @@ def test_a_step_can_be_chosen_without_the_table(photos, tmp_path, capsys, monkey
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--step", "auto"], "--step auto: takes what the table says"),
+        (["--step", "auto"], "--step auto: takes the step that the table recommends"),
         (["--ladder", "yes", "--devices", "2"], "--ladder: runs on one device"),
-        (["--step", "head", "--resume"], "--step: is for the start of a run"),
+        (["--step", "head", "--resume"], "--step: works only at the start of a run"),
     ],
 )
 def test_options_that_do_not_go_together_are_one_line(words, said, photos, tmp_path, capsys, monkeypatch):
@@ -249,7 +249,7 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
     assert [row["step"] for row in told["rows"]] == ["pixels", "frozen", "whitened", "head", "last-stage"]
     assert all(len(row["map_at_r"]) == 3 for row in told["rows"])
     step = "full" if told["worth"] == "pixels" else told["worth"]
-    assert f"Going on with: {rungs.STEPS[step]}" in out
+    assert f"Training this step: {rungs.STEPS[step]}" in out
     frozen = told["rows"][1]
     embedder_rows = embed_run(
         save_frozen(

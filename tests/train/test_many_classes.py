@@ -76,7 +76,7 @@ def test_a_run_of_drawn_classes_resumes(tmp_path, small) -> None:
     [
         ({"objective": "TripletLoss()"}, "shard_classes: needs a loss with class proxies, such as CosFaceLoss"),
         ({"objective": "ProxyAnchorLoss()"}, "shard_classes: ProxyAnchorLoss: its classes cannot be distributed"),
-        ({"objective": "MAEHead()"}, "shard_classes: MAEHead is a linear head; with very many classes, take a loss"),
+        ({"objective": "MAEHead()"}, "shard_classes: MAEHead is a linear head; with very many classes, use a loss"),
         ({"objective": "AMSoftmaxLoss() + JRS()"}, "shard_classes: JRS reads all class proxies of another loss"),
         (
             {"objective": "AMSoftmaxLoss() + 0.1*SparseCenters()"},
@@ -104,7 +104,7 @@ def test_objectives_whose_classes_cannot_be_divided(tmp_path, small, changes, sa
         ({"sample_classes": 0.1, "episodes": "maml"}, "sample_classes must not be given with them"),
         (
             {"shard_classes": True, "text_trunk": "transformers:x"},
-            "shard_classes is for class proxies, and must not be given with text_trunk",
+            "shard_classes works only with class proxies, so it must not be given with text_trunk",
         ),
     ],
 )

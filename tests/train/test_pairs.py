@@ -159,7 +159,7 @@ def test_a_table_of_pairs_makes_every_photo_a_class_of_its_own(table, tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("path,text\n00.png,red\n01.png,\n", r"1 row\(s\) have no text, first row 2 after the header"),
+        ("path,text\n00.png,red\n01.png,\n", "the text is empty in 1 row, first in row 2 after the header"),
         ("path,label\n00.png,red\n", "has no column 'text', which pairs of images and texts need"),
         ("text,label\nred,red\n", "has no column 'path', which pairs of images and texts need"),
     ],
@@ -172,7 +172,7 @@ def test_pairs_need_photos_and_texts(tmp_path, content, says):
 
 
 def test_photos_without_texts_are_named():
-    with pytest.raises(DataError, match="'digits': has images without texts; pairs of both stand in a table"):
+    with pytest.raises(DataError, match="'digits': has images without texts; for pairs, give a table"):
         open_task("digits", pairs=True)
     images = np.zeros((3, 4, 4), np.uint8)
     with pytest.raises(DataError, match="some: 3 images but 2 texts; expected one text for each image"):
@@ -210,12 +210,12 @@ def test_parts_are_means_of_both_ways():
 
 
 def test_losses_with_proxies_of_classes_are_refused():
-    with pytest.raises(TrainError, match="AMSoftmaxLoss compares with its own proxies of classes, and pairs need"):
+    with pytest.raises(TrainError, match="AMSoftmaxLoss compares with class proxies, but pairs need"):
         check_objective(as_sum(NTXentLoss() + 0.1 * AMSoftmaxLoss(3, 4)))
 
 
 def test_towers_have_one_dimension():
-    with pytest.raises(ValueError, match="text: embeddings of texts need 4 dimensions like those of images, got 3"):
+    with pytest.raises(ValueError, match="text: expected embeddings with 4 dimensions, like those of images, got 3"):
         Embedder(Identity(6), 4, text=Embedder(Identity(5), 3))
 
 
@@ -225,9 +225,15 @@ def test_towers_have_one_dimension():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"episodes": "maml"}, "config: episodes is for one tower, and must not be given with text_trunk"),
-        ({"lora": 4}, "config: lora is for one tower"),
-        ({"text_trunk": None, "lr_text": 0.1}, "config: lr_text is for the text trunk, so text_trunk must be given"),
+        (
+            {"episodes": "maml"},
+            "config: episodes works only with a single tower, so it must not be given with text_trunk",
+        ),
+        ({"lora": 4}, "config: lora works only with a single tower"),
+        (
+            {"text_trunk": None, "lr_text": 0.1},
+            "config: lr_text is the learning rate of the text trunk, so text_trunk must be given",
+        ),
     ],
 )
 def test_settings_of_one_tower_are_refused(changes, says):
@@ -310,13 +316,13 @@ def test_what_was_learned_is_found_again(run):
 def test_a_run_of_photos_alone_says_that_it_knows_no_words(table, tmp_path, capsys, monkeypatch):
     config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, steps=1, device="cpu", ks=(1,))
     train(config, tmp_path / "run", progress=False)
-    with pytest.raises(TrainError, match="has not learned from texts, and has no tokenizer"):
+    with pytest.raises(TrainError, match="does not embed texts"):
         embed_run(tmp_path / "run", text_items("some", ["red shoes"], [""]))
     assert command(monkeypatch, capsys, "index", tmp_path / "run", "digits", "-o", tmp_path / "some.index")[0] == 0
     code, told = command(monkeypatch, capsys, "search", tmp_path / "some.index", "red shoes")
     assert code == 2
-    assert "words cannot be searched" in told
-    assert "has no text tower (train it with --text-trunk)" in told
+    assert "it cannot be searched as a text, because" in told
+    assert "has no text tower; train one with --text-trunk" in told
 
 
 def test_chunks_give_the_weights_of_whole_batches(bert, table, tmp_path):
@@ -420,7 +426,7 @@ def test_texts_of_a_table_of_pairs_are_embedded(run, table, tmp_path, capsys, mo
     assert not np.allclose(made[0]["embeddings"], made[1]["embeddings"])
     code, told = command(monkeypatch, capsys, "embed", run, table.parent, "--texts", "-o", tmp_path / "no.npz")
     assert code == 2
-    assert "has images without texts; pairs of both stand in a table with the columns path and text" in told
+    assert "has images without texts; for pairs, give a table with the columns path and text" in told
 
 
 def same(one, two):

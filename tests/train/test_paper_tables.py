@@ -158,7 +158,7 @@ def test_by_the_command_line(archives, tmp_path, capsys, monkeypatch) -> None:
     assert not code
     page = (run / "report.html").read_text()
     assert "Seen and unseen classes" in page
-    assert "Protocol of the paper: all training classes were learned from" in page
+    assert "Protocol of the paper: the network was trained on all training classes" in page
 
 
 def test_what_a_table_is_not_of_is_refused() -> None:
@@ -168,7 +168,7 @@ def test_what_a_table_is_not_of_is_refused() -> None:
         dataset_of(find_table("jrd/table3"), "jrd/table3", "cars:CARS")
     with pytest.raises(TrainError, match="no row begins with 'XRD'"):
         reproduce("jrd/ablation", {"data": "cub:CUB"}, "runs", only=["XRD"])
-    with pytest.raises(TrainError, match="no row of jrd/table1 that is so called can be run"):
+    with pytest.raises(TrainError, match="only: none of these rows of jrd/table1 can be run"):
         reproduce("jrd/table1", {"data": "cub:CUB"}, "runs", only=["DeML"])
 
 
@@ -176,7 +176,7 @@ def test_options_beside_a_table_are_refused(tmp_path, capsys, monkeypatch) -> No
     options = ["--recipe", "jrd/table2", "--objective", "TripletLoss()", "--out", tmp_path]
     code, _, err = command(capsys, monkeypatch, "compare", "cub:X", *options)
     assert code == 2
-    assert "--objective: not with a table of a paper" in err
+    assert "--objective: does not work with a table of a paper" in err
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name.partition("/")[0] in FOUNDING])

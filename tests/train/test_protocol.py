@@ -30,13 +30,13 @@ def test_learns_from_all_classes_and_keeps_the_last_checkpoint(archives, tmp_pat
     assert len(run.task.train.classes) == 4
     assert run.task.validation is None
     told = evaluate_run(run).protocol
-    assert "all training classes were learned from, and the last checkpoint, of epoch 3, is scored" in told
-    assert "of what is there of the archive" in told
+    assert "the network was trained on all training classes, and the last checkpoint, of epoch 3, is scored" in told
+    assert "of a possibly incomplete archive" in told
 
 
 def test_what_asks_for_validation_classes_is_refused() -> None:
     for name, value in {"validation": 0.2, "patience": 3, "metric": "auto"}.items():
-        with pytest.raises(TrainError, match=f'protocol="paper" .*, so {name} must not ask for validation classes'):
+        with pytest.raises(TrainError, match=f'protocol="paper" .*, so {name} must not request validation classes'):
             TrainConfig.of(data="x", protocol="paper", **{name: value})
     assert TrainConfig.of(data="x").replace(protocol="paper").validation == 0
 
@@ -145,5 +145,5 @@ def test_a_part_of_an_archive(tmp_path) -> None:
     assert len(task.test) == 80
     for path in tmp_path.rglob("*.jpg"):
         path.unlink()
-    with pytest.raises(DataError, match="none of the 160 images that its lists name is there"):
+    with pytest.raises(DataError, match="none of the 160 images in its lists exists"):
         open_task(f"cub:{tmp_path}", partial=True)

@@ -51,7 +51,7 @@ def test_embeddings_worse_than_the_items():
 @pytest.mark.parametrize(
     ("scores", "word"),
     [
-        ((0.7, 0.6, 0.5, 0.4), "The first of 4 evaluations was the best (validation MAP@R 0.700, at the end 0.400)"),
+        ((0.7, 0.6, 0.5, 0.4), "The first of 4 evaluations was the best (validation MAP@R 0.700; at the end 0.400)"),
         ((0.3, 0.4, 0.5, 0.6), "still rose at the end (0.500 up to epoch 3, 0.600 at epoch 4)"),
         ((0.7, 0.6, 0.5), ""),
         ((0.7, 0.69, 0.69, 0.69), ""),
@@ -77,7 +77,7 @@ def batches(*shares, name="TripletLoss"):
 
 def test_a_loss_that_no_anchor_has():
     (said,) = idle(batches(*[1.0] * 12, *[0.01] * 4))
-    assert said.startswith("Towards the end hardly any anchor had a TripletLoss above 0 (1.0% of them)")
+    assert said.startswith("At the end, almost no anchor had a TripletLoss above 0 (1.0% of them)")
     assert not idle(batches(*[1.0] * 13, *[0.01] * 3))
     assert not idle(batches(*[0.0] * 6, *[0.05] * 2))
     assert idle(batches(*[1.0] * 15, *[0.0] * 5))

@@ -100,7 +100,7 @@ def test_a_run_is_beside_its_standardized_rows(table, tmp_path, small, capsys, m
 
 
 def test_images_have_no_columns(tmp_path, small):
-    with pytest.raises(TrainError, match="standardize is for the columns of rows, got images"):
+    with pytest.raises(TrainError, match="standardize works only with rows, got images"):
         train(small(standardize=True), tmp_path / "run", progress=False)
 
 

@@ -177,5 +177,5 @@ def test_bad_folders_and_tables_are_named(tmp_path, bert):
         Tokens.of_folder(tmp_path)
     table = tmp_path / "some.csv"
     table.write_text("text,label\nred shoe,a\n,b\n")
-    with pytest.raises(DataError, match=r"1 row\(s\) have no text, first row 2 after the header"):
+    with pytest.raises(DataError, match="the text is empty in 1 row, first in row 2 after the header"):
         open_items(table)

@@ -177,7 +177,9 @@ def test_adapters_are_added_in_as_peft_does(timm) -> None:
 
 
 def test_ranks_that_no_layer_takes_are_refused() -> None:
-    with pytest.raises(TrunkError, match="rank 9: no layer of the trunk takes it; the largest takes up to 2"):
+    with pytest.raises(
+        TrunkError, match="rank 9: every layer of the trunk is too small for it; the largest takes up to rank 2"
+    ):
         add_adapters(Blocks((2,)), 9, 1.0)
     with pytest.raises(TrunkError, match="no linear layer"):
         add_adapters(nn.Conv2d(3, 4, 3), 2, 1.0)
@@ -239,7 +241,7 @@ def test_activations_that_are_computed_again_give_the_same_gradient(timm, name) 
         gradients.append([parameter.grad.clone() for parameter in trunk.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
-    with pytest.raises(TrunkError, match="gradient_checkpointing: the trunk has none"):
+    with pytest.raises(TrunkError, match="gradient_checkpointing: this trunk does not support it"):
         checkpoint_gradients(Blocks((2,)))
 
 
@@ -279,11 +281,11 @@ def test_a_run_starts_from_the_whitening_and_is_the_same_where_it_goes_on(config
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"lora": 4, "freeze_trunk": True}, "freeze_trunk and lora say both"),
-        ({"lora": 4, "last_stage": True}, "last_stage and lora say both"),
-        ({"lora": 4, "episodes": "maml"}, "episodes step on all weights, so lora must not"),
+        ({"lora": 4, "freeze_trunk": True}, "freeze_trunk and lora both set which weights are trained"),
+        ({"lora": 4, "last_stage": True}, "last_stage and lora both set which weights are trained"),
+        ({"lora": 4, "episodes": "maml"}, "episodes train all weights, so lora must not"),
         ({"lora_alpha": 4}, "so lora, their rank, must be given"),
-        ({"embedding_start": "whitening", "network_weights": "a"}, "network_weights hold an embedding layer"),
+        ({"embedding_start": "whitening", "network_weights": "a"}, "network_weights contain an embedding layer"),
         ({"layer_decay": 1.5}, "layer_decay"),
         ({"lora": 0}, "lora"),
     ],

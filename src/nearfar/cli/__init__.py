@@ -94,10 +94,10 @@ from .own_code import caused_by_own_code, of_own_code
 from .signals import Stopping
 
 MAX_MESSAGE_LENGTH = 1500
-"""Characters of a message: our own errors cut what they quote, and those of other libraries are cut here."""
+"""Maximum number of characters of a message. Our errors shorten what they quote; those of libraries are cut here."""
 
 PARSER = 500
-"""Characters of a message of the parser of words, which quotes all that came."""
+"""Maximum number of characters of a message of the command-line parser, which quotes its whole input."""
 
 app = App(
     name="nearfar",
@@ -105,7 +105,7 @@ app = App(
     version=__version__,
     help="Metric learning: labeled images, rows or embeddings in; a metric that generalizes to unseen classes out.",
     help_format="markdown",
-    suppress_keyboard_interrupt=False,  # `main` says how to go on
+    suppress_keyboard_interrupt=False,  # `main` handles it, and says how to continue
 )
 
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False, group=TRAINING)]
@@ -129,11 +129,11 @@ app.command(diagnosing.doctor)
 
 
 def main() -> None:
-    """Run the command line: bad input is one line and exit code 2, Ctrl-C and SIGTERM exit with 130."""
+    """Run the command line. Bad input prints one line and exits with 2; Ctrl-C and SIGTERM exit with 130."""
     usual = warnings.formatwarning
     warnings.formatwarning = one_line
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors=WRITABLE)  # names of files need not be UTF-8, nor outputs
+        sys.stdout.reconfigure(errors=WRITABLE)  # names of files may not be UTF-8, and nor may the terminal
     try:
         with safely_started(), Stopping(), listening(bars_for(sys.argv[1:])):
             check_words(sys.argv[1:])
@@ -147,9 +147,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
-        said = told(error, next(iter(sys.argv[1:]), ""))
-        if said is not None and not os.environ.get("NEARFAR_DEBUG"):
-            _stop(with_near_path(said, sys.argv[2:]), 2)
+        known = message_of(error, next(iter(sys.argv[1:]), ""))
+        if known is not None and not os.environ.get("NEARFAR_DEBUG"):
+            _stop(with_near_path(known, sys.argv[2:]), 2)
         if leave_words(traceback.format_exc()):
             sys.exit(1)
         raise
@@ -158,14 +158,14 @@ def main() -> None:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse words of so many brackets that their parser, which looks for JSON in them, would break off."""
+    """Refuse words with so many brackets that the command-line parser, which reads them as JSON, would crash."""
     for word in words:
         if max(word.count("["), word.count("{")) > DEEPEST:
             raise ValueError(f"{in_brief(word)}: expected at most {DEEPEST} opening brackets in a word")
 
 
-def told(error: Exception, command: str) -> str | None:
-    """Say in one line what is wrong; None of an error that is a fault of our own, whose traceback is to be seen."""
+def message_of(error: Exception, command: str) -> str | None:
+    """Return one line on an error of the user; None for a bug in nearfar, whose traceback should be printed."""
     message = short_of_memory(error, command) or of_own_code(error)
     if message is None and isinstance(error, (ValueError, OSError, ImportError)):
         if isinstance(error, ModuleNotFoundError):
@@ -179,8 +179,8 @@ def told(error: Exception, command: str) -> str | None:
 
 
 def text_of(error: Exception) -> str:
-    """The text of an error; names of files in those of the system are cut where they are long."""
-    # an error with a text of its own, such as that of a library, keeps it
+    """Return the text of an error, with the names of files shortened if the error is one of the system."""
+    # a subclass that writes its own text, such as that of a library, keeps it
     if isinstance(error, OSError) and type(error).__str__ is OSError.__str__ and isinstance(error.filename, str):
         return f"{in_brief(error.filename, PATH)}: {error.strerror}"
     return str(error)
@@ -189,7 +189,7 @@ def text_of(error: Exception) -> str:
 def one_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning without the place in the code, which says nothing to who runs a command."""
+    """Format a warning without the position in the code, which does not help users of the command line."""
     return f"nearfar: warning: {' '.join(str(message).split())}\n"
 
 
@@ -237,8 +237,8 @@ def train(
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
 
-    Defaults: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0; for photographs and
-    a pretrained trunk those of the recipe photos/finetune.
+    Defaults: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0. For photographs and
+    a pretrained trunk, the defaults are those of the recipe photos/finetune.
 
     Example: nearfar train glyphs --objective "TripletLoss(margin=0.2) + 0.02*EnergyConfusion()" --out runs/glyphs
 
@@ -250,7 +250,7 @@ def train(
     out
         Folder of the run, for its settings, log, weights and scores.
     objective
-        Losses and regularizers by name, in a weighted sum; package.module:Name for one of your own.
+        Losses and regularizers by name, in a weighted sum; package.module:Name for a class that you wrote.
     recipe
         Start from the settings of a paper; `nearfar list --recipes` lists them.
     protocol
@@ -288,10 +288,10 @@ def train(
     augment
         Random augmentation of training images, such as "affine(degrees=15), erasing".
     image_size
-        Side of the square images that the network sees, in pixels. For images of several sizes the default is 84 for
+        Side in pixels of the square images that the network gets. For images of several sizes, the default is 84 for
         conv4 and 224 for larger trunks.
     standardize
-        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model.
+        Standardize each column to mean 0 and standard deviation 1; the scaling is saved with the model.
     seed
         Random seed for weights, batches, augmentation and the split.
     settings
@@ -304,8 +304,8 @@ def train(
         Resume the run in OUT from its last checkpoint, bit for bit as if it had not been interrupted. Its settings need
         not be repeated.
     final
-        Train on all classes, including the test classes, with the data, settings and length of this evaluated run. The
-        resulting model has no score of its own.
+        Train on all classes, including the test classes, with the data, settings and number of steps of this evaluated
+        run. The resulting model cannot be scored.
     devices
         Number of training processes, one per accelerator.
     ladder
@@ -315,10 +315,10 @@ def train(
         pretrained trunk, unless --step or --recipe is given.
     step
         The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
-        nothing; head trains a linear layer on the frozen trunk; last-stage trains the last layers only; full trains as
-        the other settings say. By default auto after --ladder full or a table printed by default, otherwise full.
+        nothing; head trains a linear layer on the frozen trunk; last-stage trains only the last layers; full trains
+        with the other settings. By default auto after --ladder full or a table printed by default, otherwise full.
     trust
-        Allow the settings of a resumed run to import this module of yours, such as mylosses; its code is executed.
+        Allow the settings of a resumed run to import your module, such as mylosses; its code is executed.
         Modules named on the command line need no permission. Repeat for several modules.
     quiet
         Print errors only.
@@ -348,7 +348,7 @@ def train(
         "partial": partial or None,
     }
     from ..train import train as run_training
-    from ..train.final import told_of_final, train_final
+    from ..train.final import final_summary, train_final
     from .scoring import score_run
     from .steps import check_step_options, train_by_steps
 
@@ -377,9 +377,9 @@ def train(
             run = run_training(config, out, resume=resume, progress=not quiet and is_first())
         if is_first() and run.config.final is not None:
             if not quiet:
-                print(told_of_final(run))
+                print(final_summary(run))
         elif is_first():
-            table = score_run(run)  # with the data and the network that it holds
+            table = score_run(run)  # uses the data and the network that are in memory
             if not quiet:
                 print(table)
 
@@ -412,8 +412,8 @@ def embed(
     out
         The .npz to write: embeddings (n, d), labels (n,), classes, names, and the distance for comparing them.
     texts
-        Of a table with the columns path and text, embed the texts. By default, the photos are embedded. Both files have
-        the same rows in the same order. A table with the column text alone needs no option.
+        Embed the texts of a table with the columns path and text. By default, its photos are embedded. Both files have
+        the same rows in the same order. A table with a column text and no column path does not need this option.
     dims
         Keep only this many leading dimensions, such as one of the lengths of Matryoshka.
     label
@@ -424,7 +424,7 @@ def embed(
     overwrite
         Replace an existing OUT.
     trust
-        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
+        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import embed_to
 
@@ -480,7 +480,7 @@ def compare(
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH.
     objectives
-        An objective. Repeat for each one; the tables of papers have their own.
+        An objective. Repeat for each one. The tables of papers have their own objectives.
     out
         Folder for the runs. Finished runs in it are not repeated, interrupted ones are resumed.
     table
@@ -529,10 +529,10 @@ def compare(
     augment
         Random augmentation of training images, such as "affine(degrees=15), erasing".
     image_size
-        Side of the square images that the network sees, in pixels. For images of several sizes the default is 84 for
+        Side in pixels of the square images that the network gets. For images of several sizes, the default is 84 for
         conv4 and 224 for larger trunks.
     standardize
-        Standardize each column to mean 0 and deviation 1; the scaling is saved with the model.
+        Standardize each column to mean 0 and standard deviation 1; the scaling is saved with the model.
     settings
         Any other setting as name=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
     skip_bad
@@ -545,8 +545,8 @@ def compare(
     ladder
         For images, first print the table of `nearfar train --ladder`, with the settings that all objectives share.
     trust
-        Allow the settings of a recipe to import this module of yours, such as mylosses; its code is executed. Modules
-        named on the command line need no permission. Repeat for several modules.
+        Allow the settings of a recipe to import your module, such as mylosses; its code is executed. Modules named on
+        the command line need no permission. Repeat for several modules.
     quiet
         Print errors only.
     """
@@ -583,7 +583,7 @@ def compare(
         print(reproduce_to(recipe, given, out, protocol=protocol or "honest", seeds=seeds or 1, jobs=jobs, only=only))
         return
     if only:
-        raise ValueError("--only: only with --recipe TABLE, such as jrd/ablation, whose rows have names")
+        raise ValueError("--only: works only with --recipe TABLE, such as jrd/ablation, whose rows have names")
     varied = choices(vary)
     with trusting(*trust):
         config = make_config(chosen, settings, recipe, varied=varied.keys(), protocol=protocol)

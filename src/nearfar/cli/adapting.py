@@ -35,11 +35,11 @@ def adapt(
     Parameters
     ----------
     new
-        An .npz, .parquet or .csv with the embeddings of a few thousand items by the new model, from `nearfar embed`.
+        An .npz, .parquet or .csv with embeddings of a few thousand items by the new model, from `nearfar embed`.
     old
         The same items (by name), embedded by the model that made the index.
     out
-        The adapter to write, for `nearfar search --run NEW --adapter`.
+        The .safetensors file to write, for `nearfar search --run NEW --adapter`.
     kind
         orthogonal: a rotation; linear: a linear map; residual: a linear map plus a small network.
     rank
@@ -62,11 +62,11 @@ def adapt(
     adapter = QueryAdapter(kind, rank=rank, seed=seed).fit(rows, old_rows[at])
     adapter.save(out)
     print(f"{out}: {kind} adapter from {rows.shape[1]} to {old_rows.shape[1]} dimensions, of {len(rows):,} items")
-    print(told_kept(adapter, items, rows, old_rows[at]))
+    print(held_out_scores(adapter, items, rows, old_rows[at]))
 
 
 def places_of(items: Dataset, others: Dataset) -> list[int]:
-    """Return the places of items among others, by name."""
+    """Return the row numbers of items in another data set, by their names."""
     known = {name: place for place, name in enumerate(others.names)}
     missing = [name for name in items.names if name not in known]
     if missing:
@@ -75,8 +75,8 @@ def places_of(items: Dataset, others: Dataset) -> list[int]:
     return [known[name] for name in items.names]
 
 
-def told_kept(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArray) -> str:
-    """Say what held-out queries find among the other items, by each model and by the adapter."""
+def held_out_scores(adapter: QueryAdapter, items: Dataset, new: AnyArray, old: AnyArray) -> str:
+    """Return lines on how well held-out queries find the other items, with each model and with the adapter."""
     from ..evaluation import recall_at_k
 
     held = adapter.held_out_

@@ -1,4 +1,4 @@
-"""Whether a command shows how far it is."""
+"""Whether a command shows progress bars."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .options import is_first
 
 
 def bars_for(words: Sequence[str]) -> Listener | None:
-    """Bars where somebody sees them: on a terminal, by one process, not with --quiet among the words of the command."""
-    terminal = sys.stderr is not None and sys.stderr.isatty()  # there is none where it was closed, as in a service
+    """Return progress bars if the first process runs on a terminal without --quiet, otherwise None."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()  # a service may have closed stderr
     if terminal and is_first() and "--quiet" not in words:
         return Bars()
     return None

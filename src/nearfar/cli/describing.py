@@ -1,4 +1,4 @@
-"""``nearfar card``: a model card of a run, for people and for model hubs."""
+"""``nearfar card``: the model card of a run, for readers and for model hubs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def card(
     run
         The folder of a run.
     name
-        The title; by default the name of the folder, or of the repository that it is uploaded to.
+        The title; by default the name of the folder, or that of the repository with --push.
     license
         The license of the weights, such as apache-2.0.
     data
@@ -33,7 +33,7 @@ def card(
     push
         Also upload the run and its card to this repository, owner/name, of the Hugging Face hub.
     public
-        Make the repository public if it is created.
+        Make a new repository public. By default, it is private.
     """
     from ..report import push_run, write_card
 

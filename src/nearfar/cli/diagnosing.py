@@ -16,7 +16,7 @@ CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
 CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 NEEDED_BY = {
-    "deep": "train, compare, embed and evaluate of runs",
+    "deep": "training and using networks",
     "vision": "--trunk timm:NAME and transformers:NAME, LoRA",
     "report": "report",
     "tables": "Parquet tables",
@@ -25,7 +25,7 @@ NEEDED_BY = {
     "store": "store",
     "lance": "collections in LanceDB",
     "serve": "serve",
-    "solvers": "references by cone programs",
+    "solvers": "reference solutions by cone programming",
     "tensorboard": "--set tensorboard=true",
 }
 
@@ -35,7 +35,7 @@ def doctor() -> None:
 
     Example: nearfar doctor
 
-    Exits with 1 if a package that the library needs itself cannot be found.
+    Exits with 1 if a required package is not installed.
     """
     lines = [f"nearfar {version('nearfar')}, Python {platform.python_version()}, {platform.platform()}"]
     missing = [name for name in CORE if installed(name) is None]
@@ -47,7 +47,7 @@ def doctor() -> None:
 
 
 def installed(distribution: str) -> str | None:
-    """The version of an installed package; None where it is not installed."""
+    """Return the version of a package; None if it is not installed."""
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -55,7 +55,7 @@ def installed(distribution: str) -> str | None:
 
 
 def extras() -> list[str]:
-    """A line for each extra: the versions that are there, or what to install and for what."""
+    """Return a line for each extra: the installed versions, or what to install for which purpose."""
     lines = []
     for extra in dict.fromkeys(PACKAGES.values()):
         names = [name for name, of in PACKAGES.items() if of == extra]
@@ -79,13 +79,13 @@ def installation(extra: str) -> str:
 
 
 def devices() -> list[str]:
-    """Processors, memory and accelerators."""
+    """Return lines on processors, memory and accelerators."""
     lines = [f"{'processors':<18}{os.cpu_count()}"]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         lines.append(f"{'memory':<18}{size / 2**30:.0f} GiB")
     if find_spec("torch") is None:
-        return [*lines, f"{'accelerators':<18}not known without torch"]
+        return [*lines, f"{'accelerators':<18}unknown without torch"]
     import torch
 
     found = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
@@ -95,7 +95,7 @@ def devices() -> list[str]:
 
 
 def linear_algebra() -> list[str]:
-    """The libraries of products and their threads, which set how fast the classical half is."""
+    """Return lines on the BLAS libraries and their threads, which determine the speed of the classical learners."""
     import numpy as np
     from threadpoolctl import threadpool_info
 
@@ -109,13 +109,13 @@ def linear_algebra() -> list[str]:
 
 
 def folders() -> list[str]:
-    """Where caches and downloads are."""
+    """Return lines on the folders of caches and downloads."""
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     return [f"{'cache':<18}{_from_home(cache_folder())}", f"{'models of hubs':<18}{_from_home(hub)}"]
 
 
 def _from_home(path: Path) -> str:
-    """Write ~ for the home folder, whose name is nobody's business where the text is pasted."""
+    """Write ~ for the home folder, so that a pasted output does not reveal the name of the user."""
     if path.is_relative_to(Path.home()):
         return str("~" / path.relative_to(Path.home()))
     return str(path)

@@ -1,4 +1,4 @@
-"""Items and their embeddings: by a run, by a saved learner, or read from a file of embeddings."""
+"""Items and their embeddings, from a run, a saved learner or a file of embeddings."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from ..data.readers.texts import text_items
 from ..io.training_marks import MOST
 from ..numerics.distances import DISTANCES
 from ..numerics.types import Ints
-from ..quoting import quoted
+from ..quoting import count_of, quoted
 from .options import check_out
 from .saved_learners import load_learner, transformed
 
 LISTED = re.compile(r".*\[\d+\]")  # the name of a number in a column of lists, such as embedding[0]
 IN_TRAINING = "in the training of"
-TRAINING_SCORE = "these are training scores, which say nothing about new items"
-NO_LIST = "keeps no list of its training items"
-FINAL = "is a final model, which has learned from all classes of its data"
+TRAINING_SCORE = "these are training scores, which do not show how well it handles new items"
+NO_LIST = "has no list of its training items"
+FINAL = "is a final model, which was trained on all classes of its data"
 
 
 class Chosen(NamedTuple):
-    """What a command is asked to score.
+    """The options of a command that determine which items it scores.
 
     Attributes
     ----------
-    data : as on the command line; None is what belongs to the source
-    classes : the only ones that count; none given, all do
-    label : the column of the classes in the table that is scored, where it is named
+    data : DATA of the command line; None means the test of the run, or the items of the file of embeddings
+    classes : classes to score; empty means all
+    label : column of the classes in a table; None means the default
     skip_bad : whether images that cannot be decoded are left out
     unseen_by : models whose training items are left out of the data
-    seen_too : whether these are scored too
-    group_by, group_score : the column of products that are ranked in place of items, and by which of their items
+    seen_too : whether training items are scored, too
+    group_by, group_score : column of products that are ranked instead of items, and how their items are combined
     """
 
     data: str | None
@@ -59,7 +59,7 @@ class Chosen(NamedTuple):
 
     @property
     def all_of_run(self) -> bool:
-        """Whether it is the whole test of a run."""
+        """Whether these are all test items of a run."""
         return self.data is None and not self.classes
 
 
@@ -74,32 +74,34 @@ def choose(
     group_by: str | None = None,
     group_score: str = "best",
 ) -> Chosen:
-    """Return what to score; refuse what a run has from its training, and a `label` where no file can be a table.
+    """Check the options, and return what to score.
 
-    Of DATA, training items of the models among `files` are left out, or with `seen_too` only told.
+    Training items of the models among `files` are left out of DATA. With `seen_too`, they are only counted.
     """
     table = data is not None or any(file.name.endswith(TABLES) for file in files)
     if group_by is not None and not table:
-        raise ValueError("--group-by: only for a table, of DATA or of embeddings, which has such a column")
+        raise ValueError("--group-by: needs a table of data or of embeddings; give one as DATA or SOURCE")
     if label is not None and not table:
-        raise ValueError("--label: only for a table, of DATA or of embeddings; a run knows that of its training")
+        raise ValueError(
+            "--label: needs a table of data or of embeddings; give one as DATA or SOURCE, or leave --label out"
+        )
     if skip_bad and data is None:
         raise ValueError(
-            "--skip-bad: only with DATA; the test of a run leaves out what its training did "
-            "(`nearfar train --resume --skip-bad --out RUN` goes on without such images)"
+            "--skip-bad: works only with DATA; the test of a run leaves out the images that its training left out "
+            "(`nearfar train --resume --skip-bad --out RUN` continues a training without bad images)"
         )
     if seen_too and data is None:
-        raise ValueError("--all: only with DATA, of which training items are otherwise left out")
+        raise ValueError("--all: works only with DATA, of which training items are left out by default")
     models = tuple(file for file in files if not is_embeddings(file))
-    # a file of embeddings has all items, and what is set against it must have the same
+    # a file of embeddings has all items, so a model that is compared with it must embed all of them
     seen_too = seen_too or len(models) < len(files)
     return Chosen(data, classes, label, skip_bad, models, seen_too, group_by, group_score)
 
 
 class Embedded(NamedTuple):
-    """Items and their embeddings (n, d); and the same of a gallery, where they search one and not each other.
+    """Items and their embeddings (n, d), and those of the gallery if the items search one instead of each other.
 
-    Where products are ranked, their groups are the products, and `products_by` says by which of its items each is.
+    If products are ranked, the groups are the products, and `products_by` says how the items of a product are combined.
     """
 
     dataset: Dataset
@@ -110,18 +112,18 @@ class Embedded(NamedTuple):
 
     @property
     def gallery_labels(self) -> Ints | None:
-        """The classes of the gallery, where there is one."""
+        """Labels of the gallery, or None if there is no gallery."""
         return None if self.gallery is None else self.gallery.labels
 
     def groups(self) -> dict[str, Any]:
-        """Return the groups of items and gallery, as the scores take them."""
+        """Return the groups of items and gallery as keywords of the scores."""
         if self.products_by is not None:
             searched = self.dataset if self.gallery is None else self.gallery
             return {"group_by": searched.groups, "group_score": self.products_by}
         return {"groups": self.dataset.groups, "gallery_groups": None if self.gallery is None else self.gallery.groups}
 
     def about(self) -> str:
-        """Say in one sentence which items are scored, and what they search."""
+        """Return one sentence on which items are scored, and what they search."""
         if self.gallery is None:
             there = ""
         else:
@@ -140,15 +142,15 @@ def is_embeddings(source: Path) -> bool:
 
 
 def refuse_data(source: Path, data: str | None) -> None:
-    """Refuse DATA beside embeddings: nothing would embed it."""
+    """Refuse DATA if the source is a file of embeddings, which cannot embed it."""
     if data is not None:
-        raise ValueError(f"DATA: {source} holds embeddings already, so {quoted(data)} must be left out")
+        raise ValueError(f"DATA: {source} contains embeddings, which cannot embed {quoted(data)}; leave DATA out")
 
 
 def embedded_on(source: Path, chosen: Chosen, *, labeled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
-    """Open data and embed it with a run or a learner, or read a file of embeddings; returns items and embeddings.
+    """Open data and embed it with a run or a learner, or read a file of embeddings. Return items and embeddings.
 
-    Embeddings of items without a class are left out where the others are `labeled`.
+    If `labeled`, embeddings of items without a class are left out, unless no item has a class.
     """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
@@ -160,12 +162,12 @@ def embedded_on(source: Path, chosen: Chosen, *, labeled: bool = True) -> tuple[
 
 
 def label_of(source: Path, chosen: Chosen) -> str | None:
-    """Return the column of the classes of a file of embeddings; beside an .npz, another file may be the table."""
+    """Return the --label of a file of embeddings; for an .npz it is None, because the option is about another table."""
     return chosen.label if source.name.endswith(TABLES) else None
 
 
 def searching(data: str, chosen: Chosen, label: str | None, apart: bool = True) -> tuple[Dataset, Dataset | None]:
-    """Open data; where they tell queries and a gallery, these two `apart`, and else all items."""
+    """Open data. If it is divided into queries and a gallery and `apart`, return these two, else all items and None."""
     opened = open_source(data, label=label, group=chosen.group_by, skip_bad=chosen.skip_bad)
     roles = np.array([]) if opened.roles is None else opened.roles
     if not apart or not {"query", "gallery"} <= set(roles.tolist()):
@@ -175,19 +177,19 @@ def searching(data: str, chosen: Chosen, label: str | None, apart: bool = True) 
 
 
 def with_classes(dataset: Dataset) -> Dataset:
-    """Leave out the items that have no class, as images beside class folders, unless none has one."""
+    """Leave out items without a class, such as images that are not in a class folder, unless no item has a class."""
     known = np.asarray(dataset.classes)[dataset.labels] != UNKNOWN_CLASS
     if known.all() or not known.any():
         return dataset
     names = some([name for name, has in zip(dataset.names, known, strict=True) if not has], 3)
-    note = f"{len(known) - known.sum()} item(s) without a class left out ({names})"
+    note = f"{count_of(len(known) - int(known.sum()), 'item')} without a class left out ({names})"
     return replace(dataset.subset(known), notes=(*dataset.notes, note))
 
 
 def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True) -> Embedded:
-    """As `embedded_on`, and the same of the gallery that there is to search; both number classes alike.
+    """Return the items of `embedded_on`, and the gallery if there is one, with the same class numbers in both.
 
-    Where items need not be `labeled`, as those of listed pairs, all of the data are there.
+    If items need not be `labeled`, as those of listed pairs, all items of the data are returned.
     """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
@@ -207,14 +209,14 @@ def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True)
 
 
 def items_on(source: Path, chosen: Chosen) -> Dataset:
-    """Open data, all of them, or where none is named the test classes of a run."""
+    """Open all items of the data, or the test items of a run if no data is given."""
     return opened_on(source, chosen, apart=False)[0]
 
 
 def opened_on(source: Path, chosen: Chosen, apart: bool = True, listed: bool = False) -> tuple[Dataset, Dataset | None]:
-    """Open data, or where none is named the test of a run: its items, and the gallery that they search.
+    """Open the data, or the test of a run if no data is given: its items, and the gallery that they search.
 
-    Training items of the models are left out of data, unless items are needed as they are `listed` in pairs.
+    Training items of the models are left out of the data, unless items are `listed` in pairs.
     """
     if chosen.data is not None:
         dataset, gallery = searching(chosen.data, chosen, chosen.label, apart)
@@ -223,7 +225,9 @@ def opened_on(source: Path, chosen: Chosen, apart: bool = True, listed: bool = F
         return unseen(dataset, chosen.unseen_by, keep=chosen.seen_too or listed), gallery
     check_there(source)
     if not is_run(source):
-        raise ValueError(f"DATA: say what to score {source.name} on, for example an .npz of rows and labels")
+        raise ValueError(
+            f"DATA: {source.name} is a learner, which needs data to score, such as an .npz of rows and labels"
+        )
     from ..train.scoring import task_of
 
     task = task_of(source)
@@ -235,7 +239,7 @@ def opened_on(source: Path, chosen: Chosen, apart: bool = True, listed: bool = F
 
 
 def unseen(dataset: Dataset, models: Sequence[Path], *, keep: bool) -> Dataset:
-    """Leave out the items that models have learned from, or `keep` them, and note how many they are."""
+    """Leave out the items that models were trained on, or `keep` them, and note how many there are."""
     learned = {model: training_items_of(model) for model in models}
     seen = {model: marked.among(dataset) for model, marked in learned.items() if marked and marked.complete}
     every = np.logical_or.reduce([np.zeros(len(dataset), dtype=bool), *seen.values()])
@@ -243,38 +247,41 @@ def unseen(dataset: Dataset, models: Sequence[Path], *, keep: bool) -> Dataset:
     for model in models:
         marked = learned[model]
         if marked is None:
-            notes.append(f"{model.name} {NO_LIST}: some of these may be among them")
+            notes.append(f"{model.name} {NO_LIST}; some of these items may be among them")
         elif not marked.complete:
-            notes.append(f"{model.name} {NO_LIST}, which were more than {MOST:,}: some of these may be among them")
+            notes.append(
+                f"{model.name} {NO_LIST}, because they were more than {MOST:,}; some of these items may be among them"
+            )
         elif seen[model].any():
-            notes.append(_told_of_seen(dataset, model, int(seen[model].sum()), kept=keep, all_seen=bool(every.all())))
+            count = int(seen[model].sum())
+            notes.append(_note_on_seen(dataset, model, count, kept=keep, all_seen=bool(every.all())))
     notes.extend(f"{model.name} {FINAL}" for model, marked in learned.items() if marked and marked.final)
     kept = dataset if keep or every.all() else dataset.subset(~every)
     if not every.all():
-        notes.extend(_told_of_classes(kept, model, marked) for model, marked in learned.items() if marked)
+        notes.extend(_note_on_classes(kept, model, marked) for model, marked in learned.items() if marked)
     return replace(kept, notes=(*dataset.notes, *filter(None, notes)))
 
 
-def _told_of_seen(dataset: Dataset, model: Path, count: int, *, kept: bool, all_seen: bool) -> str:
+def _note_on_seen(dataset: Dataset, model: Path, count: int, *, kept: bool, all_seen: bool) -> str:
     were = f"{dataset.kind}s were {IN_TRAINING} {model.name}"
     if count == len(dataset):
         return f"all {count} {were}: {TRAINING_SCORE}"
     some_were = f"{count} of {len(dataset)} {were}"
     if kept or all_seen:
-        return f"{some_were} and are scored too: in part, {TRAINING_SCORE}"
-    return f"{some_were} and are left out; --all scores them too"
+        return f"{some_were}, and are scored, too: in part, {TRAINING_SCORE}"
+    return f"{some_were}, and are left out; --all scores them, too"
 
 
-def _told_of_classes(dataset: Dataset, model: Path, marked: TrainingItems) -> str:
+def _note_on_classes(dataset: Dataset, model: Path, marked: TrainingItems) -> str:
     known = marked.known_classes(dataset)
     if not known:
         return ""
-    there = np.count_nonzero(dataset.class_counts)
-    return f"{known} of {there} classes have names of classes {IN_TRAINING} {model.name}: not zero-shot"
+    total = np.count_nonzero(dataset.class_counts)
+    return f"{known} of {total} classes have the names of classes {IN_TRAINING} {model.name}: not zero-shot"
 
 
 def training_items_of(model: Path) -> TrainingItems | None:
-    """Return the marks of what a run or a learner has learned from; None where it does not keep them."""
+    """Return the fingerprints of the training items of a run or a learner; None if it has none."""
     try:
         return TrainingItems.read(model / FILE if is_run(model) else model)
     except ValueError as error:
@@ -282,9 +289,9 @@ def training_items_of(model: Path) -> TrainingItems | None:
 
 
 def check_there(source: Path) -> None:
-    """Raise a FileNotFoundError where there is neither a run nor a learner."""
+    """Raise a FileNotFoundError if a run or a learner does not exist."""
     if not source.exists():
-        raise FileNotFoundError(f"{source}: neither a run nor a learner")
+        raise FileNotFoundError(f"{source}: does not exist; expected the folder of a run or a saved learner")
 
 
 def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
@@ -298,22 +305,25 @@ def embed_with(source: Path, dataset: Dataset) -> np.ndarray[Any, Any]:
 
 
 def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
-    """Return the rows of a data set of rows, and warn of columns that were hardly meant to be among them."""
+    """Return the rows of a data set of rows, and warn about columns that are probably not part of an embedding."""
     if dataset.kind != "row" or dataset.array is None:
-        raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s, which a run embeds")
-    if dataset.columns:  # only tables name them
+        raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s; give a run that embeds them")
+    if dataset.columns:  # only tables have names of columns
         for warning in on_embeddings(dataset):
             warnings.warn(f"{source}: {warning}", stacklevel=2)
     return dataset.array
 
 
 def distance_of(source: Path, items: Dataset) -> str:
-    """Return the distance in which items are compared.
+    """Return the distance that compares items.
 
-    It is the Euclidean one for learners, which learn it, and for tables of measurements; the cosine one for runs and
-    for embeddings, unless their file states another.
+    It is Euclidean for learners and for tables of measurements, and cosine for runs and for embeddings, unless their
+    file states another one.
     """
-    return known_distance_of(source) or ("euclidean" if are_measurements(items) else "cosine")
+    known = known_distance_of(source)
+    if known:
+        return known
+    return "euclidean" if are_measurements(items) else "cosine"
 
 
 def are_measurements(items: Dataset) -> bool:
@@ -322,30 +332,30 @@ def are_measurements(items: Dataset) -> bool:
 
 
 def known_distance_of(source: Path) -> str:
-    """Return the distance in which a source's embeddings are compared, or "" where a file of them does not tell."""
+    """Return the distance that compares the embeddings of a source; "" if a file of them does not say."""
     if is_embeddings(source):
-        told = _told(source, "distance")
-        return told if told in DISTANCES else ""
+        recorded = _recorded(source, "distance")
+        return recorded if recorded in DISTANCES else ""
     return "cosine" if is_run(source) else "euclidean"
 
 
 def folder_of(source: Path) -> str:
-    """Return the folder or the zip from which names beside embeddings lead to images; nothing where none is told."""
-    return _told(source, "folder")
+    """Return the folder or zip that contains the images of a file of embeddings; "" if it is not recorded."""
+    return _recorded(source, "folder")
 
 
-def _told(file: Path, key: str) -> str:
-    """Return a word that `embed_to` has written beside embeddings."""
+def _recorded(file: Path, key: str) -> str:
+    """Return a word that `embed_to` wrote into a file of embeddings; "" if there is none."""
     if file.suffix != ".npz":
         return ""
     try:
         return str(read_arrays(file, [key]).get(key, ""))
-    except (ValueError, OSError):  # who reads the rows says what is wrong
+    except (ValueError, OSError):  # reading the rows will raise the error
         return ""
 
 
 def texts_of_pairs(data: str, label: str | None, skip_bad: bool) -> Dataset:
-    """Open the texts of a table of photos with their texts, each under the name of its photo."""
+    """Open the texts of a table of photos and texts. Each text has the name of its photo."""
     pairs = open_source(data, label=label, skip_bad=skip_bad, pairs=True).items
     classes = [pairs.classes[number] for number in pairs.labels]
     return text_items(pairs.name, pairs.texts_given, classes, names=list(pairs.names), groups=pairs.groups)
@@ -362,13 +372,13 @@ def embed_to(
     texts: bool = False,
     overwrite: bool = False,
 ) -> str:
-    """Embed data, or the `texts` of pairs, and write an .npz; returns one line on what was written."""
+    """Embed data, or the `texts` of pairs, and write an .npz. Return one line on what was written."""
     from ..data.items import open_items
     from ..io.atomic_files import atomic_write
     from .index_files import named_by_paths, root_of
 
     if out.suffix != ".npz":
-        raise ValueError(f"--out: {out}: expected a file that ends in .npz; `nearfar embed` writes no other kind")
+        raise ValueError(f"--out: {out}: expected a file that ends in .npz")
     check_out(out, overwrite=overwrite)
     if texts:
         dataset = texts_of_pairs(data, label, skip_bad)
@@ -377,7 +387,7 @@ def embed_to(
     embeddings = embed_with(source, dataset)
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:
-            raise ValueError(f"--dims: expected 1 to {embeddings.shape[1]}, the dimensions, got {dims}")
+            raise ValueError(f"--dims: expected 1 to {embeddings.shape[1]}, the number of dimensions, got {dims}")
         embeddings = embeddings[:, :dims]
     with atomic_write(out) as file:
         names = np.asarray(dataset.names, dtype=np.str_)
@@ -390,7 +400,7 @@ def embed_to(
         }
         if dataset.groups is not None:
             about["groups"] = dataset.groups
-        if named_by_paths(dataset, data):  # a report shows the images
+        if named_by_paths(dataset, data):  # for reports, which show the images
             about["folder"] = str(root_of(data).absolute())
         np.savez_compressed(file, embeddings=embeddings, **about)
     (n, d) = embeddings.shape
@@ -400,14 +410,13 @@ def embed_to(
 
 
 def left_out(dataset: Dataset) -> str:
-    """Say which files are not among the items, and which images could not be decoded, as the end of a line."""
-    # other notes may be of all classes, not of these
-    told = [
-        note for note in dataset.notes if any(words in note for words in ("left out (", IN_TRAINING, NO_LIST, FINAL))
-    ]
+    """Return the end of a line on which files and images were left out."""
+    # the other notes may be about all classes of the data, not only about these items
+    shown = ("left out (", IN_TRAINING, NO_LIST, FINAL)
+    notes = [note for note in dataset.notes if any(words in note for words in shown)]
     if dataset.bad:
-        told.append(f"{len(dataset.bad)} undecodable image(s) left out ({some(dataset.bad, 3)})")
-    return "".join(f"; {note}" for note in told)
+        notes.append(f"{count_of(len(dataset.bad), 'undecodable image')} left out ({some(dataset.bad, 3)})")
+    return "".join(f"; {note}" for note in notes)
 
 
 def _size(dataset: Dataset) -> str:

@@ -1,15 +1,15 @@
-"""Text on an output whose encoding need not have all of its signs."""
+"""Text for an output whose encoding may lack some of its characters."""
 
 from __future__ import annotations
 
 import codecs
 
 WRITABLE = "nearfar-writable"
-"""The name of `escaped` among Python's handlers of encoding errors."""
+"""Name under which `escaped` is registered with Python's codecs."""
 
 
 def escaped(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Return what stands for text that the encoding lacks: bytes of a name that is not UTF-8, or escapes."""
+    """Replace characters that the encoding lacks: by the bytes of a file name that is not UTF-8, or by escapes."""
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:

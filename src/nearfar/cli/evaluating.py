@@ -40,7 +40,7 @@ ONLY_WITH = {
 
 
 def few_shot(name: str) -> Parameter:
-    """Return how an option of few-shot episodes is shown: in their group, with what holds where it is not given."""
+    """Return the help of an option of few-shot episodes: its group, and its default."""
     return option(name, FEW_SHOTS, FEW_SHOT)
 
 
@@ -90,26 +90,26 @@ def evaluate(
         or `y`.
     protocol
         retrieval: nearest neighbors and clustering; subsets: Recall@K of ten disjoint parts with an interval, as in the
-        JRD paper; verification: same or different, by one threshold; identification: queries named, or rejected as of
-        no class of the gallery; few-shot: random episodes; one-shot-runs: those of Omniglot.
+        JRD paper; verification: same class or not, by one threshold; identification: queries are assigned to a class
+        of the gallery, or rejected; few-shot: random episodes; one-shot-runs: those of Omniglot.
     ks
         K of Recall@K and precision@K, besides 1. Repeat for several; by default those of the run, or 1, 2, 4, 8.
     fars
         False accept rate of verification and identification. Repeat for several; by default 0.1, 0.01 and 0.001.
     pairs
         Verify only the pairs in this .csv, with the columns left and right (names of items), same (1 or 0) and
-        optionally fold; or those in a pairs.txt of LFW.
+        optionally fold; or the pairs in a pairs.txt as that of LFW.
     ways
-        Classes of a few-shot episode.
+        Number of classes of a few-shot episode.
     shots
-        Support samples of each class.
+        Number of support samples of each class.
     queries
-        Query samples of each class.
+        Number of query samples of each class.
     episodes
-        Few-shot episodes.
+        Number of few-shot episodes.
     classifier
-        Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of
-        the pair network that the run has trained.
+        Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of the
+        pair network of the run.
     skip_bad
         Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
@@ -120,33 +120,33 @@ def evaluate(
     group_by
         Column of the table that says which product each photo shows: queries rank products instead of photos.
     group_score
-        Distance of a product: that of its nearest photo (best), or the mean over its photos.
+        Distance of a product: that of its nearest photo (best), or the mean over its photos (mean).
     dims
         Score only this many leading dimensions, such as one of the lengths of Matryoshka. These scores are not stored
         in the run. Repeat for several lengths with --storage.
     storage
-        Compare score and bytes per item of stored forms of the embeddings: float32, float16, int8 and binary codes, and
-        prefixes of them.
+        Compare the scores and the bytes per item of stored forms of the embeddings: float32, float16, int8 and binary
+        codes, and prefixes of them.
     theory
         For a run, also print and add to its report the H-divergence and the joint error of seen and unseen classes,
         their diversity, and Recall@K of ten disjoint parts of the test.
     trust
-        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
+        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     quiet
         Print errors only.
     """
     options: dict[str, object] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
     check_protocol(protocol, options | {"dims": dims, "storage": storage, "theory": theory})
     if theory and data is not None:
-        raise ValueError("--theory: compares the training classes of a run with its test classes; leave DATA out")
+        raise ValueError("--theory: compares the training classes of a run with its test classes, so leave DATA out")
     if label is not None and protocol == "one-shot-runs":
-        raise ValueError("--label: not with --protocol one-shot-runs, which are no table")
+        raise ValueError("--label: does not work with --protocol one-shot-runs, which does not read a table")
     from .embedding import choose
 
     given = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
     given = {name: value for name, value in given.items() if value is not None}
     if given and protocol != "few-shot":
-        raise ValueError(f"--{next(iter(given))}: only with --protocol few-shot")
+        raise ValueError(f"--{next(iter(given))}: works only with --protocol few-shot")
     how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score}
     chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
     with trusting(*trust):
@@ -179,7 +179,7 @@ def evaluate(
 
 
 def check_protocol(protocol: str, given: Mapping[str, object]) -> None:
-    """Refuse options that are given and that a protocol has no use for."""
+    """Refuse given options that a protocol does not use."""
     for name, value in given.items():
         if value and protocol not in ONLY_WITH[name]:
-            raise ValueError(f"--{name}: only with --protocol {' or '.join(ONLY_WITH[name])}")
+            raise ValueError(f"--{name}: works only with --protocol {' or '.join(ONLY_WITH[name])}")

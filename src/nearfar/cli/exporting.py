@@ -1,4 +1,4 @@
-"""``nearfar export`` and ``store``: networks, learners and embeddings for servers and devices without this library."""
+"""``nearfar export`` and ``store``: networks and embeddings for servers and devices without nearfar."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def export(
     overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
-    """Export the network of a run, or a saved linear learner, as an ONNX file, and check that it gives the same.
+    """Export the network of a run, or a saved linear learner, as an ONNX file, and check that its embeddings agree.
 
     Example: nearfar export runs/photos -o photos.onnx
 
@@ -33,7 +33,7 @@ def export(
     overwrite
         Replace an existing OUT.
     trust
-        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
+        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from ..export import export_learner, export_run
     from .embedding import check_there, is_embeddings, is_run
@@ -41,31 +41,31 @@ def export(
 
     check_there(source)
     if is_embeddings(source):
-        raise ValueError(f"{source}: holds rows; expected a run or a saved linear learner")
+        raise ValueError(f"{source}: contains rows; expected a run or a saved linear learner")
     check_out(out, overwrite=overwrite)
     if is_run(source):
         cosine = export_run(source, out, int8=int8, trust=trust)
     elif int8:
-        raise ValueError("--int8: only for the network of a run; a linear learner is one small matrix")
+        raise ValueError("--int8: works only with the network of a run, not with a linear learner; leave it out")
     else:
         export_learner(load_learner(source), out)
     size = out.stat().st_size
     detail = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
     if int8:
-        print(f"{out}: {detail}; embeddings have a mean cosine of {cosine:.4f} to those that {source} gives")
+        print(f"{out}: {detail}; its embeddings have a mean cosine of {cosine:.4f} to those of {source}")
         return
-    print(f"{out}: {detail}; ONNX Runtime gives the embeddings that {source} gives")
+    print(f"{out}: {detail}; in ONNX Runtime, its embeddings are the same as those of {source}")
 
 
 def store(file: Path, uri: str, *, collection: str, token: TextOrNone = "", add: bool = False) -> None:
-    """Copy the items of an index into a Milvus collection, to be searched by a server or a cluster.
+    """Copy the items of an index into a Milvus collection, which a server or a cluster can search.
 
     Example: nearfar store photos.index http://localhost:19530 --collection photos
 
     Parameters
     ----------
     file
-        What `nearfar index` wrote.
+        An index from `nearfar index`.
     uri
         The address of a server, or a Milvus Lite file such as photos.db.
     collection
@@ -79,4 +79,4 @@ def store(file: Path, uri: str, *, collection: str, token: TextOrNone = "", add:
     from .index_files import open_index
 
     count = to_milvus(open_index(file).in_memory(), uri, collection, token=token, add=add)
-    print(f"{uri}: collection {collection} holds {count:,} items")
+    print(f"{uri}: collection {collection} has {count:,} items")

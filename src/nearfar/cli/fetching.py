@@ -18,8 +18,8 @@ def data(
 ) -> None:
     """Fetch a public data set into the cache, as a zip of class folders; without a name, list them.
 
-    The archive comes from its authors' own address at one fixed version, and is checked. Then `nearfar train grocery`
-    and other commands take it by its name.
+    A fixed version of the archive is downloaded from its authors' own address, and checked. Then `nearfar train
+    grocery` and other commands accept the name.
 
     Example: nearfar data grocery
 
@@ -37,14 +37,14 @@ def data(
     from ..data.public import PUBLIC, fetch, public_set
 
     if name is None:
-        print("\n".join(one.told for one in PUBLIC.values()))
+        print("\n".join(one.summary for one in PUBLIC.values()))
         return
     known = public_set(name)
     if out is not None:
         from .options import check_out
 
         if out.suffix != ".zip":
-            raise ValueError(f"--out: {out}: a .zip of class folders is written")
+            raise ValueError(f"--out: {out}: expected a file that ends in .zip")
         check_out(out)
     path = fetch(name, full=full, url=url, out=out)
-    print(f"{path}\n{known.told}")
+    print(f"{path}\n{known.summary}")

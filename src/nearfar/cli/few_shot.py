@@ -1,7 +1,7 @@
-"""What ``nearfar evaluate --protocol`` does beyond retrieval: few-shot episodes, and Omniglot's one-shot runs.
+"""``nearfar evaluate`` with the protocols few-shot and one-shot-runs: random episodes, and the runs of Omniglot.
 
-Episodes are classified by distances of embeddings, or with the classifier "scores" by the network of pairs that a run
-has trained (`MultiScaleRelationNet`, `ContinuousSimilarityNet`).
+Episodes are classified by distances of embeddings, or with the classifier "scores" by the network of pairs of a run
+(`MultiScaleRelationNet`, `ContinuousSimilarityNet`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def score_few_shot(protocol: str, source: Path, chosen: Chosen, how: dict[str, A
 
 
 def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
-    """Return the line on random episodes of a source's embeddings; a run's test classes also give `few_shot.json`.
+    """Return the scores of random episodes; for the test classes of a run, also write `few_shot.json`.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
 
         write_json(source / "few_shot.json", found.to_dict())
     if found.left_out:
-        left = f", {found.left_out} left out for fewer than {found.shots + found.queries} items"
+        left = f", {found.left_out} left out with fewer than {found.shots + found.queries} items"
     else:
         left = ""
     return f"{dataset.name}, {found.classes} classes{left}{left_out(dataset)}.\n\n{found}"
@@ -62,12 +62,12 @@ def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
 def few_shot_by_scores(
     source: Path, dataset: Dataset, *, ways: int, shots: int, queries: int, episodes: int
 ) -> FewShot:
-    """Mean accuracy of random episodes whose queries go to the class with the highest score of a run's network.
+    """Return the mean accuracy of random episodes, where a query's class is that with the highest pair score.
 
     Raises
     ------
     ValueError
-        If the source is no run, or its objective has no network of pairs.
+        If the source is not a run, or its objective has no network of pairs.
     """
     import torch
 
@@ -90,7 +90,7 @@ def few_shot_by_scores(
 
 
 def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor]]:
-    """Return the network of pairs of a run, and what it compares items by."""
+    """Return the network of pairs of a run, and the features of items that it compares."""
     import torch
 
     from ..data.loader import make_loader
@@ -100,7 +100,7 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     from ..train.loading import load_step
 
     if not is_run(source):
-        raise ValueError("--classifier scores: expected a RUN, whose network scores pairs")
+        raise ValueError("--classifier scores: expected a run whose network scores pairs")
     config = TrainConfig.from_json(source / "config.json")
     step = load_step(source)
     term = next((term for term in step.objective.terms if isinstance(term, PairTerm)), None)
@@ -118,12 +118,12 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
 
 
 def one_shot_runs_of(source: Path, data: str | None) -> str:
-    """Return the line on the one-shot runs in the folder or zip `data`, scored by the cosines of a run's embeddings.
+    """Return the line on the one-shot runs in the folder or zip `data`, scored by the cosines of embeddings.
 
     Raises
     ------
     ValueError
-        If the source is no run, or there is no data.
+        If the source is not a run, or no data is given.
     """
     if not is_run(source) or data is None:
         raise ValueError("--protocol one-shot-runs: expected RUN and the folder or zip of the one-shot runs")

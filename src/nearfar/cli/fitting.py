@@ -1,4 +1,4 @@
-"""``nearfar fit``: a learner of the catalog, fitted on rows or on the pixels of images, saved and scored."""
+"""``nearfar fit``: fit a learner of the catalog on rows or on the pixels of images, save it, and score it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..numerics.types import AnyArray
 
 EXPECTED = "a learner such as 'GMML(t=0.3)'"
-ENOUGH = 4  # classes: two to learn from and two to test on
+ENOUGH = 4  # minimum number of classes to hold some out: two to learn from and two to test on
 
 
 def fit(
@@ -79,14 +79,14 @@ def fit(
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
     standardize
-        Standardize each column (or pixel) to mean 0 and deviation 1; the scaling is saved with the learner. Linear
-        learners only.
+        Standardize each column (or pixel) to mean 0 and standard deviation 1; the scaling is saved with the learner.
+        For linear learners only.
     seed
         Random seed for the learner and the split.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
     final
-        Fit on all of DATA, without a test: for the model to deploy, after a fit without --final has measured its score.
+        Fit on all of DATA, without a test. Use it for the model to deploy, after a fit without --final has scored it.
     overwrite
         Replace an existing OUT.
     quiet
@@ -113,7 +113,7 @@ def fit_to(
     skip_bad: bool = False,
     final: bool = False,
 ) -> str:
-    """Fit and save a learner; returns the table of its scores on the test classes, or where it is final none."""
+    """Fit and save a learner. Return the table of its scores on the test classes, or one line if it is final."""
     import numpy as np
 
     from ..data.checks.columns import scale_warning
@@ -125,8 +125,8 @@ def fit_to(
     from .saved_learners import items_of, remark
     from .scoring import score_learner
 
-    if is_embeddings(out):  # by its name, every other command would take it for rows
-        raise ValueError(f"--out: {out}: a learner is saved as .safetensors")
+    if is_embeddings(out):  # the other commands would read a file of this name as embeddings
+        raise ValueError(f"--out: {out}: expected a file that ends in .safetensors")
     learner = make_learner(text, seed)
     if standardize:
         check_linear(learner)
@@ -150,7 +150,7 @@ def fit_to(
     TrainingItems.of(task.train, task.validation, final=final).add_to(out)
     about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
     if final:
-        return f"{about}\nSaved {out}: a final model without a score of its own; a fit without --final measures one."
+        return f"{about}\nSaved {out}: a final model, which cannot be scored; fit without --final to get a score."
     scored = score_learner(out, task.test, task.gallery, scale)
     remarks = [few_test_classes(int(np.count_nonzero(task.test.class_counts)), task.test.kind, task.protocol)]
     if is_linear(learner) and not standardize:
@@ -162,7 +162,7 @@ def fit_to(
 
 
 def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], split: Split, **how: Any) -> Task:
-    """Open data to learn from and to be tested on: on other classes, or on halves of each where they are too few."""
+    """Open the data and split it: by classes, or into halves of each class if there are too few classes."""
     from ..data import open_task
 
     task = halves(data, **how) if test is None and not test_classes and split == "classes" else None
@@ -170,25 +170,27 @@ def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], spl
 
 
 def is_linear(learner: Any) -> bool:
-    """Whether the distances of a learner on rows are those of its components alone."""
+    """Return whether the distances of a learner depend on its components only."""
     from ..estimators.mahalanobis import Mahalanobis
 
     return isinstance(learner, Mahalanobis) and not learner._matrices and not getattr(learner, "normalize", False)
 
 
 def check_linear(learner: Any) -> None:
-    """Raise unless a learner is linear."""
+    """Raise a ValueError if a learner is not linear."""
     if not is_linear(learner):
-        raise ValueError(f"--standardize: {type(learner).__name__} is no linear learner; standardize its rows before")
+        raise ValueError(
+            f"--standardize: {type(learner).__name__} is not a linear learner; standardize the rows beforehand"
+        )
 
 
 def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
-    """Fit a linear learner on columns of unit deviation; its components then take the columns as they are.
+    """Fit a linear learner on standardized columns, and rescale its components for the original columns.
 
     Returns
     -------
     ndarray of shape (d,)
-        The deviations.
+        Standard deviations of the columns.
     """
     import numpy as np
     from sklearn.preprocessing import StandardScaler
@@ -196,17 +198,17 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
     scaler = StandardScaler().fit(X)
     learner.fit(scaler.transform(X), labels)
     learner.components_ = learner.components_ / scaler.scale_
-    learner.column_scale_ = scaler.scale_  # for who fits it again, as the report does
+    learner.column_scale_ = scaler.scale_  # for the report, which fits it again
     if hasattr(learner, "mean_"):  # L ((x - m) / s - mean) = L / s (x - (m + s mean))
         learner.mean_ = scaler.mean_ + scaler.scale_ * learner.mean_
-    if hasattr(learner, "view_components_"):  # the blocks of the components
+    if hasattr(learner, "view_components_"):  # parts of the components, which need the same scale
         scales = np.split(scaler.scale_, np.cumsum(learner.view_sizes_)[:-1])
         learner.view_components_ = [L / scale for L, scale in zip(learner.view_components_, scales, strict=True)]
     return np.asarray(scaler.scale_)
 
 
 def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = False) -> Task | None:
-    """Return the task that learns from one half of every class; None where some classes can be held out."""
+    """Return a task that learns from one half of every class; None if there are enough classes to hold some out."""
     import numpy as np
 
     from ..data import Task
@@ -222,7 +224,7 @@ def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = Fals
     order = np.random.default_rng(seed).permutation(len(items))
     order = order[np.argsort(items.labels[order], kind="stable")]
     what = f"{items.name}: {len(items):,} {items.kind}s of {len(items.classes)} classes, too few to hold any out"
-    how = f"one half of each is learned from, the other is the test (seed {seed})"
+    how = f"one half of each class is for learning, the other for the test (seed {seed})"
     protocol = f"{what}; {how}{left_out(items)}."
     learned, tested = (items.subset(np.sort(half)) for half in (order[::2], order[1::2]))
     return Task(items.name, learned, None, tested, None, protocol)
@@ -236,7 +238,7 @@ def make_learner(text: str, seed: int = 0) -> Any:
     text : str
         Such as "LMNN(n_neighbors=5)"; a setting may be another learner.
     seed : int
-        `random_state` of learners that have one and are not given one.
+        `random_state` of learners that have this setting, unless the text sets it.
 
     Raises
     ------
@@ -267,12 +269,12 @@ def _found(name: str) -> Any:
     if method is None or not method.done:
         raise ExpressionError(missing(name))
     if method.takes == "targets":
-        raise ExpressionError(f"{name} learns from numbers, not from classes; in Python: {name}().fit(X, y)")
+        raise ExpressionError(f"{name} learns from numbers, not from classes; use {name}().fit(X, y) in Python")
     found = getattr(import_module(method.module), name)
     if not all(hasattr(found, verb) for verb in ("fit", "transform", "save")):
         if method.kind == "wrapper":
             where = "Python"
         else:
             where = "`nearfar train --objective` or Python"
-        raise ExpressionError(f"{name} is a {method.kind}, which {where} takes")
+        raise ExpressionError(f"{name} is a {method.kind}, not a learner; use it in {where}")
     return found

@@ -1,4 +1,4 @@
-"""The folder from which the names in an index lead to its images: commands may run from any other."""
+"""The folder to which the names in an index are relative, so that commands can run from any other folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 About = Mapping[str, str]
-"""What an index says of itself: `about` of an `Index` and of a store."""
+"""Metadata of an index: `about` of an `Index` or of a store."""
 
 
 def sources_of(about: About) -> list[str]:
-    """Return the DATA that an index was made of, as they were given."""
-    sources = told_of(about, "data", "[]")
+    """Return the DATA arguments from which an index was made."""
+    sources = recorded(about, "data", "[]")
     if not isinstance(sources, list):
         raise ValueError(
             f"the index is damaged: expected a list of its data, got {quoted(sources)}; make the index again"
@@ -29,26 +29,26 @@ def sources_of(about: About) -> list[str]:
 
 
 def labels_of(about: About) -> dict[str, str]:
-    """Return the column of the classes in tables among these, where it was named."""
-    labels = told_of(about, "label", "{}")
+    """Return the --label of each table among the data, if it was given."""
+    labels = recorded(about, "label", "{}")
     if not isinstance(labels, dict) or not all(isinstance(label, str) for label in labels.values()):
         raise ValueError(f"the index is damaged: expected columns by data, got {quoted(labels)}; make the index again")
     return labels
 
 
-def told_of(about: About, key: str, where_not: str) -> Any:
-    """Read a part of what an index says of itself that is JSON."""
+def recorded(about: About, key: str, default: str) -> Any:
+    """Read JSON in the metadata of an index."""
     try:
-        return parse_json(about.get(key, where_not))
+        return parse_json(about.get(key, default))
     except ValueError as error:
-        raise ValueError(f"the index is damaged: its {key!r} is no JSON ({error}); make the index again") from error
+        raise ValueError(f"the index is damaged: its {key!r} is not JSON ({error}); make the index again") from error
 
 
 def home_of(about: About, file: Path) -> Path:
-    """The folder from which the names of an index lead to its images.
+    """Return the folder to which the names of an index are relative.
 
-    It lies beside the file of the index as it did, where both were moved, or where it was; older indexes do not tell,
-    and of those whose data are gone nobody can: that is the folder where the command runs.
+    It is the recorded path relative to the index, in case both were moved, or else the recorded absolute path. Older
+    indexes have no such record, and images may be gone; then it is the current folder.
     """
     here = Path.cwd()
     if "folder" in about and "beside" in about:
@@ -59,18 +59,18 @@ def home_of(about: About, file: Path) -> Path:
 
 
 def about_home(home: Path, file: Path) -> dict[str, str]:
-    """Return what an index in `file` is to remember of its folder, as a part of what it says of itself."""
+    """Return the metadata from which `home_of` finds the folder of an index again."""
     from ..io.uris import is_address
 
-    if is_address(file):  # which lies beside nothing
+    if is_address(file):  # a server has no folder next to it
         return {"folder": str(home), "beside": str(home)}
     return {"folder": str(home), "beside": os.path.relpath(home, file.absolute().parent)}
 
 
 def from_home(paths: Iterable[str], home: Path, known: Iterable[str] = ()) -> list[str]:
-    """Return paths from here as paths from `home`; a path that `known` has in another form is given in that form.
+    """Convert paths from the current folder to paths from `home`, in the form that `known` has them, if any.
 
-    Each form is given once: a table may list an image under two paths.
+    Each form is used once, because a table may list an image under two paths.
     """
     here = Path.cwd()
     forms = forms_of(known, home)
@@ -84,25 +84,25 @@ def from_home(paths: Iterable[str], home: Path, known: Iterable[str] = ()) -> li
 
 
 def forms_of(known: Iterable[str], home: Path) -> dict[str, str]:
-    """Return names by the whole paths that they stand for; it takes seconds for a million, so do it once."""
+    """Return names by their absolute paths. This takes seconds for a million names, so do it once."""
     folder = str(home)
     return {os.path.normpath(os.path.join(folder, name)): name for name in known}
 
 
 def form_in(forms: Mapping[str, str], path: str, home: Path, here: Path) -> str:
-    """Return the name in `forms` that a path from here stands for, or else the path from `home`."""
+    """Return the name in `forms` of a path from the current folder, or else the path from `home`."""
     return forms.get(os.path.normpath(here / path), moved(path, home, here))
 
 
 def moved(path: str, home: Path, here: Path) -> str:
-    """Return a path from here as a path from `home`."""
+    """Convert a path from the current folder to a path from `home`."""
     if home == here or os.path.isabs(path):
         return path
     return Path(os.path.relpath(os.path.normpath(here / path), home)).as_posix()
 
 
 def data_from_home(data: str, home: Path) -> str:
-    """DATA as `home` knows it: a relative path from there."""
+    """Return DATA as a path relative to `home`."""
     from ..data.open import ARCHIVES
 
     kind, _, path = data.partition(":")
@@ -112,7 +112,7 @@ def data_from_home(data: str, home: Path) -> str:
 
 
 def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
-    """Read the items of an index that have these names, wherever the command runs."""
+    """Read the items of an index that have these names, from any current folder."""
     from ..data.items import NamedReader
 
     return NamedReader(names, sources_of(about), labels_of(about), home_of(about, file))

@@ -1,4 +1,4 @@
-"""What the commands on an index share: it is read, and items are embedded and named for it."""
+"""Shared by the commands on an index: opening it, and embedding and naming items for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from ..io.uris import shown
 from ..quoting import quoted
 
-DIMS = "dims"  # the key under which an index says how many of the first dimensions it keeps
+DIMS = "dims"  # key in the metadata of an index: the number of leading dimensions that it keeps
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 @contextmanager
 def one_at_a_time(file: Path) -> Iterator[None]:
-    """Keep others from changing an index from before it is read until it is written, and tell of the wait for them."""
+    """Lock an index from before it is read until it is written; print a line if another process has the lock."""
     from ..index import one_at_a_time as changes
 
     def tell() -> None:
         if sys.stderr is not None:
-            print(f"nearfar: {shown(file)}: another process is changing it; waiting for it to end", file=sys.stderr)
+            print(f"nearfar: {shown(file)}: waiting for another process that is changing it", file=sys.stderr)
 
     with changes.one_at_a_time(file, wait=changes.WAIT, waiting=tell):
         yield
 
 
 def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
-    """Open an index, or say which command makes one; who changes it holds `one_at_a_time`."""
+    """Open an index, or raise an error that names the command that makes one. Change it only in `one_at_a_time`."""
     from ..index import open_store
     from ..io.uris import is_address, is_folder
     from .embedding import is_embeddings
@@ -42,29 +42,29 @@ def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
     if is_address(file):
         return open_store(file, mode, lock=False)
     if is_embeddings(file):
-        raise ValueError(f"{file}: holds rows and is no index; `nearfar index {file} -o FILE` makes one of them")
+        raise ValueError(f"{file}: is a file of rows, not an index; `nearfar index {file} -o FILE` makes one")
     if not (file.is_dir() if is_folder(file) else file.is_file()):
-        raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes it")
+        raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes one")
     return open_store(file, mode, lock=False)
 
 
 def store_summary(store: Store) -> str:
-    """Say how many items an index has, and how they are searched."""
+    """Return one line on how many items an index has, and how they are searched."""
     return f"Index of {store.count():,} x {store.dimensions}, {store.distance}, engine {store.engine()}"
 
 
 def weights_of(source: Path) -> str:
-    """Say which weights a run or a learner has: queries must be embedded by those that made the index."""
+    """Return a digest of the weights of a run or a learner: queries need the weights that made the index."""
     file = source / "best.safetensors" if source.is_dir() else source
     if not file.is_file():
-        raise FileNotFoundError(f"{source}: neither a run nor a learner")
+        raise FileNotFoundError(f"{source}: does not exist; expected the folder of a run or a saved learner")
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 def open_embedded(
     source: Path | None, data: str | None, skip_bad: bool = False, label: str | None = None
 ) -> tuple[Dataset, AnyArray]:
-    """Open items and embed them; without a source they are rows, and embeddings already."""
+    """Open items and embed them; without a source, the items are embeddings already."""
     items = items_of(data, skip_bad, label)
     return items, embedded_by(source, items, Path(str(data)))
 
@@ -74,12 +74,12 @@ def items_of(data: str | None, skip_bad: bool = False, label: str | None = None)
     from ..data.items import open_items
 
     if data is None:
-        raise ValueError("DATA: say what to embed, for example a folder of images")
+        raise ValueError("DATA: expected the items to embed, for example a folder of images")
     return open_items(data, label=label, skip_bad=skip_bad)
 
 
 def embedded_by(source: Path | None, items: Dataset, data: Path) -> AnyArray:
-    """Embed the items of DATA; without a source they are rows, and embeddings already."""
+    """Embed the items of DATA; without a source, the items are embeddings already."""
     from .embedding import embed_with, rows_of
 
     if source is None:
@@ -88,7 +88,7 @@ def embedded_by(source: Path | None, items: Dataset, data: Path) -> AnyArray:
 
 
 def names_of(items: Dataset, data: str) -> list[str]:
-    """Return the names of items in an index: the paths that lead to them, those of a table from its folder."""
+    """Return the names of items in an index: their paths, which for a table include its folder."""
     if not named_by_paths(items, data):
         return list(items.names)
     root = root_of(data)
@@ -96,7 +96,7 @@ def names_of(items: Dataset, data: str) -> list[str]:
 
 
 def root_of(data: str) -> Path:
-    """Return the folder or the archive from which the names of items lead."""
+    """Return the folder or the archive to which the names of items are relative."""
     from ..data.readers.files import is_archive
 
     path = Path(data)
@@ -104,22 +104,22 @@ def root_of(data: str) -> Path:
 
 
 def named_by_paths(items: Dataset, data: str) -> bool:
-    """Return whether items are named by the paths that lead to them: not rows or texts, nor those of built-in sets."""
+    """Return whether items are named by their paths, unlike rows, texts and the items of built-in data sets."""
     return items.kind == "image" and Path(data).exists()
 
 
 def first_dims(rows: AnyArray, about: Mapping[str, str]) -> AnyArray:
-    """Return the first dimensions of rows, as many as an index says that it keeps; all where it says nothing.
+    """Return the leading dimensions of rows that an index keeps; all of them if it has no such record.
 
     Raises
     ------
     ValueError
-        It says what is no number of dimensions of these rows.
+        If the record is not a number of dimensions of these rows.
     """
     recorded = about.get(DIMS, "")
     if not recorded:
         return rows
     width = rows.shape[1]
     if not (recorded.isascii() and recorded.isdecimal() and 1 <= int(recorded) <= width):
-        raise ValueError(f"--dims: expected 1 to {width}, the dimensions of the embeddings, got {quoted(recorded)}")
+        raise ValueError(f"--dims: expected 1 to {width}, the number of dimensions, got {quoted(recorded)}")
     return rows[:, : int(recorded)]

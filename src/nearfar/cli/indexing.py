@@ -1,4 +1,4 @@
-"""``nearfar index``: embeddings in a file that can be searched, grown and cut."""
+"""``nearfar index``: save embeddings in an index that can be searched, extended and reduced."""
 
 from __future__ import annotations
 
@@ -59,42 +59,42 @@ def index(
     ----------
     source
         The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings. Not
-        needed to remove items only.
+        needed if items are only removed.
     data
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
-        or single images. Not with embeddings.
+        or single images. Leave it out if SOURCE is a file of embeddings.
     out
-        Where the index is kept: a file such as photos.index, for exact search; a folder such as photos.lance, a LanceDB
+        Where to save the index: a file such as photos.index, for exact search; a folder such as photos.lance, a LanceDB
         table with an approximate index for many items (needs the extra lance); or http://HOST:19530/photos, a
         collection of a Milvus server (needs the extra store; the environment variable MILVUS_TOKEN holds its token).
     add
-        Add to the index in OUT. Items whose name it already has are replaced; they keep their class if the new ones
-        have none.
+        Add items to the index in OUT. Items with the same name are replaced. If a new item has no class, it keeps the
+        class of the old one.
     new
-        With --add, embed and add only items whose name the index does not have. A changed image is not new.
+        With --add, embed and add only items with new names. A changed image with the same name is not new.
     remove
         Remove items from the index in OUT: one item by name, or all items of a folder or of a class. Repeat for
         several. With --add, items are removed before the new ones are added.
     engine
         For a file: exact (the default), or a faiss index such as HNSW32 or "IVF256,Flat;nprobe=16". For a folder: exact
-        or ivf; for a server: exact or auto; by default exact below 100,000 items, and the other from there on. With
-        --add, by default the engine of the index.
+        or ivf. For a server: exact or auto. The default of these two is exact below 100,000 items, and ivf or auto from
+        there on. With --add, the default is the engine of the index.
     columns
         Table with further columns, such as price and shop, for --where and --group-by of `nearfar search`. Its column
         `name`, or `path`, says which item a row describes.
     threshold
-        Distance beyond which nothing is a match, stored with the index; `nearfar evaluate --protocol identification`
-        measures it. May be given without SOURCE.
+        Maximum distance of a match, which is stored with the index; `nearfar evaluate --protocol identification`
+        measures it. SOURCE is not needed to set it.
     dims
-        Keep only this many leading dimensions, such as one of the lengths of Matryoshka; queries are truncated too.
+        Keep only this many leading dimensions, such as one of the lengths of Matryoshka; queries are truncated, too.
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
     trust
-        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
+        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from ..index.stores import THRESHOLD
     from ..io.uris import is_address, is_folder
@@ -106,21 +106,21 @@ def index(
         about[THRESHOLD] = repr(threshold)
     if dims is not None:
         if add or source is None:
-            raise ValueError("--dims: only for a new index; with --add it is that of the index")
+            raise ValueError("--dims: works only for a new index; with --add, the index determines it")
         about[DIMS] = str(dims)
     if source is None:
         alone = remove or threshold is not None
         if add or new or engine or label or skip_bad or columns or not alone:
             raise ValueError(
-                "SOURCE: give a run, a learner or a file of embeddings; only --remove and --threshold take none"
+                "SOURCE: expected a run, a learner or embeddings; only --remove and --threshold work without it"
             )
         with one_at_a_time(out):
             print(changed(out, remove, about))
         return
     if remove and not add:
-        raise ValueError("--remove: with SOURCE also give --add, without which the whole index is made again")
+        raise ValueError("--remove: with SOURCE, also give --add; without it, the whole index is made again")
     if new and not add:
-        raise ValueError("--new: only with --add; without it the index is made again, of all items")
+        raise ValueError("--new: works only with --add; without it, the index is made again from all items")
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
     if not is_folder(out) and not is_address(out):
         check_out(out)
@@ -142,7 +142,7 @@ def index_to(
     columns: Path | None = None,
     about: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """Build or extend an index; returns one line on what was written."""
+    """Build or extend an index. Return one line on what was written."""
     from ..index import create, records_of
     from .embedding import distance_of, is_embeddings, known_distance_of, left_out, refuse_data
 
@@ -156,7 +156,7 @@ def index_to(
         made_by = source
         source_about = {"source": str(source.resolve()), "weights": weights_of(source)}
 
-    # what is there, and what of it is removed
+    # the items of the index, and those of them that are removed
     old: Store | None = None
     home = Path.cwd()
     if add:
@@ -166,7 +166,7 @@ def index_to(
     gone = there.named_by(remove, home)
     there = there.without(gone)
 
-    # what is added
+    # the items that are added
     items = items_of(data, skip_bad, label)
     names = names_for(there.names if old is not None else None, home, items, str(data))
     known = 0
@@ -187,7 +187,7 @@ def index_to(
     if DIMS in dims_about:
         new_about[DIMS] = dims_about[DIMS]
     new_about |= about
-    # an item that comes again without a class, as one image or a folder of loose ones does, keeps the one that it had
+    # an item that is added again without a class, such as a single image, keeps its old class
     had = dict(zip(there.names, there.classes, strict=True))
     given = [items.classes[number] for number in items.labels]
     classes = [kind or had.get(name, "") for name, kind in zip(names, given, strict=True)]
@@ -208,7 +208,7 @@ def index_to(
 
 
 def change_store(store: Store, gone: Sequence[str], *, engine: str, about: Mapping[str, str]) -> None:
-    """Remove items from an index, and change its engine and what it says of itself; nothing is embedded."""
+    """Remove items from an index, and change its engine and metadata; nothing is embedded."""
     if gone:
         store.remove(gone)
     if engine or about:
@@ -216,7 +216,7 @@ def change_store(store: Store, gone: Sequence[str], *, engine: str, about: Mappi
 
 
 def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str, str]:
-    """Return what an index says of the data of its items, with one source more and the column of its labels."""
+    """Return the metadata of an index on its data, with one more source and the column of that source's labels."""
     sources = dict.fromkeys([*sources_of(old), data])
     labels = labels_of(old)
     if label:
@@ -228,7 +228,7 @@ def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str
 
 
 def columns_for(table: Path | None, old: Store | None, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
-    """Return the columns of items: those of a table, and for items that come again the others that they had."""
+    """Return the columns of items: those of a table, and the other columns of items that are added again."""
     found: dict[str, AnyArray] = {}
     if table is not None:
         found = columns_of(table, names, home)
@@ -238,7 +238,7 @@ def columns_for(table: Path | None, old: Store | None, names: Sequence[str], hom
 
 
 def counts_text(there: int, gone: int) -> str:
-    """Say how many items the index had already, and how many were removed from it, as the end of a line."""
+    """Return the end of a line: how many items the index had already, and how many were removed."""
     text = ""
     if there:
         text += f"; {there:,} were there already"
@@ -248,20 +248,20 @@ def counts_text(there: int, gone: int) -> str:
 
 
 def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> Store:
-    """Open an index to which embeddings of a source are added, which must have made it with the same weights."""
+    """Open an index to add embeddings to it; raise a ValueError if other weights made it."""
     store = open_index(file, "w")
     if store.about.get("weights") != weights:
         raise ValueError(
-            f"{shown(file)} was not made with the present weights of {source}; make the index again, without --add"
+            f"{shown(file)} was not made with the current weights of {source}; make the index again, without --add"
         )
     if distance and store.distance != distance:
-        both = f"{shown(file)} compares by the {store.distance} distance, {source} by the {distance} one"
+        both = f"{shown(file)} uses the {store.distance} distance, {source} uses the {distance} distance"
         raise ValueError(f"{both}; make the index again, without --add")
     return store
 
 
 def names_for(known: Sequence[str] | None, home: Path, items: Dataset, data: str) -> list[str]:
-    """Return the names of new items; those that are paths lead from the folder of the index that they join."""
+    """Return the names of new items; paths are relative to the folder of the index."""
     names = names_of(items, data)
     if known is None or not named_by_paths(items, data):
         return names
@@ -269,14 +269,14 @@ def names_for(known: Sequence[str] | None, home: Path, items: Dataset, data: str
 
 
 def new_among(items: Dataset, names: list[str], there: Sequence[str]) -> tuple[Dataset, list[str], int]:
-    """Return the items that an index has not, by name, with their names, and the number of those that it has."""
+    """Return the items whose names are not in an index, their names, and how many of the items are in it."""
     known = set(there)
     places = [place for place, name in enumerate(names) if name not in known]
     return items.subset(places), [names[place] for place in places], len(names) - len(places)
 
 
 def changed(out: Path, remove: Sequence[str], about: Mapping[str, str]) -> str:
-    """Remove items from an index, or keep a threshold with it; returns one line on what was written."""
+    """Remove items from an index, or store a threshold with it. Return one line on what was written."""
     store = open_index(out, "w")
     gone = Present.of(store).named_by(remove, home_of(store.about, out))
     change_store(store, gone, engine="", about=about)
@@ -287,14 +287,14 @@ def changed(out: Path, remove: Sequence[str], about: Mapping[str, str]) -> str:
 
 
 class Present(NamedTuple):
-    """The names and the classes of the items that an index has."""
+    """Names and classes of the items of an index."""
 
     names: list[str]
     classes: list[str]
 
     @classmethod
     def of(cls, store: Store | None) -> Present:
-        """Read them from an index; None has no items."""
+        """Read them from an index; None means no items."""
         if store is None:
             return cls([], [])
         names = store.column("name").tolist()
@@ -303,7 +303,7 @@ class Present(NamedTuple):
         return cls(names, [str(label) for label in store.column("label").tolist()])
 
     def without(self, gone: Collection[str]) -> Present:
-        """Return the items but those of these names."""
+        """Return the items without those of these names."""
         if not gone:
             return self
         left = set(gone)
@@ -311,21 +311,21 @@ class Present(NamedTuple):
         return Present([name for name, _ in pairs], [kind for _, kind in pairs])
 
     def named_by(self, words: Sequence[str], home: Path) -> list[str]:
-        """Return the names of the items that words refer to: to an item, or else a folder, or else a class.
+        """Return the names of the items that words refer to: each is the name of an item, else a folder, else a class.
 
         Names and folders may also be paths relative to the current folder; those of the index are relative to `home`.
 
         Raises
         ------
         ValueError
-            If a word is none of the three, or nothing would be left.
+            If a word is none of the three, or all items would be removed.
         """
         known = set(self.names)
         gone: dict[str, None] = {}
         here = Path.cwd()
         forms = forms_of(self.names, home) if words else {}
         for word in words:
-            path = Path(word).as_posix()  # as names are written: without a slash at the end
+            path = Path(word).as_posix()  # without a slash at the end, as in names
             paths = (path, form_in(forms, path, home, here)) if word else (path,)
             found = [name for name in (word, *paths) if name in known][:1]
             if not found:
@@ -340,12 +340,12 @@ class Present(NamedTuple):
                 )
             gone.update(dict.fromkeys(found))
         if words and len(gone) == len(self.names):
-            raise ValueError("--remove: nothing would be left in the index")
+            raise ValueError("--remove: would remove all items; delete the index instead")
         return [*gone]
 
 
 def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dict[str, AnyArray]:
-    """Return the columns that items had already, for those that are added again without new values."""
+    """Return the old columns of items that are added again without new values."""
     from ..index.records import missing
 
     kinds = {name: kind for name, kind in old.columns().items() if name not in ("name", "label", *more)}
@@ -365,9 +365,9 @@ def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dic
 
 
 def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
-    """Return columns for items, from a table whose column `name`, or else `path`, says which item a row describes.
+    """Read columns for items from a table whose column `name` or `path` identifies the item of each row.
 
-    Columns with another meaning in tables of images (label, split, group, crop box) are left out.
+    Columns with a special meaning in tables of images (label, split, group, crop box) are left out.
 
     Raises
     ------
@@ -380,7 +380,7 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
     cells = read_columns(table)
     key = next((name for name in ("name", "path") if name in cells), None)
     if key is None:
-        raise ValueError(f"--columns: {table}: expected a column name or path, which says which item a row describes")
+        raise ValueError(f"--columns: {table}: expected a column name or path, which identifies the item of each row")
     if key == "name":
         rows = {str(name): row for row, name in enumerate(cells["name"])}
     else:
@@ -391,12 +391,12 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
     places = [rows.get(name) for name in names]
     if all(place is None for place in places):
         first = f"the first item is {quoted(names[0])}"
-        raise ValueError(f"--columns: {table}: none of its {len(rows):,} rows describes an item; {first}")
+        raise ValueError(f"--columns: {table}: none of its {len(rows):,} rows is for an item of the index; {first}")
     others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "")
     found = {}
     for name, values in cells.items():
         if name not in others and not EMBEDDING.fullmatch(name):
             found[name] = parsed_column([None if place is None else values[place] for place in places])
     if not found:
-        raise ValueError(f"--columns: {table}: has no column besides {', '.join(cells)}")
+        raise ValueError(f"--columns: {table}: expected further columns, got only {', '.join(cells)}")
     return found

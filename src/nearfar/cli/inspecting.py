@@ -1,4 +1,4 @@
-"""``nearfar inspect``: what data hold, before anything is trained on them."""
+"""``nearfar inspect``: check data before training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .options import DATA, FORECAST, RUN, Label, Partial, Split, TestClasses, Te
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
 
-HEADS = ("part", "items", "classes", "least of a class", "median", "most")
+HEADS = ("part", "items", "classes", "smallest class", "median", "largest")
 
 
 def inspect(
@@ -34,7 +34,7 @@ def inspect(
     """Check data before training: items, classes, split, and anything that would spoil a result.
 
     Reads every item once, and reports images that cannot be decoded, equal items in two classes, test items that are
-    also in the training part, classes with one item, and very uneven classes and features.
+    also training items, classes with one item, and very uneven classes and features.
 
     Example: nearfar inspect photos/
 
@@ -70,7 +70,7 @@ def inspect(
     from .options import check_out, make_config
 
     if (recipe or settings) and not time:
-        raise ValueError(f"--{'recipe' if recipe else 'set'}: only with --time, of the training that is timed")
+        raise ValueError(f"--{'recipe' if recipe else 'set'}: works only with --time, which times a training")
     if out is not None:
         check_out(out)
     how: dict[str, Any] = {"seed": seed, "split": split, "label": label, "partial": partial}
@@ -78,30 +78,30 @@ def inspect(
     if out is not None:
         with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
-    print(told(found))
+    print(report_text(found))
     if time:
         from ..train.forecast import forecast
 
         chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
         config = make_config({**chosen, "seed": seed, "label": label, "partial": partial or None}, settings, recipe)
-        print(f"\nA training takes {forecast(config)}.")
+        print(f"\nTraining takes {forecast(config)}.")
     else:
-        print("\nHow long would a training take? `nearfar inspect DATA --time` says it.")
+        print("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")
 
 
-def told(found: Inspection) -> str:
-    """The lines that are printed."""
+def report_text(found: Inspection) -> str:
+    """Return the lines to print."""
     rows: list[Sequence[str]] = [HEADS]
     for part in found.parts:
         counts = (part.items, part.classes, part.least, part.median, part.most)
         rows.append((part.role, *(f"{count:,g}" if count < 1e6 else f"{count:,.0f}" for count in counts)))
     about = f"{found.name}: {sizes(found)}"
-    remarks = [f"- {remark}" for remark in found.remarks] or ["Nothing was found that would spoil a result."]
+    remarks = [f"- {remark}" for remark in found.remarks] or ["No problems were found."]
     return "\n".join([about, "", *aligned(rows), "", *([found.protocol, ""] if found.protocol else []), *remarks])
 
 
 def sizes(found: Inspection) -> str:
-    """What an item is, from the smallest to the largest."""
+    """Return the kind of the items, and the sizes of the smallest and the largest."""
     if found.kind == "row":
         return f"rows of {found.largest[0]:,} numbers"
     least, most = (f"{shape[1]} x {shape[0]}" for shape in (found.smallest, found.largest))
@@ -110,7 +110,7 @@ def sizes(found: Inspection) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of one width each, the first to the left and the others to the right."""
+    """Align the cells of a table: the first column to the left, the others to the right."""
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

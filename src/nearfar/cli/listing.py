@@ -22,7 +22,7 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
     """
     if name:
         if recipes or planned:
-            raise ValueError(f"NAME: {quoted(name)} is one of the methods; give it without --recipes and --planned")
+            raise ValueError(f"NAME: {quoted(name)} does not work with --recipes and --planned, which list all")
         print(shown(name))
     elif recipes:
         from ..train import recipe_names
@@ -36,7 +36,7 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
 
 
 def listing(*, planned_only: bool = False) -> str:
-    """Return one line per method, by family: a dot where it is done, its name, paper and what it learns from."""
+    """Return one line per method, by family: a dot if it is implemented, its name, paper, kind and input."""
     families: dict[str, list[str]] = {}
     for method in METHODS:
         if not (planned_only and method.done):
@@ -47,12 +47,12 @@ def listing(*, planned_only: bool = False) -> str:
 
 
 def shown(name: str) -> str:
-    """Return what a method is, or the lines of all methods with a part of their name.
+    """Return the description of a method, or one line for each method whose name contains the text.
 
     Raises
     ------
     ValueError
-        No method has such a name.
+        If no name of a method contains the text.
     """
     exact = [method for method in METHODS if method.name.lower() == name.lower() and method.done]
     if exact:

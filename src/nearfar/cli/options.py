@@ -1,4 +1,4 @@
-"""From the words of a command to the settings of a run."""
+"""Options that commands share, and the settings of a run from the words of a command."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ TRAIN_DEFAULTS = {
     "seed": "0",
     "split": "classes",
 }
-"""What --help shows of options that are None where not given: the defaults of `TrainConfig`, which it does not load."""
+"""Defaults that --help shows for options whose default is None: those of `TrainConfig`, without importing it."""
 
 
 def option(name: str, group: Group, defaults: Mapping[str, Any] = MappingProxyType(TRAIN_DEFAULTS)) -> Parameter:
-    """Return how an option that is None where not given is shown: its group, and what holds then, where known."""
+    """Return the help of an option whose default is None: its group, and the default that applies, if known."""
     if name in defaults:
         return Parameter(group=group, show_default=partial(_shown, str(defaults[name])))
     return Parameter(group=group)
@@ -98,27 +98,27 @@ Seed = Annotated[int | None, option("seed", TRAINING)]
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)]
 
 GO_ON = {
-    "train": "; `nearfar train --resume --out RUN` goes on from the last checkpoint, where there is one",
-    "compare": "; the same command goes on",
+    "train": "; `nearfar train --resume --out RUN` continues from the last checkpoint, if there is one",
+    "compare": "; run the same command again to continue",
 }
 
 LESS = {
     "train": "a smaller --batch-size or --image-size",
     "compare": "a smaller batch_size or image_size (--set)",
-    "fit": "a learner with fewer n_components or landmarks, or of fewer items,",
+    "fit": "fewer n_components, landmarks or items",
 }
 
 WITHOUT = {
-    "train": "; --skip-bad leaves out such images; a run that has a checkpoint goes on with --resume --skip-bad",
+    "train": "; --skip-bad leaves out such images; a run with a checkpoint continues with --resume --skip-bad",
     "compare": "; --set skip_bad=true leaves out such images",
 }
 
 LAST_WORDS = "NEARFAR_LAST_WORDS"
-"""Where the processes of `launch` leave what they would say at the end: the name of a folder, in the environment."""
+"""Environment variable: the folder in which the processes of `launch` leave their last messages."""
 
 
-OWN_MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]")  # the package in package.module:Name
-HUBS = ("timm", "transformers")  # which are named like that, and are no modules of a user's own
+OWN_MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]")  # matches the package in package.module:Name
+HUBS = ("timm", "transformers")  # prefixes of trunks, which look like modules but are not
 
 
 def is_first() -> bool:
@@ -127,9 +127,9 @@ def is_first() -> bool:
 
 
 def launch(devices: int) -> NoReturn:
-    """Run this command again under torchrun, one process per device; what the first to fail said is said once.
+    """Run this command again under torchrun, one process per device; print only the message of the first to fail.
 
-    The processes look for modules where this one does, whatever lies in the working directory.
+    The processes import modules from the same places as this one.
     """
     if devices < 1:
         raise ValueError(f"--devices: expected 1 or more, got {devices}")
@@ -156,21 +156,21 @@ def launch(devices: int) -> NoReturn:
 
 
 def first_words(folder: Path, failures: Mapping[int, Any]) -> str:
-    """Say why processes have ended that train together: the others of one that ends fail or are ended, too.
+    """Return the reason why a training with several processes ended: the first failure, which made the others fail.
 
     Parameters
     ----------
     folder : Path
-        What they have said themselves.
+        Folder with the last messages of the processes.
     failures : mapping of int to ProcessFailure
-        How torchrun saw them end, by their ranks.
+        Failures that torchrun reports, by rank.
     """
     began = min(failure.timestamp for failure in failures.values())
     for rank, failure in failures.items():
         # torchrun ends the others by SIGTERM, and after 30 seconds by SIGKILL; its clock ticks in seconds
         if failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM and failure.timestamp <= began + 1:
             if failure.exitcode == -signal.SIGKILL:
-                why = ", as where memory is short"
+                why = ", perhaps because memory ran out"
             else:
                 why = ""
             return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{GO_ON['train']}"
@@ -208,13 +208,13 @@ def own_modules_found(words: Sequence[str]) -> Iterator[None]:
 
 
 def last_words(message: str) -> None:
-    """Say why the command ends; one of several processes leaves that to the command that started them."""
-    if not leave_words(message) and sys.stderr is not None:  # closed; print would take stdout
+    """Print why the command ends; one of several processes leaves the message to the command that started it."""
+    if not leave_words(message) and sys.stderr is not None:  # if stderr is closed, print would use stdout
         print(f"nearfar: {message}", file=sys.stderr)
 
 
 def leave_words(message: str) -> bool:
-    """Leave what one of several processes has to say to the command that started it; False where there is none."""
+    """Leave the message of one of several processes to the command that started it; return False if there is none."""
     folder = os.environ.get(LAST_WORDS)
     if folder is None:
         return False
@@ -223,27 +223,27 @@ def leave_words(message: str) -> bool:
 
 
 def short_of_memory(error: Exception, command: str) -> str | None:
-    """Say what takes less memory where that has run out; None where it is another error.
+    """Return a message that says how to use less memory if it ran out; None for other errors.
 
-    PyTorch raises a RuntimeError then, of a class of its own for accelerators only.
+    PyTorch raises an OutOfMemoryError for accelerators, but a plain RuntimeError for the memory of the CPU.
     """
     text = " ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2]
     of_torch = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)
     if not (of_torch or isinstance(error, MemoryError)):
         return None
     reason = f" ({text})" if text else ""
-    return f"the memory is not enough{reason}; {LESS.get(command, 'a part of the items at a time')} takes less"
+    return f"out of memory{reason}; try {LESS.get(command, 'a part of the items at a time')}"
 
 
 def way_out(error: Exception, command: str) -> str:
-    """Say what leaves out an image that cannot be decoded; nothing of another error."""
+    """Return how to leave out an image that cannot be decoded; "" for other errors."""
     if type(error).__name__ != "BadImageError":
         return ""
     return WITHOUT.get(command, "; --skip-bad leaves out such images")
 
 
 def with_setting(message: str, command: str) -> str:
-    """Return an error of the parser; that of an unknown option with the option or setting that was probably meant."""
+    """Return an error of the parser; for an unknown option, add the option or setting that was probably meant."""
     option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
     if option is None or command not in GO_ON:
         return message
@@ -253,9 +253,9 @@ def with_setting(message: str, command: str) -> str:
     name = option[1].replace("-", "_")
     if name in NAMES_ELSEWHERE:
         without_guess = message.partition(" Did you mean")[0]
-        return f"{without_guess} Here it is --{NAMES_ELSEWHERE[name].replace('_', '-')}."
+        return f"{without_guess} Use --{NAMES_ELSEWHERE[name].replace('_', '-')}."
     if name in TrainConfig.settings():
-        return f"{message} It is a setting: --set {name}=VALUE."
+        return f"{message} Use --set {name}=VALUE."
     return message
 
 
@@ -267,16 +267,15 @@ def make_config(
     varied: Collection[str] = (),
     protocol: str | None = None,
 ) -> Any:
-    """Resolve a TrainConfig: a recipe, over it the options that were given, over them the --set ones.
+    """Return the TrainConfig of a recipe, overridden by the given options, which are overridden by --set.
 
-    A run that is `resumed` has its own settings: those that are given are laid over them, so that training refuses what
-    differs; if none is given, None is returned. Epochs that are given, or `varied`, take the place of
-    the steps of a recipe or of a run.
+    A `resumed` run has its own settings. Given options override them, so that training refuses those that differ; if
+    none is given, None is returned. Epochs that are given, or `varied`, replace the steps of a recipe or of a run.
 
     Raises
     ------
     ValueError
-        No data; both epochs and steps.
+        If there is no data, or both epochs and steps are given.
     """
     from ..train import TrainConfig
 
@@ -296,52 +295,52 @@ def make_config(
     fields |= given
     if "epochs" in given or "epochs" in varied:
         if given.get("steps") is not None or "steps" in varied:
-            raise ValueError("epochs and steps both say how long to train: give one of them")
+            raise ValueError("epochs and steps: both set the length of training; give only one of them")
         fields["steps"] = None
     if base is not None:
         return base.replace(**fields)
     if "data" not in fields:
-        raise ValueError("DATA: say what to train on, for example `nearfar train glyphs --out runs/glyphs`")
+        raise ValueError("DATA: expected the data to train on, for example `nearfar train glyphs --out runs/glyphs`")
     return TrainConfig.of(**fields)
 
 
 def given_settings(chosen: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Return the settings that are given as options and by --set; the latter count where both say one."""
+    """Return the settings that are given as options and by --set, which takes precedence."""
     given = {name: value for name, value in chosen.items() if value is not None}
     return given | dict(_setting(text) for text in settings)
 
 
 def true_or_text(given: str | None) -> bool | str | None:
-    """Read an option that is true, false or a text; None where it is not given."""
+    """Convert an option that is true, false or a text; None if it is not given."""
     return {"true": True, "false": False}.get(str(given).lower(), given)
 
 
 def refuse_beside_final(chosen: Mapping[str, Any]) -> None:
-    """Refuse options beside --final: other settings would make the score of its run say less about it."""
+    """Refuse other options with --final: with other settings, the score of the run would not apply to the model."""
     given = [name for name, value in chosen.items() if value is not None]
     if given:
         option = {"data": "DATA"}.get(given[0], f"--{given[0].replace('_', '-')}")
-        raise ValueError(f"{option}: not with --final, which learns from all data as a model did that was scored")
+        raise ValueError(f"{option}: does not work with --final, which has the settings of a scored run; leave it out")
 
 
 def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None:
-    """Make the folder of a file, and refuse a file that cannot be written, before the work whose result it will hold.
+    """Create the folder of an output file. Raise early, before the work, if the file cannot be written.
 
-    Pages and tables may be replaced. What another command reads, such as a learner, is replaced only with --overwrite.
+    Pages and tables may be replaced. Inputs of other commands, such as learners, are replaced only with --overwrite.
 
     Parameters
     ----------
     out : Path
         The file.
     name : str
-        The option that names it.
+        Name of the option.
     overwrite : bool
         Whether an existing file may be replaced.
 
     Raises
     ------
     ValueError
-        If there is a folder of that name, its own folder cannot be made or written in, or it must not be replaced.
+        If there is a folder of that name, its folder cannot be created or is not writable, or it must not be replaced.
     """
     if out.is_dir():
         raise ValueError(f"{name}: {out} is a folder; expected the name of a file")
@@ -350,25 +349,25 @@ def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{name}: the folder {out.parent} cannot be made ({error.strerror})") from error
+        raise ValueError(f"{name}: the folder {out.parent} cannot be created ({error.strerror})") from error
     if not os.access(out.parent, os.W_OK):
-        raise ValueError(f"{name}: the folder {out.parent} cannot be written in")
+        raise ValueError(f"{name}: the folder {out.parent} is not writable")
 
 
 TABLES = (".csv", ".tex", ".md")
 
 
 def check_table(path: Path) -> None:
-    """Refuse, before the trainings, a file for the table that is of another kind or cannot be written."""
+    """Raise early, before the trainings, if the file for the table has another ending or cannot be written."""
     if path.suffix not in TABLES:
         raise ValueError(
-            f"--table: {path}: expected a file that ends in .csv, .tex or .md; the folder of the runs is --out"
+            f"--table: {path}: expected a file that ends in .csv, .tex or .md; --out is the folder of the runs"
         )
     check_out(path, name="--table")
 
 
 def choices(vary: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Collect the values of every setting that is given as field=value, each once."""
+    """Return the distinct values of every setting that is given as name=value."""
     found: dict[str, list[Any]] = {}
     for name, value in (_setting(text, "--vary") for text in vary):
         values = found.setdefault(name, [])
@@ -378,10 +377,10 @@ def choices(vary: tuple[str, ...]) -> dict[str, list[Any]]:
 
 
 def _setting(text: str, option: str = "--set") -> tuple[str, Any]:
-    """Split field=value; the value is JSON where it can be (0.1, true, [1, 2]), else text."""
+    """Split name=value; the value is read as JSON if possible (0.1, true, [1, 2]), else as text."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise ValueError(f"{option}: expected field=value, got {quoted(text)}")
+        raise ValueError(f"{option}: expected name=value, got {quoted(text)}")
     try:
         return name, parse_json(value)
     except ValueError:

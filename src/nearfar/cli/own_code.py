@@ -1,4 +1,4 @@
-"""Errors of a user's own losses, samplers and trunks: which of their lines failed."""
+"""Errors in losses, samplers and trunks of the user: which line of their code failed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ HERE = Path(__file__).resolve().parent.parent
 
 
 def of_own_code(error: Exception) -> str | None:
-    """Say which line of a user's own module failed, and how; None where the error arose elsewhere.
+    """Return which line of the user's module failed, and how; None if the error did not arise there.
 
-    It arose in their code where that is the last to be called, but for other libraries.
+    It arose there if the innermost frame is in that module, not counting frames of other libraries.
     """
     place = place_in_own_code(error)
     if place is None:
         return None
     what = in_brief(" ".join(str(error).split()), 4 * PATH)
-    said = f"{type(error).__name__}: {what}" if what else type(error).__name__
-    return f"{place}: {said}; with NEARFAR_DEBUG=1 the whole traceback is shown"
+    kind = type(error).__name__
+    description = f"{kind}: {what}" if what else kind
+    return f"{place}: {description}; set NEARFAR_DEBUG=1 to see the whole traceback"
 
 
 def caused_by_own_code(error: Exception) -> str:
-    """Name the line of a user's own module where what was raised there has led to an error of ours, else nothing."""
+    """Return the line of the user's module whose exception caused an error of nearfar, or ""."""
     seen: set[int] = {id(error)}
     cause = error.__cause__
     while cause is not None and id(cause) not in seen:  # `raise e from e` makes an error its own cause
@@ -39,7 +40,7 @@ def caused_by_own_code(error: Exception) -> str:
 
 
 def place_in_own_code(error: BaseException) -> str | None:
-    """Return file, line and function of a user's own module in which an error arose; None where it was elsewhere."""
+    """Return the file, line and function of the user's module in which an error arose; None if it arose elsewhere."""
     if isinstance(error, SyntaxError) and error.filename and not _within(error.filename, (HERE, *_libraries())):
         return f"{in_brief(error.filename, PATH)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -61,6 +62,6 @@ def _within(file: str, folders: tuple[Path, ...]) -> bool:
     if file.startswith("<"):  # <frozen importlib._bootstrap>, <string>: made by a library
         return folders != (HERE,)
     path = Path(file).resolve()
-    if not path.is_file():  # compiled code tells of sources that are not here
+    if not path.is_file():  # compiled code names sources that are not on this machine
         return folders != (HERE,)
     return any(path.is_relative_to(folder) for folder in folders)

@@ -10,10 +10,10 @@ from ..progress import stage
 
 
 def refuse_beside_table(given: Mapping[str, object]) -> None:
-    """Refuse options beside a table of a paper, which says itself what is trained."""
+    """Refuse options with a table of a paper, which determines what is trained."""
     for name, value in given.items():
         if value:
-            raise ValueError(f"--{name}: not with a table of a paper, which says what its rows are")
+            raise ValueError(f"--{name}: does not work with a table of a paper, which defines its rows; leave it out")
 
 
 def reproduce_to(
@@ -26,7 +26,7 @@ def reproduce_to(
     jobs: int,
     only: Sequence[str],
 ) -> str:
-    """Train the rows of a table, and return it as text with what the paper gives."""
+    """Train the rows of a table, and return it as text with the published figures."""
     from ..train.paper_tables import reproduce
 
     with stage("training") as done:
@@ -38,6 +38,6 @@ def reproduce_to(
             seeds=range(seeds),
             jobs=jobs,
             only=only,
-            told=lambda trial, number, total: done(1),
+            on_trial=lambda trial, number, total: done(1),
         )
     return f"{found.markdown()}\n\n{found.note}\n{out / 'table.json'}"

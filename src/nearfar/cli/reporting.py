@@ -1,4 +1,4 @@
-"""``nearfar report``: what a run, a saved learner or a file of embeddings finds, as a page."""
+"""``nearfar report``: an HTML page on a run, a saved learner or a file of embeddings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ..report.content import FeatureWeights, Reader
     from .embedding import Chosen, Embedded
 
-TRIED_NAMES = 100  # names that may be without an image before none is looked for
-REFITS = 20  # on halves of the rows, for the intervals of the weights of features
-MOST_REFITTED = 1000  # rows
-MOST_WEIGHED = 200  # features
+TRIED_NAMES = 100  # names to try as paths of images; if none is one, the page has no pictures
+REFITS = 20  # fits on random halves of the rows, for the intervals of the weights of features
+MOST_REFITTED = 1000  # maximum number of rows of these fits
+MOST_WEIGHED = 200  # maximum number of features
 
 
 def report(
@@ -51,19 +51,19 @@ def report(
         Data to apply a learner to, or to use instead of the test classes of a run.
     against
         Another run, learner or file to compare with on the same items: which is better and by how much, and which
-        queries only one of the two answers.
+        queries only one of the two answers correctly.
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
     out
         The page to write. By default report.html in the folder of the run, report-NAME.html for other DATA,
-        report-against-NAME.html with --against; for a file, a page beside it with its name in place of report.
+        report-against-NAME.html with --against; for a file, a page in its folder with its name instead of report.
     skip_bad
         Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
-        Include items of DATA that this or the other model was trained on; by default they are left out.
+        Include items of DATA that either model was trained on; by default they are left out.
     trust
-        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
+        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import choose
 
@@ -76,7 +76,7 @@ def report(
 
 
 def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | None = None) -> Path:
-    """Write the report of a run, a learner or an .npz, perhaps against another; returns its path."""
+    """Write the report of a run, a learner or a file of embeddings, and return its path."""
     from ..report import ReportContent, build_report, report_run
     from .embedding import is_run
     from .scoring import scored_on
@@ -104,7 +104,7 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
 
 
 def default_settings() -> dict[str, Any]:
-    """Return the settings of a training where nothing is given but its data."""
+    """Return the default settings of a training."""
     from ..train import TrainConfig
 
     defaults = TrainConfig.of(data="digits").to_dict()
@@ -113,7 +113,7 @@ def default_settings() -> dict[str, Any]:
 
 
 def feature_weights(source: Path, dataset: Dataset) -> FeatureWeights | None:
-    """Weigh the features of a table in a saved linear metric; None for anything else."""
+    """Return the weights of the features of a table in a saved linear metric; None for anything else."""
     import numpy as np
 
     from ..estimators.explanation import anatomy, explain
@@ -139,21 +139,21 @@ def feature_weights(source: Path, dataset: Dataset) -> FeatureWeights | None:
     else:
         labels = dataset.labels
     names = [*dataset.columns] or [f"x{k}" for k in range(d)]
-    # a learner of standardized columns, whose components take them as they are, is fitted again as it was fitted
+    # a learner that was fitted on standardized columns is fitted on standardized columns again
     scale = np.asarray(getattr(learner, "column_scale_", np.ones(d)))
     learner.components_ = learner.components_ * scale
     weights, _, _ = anatomy(learner.get_mahalanobis_matrix(), (rows / scale).std(axis=0), 1)
     try:
         with stage("weighing features"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # those of the fit were said when it was made
+            warnings.simplefilter("ignore")  # the original fit has already given them
             found = explain(learner, rows / scale, labels, prefit=True, n_directions=1, n_fits=REFITS)
-    except (ValueError, ArithmeticError):  # too few rows or classes for halves
+    except (ValueError, ArithmeticError):  # there are too few rows or classes for halves
         return FeatureWeights(names, weights)
     return FeatureWeights(names, found.weights, found.low, found.high, REFITS)
 
 
 def training_scores(dataset: Dataset) -> list[str]:
-    """Return the notes that say that a score is one of the training, or of a model that has learned from all."""
+    """Return the notes that say that a score is a training score, or that of a final model."""
     from .embedding import FINAL, TRAINING_SCORE
 
     warned = [note for note in dataset.notes if TRAINING_SCORE in note or FINAL in note]
@@ -161,7 +161,7 @@ def training_scores(dataset: Dataset) -> list[str]:
 
 
 def other_on(source: Path, chosen: Chosen) -> Other:
-    """Score a run, a learner or an .npz on the same data, to be compared with another."""
+    """Score the other run, learner or file of embeddings on the same data."""
     from ..report import Other
     from .embedding import is_embeddings
     from .scoring import scored_on
@@ -171,7 +171,7 @@ def other_on(source: Path, chosen: Chosen) -> Other:
 
 
 def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Items | None]:
-    """Return queries, and the gallery where there is one; with pictures where `of` says whose items they are."""
+    """Return queries and gallery, if any; `of` is the source of the items, for their pictures."""
     from ..report import Items
 
     def items(dataset: Dataset, rows: np.ndarray[Any, Any]) -> Items:
@@ -185,10 +185,10 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
 
 
 def pictures_of(source: Path, dataset: Dataset) -> Reader:
-    """Return what reads items for their pictures.
+    """Return a function that reads items for their pictures.
 
-    Names beside embeddings may be paths of images: from the folder of the file, from here, or from where `embed` saw
-    the images.
+    Names in a file of embeddings may be paths of images, relative to the folder of the file, to the current folder, or
+    to the folder in which `nearfar embed` found the images.
     """
     from ..data.items import NamedReader
     from .embedding import folder_of, is_embeddings
@@ -202,7 +202,7 @@ def pictures_of(source: Path, dataset: Dataset) -> Reader:
 
 
 def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None) -> Path:
-    """Return where a page goes without --out."""
+    """Return the default path of a page."""
     from .embedding import is_run
 
     name = "report" if is_run(source) else source.stem
@@ -216,12 +216,12 @@ def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None)
 
 
 def name_of(source: Path) -> str:
-    """Return the name of a run's folder, dots and all, or that of a file without its kind."""
+    """Return the name of a run's folder, including dots, or that of a file without its ending."""
     return source.name if source.is_dir() else source.stem
 
 
 def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:
-    """Return what maps an (S, S, C) image to the last convolution (C', H, W) of a run's network, if it has one."""
+    """Return a function from an (S, S, C) image to the last convolution (C', H, W) of a run's network, if any."""
     import numpy as np
     import torch
 

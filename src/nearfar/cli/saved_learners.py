@@ -31,7 +31,7 @@ def items_of(dataset: Dataset) -> AnyArray:
     if items is None:
         read = [dataset.read(i) for i in counted(range(len(dataset)), "reading", len(dataset))]
         if len({item.shape for item in read}) > 1:
-            raise ValueError(f"{dataset.name}: a learner needs images of one size")
+            raise ValueError(f"{dataset.name}: expected images of one size, which a learner needs; resize them first")
         items = np.stack(read)
     if dataset.kind == "row":
         return items
@@ -39,7 +39,7 @@ def items_of(dataset: Dataset) -> AnyArray:
 
 
 def known_columns(learner: Any, dataset: Dataset) -> Dataset:
-    """Return rows with their columns in the order in which a learner was fitted on them, where both have names."""
+    """Return rows with the columns in the order of the learner's training rows, if both have names of columns."""
     return dataset.in_columns([str(name) for name in getattr(learner, "feature_names_in_", ())], "the learner")
 
 
@@ -53,14 +53,14 @@ def transformed(learner: Any, dataset: Dataset) -> AnyArray:
 
 @contextmanager
 def columns_compared() -> Iterator[None]:
-    """Without the warning that an array has no names of columns."""
+    """Silence the warning of scikit-learn that an array has no names of columns."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X does not have valid feature names")
         yield
 
 
 def remark(learner: Any, dataset: Dataset, what: str) -> str:
-    """Return a sentence on how well a learner that reconstructs makes rows again, else nothing."""
+    """Return a sentence on the reconstruction error, or "" if the learner does not reconstruct rows."""
     if not hasattr(learner, "reconstruction_error"):
         return ""
     with columns_compared():

@@ -1,4 +1,4 @@
-"""What the commands do with a run, a saved learner or a file of embeddings: score it, show it, compare runs."""
+"""Scoring of a run, a saved learner or a file of embeddings, and the comparison of objectives."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class Scored:
 
 
 class Variant(NamedTuple):
-    """In what other way embeddings are scored, beside which the usual scores stand.
+    """Other ways to score embeddings, which are printed together with the usual scores.
 
     Attributes
     ----------
-    rerank : the method that orders neighbors with the help of other items
-    dims : lengths of prefixes
-    storage : whether they are scored as they would be stored
+    rerank : method that re-ranks neighbors with the help of other items
+    dims : numbers of leading dimensions
+    storage : whether stored forms of the embeddings are compared
     """
 
     rerank: str | None = None
@@ -59,21 +59,21 @@ class Variant(NamedTuple):
     storage: bool = False
 
     def check(self) -> None:
-        """Refuse what cannot be done together, before anything is embedded."""
+        """Refuse options that do not work together, before anything is embedded."""
         from ..evaluation.reranking import read_reranking
 
         if self.rerank is not None:
             read_reranking(self.rerank)
         if self.storage and self.rerank is not None:
-            raise ValueError("--storage: not with --rerank")
+            raise ValueError("--storage: does not work with --rerank; give only one of them")
         if len(self.dims) > 1 and not self.storage:
-            raise ValueError("--dims: expected one length; several only with --storage")
+            raise ValueError("--dims: expected one length; several lengths work only with --storage")
 
 
 def score(source: Path, chosen: Chosen, ks: Sequence[int] = (), variant: Variant | None = None) -> str:
-    """Score a source and return the table to print; a run scored on its test classes also writes `scores.json`.
+    """Score a source and return the table to print; for a run on its test classes, also write `scores.json`.
 
-    Scores of a variant are only printed, with the usual ones beside them.
+    Scores of a variant are only printed, together with the usual scores.
     """
     if variant is not None and any(variant):
         return score_variant(source, chosen, ks, variant)
@@ -91,7 +91,8 @@ def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
     what = RAW
     if result.standardized:
         what = "baseline (standardized inputs)"
-    others = [remark for remark in result.remarks if remark != result.scores.why_unscored()]  # in the table
+    in_table = result.scores.why_unscored()
+    others = [remark for remark in result.remarks if remark != in_table]
     if result.images_to_texts is not None:
         return "\n".join([*_pair_tables(result.protocol, result.scores, result.images_to_texts), *_listed(others)])
     return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
@@ -105,7 +106,7 @@ def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores
 
 
 def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Variant) -> str:
-    """Return the table of the scores of a variant, and a line of the usual ones."""
+    """Return the table of the scores of a variant, and a line with the usual scores."""
     from ..evaluation.storage import storage_scores, table_of
 
     variant.check()
@@ -131,9 +132,9 @@ def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Vari
 
 
 def check_classes(source: Path, embedded: Embedded) -> None:
-    """Refuse items none of which has a class."""
+    """Raise a ValueError if no item has a class."""
     if embedded.dataset.classes == (UNKNOWN_CLASS,):
-        raise ValueError(f"{source}: its items have no class, so there is nothing to score them by")
+        raise ValueError(f"{source}: its items have no class; expected labels, which scores need")
 
 
 def _listed(remarks: Sequence[str]) -> list[str]:
@@ -157,7 +158,7 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
     Raises
     ------
     ValueError
-        If there is nothing to score, or the source is none of the three.
+        If there is nothing to score, or the source does not exist.
     """
     embedded = embedded_with_gallery(source, chosen)
     check_classes(source, embedded)
@@ -167,7 +168,7 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
 def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None, scale: AnyArray | None = None) -> str:
     """Score a saved learner on items, which search the gallery or each other, and return the table to print.
 
-    Where columns were standardized before it, by their deviations `scale`, a line says what that alone is worth.
+    If its columns were standardized by their deviations `scale`, a line has the score of standardization alone.
     """
     gallery_rows = None if gallery is None else embed_with(source, gallery)
     embedded = Embedded(dataset, embed_with(source, dataset), gallery, gallery_rows)
@@ -198,7 +199,7 @@ def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
 
 
 def _keywords(source: Path, embedded: Embedded, ks: Sequence[int]) -> dict[str, Any]:
-    """Return the keywords of `evaluate` for a source; a run is scored as its whole test is."""
+    """Return the keywords of `evaluate` for a source; parts of a run's test are scored like the whole test."""
     how: dict[str, Any] = {"distance": distance_of(source, embedded.dataset)}
     if is_run(source):
         from ..train import TrainConfig
@@ -209,7 +210,7 @@ def _keywords(source: Path, embedded: Embedded, ks: Sequence[int]) -> dict[str, 
 
 
 def _raw_scores(embedded: Embedded, how: dict[str, Any]) -> Scores | None:
-    """Return the scores of the items themselves; None where some are not in memory."""
+    """Return the scores of the raw inputs; None if they are not in memory."""
     rows = _flat(embedded.dataset)
     gallery = None if embedded.gallery is None else _flat(embedded.gallery)
     if rows is None or (gallery is None) != (embedded.gallery is None):
@@ -218,14 +219,14 @@ def _raw_scores(embedded: Embedded, how: dict[str, Any]) -> Scores | None:
 
 
 def _flat(dataset: Dataset) -> np.ndarray[Any, Any] | None:
-    """Return the items themselves as rows, where they are in memory."""
+    """Return the raw inputs as rows if they are in memory, else None."""
     if dataset.array is None:
         return None
     return dataset.array.reshape(len(dataset), -1)
 
 
 def _with_validation(scores: dict[str, Any], select: str, value: float | None) -> dict[str, Any]:
-    """Add to the scores of a run the one on validation classes that chose its checkpoint, where there is one."""
+    """Add the validation score that chose the checkpoint to the scores of a run, if there is one."""
     if value is None:
         return scores
     return {**scores, f"validation_{select}": value}
@@ -241,16 +242,16 @@ def compare_to(
     vary: Mapping[str, Sequence[Any]],
     table_file: Path | None = None,
 ) -> str:
-    """Run a comparison, write its page, and its table where a file is named, and return the table as text."""
+    """Run a comparison, write its page and optionally its table, and return the table as text."""
     from ..report import compare, write_comparison
     from ..train.compare import train_and_compare
 
     if not objectives:
-        raise ValueError("--objective: give at least one, for example --objective 'TripletLoss()'")
+        raise ValueError("--objective: expected at least one, for example --objective 'TripletLoss()'")
     runs = len(objectives) * len(seeds) * prod(map(len, vary.values()))
     with stage("training", runs) as done:
         compared = train_and_compare(
-            config, objectives, seeds, out, vary=vary, jobs=jobs, told=lambda trial, number, total: done(1)
+            config, objectives, seeds, out, vary=vary, jobs=jobs, on_trial=lambda trial, number, total: done(1)
         )
     scores = {}
     for name, measured in compared.scores.items():
@@ -267,6 +268,6 @@ def compare_to(
         table.write(table_file)
     try:
         page = str(write_comparison(table, out / "comparison.html"))
-    except ModuleNotFoundError as error:  # the table took hours, and needs nothing of it
-        page = f"There is no page of it: {hint(error)}"
+    except ModuleNotFoundError as error:  # a missing package must not lose a table that took hours
+        page = f"No page was written: {hint(error)}"
     return f"{table.markdown()}\n\n{note}\n{page}"

@@ -1,4 +1,4 @@
-"""Neighbors and duplicates of an index: as lines, as a table, as a page of pictures."""
+"""Output of neighbors and duplicates of an index: as lines, as a table, or as a page of pictures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from ..numerics.types import AnyArray
     from ..report.content import Items
 
-Neighbors = list[tuple[str, int, float, str, str]]  # of one query
+Neighbors = list[tuple[str, int, float, str, str]]  # neighbors of one query
 ZERO_DISTANCE = 1e-9
-"""Smaller distances are shown as 0: the embeddings of one image differ by rounding from batch to batch, which is up to
-1e-11 in their cosine distance."""
+"""Smaller distances are shown as 0. Embeddings of one image in different batches differ by rounding, which gives cosine
+distances of up to 1e-11."""
 
 
 def classes_of(items: Index | Records) -> list[str]:
-    """The class of every item, empty where the index has none."""
+    """Return the class of every item, "" if the index has no classes."""
     if items.labels is None:
         return [""] * len(items)
     return [str(label) for label in items.labels]
@@ -39,14 +39,14 @@ def neighbor_rows(names: Sequence[str], hits: Hits) -> Iterator[Neighbors]:
 
 
 def distance_text(distance: float) -> str:
-    """Return a distance as text; between items that only rounding tells apart, it is 0."""
+    """Return a distance as text; 0 if it may be due to rounding."""
     if distance < ZERO_DISTANCE:
         return "0"
     return f"{distance:.4g}"
 
 
 def neighbor_lines(names: Sequence[str], found: Sequence[Neighbors]) -> Iterator[str]:
-    """Yield a heading for each query, and below it its neighbors."""
+    """Yield a heading for each query, followed by its neighbors."""
     wide = max((len(label) for rows in found for _, _, _, label, _ in rows), default=0)
     for query, rows in zip(names, found, strict=True):
         yield query if rows else f"{query}: none"
@@ -55,14 +55,14 @@ def neighbor_lines(names: Sequence[str], found: Sequence[Neighbors]) -> Iterator
 
 
 def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
-    """Yield a heading for a group, and below it its items."""
+    """Yield a heading for a group, followed by its items."""
     kinds = len({row[2] for row in rows})
     yield f"group {number}: {len(rows)} items" + (f" of {kinds} classes" if kinds > 1 else "")
     yield from (f"  {distance_text(distance):>10}  {label:<{wide}}  {name}" for _, distance, label, name in rows)
 
 
 def write_table(out: Path, heading: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write a .csv, whole or not at all."""
+    """Write a .csv, completely or not at all."""
     from ..io.atomic_files import atomic_write
     from ..io.cells import write_rows
 
@@ -79,7 +79,7 @@ def write_hits(
     hits: Hits,
     pictures: NamedReader,
 ) -> None:
-    """Write a page with every query and its neighbors, of which there are `pictures`."""
+    """Write a page with every query and its neighbors; `pictures` reads the images."""
     from ..report.content import Items
     from ..report.search_page import Line, Near, write_found
 
@@ -87,7 +87,7 @@ def write_hits(
     for q, (distances, positions) in enumerate(zip(hits.distances, hits.positions, strict=True)):
         near = [Near(int(at), distance_text(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
         lines.append(Line(Near(q, ""), near))
-    note = f"Each query, and what is nearest to it among {store.count():,} items, with the {store.distance} distance."
+    note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."
     asked = Items(rows, queries.labels, queries.classes, names, queries.read)
     write_found(
         out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=asked
@@ -108,12 +108,12 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
     for group in sorted(groups, key=lambda group: (labels[group] == labels[group[0]]).all()):
         first, *others = (Near(int(at), distance_text(distances[at])) for at in group)
         lines.append(Line(first, others))
-    note = f"{about}. Below each item stands its distance to the nearest other; groups of several classes come first."
-    write_found(out, lines, items_in(index, pictures), title="Items that are nearly the same", note=note)
+    note = f"{about}. Below each item is its distance to the nearest other item. Groups of several classes come first."
+    write_found(out, lines, items_in(index, pictures), title="Near duplicates", note=note)
 
 
 def items_in(index: Index | Records, pictures: NamedReader) -> Items:
-    """The items of an index, with their pictures."""
+    """Return the items of an index, with a reader of their pictures."""
     import numpy as np
 
     from ..report.content import Items

@@ -1,4 +1,4 @@
-"""``nearfar search`` and ``duplicates``: neighbors and near-identical items in what ``nearfar index`` wrote."""
+"""``nearfar search`` and ``duplicates``: neighbors and near duplicates in an index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ..io.uris import shown
-from ..quoting import quoted
+from ..quoting import count_of, quoted
 from ..trust import trusting
 from .image_paths import pictures_of
 from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
@@ -58,28 +58,28 @@ def search(
     Parameters
     ----------
     file
-        What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
+        An index from `nearfar index`: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     query
-        An image, a folder of images, an .npy or .npz of rows, or any data that `nearfar train` takes; for a model of
-        texts also a text, such as "red shoes".
+        An image, a folder of images, an .npy or .npz of rows, or any data that `nearfar train` takes. If the model
+        embeds texts, also a text such as "red shoes".
     k
         Number of neighbors of each query.
     within
-        Only neighbors within this distance; a query may then have none. By default the threshold stored with the index
-        (`nearfar index --threshold`), if there is one; inf switches it off.
+        Only neighbors within this distance; a query may then have none. By default the threshold of the index
+        (`nearfar index --threshold`), if there is one; inf disables it.
     where
         Only items that meet this condition, such as 'price < 10 and shop == "a"', on name, label and the columns of the
         index.
     group_by
         Only the nearest item for each value of this column, such as product.
     run
-        The run or learner that embeds the queries: needed if the one that made the index was moved, or if the index was
-        made from a file of embeddings.
+        The run or learner that embeds the queries. It is needed if the one that made the index was moved, or if the
+        index was made from a file of embeddings.
     out
         Write the result to a .csv (query, rank, distance, class, name) or to an .html page with pictures, instead of
         printing it.
     label
-        Column of a table of queries that holds their classes, and is not a feature.
+        Column of a table of queries that holds their classes; it is not used as a feature.
     skip_bad
         Skip queries that cannot be decoded; their number is reported.
     rerank
@@ -89,8 +89,8 @@ def search(
         An adapter made by `nearfar adapt`: queries are embedded by --run, the new model, and mapped into the space of
         the model that made the index.
     trust
-        Allow the run that made the index to import this module of yours, such as mynets; its code is executed. Repeat
-        for several modules.
+        Allow the run that made the index to import your module, such as mynets; its code is executed. Repeat for
+        several modules.
     """
     with trusting(*trust):
         lines = search_in(
@@ -117,17 +117,17 @@ def duplicates(
     k: Annotated[int, Parameter(name="-k")] = 20,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
-    """Find items of an index that are nearly the same, and those among them whose classes differ.
+    """Find near duplicates in an index, and those among them whose classes differ.
 
     Example: nearfar duplicates photos.index --within 0.02 -o duplicates.csv
 
     Parameters
     ----------
     file
-        What `nearfar index` wrote.
+        An index from `nearfar index`.
     within
         Group items that are at most this far apart, directly or through a chain of others. Without it, the nearest
-        pairs are printed, which shows the distances that duplicates have in these data.
+        pairs are printed, which shows what distances duplicates have in this index.
     k
         Number of pairs to print.
     out
@@ -135,7 +135,7 @@ def duplicates(
         pictures, instead of printing them.
     """
     if within is None and out is not None:
-        raise ValueError("--out: only groups are written, and these need --within DISTANCE")
+        raise ValueError("--out: works only with --within DISTANCE, because only groups are written")
     if within is None:
         print(nearest_in(file, k))
     else:
@@ -160,7 +160,7 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
     """Search an index; returns the lines to print. See `search` for the parameters."""
     from .embedding import left_out
 
-    # embedding takes seconds: whatever is wrong with the options is said before it
+    # embedding takes seconds, so all options are checked first
     check_neighbors(k, within)
     if rerank is not None:
         check_reranking(rerank, within, where, group_by)
@@ -180,7 +180,7 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
         if limit is None:
             limit = threshold_of(store.about)
     else:
-        # the threshold of an index is one of plain distances, and re-ranking has distances of its own
+        # the threshold of an index does not apply to the distances of a re-ranking method
         hits = reranked(store, queries, k, rerank)
     without = 0
     if limit is not None and limit != inf:
@@ -190,7 +190,7 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
         found = [*neighbor_rows(names, hits)]
         lines = [*neighbor_lines(names, found)]
         if within is None and limit is not None and any(len(neighbors) < most for neighbors in found):
-            lines.append(f"only neighbors within {limit:g}, the threshold of the index; --within inf shows the others")
+            lines.append(f"only neighbors within {limit:g}, the threshold of the index; --within inf shows all")
         if skipped := left_out(items):
             lines.append(skipped.removeprefix("; "))
         return "\n".join(lines)
@@ -207,10 +207,10 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
 
 
 def check_neighbors(k: int, within: float | None) -> None:
-    """Refuse numbers of neighbors and distances that no search can have."""
+    """Refuse invalid numbers of neighbors and distances."""
     if k < 1:
         raise ValueError(f"-k: expected 1 or more, got {k}")
-    if within is not None and not within >= 0:  # NaN, too
+    if within is not None and not within >= 0:  # `not >=` also refuses NaN
         raise ValueError(f"--within: expected a distance of at least 0, got {within}")
 
 
@@ -231,9 +231,9 @@ def embedded_query(
     skip_bad: bool,
     label: str | None,
 ) -> tuple[Dataset, AnyArray]:
-    """Open queries and embed them: with `run` and the adapter, or with what made the index.
+    """Open queries and embed them, with `run` and the adapter or with the model that made the index.
 
-    A query that is no file is a text, if the network embeds texts.
+    A query that is not a file is a text, if the network embeds texts.
     """
     if adapter is not None:
         from ..index import QueryAdapter
@@ -253,8 +253,8 @@ def embedded_query(
     try:
         return open_embedded(source, query, skip_bad, label)
     except FileNotFoundError as error:
-        words = f"words cannot be searched, because {source} has no text tower (train it with --text-trunk)"
-        raise FileNotFoundError(f"{error}; {words}") from error
+        no_texts = f"it cannot be searched as a text, because {source} has no text tower; train one with --text-trunk"
+        raise FileNotFoundError(f"{error}; {no_texts}") from error
 
 
 def text_query(text: str) -> Dataset:
@@ -265,15 +265,15 @@ def text_query(text: str) -> Dataset:
 
 
 def check_reranking(rerank: str, within: float | None, where: str, group_by: str) -> None:
-    """Refuse a re-ranking method that does not exist, and options that do not go with re-ranking."""
+    """Refuse an unknown re-ranking method, and options that do not work with re-ranking."""
     from ..evaluation.reranking import read_reranking
 
     read_reranking(rerank)
     if within is not None:
-        raise ValueError("--within: not with --rerank, whose distances are of another kind")
+        raise ValueError("--within: does not work with --rerank, whose distances have another scale; give only one")
     for option, value in {"--where": where, "--group-by": group_by}.items():
         if value:
-            raise ValueError(f"{option}: not with --rerank, which looks at all items together")
+            raise ValueError(f"{option}: does not work with --rerank, which uses all items; give only one")
 
 
 def reranked(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
@@ -287,7 +287,7 @@ def reranked(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
 
 
 def embedder_of(about: Mapping[str, str], file: Path, run: Path | None) -> Path | None:
-    """Return the run or the learner that embeds the queries of an index; None where they are rows.
+    """Return the run or the learner that embeds the queries of an index; None if queries are embeddings.
 
     Raises
     ------
@@ -304,15 +304,15 @@ def embedder_of(about: Mapping[str, str], file: Path, run: Path | None) -> Path 
     else:
         return None
     if not source.exists():
-        raise FileNotFoundError(f"{source}, which made {shown(file)}, does not exist; --run says where it is now")
-    weights = about.get("weights")  # an index of given embeddings has none
+        raise FileNotFoundError(f"{source}, which made {shown(file)}, does not exist; give its new path with --run")
+    weights = about.get("weights")  # an index of embeddings from a file has none
     if weights and weights_of(source) != weights:
         raise ValueError(f"{source} has other weights than those that made {shown(file)}; make the index again")
     return source
 
 
 def threshold_of(about: Mapping[str, str]) -> float | None:
-    """Return the distance beyond which nothing is a match, if it is stored with the index."""
+    """Return the maximum distance of a match, if it is stored with the index."""
     from ..index.stores import THRESHOLD
 
     text = about.get(THRESHOLD, "")
@@ -321,12 +321,12 @@ def threshold_of(about: Mapping[str, str]) -> float | None:
     try:
         return float(text)
     except ValueError:
-        advice = "set another with nearfar index --threshold"
+        advice = "set it again with `nearfar index --threshold`"
         raise ValueError(f"the index is damaged: its threshold is {quoted(text)}; {advice}") from None
 
 
 def near_enough(found: Hits, within: float) -> tuple[Hits, int]:
-    """Return the neighbors within a distance, -1 in place of the others, and how many queries have none."""
+    """Replace neighbors beyond a distance by -1; also return how many queries have no neighbor."""
     import numpy as np
 
     positions = np.where(found.distances <= within, found.positions, -1)
@@ -344,7 +344,7 @@ def nearest_in(file: Path, k: int) -> str:
         mark = " " if labels[i] == labels[j] else "*"
         lines.append(f"{distance_text(distance):>10}  {mark}  {index.names[i]}  {index.names[j]}")
     lines.append(
-        f"the {len(lines)} nearest pairs, two classes marked by *; --within DISTANCE groups items that are that near"
+        f"the {len(lines)} nearest pairs, * if the classes differ; --within DISTANCE groups items within that distance"
     )
     warning = collapse(index.embeddings, index.distance)
     if warning:
@@ -362,7 +362,7 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
     labels = classes_of(index)
     numbers, distances = index.duplicates(within)
 
-    # (group, distance to the nearest other, class, name) of each item that has a near one, group by group
+    # (group, distance to the nearest other, class, name) of each item in a group, sorted by group
     order = np.flatnonzero(numbers >= 0)
     order = order[np.argsort(numbers[order], kind="stable")]
     rows = [(int(numbers[at]), float(distances[at]), labels[at], str(index.names[at])) for at in order]
@@ -383,13 +383,13 @@ def duplicates_in(file: Path, within: float, out: Path | None) -> str:
 def summary_of_groups(
     index: Index, groups: Sequence[tuple[int, list[tuple[int, float, str, str]]]], within: float
 ) -> str:
-    """Say how many groups there are, and warn if the embeddings or the distance cannot tell items apart."""
+    """Return one line on the groups, with a warning if the embeddings or the distance do not distinguish items."""
     from ..evaluation.collapse import collapse
 
     sizes = [len(part) for _, part in groups]
     mixed = sum(len({row[2] for row in part}) > 1 for _, part in groups)
-    noun = "group" if len(groups) == 1 else "groups"
-    summary = f"{len(groups):,} {noun} of {sum(sizes):,} items within {within:g}; {mixed:,} with several classes"
+    found = f"{count_of(len(groups), 'group')} of {sum(sizes):,} items within {within:g}"
+    summary = f"{found}; {mixed:,} with several classes"
     warning = collapse(index.embeddings, index.distance)
     largest = max(sizes, default=0)
     if warning:
@@ -400,7 +400,7 @@ def summary_of_groups(
 
 
 def check_page_or_table(out: Path) -> None:
-    """Refuse a file that is neither a table nor a page by its name, or that cannot be written."""
+    """Refuse a file that does not end in .csv or .html, or that cannot be written."""
     if out.suffix not in (".csv", ".html"):
-        raise ValueError(f"--out: {out}: expected a .csv, or an .html page of pictures")
+        raise ValueError(f"--out: {out}: expected a .csv or an .html file")
     check_out(out)

@@ -1,4 +1,4 @@
-"""``nearfar serve``: a page to search an index by picture, and its API."""
+"""``nearfar serve``: a web page to search an index by picture, and its API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..serve.collection import EmbedText
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
-LEAST_TOKEN = 16  # characters
+LEAST_TOKEN = 16  # minimum number of characters
 
 
 def serve(
@@ -44,9 +44,9 @@ def serve(
     Parameters
     ----------
     file
-        What `nearfar index` wrote: a file, a folder such as photos.lance, or http://HOST:19530/photos.
+        An index from `nearfar index`: a file, a folder such as photos.lance, or http://HOST:19530/photos.
     host
-        The address to listen on; any other than this machine itself (loopback) needs --token.
+        The address to listen on; any address other than that of this machine (loopback) needs --token.
     port
         The port to listen on.
     token
@@ -56,10 +56,10 @@ def serve(
     run
         The run or learner that embeds the queries, if the one that made the index was moved.
     wrong
-        The .csv for labels that were marked as wrong; by default beside the index, such as photos.wrong.csv.
+        The .csv for labels that users mark as wrong; by default in the folder of the index, such as photos.wrong.csv.
     trust
-        Allow the run that made the index to import this module of yours, such as mynets; its code is executed. Repeat
-        for several modules.
+        Allow the run that made the index to import your module, such as mynets; its code is executed. Repeat for
+        several modules.
     """
     check_address(host, port, token)
     if wrong is None:
@@ -70,12 +70,12 @@ def serve(
     from ..serve.server import serve as run_server
 
     address = f"[{host}]" if ":" in host else host
-    print(f"http://{address}:{port}/ searches {shown(file)}; Ctrl-C stops it", file=sys.stderr, flush=True)
+    print(f"Serving {shown(file)} at http://{address}:{port}/ (stop with Ctrl-C)", file=sys.stderr, flush=True)
     run_server(app, host, port)
 
 
 def check_address(host: str, port: int, token: str) -> None:
-    """Refuse to be open to others without a token."""
+    """Refuse to serve other machines without a token."""
     if not 0 <= port < 65536:
         raise ValueError(f"--port: expected 0 to 65535, got {port}")
     if token and (
@@ -84,7 +84,7 @@ def check_address(host: str, port: int, token: str) -> None:
         raise ValueError(f"--token: expected at least {LEAST_TOKEN} letters, digits, - and _")
     if host not in LOCAL and not token:
         raise ValueError(
-            f"--host: {host} is open to others; give a --token that they need, of {LEAST_TOKEN} characters or more"
+            f"--host: other machines can reach {host}; give a --token of at least {LEAST_TOKEN} characters"
         )
 
 
@@ -128,7 +128,7 @@ def embedded_text(embed: EmbedItems, text: str) -> AnyArray:
 
 
 def embeds_images(source: Path) -> bool:
-    """Return whether a run or a learner may take images; a saved learner does not say what its rows were."""
+    """Return whether a run or a learner may take images. A saved learner does not record what its rows were."""
     from .embedding import is_run
 
     if not is_run(source):
@@ -150,7 +150,7 @@ def embeds_texts(source: Path) -> bool:
 
 
 def embedder(source: Path) -> Any:
-    """Return what embeds data sets with a run or a learner that is loaded once."""
+    """Load a run or a learner, and return a function that embeds data sets with it."""
     from .embedding import is_run
     from .saved_learners import load_learner, transformed
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at any moment of a command, also while it imports."""
+"""Ctrl-C and SIGTERM at any moment of a command, also during its imports."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """While entered, SIGINT and SIGTERM raise KeyboardInterrupt, and an error that comes after one is one, too.
+    """Context in which SIGINT and SIGTERM raise a KeyboardInterrupt, and errors after a signal become one.
 
-    What is stopped may say so in its own way: compiled modules that are stopped while they are imported do. A signal
-    that is ignored, as a shell has it for work in the background, stays so.
+    Interrupted code may raise another error: compiled modules do so if their import is interrupted. A signal that is
+    ignored, as that of a background job of a shell, remains ignored.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""``nearfar train --ladder``: the table of steps before the training, and which of them the run goes on with."""
+"""``nearfar train --ladder``: print the table of steps before training, and choose the step to train."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ from ..progress import stage
 if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
 
-ASKED_SPLITS = 5  # of the classes, where the table is asked for
-FEW_SPLITS = 3  # where it begins a training unasked, within about a minute
+ASKED_SPLITS = 5  # splits of the classes if the table is requested
+FEW_SPLITS = 3  # splits if the table is printed by default, which takes about a minute
 
 
 def check_step_options(ladder: str | None, step: str | None, *, resume: bool, devices: int) -> None:
-    """Refuse options of the table that do not go together.
+    """Refuse options of the table that do not work together.
 
     Raises
     ------
     ValueError
         One line that names the option.
     """
-    asked = "--ladder" if ladder in ("yes", "full") else "--step" if step is not None else ""
-    if asked and resume:
-        raise ValueError(f"{asked}: is for the start of a run, not for --resume")
-    if asked and devices != 1:
-        raise ValueError(f"{asked}: runs on one device, got --devices {devices}")
+    option = ""
+    if ladder in ("yes", "full"):
+        option = "--ladder"
+    elif step is not None:
+        option = "--step"
+    if option and resume:
+        raise ValueError(f"{option}: works only at the start of a run, not with --resume")
+    if option and devices != 1:
+        raise ValueError(f"{option}: runs on one device, got --devices {devices}")
     if step == "auto" and ladder not in ("yes", "full"):
-        raise ValueError("--step auto: takes what the table says is worth it; give --ladder yes or full with it")
+        raise ValueError("--step auto: takes the step that the table recommends; also give --ladder yes or full")
 
 
 def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: str | None, quiet: bool) -> Run:
-    """Print the table where it is asked for, and make the run of the chosen step, with the table in its folder.
+    """Print the table if it is requested, and train the chosen step, with the table in the folder of the run.
 
-    Where neither is asked for, photographs with a pretrained trunk have the table, and go on with what it says.
+    If neither option is given, photographs with a pretrained trunk get the table and the step that it recommends.
     """
     from ..train import train
     from ..train.run import RunFolder
@@ -42,7 +46,7 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
 
     if step is not None:
         refuse_second_tower(config, "--step")
-    RunFolder(out).check_free()  # before the work of minutes
+    RunFolder(out).check_free()  # before the table, which takes minutes
     found = None
     splits = ASKED_SPLITS
     if ladder is None and step is None and begins_with_table(config):
@@ -58,8 +62,8 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     if step == "auto" and found is not None:
         step = "full" if found.worth == "pixels" else found.worth
         if not quiet:
-            others = "--step goes on with another one, --ladder no leaves the table out"
-            print(f"Going on with: {STEPS[step]} ({others}).\n", flush=True)
+            others = "--step chooses another step, --ladder no skips the table"
+            print(f"Training this step: {STEPS[step]} ({others}).\n", flush=True)
     settings = config_for(step, config)
     if step in ("frozen", "whitened"):
         run = save_frozen(settings, out)
@@ -71,15 +75,15 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
 
 
 def refuse_second_tower(config: TrainConfig, option: str) -> None:
-    """Refuse an option of the table, whose steps are of one network of images, beside one of texts."""
+    """Refuse an option of the table with --text-trunk: its steps are those of a single network of images."""
     if config.text_trunk is not None:
-        raise ValueError(f"{option}: is for one network of images, and must not be given with --text-trunk")
+        raise ValueError(f"{option}: works only for a single network of images, not with --text-trunk")
 
 
 def table(config: TrainConfig, *, full: bool, splits: int = ASKED_SPLITS) -> Ladder:
-    """Return the table of steps; progress counts those that have begun."""
+    """Return the table of steps, with a progress bar over them."""
     from ..train import ladder
 
     refuse_second_tower(config, "--ladder")
     with stage("weighing steps", 6 if full else 5) as done:
-        return ladder(config, full=full, splits=splits, told=lambda title: done(1))
+        return ladder(config, full=full, splits=splits, on_step=lambda title: done(1))

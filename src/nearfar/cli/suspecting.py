@@ -1,4 +1,4 @@
-"""``nearfar suspects``: items whose label is probably wrong, as lines, as a table, and as a page to decide on."""
+"""``nearfar suspects``: items whose label is probably wrong, as lines, as a table, or as a page for decisions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "label", "suggested", "doubt", "decision")
 KEEP = "keep"
 REMOVE = "remove"
-EVIDENCE = 8  # neighbors that the page shows beside a suspect
+EVIDENCE = 8  # neighbors that the page shows for each suspect
 PRINTED_NEGATIVES = ("name", "label", "rank", "similarity", "negative", "label of negative")
 
 
@@ -48,7 +48,7 @@ def suspects(
     ----------
     source
         An .npz, .parquet or .csv of embeddings and labels, preferably from a network that was not trained on these
-        labels; or a run or a learner, which embeds DATA.
+        labels; or a run or a learner, to embed DATA.
     data
         The items to check, with a run or a learner; by default the test classes of the run.
     out
@@ -58,8 +58,8 @@ def suspects(
     k
         Number of suspects to print.
     decided
-        A .csv of suspects with your decisions in its column `decision`: a class, `remove`, or `keep` (or empty). The
-        corrected table is written to OUT.
+        A .csv of suspects with your decisions in its column `decision`: a class, `remove`, or `keep` (or empty). Writes
+        the corrected table to OUT.
     across
         Instead of suspects, find this many nearest pairs of items from two classes.
     negatives
@@ -73,7 +73,7 @@ def suspects(
     overwrite
         Replace an existing OUT. An .html page is always replaced.
     trust
-        Allow a run to import this module of yours, such as mynets; its code is executed. Repeat for several modules.
+        Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from .embedding import choose, embedded_on
 
@@ -85,25 +85,25 @@ def suspects(
         assert out is not None
         print(corrected_to(out, dataset, rows, read_decisions(decided, dataset), images_of(source, dataset, data)))
     elif across is not None:
-        print(told_across(dataset, rows, across, out))
+        print(pairs_across(dataset, rows, across, out))
     elif negatives is not None:
         assert out is not None
         print(negatives_to(out, dataset, rows, negatives))
     else:
-        print(told_suspects(dataset, rows, k, out))
+        print(most_doubtful(dataset, rows, k, out))
 
 
 def check_task(
     out: Path | None, decided: Path | None, across: int | None, negatives: int | None, *, overwrite: bool
 ) -> None:
-    """Refuse, before anything is embedded, tasks that exclude each other or whose result has nowhere to go."""
+    """Refuse options that exclude each other, and tasks without an output file, before anything is embedded."""
     tasks = {"--decided": decided, "--across": across, "--negatives": negatives}
     given = [name for name, value in tasks.items() if value is not None]
     if len(given) > 1:
-        raise ValueError(f"{given[0]}: not with {given[1]}")
+        raise ValueError(f"{given[0]}: does not work with {given[1]}; give only one of them")
     if out is None:
         if given and given[0] != "--across":
-            raise ValueError(f"{given[0]}: say with --out where the table is to be written")
+            raise ValueError(f"{given[0]}: needs --out, the file for the table")
         return
     suffixes = [".csv", ".html"]
     if decided is not None:
@@ -124,7 +124,7 @@ def judged(dataset: Dataset, rows: AnyArray) -> Suspects:
     return found._replace(classes=[dataset.classes[number] for number in found.classes])
 
 
-def told_suspects(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) -> str:
+def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) -> str:
     """Return lines on the suspects, or write them all to a file."""
     from .embedding import left_out
 
@@ -135,7 +135,7 @@ def told_suspects(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) ->
         (dataset.names[at], dataset.classes[dataset.labels[at]], suggested[at], round(float(found.doubt[at]), 4), "")
         for at in order
     ]
-    count = f"{len(order):,} of {len(dataset):,} items are more likely to belong to another class than to their own"
+    count = f"{len(order):,} of {len(dataset):,} items more likely belong to another class than to that of their label"
     detail = f"{count}{left_out(dataset)}"
     if out is None:
         lines = [f"{doubt:>8.3f}  {name}  {given} -> {other}" for name, given, other, doubt, _ in table[:k]]
@@ -157,7 +157,7 @@ def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Susp
     order = found.ranked()
     lines = []
     if len(order):
-        near = Index(rows).search(rows[order], EVIDENCE + 1).positions  # an item is near to itself
+        near = Index(rows).search(rows[order], EVIDENCE + 1).positions  # the nearest item is the suspect itself
         for at, others in zip(order, near, strict=True):
             first = Near(int(at), f"doubt {found.doubt[at]:.2f}")
             lines.append(Line(first, [Near(int(other), "") for other in others if other not in (at, -1)][:EVIDENCE]))
@@ -166,17 +166,17 @@ def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Susp
 
 
 def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
-    """Read what was decided of items, by their names.
+    """Read the decisions on items, by their names.
 
     Raises
     ------
     ValueError
-        A table without the columns name and decision, or a name that no item has.
+        If the table lacks the column name or decision, or a name is not that of an item.
     """
     from ..io.cells import unescaped
 
     if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such table of decisions")
+        raise FileNotFoundError(f"--decided: {file}: no such file")
     with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
         table = csv.DictReader(handle)
         if not {"name", "decision"} <= set(table.fieldnames or ()):
@@ -185,12 +185,12 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
     known = set(dataset.names)
     unknown = [name for name, _ in rows if name not in known]
     if unknown:
-        raise ValueError(f"{file}: no item is called {quoted(unknown[0])} ({len(unknown)} of {len(rows)} are unknown)")
+        raise ValueError(f"{file}: no item is named {quoted(unknown[0])} ({len(unknown)} of {len(rows)} are unknown)")
     return {name: decision for name, decision in rows if decision not in ("", KEEP)}
 
 
 def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
-    """Return the folder from which the names of items lead to images; None where there is none."""
+    """Return the folder to which the names of images are relative; None if items are not images."""
     from .embedding import folder_of, is_embeddings
     from .index_files import named_by_paths, root_of
 
@@ -203,9 +203,9 @@ def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
 
 
 def corrected_to(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None) -> str:
-    """Write the items with their corrected labels, and return a line on it.
+    """Write the items with corrected labels, and return a line on it.
 
-    A .csv lists images, which `images` leads to; an .npz holds embeddings.
+    A .csv lists the images in the folder `images`; an .npz holds embeddings.
     """
     import numpy as np
 
@@ -216,10 +216,12 @@ def corrected_to(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[st
     kept = [place for place, label in enumerate(decided) if label != REMOVE]
     moved = sum(decided[place] != labels[place] for place in kept)
     if not kept:
-        raise ValueError("--decided: nothing would be left")
+        raise ValueError("--decided: would remove all items; expected at least one that is kept")
     if out.suffix == ".csv":
         if images is None or not images.is_dir():
-            raise ValueError(f"--out: {out}: a .csv lists the paths of images, and none are known; expected an .npz")
+            raise ValueError(
+                f"--out: {out}: a .csv lists the paths of images, which are unknown here; expected an .npz"
+            )
         paths = [os.path.relpath(images / name, out.absolute().parent) for name in dataset.names]
         write_table(out, ("path", "label"), [(Path(paths[place]).as_posix(), decided[place]) for place in kept])
     else:
@@ -236,8 +238,8 @@ def corrected_to(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[st
     return f"{out}: {len(kept):,} items, {moved:,} with another class, {len(dataset) - len(kept):,} removed"
 
 
-def told_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None) -> str:
-    """Return lines on the nearest pairs of items of two classes, or write them to a table."""
+def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None) -> str:
+    """Return lines on the nearest pairs of items of two classes, or write them to a file."""
     from ..evaluation import pairs_across
 
     found = pairs_across(rows, dataset.labels, count)
@@ -259,11 +261,13 @@ def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int) -> str
 
     found = hard_negatives(rows, dataset.labels, k=count, suspect=judged(dataset, rows).doubt > 0)
     labels = [dataset.classes[label] for label in dataset.labels]
-    table = [
-        (dataset.names[at], labels[at], rank + 1, round(float(cosine), 6), dataset.names[other], labels[other])
-        for at in range(len(dataset))
-        for rank, (other, cosine) in enumerate(zip(found.indices[at], found.similarities[at], strict=True))
-        if other >= 0
-    ]
+    table = []
+    for at in range(len(dataset)):
+        near = zip(found.indices[at], found.similarities[at], strict=True)
+        for rank, (other, cosine) in enumerate(near, start=1):
+            if other < 0:  # there are fewer negatives than requested
+                continue
+            similarity = round(float(cosine), 6)
+            table.append((dataset.names[at], labels[at], rank, similarity, dataset.names[other], labels[other]))
     write_table(out, PRINTED_NEGATIVES, table)
     return f"{out}: {len(table):,} negatives of {len(dataset):,} items"

@@ -1,4 +1,4 @@
-"""``nearfar evaluate --theory`` and ``--protocol subsets``: how a run generalizes, and recalls of parts of a test."""
+"""``nearfar evaluate --theory`` and ``--protocol subsets``: measures of generalization, and recalls of test parts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from ..evaluation.intervals import PARTS, subset_recall
 from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
 
-NOT_WHOLE = "Each part is searched alone: these are far below the recalls of the whole, and not to be compared to them."
+NOT_WHOLE = "Each part is searched separately, so do not compare these recalls with those of the whole test."
 
 
 def score_theory(source: Path) -> str:
     """Return H-divergence, joint error and diversities of a run, and write them into its folder."""
     if not is_run(source):
-        raise ValueError(f"--theory: compares seen with unseen classes, which only a run knows, and {source} is none")
+        raise ValueError(f"--theory: expected a run, which has seen and unseen classes, got {source}")
     from ..train.theory import theory_of_run
 
     return str(theory_of_run(source))
@@ -24,7 +24,7 @@ def score_subsets(source: Path, chosen: Chosen, ks: Sequence[int]) -> str:
     """Return Recall@K of ten disjoint parts of the items, each with every class, as a mean with its 95% interval."""
     embedded = embedded_with_gallery(source, chosen)
     if embedded.gallery is not None:
-        raise ValueError("--protocol subsets: parts of one set search themselves, and here queries search a gallery")
+        raise ValueError("--protocol subsets: does not work if queries search a gallery; use --protocol retrieval")
     wanted = sorted({1, *ks}) if ks else _ks_of(source)
     found = subset_recall(
         embedded.rows,

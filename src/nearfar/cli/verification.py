@@ -1,4 +1,4 @@
-"""What ``nearfar evaluate`` does for verification and identification: score pairs and queries by their distance."""
+"""``nearfar evaluate`` with the protocols verification and identification, which score distances by thresholds."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ NO = ("0", "-1", "false", "no", "different")
 
 
 def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: Sequence[float] = ()) -> str:
-    """Return the table of all pairs, or of those in a file; a run's test classes also give `verification.json`.
+    """Return the scores of all pairs, or of those in a file; for a run's test, also write `verification.json`.
 
     Parameters
     ----------
     source, chosen
         As for ``nearfar evaluate``.
     pairs : Path, optional
-        A .csv with the columns left, right, same and perhaps fold, or a .txt as that of LFW.
+        A .csv with the columns left, right, same and optionally fold, or a .txt as that of LFW.
     fars : sequence of float
-        False accept rates; those of `verify` where there are none.
+        False accept rates. If empty, those of `verify`.
     """
     how = _rates(fars)
-    listed = None if pairs is None else listed_pairs(pairs)  # a wrong file is refused before the work of minutes
+    listed = None if pairs is None else listed_pairs(pairs)  # read before the work, which takes minutes
     embedded = embedded_with_gallery(source, chosen, labeled=pairs is None)
     dataset, rows, gallery, gallery_rows, _ = embedded
     how["distance"] = distance_of(source, dataset)
@@ -58,7 +58,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
 
 
 def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = ()) -> str:
-    """Return the table of named and rejected queries; a run's test classes also give `identification.json`."""
+    """Return the scores of identification; for a run's test, also write `identification.json`."""
     how = _rates(fars)
     embedded = embedded_with_gallery(source, chosen)
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
@@ -71,14 +71,14 @@ def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = (
 
 
 def _rates(fars: Sequence[float]) -> dict[str, Any]:
-    """Return the rates as arguments of a score, which has defaults for none; wrong ones are refused before the work."""
+    """Check the rates, and return them as keywords of a score; without rates, it uses its defaults."""
     if not all(0 < far < 1 for far in fars):
         raise ValueError(f"--far: expected rates between 0 and 1, got {', '.join(map(str, fars))}")
     return {"fars": fars} if fars else {}
 
 
 class Listed(NamedTuple):
-    """A pair as its file has it: its line, the names of both items, whether they are of one class, and its fold."""
+    """A pair in a file: its line, the names of both items, whether they are of one class, and its fold."""
 
     line: int
     left: str
@@ -88,7 +88,7 @@ class Listed(NamedTuple):
 
 
 class PairFile(NamedTuple):
-    """The pairs of a file, which names items as LFW does if `lfw`, and otherwise as the data set does."""
+    """The pairs of a file. If `lfw`, items are named as in LFW, otherwise as in the data set."""
 
     path: Path
     pairs: list[Listed]
@@ -103,15 +103,15 @@ def listed_pairs(path: Path) -> PairFile:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If the file is neither a CSV in UTF-8 nor a .txt like that of LFW, lacks a column, or has an answer that is
-        neither yes nor no. The message names the line.
+        If the file is neither a CSV in UTF-8 nor a .txt as that of LFW, lacks a column, or a value of same is not 1 or
+        0. The message names the line.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"--pairs: there is no file {path}")
+        raise FileNotFoundError(f"--pairs: {path}: no such file")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8") from error
+        raise ValueError(f"{path}: is not UTF-8; save it as CSV in UTF-8") from error
     lfw = path.suffix == ".txt" and "," not in text.partition("\n")[0]
     return PairFile(path, list(_of_lfw(path, text) if lfw else _of_table(path, text)), lfw)
 
@@ -121,12 +121,12 @@ def rows_of_pairs(
 ) -> tuple[np.ndarray[tuple[int, int], np.dtype[np.intp]], list[bool], list[str] | None]:
     """Return the row numbers (m, 2) of pairs, whether each is of one class, and the folds if every pair has one.
 
-    The rows of the gallery follow those of the data set; a name that both have is the data set's.
+    The rows of the gallery follow those of the data set. A name in both refers to the data set.
 
     Raises
     ------
     ValueError
-        If the data set has no item of a name. The message names the line of the file.
+        If a name is not that of an item. The message names the line of the file.
     """
     path, pairs, lfw = listed
     if gallery is None:
@@ -149,7 +149,7 @@ def rows_of_pairs(
 
 
 def _of_table(path: Path, text: str) -> Iterator[Listed]:
-    """Read the lines of a table by the names of its columns."""
+    """Read the pairs of a CSV file, by the names of its columns."""
     try:
         table = csv.DictReader(io.StringIO(text, newline=""))
         rows = list(table)
@@ -157,17 +157,17 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV file ({error})") from error
     if not {"left", "right", "same"} <= set(header):
-        raise ValueError(f"{path}: expected the columns left, right and same; it has {some(header) or 'none'}")
+        raise ValueError(f"{path}: expected the columns left, right and same, got {some(header) or 'none'}")
     for line, row in enumerate(rows, start=2):
         answer = (row["same"] or "").strip().lower()
         if answer not in YES + NO:
-            raise ValueError(f"{path}, line {line}: same must be 1 or 0, got {quoted(row['same'])}")
+            raise ValueError(f"{path}, line {line}: same: expected 1 or 0, got {quoted(row['same'])}")
         left, right = (unescaped(row[side] or "") for side in ("left", "right"))
         yield Listed(line, left, right, answer in YES, row.get("fold"))
 
 
 def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
-    """Read `name a b` and `name a other b`, after the numbers of folds and of pairs of each kind in one."""
+    """Read the lines `name a b` and `name a other b`, after a line with the number of folds and of pairs per fold."""
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if lines:
         counts = [int(word) for word in lines[0][1] if word.isdigit()]
@@ -185,5 +185,5 @@ def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
 
 
 def _photo(name: str) -> str:
-    """The name of an item as LFW calls it, by person and photo: the last folder and the file without its ending."""
+    """Return the name of an item in LFW, its person and photo: the last folder and the file without its ending."""
     return "/".join(Path(name).with_suffix("").parts[-2:])

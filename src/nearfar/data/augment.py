@@ -1,7 +1,7 @@
 """Random changes to a batch of images: affine map, crop, mirror, colors, blur, erasing.
 
-Plain tensor code on whole batches. Every random number is drawn on the CPU, from the generator that was given or
-else from torch's global one, so that restoring that generator's state repeats the images, on any device.
+Plain tensor code on whole batches. All random numbers are drawn on the CPU, from the given generator or from torch's
+global one. So restoring the state of that generator repeats the images on any device.
 """
 
 from __future__ import annotations
@@ -89,11 +89,13 @@ class Augment(nn.Module):
         settings = _parse(text) if isinstance(text, str) else dict(text)
         unknown = [name for name in settings if name not in cls.PARTS]
         if unknown:
-            raise DataError(f"augmentation: unknown part {quoted(unknown[0])}; expected some of {', '.join(cls.PARTS)}")
+            raise DataError(
+                f"augmentation: unknown transform {quoted(unknown[0])}; expected some of {', '.join(cls.PARTS)}"
+            )
         return cls(**settings, generator=generator)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Change images (b, C, H, W), floats in [0, 1]; those that move only may have any range."""
+        """Transform images (b, C, H, W), floats in [0, 1]; geometric transforms accept any range."""
         if images.ndim != 4 or not images.is_floating_point():
             raise DataError(f"augmentation: expected (b, C, H, W) floats, got {tuple(images.shape)} {images.dtype}")
         if self.training:

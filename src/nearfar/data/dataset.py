@@ -1,8 +1,8 @@
-"""What every reader of data returns: a `Dataset` of items with class labels, and a `Task` made of several.
+"""The results of all readers: a `Dataset` of items with class labels, and a `Task`, which consists of several.
 
-Nothing here knows a file format. A dataset is labels plus a function that reads item i; small sets also carry
-all their items in one array. The functions that read are small picklable objects, so that worker processes can
-be started in any way.
+This module knows no file format. A data set consists of labels and a function that reads item i; small sets also hold
+all items in one array. The functions that read are small picklable objects, so that worker processes can be started in
+any way.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, count_of, in_brief, quoted
 
 Kind = Literal["image", "row", "text"]
 Named = str | os.PathLike[str]
 """A source of data as a user names it: a path, or a name such as "digits"."""
 MISSING = ("None", "nan", "NaT", "<NA>")
-"""What `str` makes of values that stand for a missing label, including those of pandas."""
+"""Texts of values that mean a missing label, including those of pandas."""
 
 
 class DataError(ValueError):
-    """Data that cannot be used; the message is one line that says what was found and what was expected."""
+    """Data cannot be used. The message is one line on what was found and what was expected."""
 
 
 class DataNotFoundError(DataError, FileNotFoundError):
-    """A file or folder that does not exist."""
+    """A file or folder does not exist."""
 
 
 def as_text(source: Named) -> str:
@@ -65,7 +65,7 @@ class PickedReader:
 
 @dataclass(frozen=True)
 class JoinedReader:
-    """The items of one reader, `n` of them, and after them those of another."""
+    """The `n` items of one reader, followed by those of another."""
 
     first: Callable[[int], NDArray[Any]]
     n: int
@@ -180,7 +180,7 @@ class Dataset:
         Dataset
         """
         if not isinstance(name, str):
-            raise TypeError(f"name: expected text, got {type(name).__name__}; the order is name, array, labels")
+            raise TypeError(f"name: expected text, got {type(name).__name__}; pass name, array, labels in this order")
         if array.ndim == 3:  # gray images, (n, H, W)
             array = array[..., None]
         if array.ndim != 2 and (array.ndim != 4 or array.dtype != np.uint8 or array.shape[3] not in (1, 3)):
@@ -237,7 +237,7 @@ class Dataset:
             chosen = np.flatnonzero(chosen)
         else:
             chosen = chosen.astype(np.int64)
-        # classes that do not occur any more are dropped, and the others numbered again
+        # drop the classes without items, and number the others again
         present, labels = np.unique(self.labels[chosen], return_inverse=True)
         array = None
         read: Callable[[int], NDArray[Any]] = PickedReader(self.read, chosen)
@@ -284,7 +284,9 @@ class Dataset:
             If one holds images and the other rows, or their columns differ.
         """
         if self.kind != other.kind:
-            raise DataError(f"{self.name} holds {self.kind}s, and {other.name} {other.kind}s: they cannot be joined")
+            raise DataError(
+                f"{self.name} has {self.kind}s but {other.name} has {other.kind}s, so they cannot be joined"
+            )
         other = other.in_columns(self.columns, self.name)
         classes = tuple(dict.fromkeys(self.classes + other.classes))
         number = {name: i for i, name in enumerate(classes)}
@@ -327,11 +329,11 @@ class Dataset:
         place = {name: at for at, name in enumerate(self.columns)}
         missing = [name for name in wanted if name not in place]
         if missing:
-            raise DataError(f"{self.name}: lacks {len(missing)} column(s) that {taker} takes ({some(missing)})")
+            raise DataError(f"{self.name}: lacks {count_of(len(missing), 'column')} of {taker} ({some(missing)})")
         known = set(wanted)
         more = [name for name in self.columns if name not in known]
         if more:
-            raise DataError(f"{self.name}: has {len(more)} column(s) that {taker} does not take ({some(more)})")
+            raise DataError(f"{self.name}: has {count_of(len(more), 'column')} more than {taker} ({some(more)})")
         array = self.array[:, [place[name] for name in wanted]]
         return replace(self, array=array, read=ArrayReader(array), columns=tuple(wanted))
 
@@ -351,7 +353,7 @@ class Task:
     test : Dataset
         Queries, of classes that do not occur in training. Without a gallery, each searches all others (leave one out).
     gallery : Dataset or None
-        Items that the queries search, if the protocol has them; its `classes` equal those of `test`.
+        Items that the queries search, or None if they search each other; its `classes` equal those of `test`.
     protocol : str
         One sentence on the data set, its classes and items, and how they were split.
     """
@@ -365,7 +367,7 @@ class Task:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Remarks on all parts, each once."""
+        """Distinct remarks on all parts."""
         parts = (self.train, self.validation, self.test, self.gallery)
         return tuple(dict.fromkeys(note for part in parts if part is not None for note in part.notes))
 
@@ -394,9 +396,9 @@ def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...]
     array = np.asarray(labels)
     given: Any = array
     if isinstance(labels, (list, tuple)):
-        given = labels  # in the array, a NaN beside text would already be the text "nan"
+        given = labels  # an array would turn a NaN among texts into the text "nan"
     missing = 0
-    # arrays of whole numbers and of text have no missing values
+    # arrays of integers and of text have no missing values
     if array.ndim == 1 and (given is not array or array.dtype.kind not in "biuSU"):
         missing = sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in given)
     if missing:
@@ -409,13 +411,13 @@ def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...]
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that random numbers cannot begin from."""
+    """Raise a DataError if a seed is not a non-negative integer."""
     if seed < 0:
         raise DataError(f"seed: expected a whole number of at least 0, got {quoted(seed)}")
 
 
 def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
-    """Draw the half of the classes (the smaller half for odd numbers) that training never sees."""
+    """Draw the test classes: half of all classes, rounded down."""
     check_seed(seed)
     held = np.zeros(n_classes, dtype=bool)
     held[np.random.default_rng(seed).permutation(n_classes)[: n_classes // 2]] = True
@@ -465,7 +467,7 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int
     seed : int
         Seed of the generator that draws the items.
     least : int
-        Minimum number of items to draw and to leave; classes that are too small for it are skipped.
+        Minimum number of items of a class to draw and to leave; smaller classes are skipped.
 
     Returns
     -------
@@ -474,7 +476,7 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int
     """
     check_seed(seed)
     order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]  # class by class, in random order within each
+    order = order[np.argsort(labels[order], kind="stable")]  # sorted by class, in random order within each class
     counts = np.bincount(labels)
     first = np.cumsum(counts) - counts
     rank = np.arange(len(labels)) - first[labels[order]]
@@ -486,7 +488,7 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int
 
 
 def images_once(pairs: Dataset) -> Dataset:
-    """Return the set with every image once: of several texts of one image, each has a pair."""
+    """Return the set with every image once. A set of pairs repeats an image for each of its texts."""
     _, first = np.unique(np.array(pairs.names, dtype=np.str_), return_index=True)
     if len(first) == len(pairs):
         return pairs

@@ -20,28 +20,29 @@ from .readers.files import Files, file_behind
 from .shrunk import ShrunkCopies, open_copies
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
-GRAY_SAMPLE = 32  # images of a set that tell whether all are gray
-ORIENTATION = 0x0112  # of EXIF
+GRAY_SAMPLE = 32  # number of images from which to guess whether all images of a set are gray
+ORIENTATION = 0x0112  # EXIF tag
 TRANSPOSED = (5, 6, 7, 8)
-"""Orientations in which height and width change places."""
+"""Orientations that swap height and width."""
 GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")
 SIXTEEN = ("PNG", "PPM")
-"""Formats without 32-bit pixels: what Pillow opens in them as such is 16-bit gray."""
+"""Formats without 32-bit pixels. If Pillow reports such pixels in them, they are 16-bit gray."""
 IMAGE_MEMORY_BYTES = 2**26
-"""Sets whose decoded images take at most this many bytes are kept in memory."""
+"""Sets whose decoded images have at most this many bytes in total are kept in memory."""
 WHOLE = 512
-"""Images whose shorter side has at most so many pixels are decoded whole, and only sets of such are kept in memory."""
+"""Images whose shorter side has at most this many pixels are decoded at full size. Only sets of such images are kept in
+memory."""
 DECODING = "reduced"
-"""Changes when images are decoded to other pixels than before, so that what was made of them is made anew."""
+"""Version of the decoding. It changes if images are decoded to other pixels, so that cached results are made again."""
 SPARE = 2
-"""A JPEG is decoded so small only that its sides are at least so many times those asked for."""
+"""A JPEG is decoded at a reduced size with sides that are at least this many times the requested ones."""
 
 Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Resizing:
-    """How images are resized for a network that was trained elsewhere, as in torchvision and timm.
+    """How images are resized for a pretrained network, as in torchvision and timm.
 
     Parameters
     ----------
@@ -50,8 +51,8 @@ class Resizing:
     squash : bool
         Resize both sides to the same length, which changes the aspect ratio.
     round_down : bool
-        If the corner of the center crop lies between two pixels, start at the lower one, not at the one with an even
-        number.
+        Whether the corner of the center crop is rounded down if it lies between two pixels. Otherwise, it is rounded to
+        the even number.
     """
 
     interpolation: str = "bilinear"
@@ -68,7 +69,7 @@ class Resizing:
 
 
 class BadImageError(DataError):
-    """An image that cannot be read or decoded; the message names it."""
+    """An image cannot be read or decoded. The message names it."""
 
 
 def decode(data: bytes, name: str, *, channels: int = 3, box: Box | None = None) -> NDArray[np.uint8]:
@@ -111,9 +112,9 @@ def decode_square(
 ) -> NDArray[np.uint8]:
     """Decode one image and `fit` it; a JPEG whose shorter side is above 512 pixels is decoded at reduced size.
 
-    A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which takes a fraction of the time. The shorter side stays at
-    least twice `resize`, and the position of every pixel is preserved exactly, so that resizing hides the difference:
-    it is below one gray level on average, compared with photographs that are decoded at full size.
+    A JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which takes a fraction of the time. The shorter side remains
+    at least twice `resize`, and the position of every pixel is preserved exactly. After resizing, the difference from
+    decoding at full size is below one gray level on average.
 
     Parameters
     ----------
@@ -147,7 +148,7 @@ def decode_square(
         if extent is None:
             pixels = _upright(image, channels)
         else:
-            # resized before it is turned upright: the last row and column may stand for less than a pixel
+            # resize before turning upright, because the last row and column may cover less than a pixel
             flat = _flatten(image, "L" if channels == 1 else "RGB")
             target = _scaled(width, height, resize, size or resize, resizing)
             small = flat.resize(target, _filter(resizing), box=(0, 0, *extent))
@@ -158,9 +159,9 @@ def decode_square(
 
 
 def decode_small(data: bytes, name: str, side: int, *, channels: int = 3) -> NDArray[np.uint8]:
-    """Decode one image to be looked at: a large JPEG so that its shorter side has at least twice `side` pixels.
+    """Decode one image for display: a large JPEG at a reduced size with a shorter side of at least twice `side` pixels.
 
-    Others are decoded whole. The arguments, the result and the errors are those of `decode`.
+    Other images are decoded at full size. The arguments, the result and the errors are those of `decode`.
     """
     with _opened(data, name) as image:
         _reduce(image, side)
@@ -177,7 +178,7 @@ def upright_shape(data: bytes, name: str) -> tuple[int, int]:
 
 @contextmanager
 def _opened(data: bytes, name: str) -> Iterator[Any]:
-    """Open an image; what goes wrong with it is told in one line that names it."""
+    """Open an image in a context in which all errors become a BadImageError."""
     from PIL import Image
 
     try:
@@ -193,19 +194,21 @@ def _upright(image: Any, channels: int) -> NDArray[np.uint8]:
 
     turned = ImageOps.exif_transpose(image)
     sixteen = turned.mode.startswith("I;16") or (turned.mode == "I" and image.format in SIXTEEN)
-    flat = _flatten(_eight_bits(turned) if sixteen else turned, "L" if channels == 1 else "RGB")
-    pixels = np.asarray(flat, dtype=np.uint8)
+    if sixteen:
+        turned = _eight_bits(turned)
+    mode = "L" if channels == 1 else "RGB"
+    pixels = np.asarray(_flatten(turned, mode), dtype=np.uint8)
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
 def _reduce(image: Any, side: int) -> tuple[float, float] | None:
-    """Have a large JPEG decoded at 1/2, 1/4 or 1/8 of its size, its sides at least SPARE times `side`.
+    """Set a large JPEG to be decoded at 1/2, 1/4 or 1/8 of its size, with sides of at least SPARE times `side`.
 
     Returns
     -------
     tuple of float or None
-        Width and height that the image fills in its reduced pixels, of which the last may stand for less; None where
-        it is decoded whole.
+        Width and height of the image in reduced pixels, which need not be integers, because the last pixel may be
+        covered only partly; None if the image is decoded at full size.
     """
     if min(image.size) <= WHOLE:
         return None
@@ -222,7 +225,7 @@ def _flatten(image: Any, mode: str) -> Any:
     from PIL import Image
 
     if image.mode in ("I", "F"):
-        raise ValueError("32-bit pixels, whose values of black and white are unknown; save it with 8 or 16 bits")
+        raise ValueError("its pixels have 32 bits, with an unknown range; save it with 8 or 16 bits")
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -230,7 +233,7 @@ def _flatten(image: Any, mode: str) -> Any:
 
 
 def _eight_bits(image: Any) -> Any:
-    """Scale 16-bit grays."""
+    """Convert 16-bit gray values to 8 bits."""
     from PIL import Image
 
     return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
@@ -285,7 +288,7 @@ def fit(
 
 
 def _filter(resizing: Resizing | None) -> Any:
-    """Pillow's filter."""
+    """Return the filter of Pillow."""
     from PIL import Image
 
     if resizing is None:
@@ -294,7 +297,7 @@ def _filter(resizing: Resizing | None) -> Any:
 
 
 def _scaled(width: int, height: int, resize: int, size: int, resizing: Resizing | None) -> tuple[int, int]:
-    """Width and height with the shorter side brought to `resize`."""
+    """Return width and height after resizing the shorter side to `resize`."""
     if resizing is not None:
         return resizing.sides(width, height, resize)
     scale = resize / min(height, width)
@@ -325,7 +328,7 @@ class ImageReader:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The paths, with their boxes if several are cropped from one image."""
+        """Return the paths, with boxes if several items are cropped from one image."""
         if self.boxes is None:
             return tuple(self.paths)
         times = Counter(self.paths)
@@ -342,7 +345,7 @@ class ImageReader:
     def square(
         self, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None
     ) -> NDArray[np.uint8]:
-        """Item i, decoded no larger than needed and brought to `size` x `size` as by `fit`."""
+        """Return item i, decoded no larger than needed and resized to `size` x `size` as by `fit`."""
         if self.size is not None:
             return fit(self(i), resize, size, resizing)
         return self._square(i, resize, size or resize, resizing)
@@ -361,7 +364,7 @@ class ImageReader:
         return upright_shape(self._data(i), self._name(i))
 
     def _square(self, i: int, resize: int, size: int, resizing: Resizing | None = None) -> NDArray[np.uint8]:
-        """Item i from its shrunk copy; where there is none it is decoded, and a copy of a large file is kept."""
+        """Return item i from its shrunk copy, or decode it, and keep a copy if the file is large."""
         stamp = self._stamp(i)
         copies = None if stamp is None else self._copies(resize, size, resizing)
         if copies is None or stamp is None:
@@ -370,7 +373,7 @@ class ImageReader:
         if found is not None:
             return found
         pixels, read = self._shrunk(i, resize, size, resizing)
-        if read > pixels.nbytes:  # others are read as fast from their own files
+        if read > pixels.nbytes:  # smaller files are read as fast as a copy
             copies.put(i, stamp, pixels)
         return pixels
 
@@ -384,15 +387,15 @@ class ImageReader:
         return opened[key]
 
     def _stamp(self, i: int) -> tuple[int, int] | None:
-        """Size and date of the file of item i, or of its archive; None where it is missing."""
+        """Return the size and the date of the file of item i, or of its archive; None if it is missing."""
         try:
             found = file_behind(self.files, self.paths[i]).stat()
-        except (OSError, ValueError):  # who reads it says what is wrong
+        except (OSError, ValueError):  # reading the item will raise the error
             return None
         return found.st_size, found.st_mtime_ns
 
     def _shrunk(self, i: int, resize: int, size: int, resizing: Resizing | None) -> tuple[NDArray[np.uint8], int]:
-        """Item i, decoded and brought to size, and the bytes of its file."""
+        """Return item i, decoded and resized, and the number of bytes of its file."""
         data = self._data(i)
         name = self._name(i)
         if not self._cut(i) and not self.invert:
@@ -415,14 +418,14 @@ class ImageReader:
 
 
 _open_copies: WeakKeyDictionary[ImageReader, dict[Any, ShrunkCopies | None]] = WeakKeyDictionary()
-"""Of each reader of this process, by the size."""
+"""Shrunk copies of each reader of this process, by size."""
 
 Read: TypeAlias = Callable[[int], NDArray[Any]]
 
 
 @runtime_checkable
 class ReadsSmall(Protocol):
-    """A reader that can read an item to be looked at, at little cost."""
+    """A reader that can read an item for display, at little cost."""
 
     def small(self, i: int, side: int) -> NDArray[Any]: ...
 
@@ -430,10 +433,10 @@ class ReadsSmall(Protocol):
 def read_square(
     read: Read, i: int, resize: int, size: int | None = None, resizing: Resizing | None = None
 ) -> NDArray[np.uint8]:
-    """Item i of a reader as `fit` gives it.
+    """Return item i of a reader, resized and cropped as by `fit`.
 
-    Training, evaluation and `embed` all come by their pixels here, or by an `ImageReader` with a `size`, which does
-    the same: large JPEGs are decoded at reduced size.
+    Training, evaluation and `embed` all get their pixels here, or from an `ImageReader` with a `size`, which does the
+    same: large JPEGs are decoded at a reduced size.
     """
     reader, at = unwrapped(read, i)
     if isinstance(reader, ImageReader):
@@ -450,7 +453,7 @@ def read_small(read: Read, i: int, side: int) -> NDArray[Any]:
 
 
 def read_shape(read: Read, i: int) -> tuple[int, ...]:
-    """Height and width of item i of a reader of images."""
+    """Return the height and the width of item i of a reader of images."""
     reader, at = unwrapped(read, i)
     if isinstance(reader, ImageReader):
         return reader.shape(at)
@@ -466,7 +469,7 @@ def guess_channels(files: Files, paths: Sequence[str]) -> int:
         try:
             with Image.open(io.BytesIO(files.read(paths[i]))) as image:
                 modes.add(image.mode)
-        except Exception:  # as in `decode`: the file is corrupt, or far too large
+        except Exception:  # the file is corrupt, or far too large; `decode` will say so
             continue
     return 1 if modes and modes.issubset(GRAY_MODES) else 3
 
@@ -488,19 +491,19 @@ def image_source(
     Parameters
     ----------
     name : str
-        What the set is called.
+        Name of the data set.
     reader : ImageReader
         Reads the files.
     labels : sequence
-        One per file: class names, or indices into `classes` where those are given.
+        One label per file: class names, or indices into `classes` if these are given.
     classes : sequence of str, optional
-        The class names in their order; the sorted labels where not given.
+        Names of the classes in their order. By default, the sorted labels.
     roles, split
         As in `Source`.
     groups, texts : ndarray of str, optional
         As in `Dataset`.
     skip_bad : bool
-        Decode every file once now and leave out those that fail; their names are in `items.bad`.
+        Whether to decode every file once now and leave out those that fail; their names are in `items.bad`.
     """
     if classes is None:
         classes, indices = number_labels(labels)
@@ -518,7 +521,7 @@ def image_source(
 def load(read: Callable[[int], NDArray[Any]], n: int, memory: int = IMAGE_MEMORY_BYTES) -> NDArray[Any] | None:
     """Read all items into one array; return None if they are too large or differ in shape.
 
-    Large images are not kept: those in files are decoded at reduced size once the requested size is known.
+    Large images are not kept in memory, because they are decoded at a reduced size once the requested size is known.
     """
     first = read(0)
     if n * first.nbytes > memory or (first.ndim == 3 and min(first.shape[:2]) > WHOLE):
@@ -545,7 +548,7 @@ def _without_bad(items: Dataset, roles: Any) -> tuple[Dataset, NDArray[np.str_] 
 
 
 def _why_unreadable(read: Callable[[int], NDArray[Any]], i: int) -> str:
-    """Say why an item cannot be read; nothing where it can."""
+    """Return why an item cannot be read, or "" if it can."""
     try:
         read_small(read, i, 1)
     except DataError as error:

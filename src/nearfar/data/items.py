@@ -1,4 +1,4 @@
-"""Items to embed or to look up: any data set, and also what has no classes: one image, loose images, rows alone."""
+"""Items to embed or to look up: any data set, also without classes, such as a single image or rows without labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .readers.tar_files import TARS, TarFiles
 from .readers.text_tables import TABLES, check_label
 
 UNKNOWN_CLASS = ""
-"""The class of items that have none."""
+"""Class of items without a class."""
 
 
 def open_items(source: Named, *, label: str | None = None, skip_bad: bool = False) -> Dataset:
@@ -62,12 +62,12 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         found = _items_in_folder(path, label, skip_bad)
     if found is not None:
         return found
-    # every item has its class, or the source is a built-in set, or there is nothing to open, as `open_dataset` says
+    # every item has a class, or the source is a built-in set, or `open_dataset` raises an error
     return open_dataset(source, skip_bad=skip_bad)
 
 
 def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | None:
-    """Open the items of a file, some of which may have no class; None where all have one."""
+    """Open the items of a file, some of which may have no class; None if all have one."""
     if path.suffix == ".npy":
         return _unlabeled_rows(path, _array_in(path), {})
     if path.suffix == ".npz":
@@ -81,7 +81,7 @@ def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | N
     if path.suffix.lower() in SUFFIXES:
         return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
     if path.suffix.lower() in OTHERS:
-        raise DataError(f"{path}: images of this kind are not read; save it as one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{path}: images of this format are not supported; save it as one of {', '.join(SUFFIXES)}")
     if path.name.endswith(TABLES):
         return _items_in_table(path, label, skip_bad)
     if is_archive(path):
@@ -90,21 +90,21 @@ def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | N
 
 
 def _items_in_folder(path: Path, label: str | None, skip_bad: bool) -> Dataset | None:
-    """Open the items of a folder, some of which may have no class; None where all have one."""
+    """Open the items of a folder, some of which may have no class; None if all have one."""
     if is_saved(path):
         return _items_in_table(path, label, skip_bad)
     return _loose_in(path, skip_bad)
 
 
 def _items_in_table(path: Path, label: str | None, skip_bad: bool) -> Dataset:
-    """Open the items of a table or of a saved set of Hugging Face."""
+    """Open the items of a table, or of a saved data set of Hugging Face."""
     from .readers.manifest import read_manifest
 
     return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
 
 
 def _loose_in(path: Path, skip_bad: bool) -> Dataset | None:
-    """Open images some of which lie in no class folder; None where all do."""
+    """Open images, some of which may not be in a class folder; None if all are."""
     files = open_files(path)
     names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
     alone = ["/" not in name for name in names]
@@ -134,7 +134,7 @@ def from_datasets(dataset: Any, *, label: str | None = None, name: str = "datase
     Returns
     -------
     Dataset
-        The items, as they are in memory or on disk.
+        The items, which remain in memory or on disk as they are.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def from_datasets(dataset: Any, *, label: str | None = None, name: str = "datase
 
 
 class NamedReader:
-    """Read items by the names that an index has for them: paths of images, also inside a zip, or names within a source.
+    """Reads items by their names in an index: paths of images, also inside a zip, or names within a source.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ class NamedReader:
         Raises
         ------
         DataError
-            If it is not there any more, or cannot be decoded.
+            If it no longer exists, or cannot be decoded.
         """
         data = self._data(i)
         if data is None:
@@ -202,7 +202,7 @@ class NamedReader:
         return decode_small(data, self.names[i], side)
 
     def _data(self, i: int) -> bytes | None:
-        """The content of the file of item i; None where its name is no path."""
+        """Return the content of the file of item i; None if its name is not a path."""
         path = self.folder / self.names[i]
         archive, inside = _inside(path.as_posix())
         if archive:
@@ -216,7 +216,7 @@ class NamedReader:
     def _other(self, i: int) -> tuple[Dataset, int]:
         name = self.names[i]
         if name not in self._others:
-            raise DataError(f"{name}: is not there any more")
+            raise DataError(f"{name}: no longer exists")
         return self._others[name]
 
     def leads(self, i: int) -> bool:
@@ -226,7 +226,7 @@ class NamedReader:
 
     @cached_property
     def _others(self) -> dict[str, tuple[Dataset, int]]:
-        """Items whose names are no paths: those of built-in sets, and rows."""
+        """Items whose names are not paths: those of built-in data sets, and rows."""
         found: dict[str, tuple[Dataset, int]] = {}
         for source in self.sources:
             path = self.folder / source
@@ -237,14 +237,14 @@ class NamedReader:
                 items = open_items(there, label=self.labels.get(source))
             except DataError:
                 continue
-            below = path.is_file() and items.kind == "image"  # an index names these by the folder too
+            below = path.is_file() and items.kind == "image"  # in an index, these names include the folder
             names = [(Path(source).parent / name).as_posix() for name in items.names] if below else items.names
             found |= {name: (items, at) for at, name in enumerate(names)}
         return found
 
 
 def _inside(name: str) -> tuple[str, str]:
-    """The archive that a path leads into, and the rest of the path; nothing where it leads into none."""
+    """Return the archive that a path leads into, and the rest of the path; None if it leads into none."""
     for ending in (".zip", *TARS):
         stem, mark, inside = name.partition(f"{ending}/")
         if mark and Path(stem + ending).is_file():

@@ -19,11 +19,11 @@ from .decode import Resizing, fit, read_square
 from .transforms.geometry import ResizedCrop
 
 MIN_ITEMS_FOR_WORKERS = 512
-"""Sets of fewer items are decoded sooner than processes for them have started."""
+"""Smaller sets are decoded faster than worker processes start."""
 MAX_WORKERS = 8
-"""Processes that decode, at most, where nobody says how many: each holds batches in memory."""
+"""Maximum default number of worker processes, each of which holds batches in memory."""
 START_METHODS = multiprocessing.get_all_start_methods()
-"""Ways to start a process, the usual one first."""
+"""Methods to start a process, the preferred one first."""
 
 ItemBatch = tuple[Tensor, Tensor, Tensor]
 """Items, labels, indices."""
@@ -77,7 +77,7 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
     resize : int, optional
         Length in pixels to which the shorter side is resized before the crop. By default, `image_size`.
     resizing : Resizing, optional
-        How images are resized, for a network that was trained elsewhere; see `nearfar.data.decode.fit`.
+        How images are resized, for a pretrained network; see `nearfar.data.decode.fit`.
     crop : ResizedCrop, optional
         Crop images of `image_size` at random from the original photographs instead; the indices are then those of
         `TaggedBatches`.
@@ -134,7 +134,7 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
         item = self._cut(index) if isinstance(index, DrawnItem) else self._read(i)
         if self.dataset.kind == "image":
             item = np.moveaxis(item, 2, 0)
-        # Decoded pixels cannot be written to, of which torch would warn.
+        # torch would warn that decoded pixels are not writable
         return torch.from_numpy(np.require(item, requirements=["C", "W"])), self.labels[i], i
 
     def __getitems__(self, indices: Sequence[int | DrawnItem]) -> ItemBatch | list[tuple[Tensor, Tensor, int]]:
@@ -145,7 +145,7 @@ class TorchItems(TorchDataset[tuple[Tensor, Tensor, int]]):
 
 
 class Loader(DataLoader[tuple[Tensor, Tensor, int]]):
-    """A torch loader whose workers' data errors, and violent ends, arrive as the one line that they are."""
+    """A loader of torch that raises the errors of its workers as one line, also if a worker was killed."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares its own private iterator
         try:
@@ -159,8 +159,8 @@ class Loader(DataLoader[tuple[Tensor, Tensor, int]]):
         except RuntimeError as error:
             if not str(error).startswith("DataLoader worker"):
                 raise
-            ended = "a process that reads items was ended from outside, as where memory or shared memory is short"
-            raise ChildProcessError(f"{ended} ({str(error).rstrip('. ')}); fewer workers take less") from error
+            ended = "a worker process that reads items was killed, perhaps because memory or shared memory ran out"
+            raise ChildProcessError(f"{ended} ({str(error).rstrip('. ')}); use fewer workers") from error
 
 
 def make_loader(
@@ -243,7 +243,7 @@ def usual_workers(dataset: Dataset) -> int:
     cores = available_cores()
     if cores < 2:
         return 0
-    # of several processes on this machine, each has its share
+    # several training processes on this machine share its cores
     share = cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     computing = 1 if torch.cuda.is_available() else torch.get_num_threads()
     return min(MAX_WORKERS, max(1, share - computing))

@@ -1,4 +1,4 @@
-"""Open data by one string, as one set or as a zero-shot task."""
+"""Open data by a path or a name, as one data set or as a zero-shot task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ..quoting import PATH, quoted
+from ..quoting import PATH, count_of, quoted
 from .dataset import (
     DataError,
     DataNotFoundError,
@@ -38,7 +38,7 @@ Split: TypeAlias = Literal["classes", "rows"]
 DRAWN = "test classes drawn with seed"
 CLOSED = "closed set: the classes of the test are those of the training"
 PAIR = 2
-"""Items of a class in the test or the validation, at least, for one to be found by another."""
+"""Minimum number of items of a class in the test or the validation, so that one can find another."""
 
 
 def open_dataset(
@@ -117,11 +117,11 @@ def open_task(
     split : {"classes", "rows"}
         Whether to test on unseen classes, or on unseen items of the same classes. "rows" is for data whose classes are
         fixed: half of the items of every class are the test items, and the fraction `validation` of the others chooses
-        the checkpoint. Scores then measure how well new items of known classes are found, and say nothing about unseen
-        classes.
+        the checkpoint. Scores then measure how well new items of known classes are found, but not how well the model
+        handles unseen classes.
     label : str, optional
         Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
-        It applies to those of `source` and `test` that are tables.
+        It applies to `source` and `test`, if these are tables.
     image_size : int, optional
         Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
         default, images are kept as they are.
@@ -131,8 +131,8 @@ def open_task(
         Accept an incomplete copy of an official archive, for a trial: its counts are not checked, and missing images
         are left out.
     pairs : bool
-        Read images with their texts, from tables with the columns `path` and `text`. Without labels, every image is a
-        class of its own.
+        Read images with their texts, from tables with the columns `path` and `text`. Without labels, every image forms
+        its own class.
 
     Returns
     -------
@@ -180,14 +180,14 @@ def open_task(
 
 
 def _check_rows_split(opened: Source, test: Named | None, test_classes: Sequence[str]) -> None:
-    """Refuse to hold out items of every class where the test is told otherwise."""
+    """Raise a DataError if split="rows" contradicts another argument or the split of the data."""
     detail = ""
     if test is not None:
-        detail = "test names other items"
+        detail = "`test` gives other test items"
     elif test_classes:
-        detail = "test_classes names the classes of the test"
+        detail = "`test_classes` gives the test classes"
     elif opened.roles is not None:
-        detail = f"{opened.items.name} has a split of its own ({opened.split})"
+        detail = f"{opened.items.name} is already split ({opened.split})"
     if detail:
         raise DataError(f'split="rows" holds out items of every class, but {detail}')
 
@@ -198,7 +198,7 @@ def _split_by_rows(items: Dataset, validation: float, seed: int) -> Task:
         raise DataError(f"validation must be a share in [0, 1), got {validation}")
     held = held_out_rows(items.labels, 0.5, seed)
     if not held.any():
-        raise DataError(f"{items.name}: no class has two items, of which one could be held out for the test")
+        raise DataError(f"{items.name}: every class has only one item, so none can be held out for the test")
     train = items.subset(~held)
     chosen = held_out_rows(train.labels, validation, seed, least=PAIR)
     how = f"{CLOSED}, one half of the {items.kind}s of each held out with seed {seed}"
@@ -235,9 +235,9 @@ def open_whole(
     if len(parts) > 1:
         items = items.joined(parts[1])
     if len(items.classes) < 2:
-        raise DataError(f"{items.name}: {len(items.classes)} training class(es); expected 2 or more")
+        raise DataError(f"{items.name}: expected 2 training classes or more, got {len(items.classes)}")
     items = _noted(items, "training ")
-    clauses = [f"{_size(items)}, all learned from, and none left to test on", *items.notes]
+    clauses = [f"{_size(items)}, all for training and none for a test", *items.notes]
     return Task(items.name, items, None, items, None, f"{items.name}: {'; '.join(clauses)}.")
 
 
@@ -265,7 +265,7 @@ def open_source(
     if kind in ARCHIVES and path:
         read = getattr(import_module(f"nearfar.data.readers.{kind}"), f"read_{kind}")
         how: dict[str, Any] = {"expected": None} if partial else {}
-        return _told_partial(read(path, image_size=image_size, skip_bad=skip_bad, **how), partial)
+        return _with_partial(read(path, image_size=image_size, skip_bad=skip_bad, **how), partial)
     if source == "digits":
         from .readers.digits import read_digits
 
@@ -279,11 +279,11 @@ def open_source(
     return _open_path(source, label, image_size, skip_bad)
 
 
-def _told_partial(opened: Source, partial: bool) -> Source:
-    """Say in the split of an archive that only a part of it may be there."""
+def _with_partial(opened: Source, partial: bool) -> Source:
+    """Note in the split of an archive that the archive may be incomplete."""
     if not partial:
         return opened
-    return replace(opened, split=f"{opened.split}, of what is there of the archive")
+    return replace(opened, split=f"{opened.split}, of a possibly incomplete archive")
 
 
 def _pairs_in(source: str, **how: Any) -> Source:
@@ -292,7 +292,7 @@ def _pairs_in(source: str, **how: Any) -> Source:
 
     path = Path(source)
     if not source.endswith(TABLES) and not is_saved(path):
-        detail = "has images without texts; pairs of both stand in a table with the columns path and text"
+        detail = "has images without texts; for pairs, give a table with the columns path and text"
         raise DataError(f"{quoted(source, PATH)}: {detail}, {', '.join(TABLES)}")
     if not path.exists():
         raise DataNotFoundError(f"{quoted(source, PATH)}: no such table")
@@ -300,11 +300,11 @@ def _pairs_in(source: str, **how: Any) -> Source:
 
 
 def _grouped_by(source: str, group: str, **how: Any) -> Source:
-    """Open a table with the groups of its items from a column that is named."""
+    """Open a table with the groups of its items from a given column."""
     from .readers.manifest import read_manifest
 
     if not source.endswith(TABLES):
-        raise DataError(f"{quoted(source, PATH)}: groups by a column are for a table, {', '.join(TABLES)}")
+        raise DataError(f"{quoted(source, PATH)}: grouping by a column needs a table, {', '.join(TABLES)}")
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(f"{quoted(source, PATH)}: no such table")
@@ -336,12 +336,12 @@ def _open_path(source: str, label: str | None, image_size: int | None, skip_bad:
     if path.name.endswith(OTHER_TARS):
         raise DataError(f"{path}: unpack it first (tar xf {path.name}) and give the folder")
     if path.suffix == ".npy":
-        raise DataError(f"{source}: holds rows without labels; an .npz holds both, np.savez(..., X=X, y=y)")
-    raise DataError(f"{source}: unknown kind of file; expected {ACCEPTED}")
+        raise DataError(f"{source}: has rows without labels; save both with np.savez('rows.npz', X=X, y=y)")
+    raise DataError(f"{source}: unknown file type; expected {ACCEPTED}")
 
 
 def located(source: str, folder: Path | None) -> str:
-    """Return the source; a relative path that leads nowhere from here, but does from `folder`, leads from there."""
+    """Return the source. A relative path that does not exist in the current folder refers to `folder`."""
     kind, colon, path = source.partition(":")
     if kind not in ARCHIVES or not path:
         kind = ""
@@ -353,9 +353,9 @@ def located(source: str, folder: Path | None) -> str:
 
 
 def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
-    """Return the classes to which names refer: the class itself, those below it ("A/b" for "A"), or all that begin so.
+    """Return the classes to which names refer: a class, those below it ("A/b" for "A"), or all with this prefix.
 
-    Each is returned once, in the order of the names.
+    Each class is returned once, in the order of the names.
     """
     found: dict[str, None] = {}  # an ordered set
     for name in wanted:
@@ -367,7 +367,7 @@ def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
             hits = [c for c in items.classes if c.startswith(name)]
         if not hits:
             raise DataError(
-                f"{items.name} has no class that is or begins with {quoted(name)}; it has {some(items.classes)}"
+                f"{items.name} has no class named {quoted(name)} or beginning with it; it has {some(items.classes)}"
             )
         found.update(dict.fromkeys(hits))
     return list(found)
@@ -380,12 +380,12 @@ def _part(opened: Source, *roles: str) -> Dataset | None:
 
 
 def _held_out(opened: Source) -> tuple[Dataset | None, Dataset | None]:
-    """The test items, or the queries, and the gallery that they search."""
+    """Return the test items or queries, and the gallery that they search, if any."""
     tested = _part(opened, "test", "query")
     gallery = _part(opened, "gallery")
     if gallery is None and _part(opened, "query") is not None:
-        advice = "mark what they search as gallery, or all of them as test items that search each other"
-        raise DataError(f"{opened.items.name}: there are queries, but no gallery; {advice}")
+        advice = "mark the items to search as gallery, or all of them as test items that search each other"
+        raise DataError(f"{opened.items.name}: has queries but no gallery; {advice}")
     return tested, gallery
 
 
@@ -420,11 +420,10 @@ def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple
 
 
 def _why_not_by_classes(n: int, tested: int | None) -> str:
-    """Say why n classes cannot be split into those of the training and of the test, of which `tested` were named."""
+    """Return why n classes cannot be split into training and test classes; `tested` is the number of given ones."""
     if tested is not None:
-        return f"{tested} of {n} classes held out for the test; expected 2 or more, and 2 or more left for training"
-    count = "1 class" if n == 1 else f"{n} classes"
-    why = f"{count}, but holding out classes needs 4 or more: 2 for training and 2 for the test"
+        return f"expected 2 or more classes for the test and for training, got {tested} and {n - tested}"
+    why = f"{count_of(n, 'class')}, but holding out classes needs 4 or more: 2 for training and 2 for the test"
     if n == 1:
         return why
     return f"{why}; to hold out items of every class, pass --split rows (split='rows' in Python)"
@@ -434,7 +433,7 @@ def _assemble(
     name: str, train: Dataset, validation: Dataset | None, test: Dataset, gallery: Dataset | None, split: str
 ) -> Task:
     if len(train.classes) < 2:
-        raise DataError(f"{name}: {len(train.classes)} training class(es); expected 2 or more")
+        raise DataError(f"{name}: expected 2 training classes or more, got {len(train.classes)}")
     test = test.in_columns(train.columns, "the training")
     if validation is not None:
         validation = validation.in_columns(train.columns, "the training")
@@ -451,7 +450,8 @@ def _assemble(
             known = "training and test"
         else:
             known = "training or validation and in the test"
-        clauses.append(f"NOT zero-shot: {len(shared)} class name(s) occur in {known} ({some(shared, 3)})")
+        verb = "occurs" if len(shared) == 1 else "occur"
+        clauses.append(f"NOT zero-shot: {count_of(len(shared), 'class name')} {verb} in {known} ({some(shared, 3)})")
     clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
     return Task(name, train, validation, test, gallery, f"{name}: " + "; ".join(c for c in clauses if c) + ".")
 
@@ -463,7 +463,7 @@ def in_both(train: Dataset, validation: Dataset | None, test: Dataset) -> list[s
 
 
 def same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:
-    """Number the labels of both sets by the union of their classes."""
+    """Number the labels of both data sets by the union of their classes."""
     classes = tuple(dict.fromkeys(test.classes + gallery.classes))
     number = {c: i for i, c in enumerate(classes)}
 
@@ -483,8 +483,9 @@ def _noted(items: Dataset, what: str) -> Dataset:
     """Return the items with notes on classes of one item and on images that could not be decoded."""
     notes = list(items.notes)
     lone = [items.classes[c] for c in np.flatnonzero(items.class_counts == 1)]
-    if lone and not items.are_pairs:  # whose texts are of their class, too
-        notes.append(f"{len(lone)} {what}class(es) with one {items.kind} only ({some(lone, 3)})")
+    if lone and not items.are_pairs:  # an image of a pair can find its text
+        notes.append(f"{count_of(len(lone), f'{what}class')} with only one {items.kind} ({some(lone, 3)})")
     if items.bad:
-        notes.append(f"{len(items.bad)} undecodable image(s) left out of {items.name} ({some(items.bad, 3)})")
+        count = count_of(len(items.bad), "undecodable image")
+        notes.append(f"{count} left out of {items.name} ({some(items.bad, 3)})")
     return replace(items, notes=tuple(dict.fromkeys(notes)))

@@ -1,4 +1,4 @@
-"""Public data sets by name: fetched once, checked, and kept as a zip of class folders in the cache."""
+"""Public data sets by name: downloaded once, checked, and kept in the cache as a zip of class folders."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..quoting import quoted
 from .dataset import DataError, DataNotFoundError
 
 TIMEOUT = 60.0
-"""Seconds without an answer after which a server is given up."""
+"""Timeout of a server in seconds."""
 
 LONGEST_FETCH = 3600.0
-"""Seconds to wait for another process that fetches the same."""
+"""Seconds to wait for another process that downloads the same data set."""
 
 YEAR = (1980, 1, 1, 0, 0, 0)
-"""The date of every member, so that equal photos make equal archives."""
+"""Date of all members of the zip, so that identical photos give identical archives."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class PublicSet:
     size : int
         Approximate size of the archive in bytes.
     digest : str
-        SHA-256 of the members that are used, as `digest_of` computes it, because hosts pack the same files anew.
+        SHA-256 of the members that are used, as `digest_of` computes it: a host may pack the same files again, which
+        changes the archive but not its members.
     members : str
         Pattern of the paths of the photos, below the top folder of the archive, with the groups `part`, `label` and
         `file`.
@@ -71,8 +72,8 @@ class PublicSet:
     paper: str
 
     @property
-    def told(self) -> str:
-        """One line on what it is."""
+    def summary(self) -> str:
+        """One line on the data set."""
         return f"{self.name}: {self.about}; {self.license} license; {self.paper}"
 
 
@@ -100,10 +101,10 @@ def public_set(name: str) -> PublicSet:
     Raises
     ------
     DataError
-        If there is none of this name.
+        If there is no data set of this name.
     """
     if name not in PUBLIC:
-        raise DataError(f"{quoted(name)}: no public data set is called so here; there is {', '.join(PUBLIC)}")
+        raise DataError(f"{quoted(name)}: unknown public data set; expected {', '.join(PUBLIC)}")
     return PUBLIC[name]
 
 
@@ -123,7 +124,7 @@ def fetched_file(name: str) -> Path:
     path = cached_file(name)
     if not path.is_file():
         megabytes = PUBLIC[name].size / 1e6
-        raise DataNotFoundError(f"{name}: was not fetched yet; `nearfar data {name}` does it ({megabytes:.0f} MB)")
+        raise DataNotFoundError(f"{name}: not downloaded yet; run `nearfar data {name}` ({megabytes:.0f} MB)")
     return path
 
 
@@ -158,7 +159,7 @@ def fetch(name: str, *, full: bool = False, url: str | None = None, out: Path | 
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f"{path.name}.lock"), wait=LONGEST_FETCH):
-        if not path.is_file():  # another process may have written it meanwhile
+        if not path.is_file():  # another process may have written it in the meantime
             _write(wanted, path, url or wanted.url, full=full)
     return path
 
@@ -175,21 +176,21 @@ def _write(wanted: PublicSet, path: Path, url: str, *, full: bool) -> None:
             found = digest_of(archive, members)
             if found != wanted.digest:
                 raise DataError(
-                    f"{url}: is not the {wanted.name} that is known: the SHA-256 of its {len(members):,} files is "
-                    f"{found[:12]}..., expected {wanted.digest[:12]}...; nothing was kept of it"
+                    f"{url}: is not the expected version of {wanted.name}: its {len(members):,} files have the SHA-256 "
+                    f"{found[:12]}..., expected {wanted.digest[:12]}...; nothing was saved"
                 )
             with atomic_write(path) as written:
                 _pack(archive, members, wanted, written, full=full)
 
 
 def _download(wanted: PublicSet, url: str, file: IO[bytes]) -> None:
-    """Copy an archive from a server into a file, at most twice as many bytes as it is known to have."""
+    """Download an archive into a file; stop if it has more than twice the expected number of bytes."""
     import http.client
     import urllib.error
     import urllib.request
 
     most = 2 * wanted.size
-    how = f"where there is a connection, fetch it and name the file: nearfar data {wanted.name} --url FILE"
+    how = f"or download it on a connected machine and run `nearfar data {wanted.name} --url FILE`"
     try:
         request = urllib.request.Request(url, headers={"User-Agent": "nearfar"})
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
@@ -204,20 +205,23 @@ def _download(wanted: PublicSet, url: str, file: IO[bytes]) -> None:
                     file.write(piece)
                     done(len(piece))
     except http.client.IncompleteRead as error:
-        raise DataError(f"{url}: ended too early; try again, or {how}") from error
+        raise DataError(f"{url}: the download is incomplete; try again, {how}") from error
     except (OSError, http.client.HTTPException) as error:
-        told_by_server = isinstance(error, urllib.error.HTTPError)
-        why = error.reason if isinstance(error, urllib.error.URLError) and not told_by_server else error
-        raise DataError(f"{url}: cannot be fetched ({why or type(error).__name__}); {how}") from error
+        why: object = error
+        if isinstance(error, urllib.error.URLError) and not isinstance(error, urllib.error.HTTPError):
+            why = error.reason
+        raise DataError(f"{url}: cannot be downloaded ({why or type(error).__name__}); try again, {how}") from error
     if total is not None and size != total:
-        raise DataError(f"{url}: ended too early, after {size:,} of {total:,} bytes; try again, or {how}")
+        raise DataError(f"{url}: the download is incomplete, {size:,} of {total:,} bytes; try again, {how}")
 
 
 def _opened(file: Path | IO[bytes], url: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except FileNotFoundError as error:
-        raise DataNotFoundError(f"{url}: no such file, and no address that begins with https://") from error
+        raise DataNotFoundError(
+            f"{url}: expected a file that exists, or an address that begins with https://"
+        ) from error
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise DataError(f"{url}: not a readable zip archive ({error})") from error
 
@@ -243,7 +247,7 @@ def digest_of(archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]) -> 
 
 def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
     if entry.file_size > LARGEST_IMAGE:
-        raise DataError(f"{entry.filename}: is larger than a photo may be")
+        raise DataError(f"{entry.filename}: is too large for a photo")
     try:
         return archive.read(entry)
     except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, EOFError) as error:

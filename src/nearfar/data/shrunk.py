@@ -1,9 +1,9 @@
-"""Shrunk copies of large photos, kept on disk: what a photo becomes at one size is decoded once.
+"""Shrunk copies of large photos on disk, so that each photo is decoded and resized only once per size.
 
-One file for each set and size, `shrunk/KEY.pixels` in the cache, with a slot for every photo: 32 bytes that tell of
-which file it is (size and date) and what the pixels are (their CRC-32), then the pixels as they are. So a copy is
-exactly what decoding gives. Slots are read and written by their places, by any number of processes: two that write the
-same slot write the same bytes, and one that is half-written has another CRC.
+There is one file for each data set and size, `shrunk/KEY.pixels` in the cache, with a slot for every photo: a header of
+32 bytes with the size and date of the photo's file and the CRC-32 of the pixels, followed by the raw pixels. So a copy
+equals the decoded photo exactly. Any number of processes can read and write slots: two processes that write the same
+slot write the same bytes, and a half-written slot has a wrong CRC.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..io.cache import cache_folder
 from ..quoting import quoted
 
 VARIABLE = "NEARFAR_SHRUNK_GB"
-"""The environment variable with the gigabytes that all copies together may take; 0 for none."""
+"""Environment variable: the maximum size of all copies in gigabytes; 0 disables them."""
 
 GIGABYTES = 5.0
-"""What they may take where it is not set, and at most half of what is free on the disk."""
+"""Default of this size in bytes, which is also limited to half of the free disk space."""
 
 HEAD = struct.Struct("<4sIqqq")
-"""Of a slot: a mark, the CRC-32 of the pixels, size and date of the file in bytes and nanoseconds, and a reserve."""
+"""Header of a slot: a mark, the CRC-32 of the pixels, size and date of the file in bytes and nanoseconds, reserved."""
 
 MARK = b"nf-1"
 
@@ -39,12 +39,12 @@ SUFFIX = ".pixels"
 
 
 def budget() -> int:
-    """Return the bytes that all copies together may take.
+    """Return the maximum number of bytes of all copies.
 
     Raises
     ------
     ValueError
-        If the variable is no number of at least 0.
+        If the variable is not a number of at least 0.
     """
     text = os.environ.get(VARIABLE, "")
     try:
@@ -57,16 +57,16 @@ def budget() -> int:
 
 
 class ShrunkCopies:
-    """The copies of one set at one size.
+    """The copies of one data set at one size.
 
     Parameters
     ----------
     path : Path
-        Their file.
+        File of the copies.
     shape : tuple of int
         (height, width, channels) of a copy.
     capacity : int
-        Photos of the set that have a slot, the first ones.
+        Number of slots; only the first photos of the data set have one.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], capacity: int) -> None:
@@ -81,7 +81,7 @@ class ShrunkCopies:
             os.close(self.file)
 
     def get(self, i: int, stamp: tuple[int, int]) -> NDArray[np.uint8] | None:
-        """Return the copy of photo i, if there is one of the file as it is now."""
+        """Return the copy of photo i; None if there is none, or the file of the photo has changed."""
         if i >= self.capacity:
             return None
         try:
@@ -96,7 +96,7 @@ class ShrunkCopies:
         return np.frombuffer(found, np.uint8, self.bytes, HEAD.size).reshape(self.shape)
 
     def put(self, i: int, stamp: tuple[int, int], pixels: NDArray[np.uint8]) -> None:
-        """Keep a copy of photo i; a disk that is full keeps none."""
+        """Write a copy of photo i; do nothing if the disk is full."""
         if i >= self.capacity or pixels.shape != self.shape:
             return
         content = np.ascontiguousarray(pixels).tobytes()
@@ -108,14 +108,14 @@ class ShrunkCopies:
 
 
 def open_copies(root: str, paths: Sequence[str], shape: tuple[int, ...], how: Sequence[Any]) -> ShrunkCopies | None:
-    """Open the copies of a set at one size; None where none are kept.
+    """Open the copies of a data set at one size; None if copies are disabled.
 
     Parameters
     ----------
     root : str
-        The folder or the archive.
+        Path of the folder or archive.
     paths : sequence of str
-        Of its photos.
+        Paths of the photos.
     shape : tuple of int
         (height, width, channels) of a copy.
     how : sequence
@@ -135,12 +135,12 @@ def open_copies(root: str, paths: Sequence[str], shape: tuple[int, ...], how: Se
         allowed = min(allowed, _taken(file) + shutil.disk_usage(folder).free // 2)
         make_room(folder, file, min(allowed, slot * len(paths)), allowed)
         return ShrunkCopies(file, shape, min(len(paths), allowed // slot))
-    except OSError:  # a folder that cannot be written: no copies
+    except OSError:  # the cache is not writable, so there are no copies
         return None
 
 
 def make_room(folder: Path, file: Path, needed: int, allowed: int) -> None:
-    """Remove the copies of other sets, those that were written longest ago first, until there is room for one."""
+    """Remove copies of other data sets, the oldest first, until there is enough space."""
     others = [path for path in folder.glob(f"*{SUFFIX}") if path != file]
     others.sort(key=lambda path: path.stat().st_mtime)
     taken = sum(map(_taken, others))
@@ -152,7 +152,7 @@ def make_room(folder: Path, file: Path, needed: int, allowed: int) -> None:
 
 
 def _taken(path: Path) -> int:
-    """Return the bytes that a file takes on the disk, without the holes in it."""
+    """Return the disk usage of a sparse file in bytes."""
     try:
         found = path.stat()
     except OSError:

@@ -45,7 +45,7 @@ def backward_in_chunks(
     chunk : int
         Number of items processed at a time, from 1 to the size of the batch.
     backward : callable
-        Function that is called on the value in place of ``value.backward()``, such as ``accelerator.backward``.
+        Function that is called on the value instead of ``value.backward()``, such as ``accelerator.backward``.
 
     Returns
     -------

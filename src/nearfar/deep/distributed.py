@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 AVAILABLE = dist.is_available()  # whether this PyTorch was built with it
-ALONE = "alone"  # stands for the group of this process only, which needs no communication
+ALONE = "alone"  # the group of this process only, which needs no communication
 
 
 class _Current(threading.local):
@@ -50,7 +50,7 @@ def use_group(group: Any) -> Iterator[None]:
     Parameters
     ----------
     group : ProcessGroup or None
-        Group that this process is in, such as ``mesh["dp"].get_group()``. None stands for all processes.
+        Group that this process is in, such as ``mesh["dp"].get_group()``. None means all processes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Whether embeddings have collapsed: all items lie at one point, so that no distance says anything."""
+"""Whether embeddings have collapsed: all items are at nearly one point, so that distances carry no information."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import numpy as np
 from ..numerics.distances import unit_rows
 from ..numerics.types import AnyArray
 
-COLLAPSED_DIRECTIONS = 1e-3  # spread of unit vectors
-COLLAPSED_POINTS = 1e-10  # of rows as they are, which may lie far from the origin
+COLLAPSED_DIRECTIONS = 1e-3  # spread of unit vectors below which they have collapsed
+COLLAPSED_POINTS = 1e-10  # the same for raw rows, which may be far from the origin
 
 
 def relative_spread(rows: AnyArray, distance: str) -> float:
     """Return the variance of the rows over their mean squared norm: 0 at one point, up to 1 around the origin.
 
-    For cosine distances the rows count by their directions, and it is their mean cosine distance.
+    For cosine distances, rows are scaled to unit length first, so the spread is their mean cosine distance.
 
     Examples
     --------
@@ -37,4 +37,4 @@ def collapse(rows: AnyArray, distance: str) -> str:
     least = COLLAPSED_DIRECTIONS if distance == "cosine" else COLLAPSED_POINTS
     if len(rows) < 2 or relative_spread(rows, distance) > least:
         return ""
-    return "The embeddings have collapsed: all items lie at nearly one point, and near ones are not duplicates."
+    return "The embeddings have collapsed: all items are at nearly the same point, so near items are not duplicates."

@@ -3,8 +3,8 @@
     prototype:  class of argmin_c d(z_q, p_c),    p_c = mean of the K support embeddings of class c
     nearest:    class of argmin_s d(z_q, z_s) over the N K support samples
 
-Mean accuracy over episodes with its 95% interval, 1.96 s / sqrt(episodes). And the one-shot runs that come with a
-data set, from scored distances.
+The score is the mean accuracy over episodes with its 95% interval, 1.96 s / sqrt(episodes). One-shot runs that belong
+to a data set are scored from given distances.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .intervals import Interval, interval
 from .labels import check_lengths, class_numbers
 
 CLASSIFIERS = ("prototype", "nearest")
-GATHERED_VALUES = 2**22  # embedding values gathered at a time
+GATHERED_VALUES = 2**22  # number of embedding values that are gathered at a time
 
 
 class FewShot(NamedTuple):
@@ -67,7 +67,7 @@ class FewShot(NamedTuple):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the single episodes, ready for JSON."""
+        """Return all attributes except the values of the episodes, as plain data for JSON."""
         return self._asdict() | {"accuracy": self.accuracy.mean, "interval_95": self.accuracy.half}
 
 
@@ -144,7 +144,7 @@ def few_shot(
 
 
 def _prepared(x: AnyArray, distance: str) -> AnyArray:
-    """Scale rows to unit length for cosine; center them else, which moves no distance and shrinks rounding."""
+    """Scale rows to unit length for cosine; otherwise center them, which reduces rounding and keeps distances."""
     if distance != "cosine":
         return x - x.mean(axis=0)
     return _unit(x)
@@ -158,7 +158,7 @@ def _unit(x: AnyArray) -> AnyArray:
 def _samples(
     y: AnyArray, keep: Bools, shape: EpisodeShape, episodes: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return the (episodes, size) rows of each episode: the support class by class, then the queries."""
+    """Return the (episodes, size) rows of each episode: the support, sorted by class, then the queries."""
     counts = np.bincount(y)
     starts = np.cumsum(counts) - counts
     order = np.argsort(y, kind="stable")
@@ -184,7 +184,7 @@ def _classified(z: AnyArray, shape: EpisodeShape, classifier: str, cosine: bool)
     if classifier == "prototype":
         support = support.reshape(len(z), shape.ways, shape.shots, -1).mean(axis=2)
         support = _unit(support) if cosine else support
-    half_squares = np.square(support).sum(axis=2) / 2  # |q - s|^2 is the same order as |s|^2 / 2 - q.s
+    half_squares = np.square(support).sum(axis=2) / 2  # |s|^2 / 2 - q.s has the order of |q - s|^2
     nearest = (half_squares[:, None] - query @ support.swapaxes(1, 2)).argmin(axis=2)
     return nearest if classifier == "prototype" else nearest // shape.shots
 

@@ -1,12 +1,12 @@
-"""How far unseen classes lie from seen ones: H-divergence, joint error, diversity.
+"""How far unseen classes are from seen ones: H-divergence, joint error, diversity.
 
     eps_unseen(h) <= eps_seen(h) + d_H + lambda                       (bound quoted by Chu et al., 2020)
     d_H    = 1 - error of a seen/unseen discriminator
     lambda = error on seen + error on unseen of one classifier of all classes
     diversity = trace of the covariance of embeddings
 
-Discriminator and classifier are 1-nearest-neighbor rules: they learn from one half of the samples and are tested on
-the other, over several random halves.
+Discriminator and classifier are 1-nearest-neighbor rules. They learn from one half of the samples and are tested on the
+other half, over several random splits.
 """
 
 from __future__ import annotations
@@ -142,12 +142,12 @@ def diversity(embeddings: Any) -> float:
 
 
 def halves(classes: Ints, rng: np.random.Generator) -> Bools:
-    """A random half of every class, (n,): the odd sample of a class falls to either side."""
+    """Return a mask (n,) of a random half of every class; the odd sample of a class is on a random side."""
     return stratified_parts(classes, 2, rng) == 0
 
 
 def _both(seen: Any, unseen: Any, splits: int) -> tuple[AnyArray, AnyArray]:
-    """Both sets of embeddings, checked."""
+    """Check both sets of embeddings, and return them as arrays."""
     if not isinstance(splits, Integral) or splits < 1:
         raise ValueError(f"splits: expected an integer of at least 1, got {splits!r}")
     x = as_rows(seen, "seen")
@@ -158,7 +158,7 @@ def _both(seen: Any, unseen: Any, splits: int) -> tuple[AnyArray, AnyArray]:
 
 
 def _mistakes(rows: AnyArray, classes: Ints, known: Bools, distance: str) -> tuple[Bools, Ints]:
-    """Whether 1-NN from the known half errs on each of the other half, and their row numbers."""
+    """Return whether 1-NN from the known half errs on each row of the other half, and the numbers of these rows."""
     learned = np.flatnonzero(known)
     tested = np.flatnonzero(~known)
     _, index = nearest(rows[tested], rows[learned], 1, distance=distance)

@@ -1,4 +1,4 @@
-"""Gallery items by class, and groups of items that a query of their class does not look for: one camera, one video."""
+"""Gallery items by class, and groups of items that a query of their class and group does not search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .labels import check_lengths, class_numbers
 
 
 class Members:
-    """The gallery rows of every class."""
+    """Gallery rows of every class."""
 
     def __init__(self, query_class: Ints, gallery_class: Ints) -> None:
         self.rows = np.argsort(gallery_class, kind="stable")
@@ -19,14 +19,14 @@ class Members:
         self.begins = np.cumsum(self.sizes) - self.sizes
 
     def of(self, classes: Ints) -> tuple[Ints, Ints]:
-        """(position in classes, gallery row) of all members, in order."""
+        """Return the position in `classes` and the gallery row of all members, in order."""
         size = self.sizes[classes]
         begin = self.begins[classes]
         at = np.repeat(np.arange(len(classes)), size)
         return at, self.rows[np.arange(len(at)) - (np.cumsum(size) - size - begin)[at]]
 
     def of_rows(self, classes: Ints, rows: Ints) -> tuple[Ints, Ints]:
-        """(position in rows, gallery row) of all members of the classes of these rows; classes (n,), rows (b,)."""
+        """Return the position in `rows` (b,) and the gallery row of all members of the classes of these rows."""
         return self.of(classes[rows])
 
 
@@ -38,7 +38,7 @@ def kinds_of(
     Raises
     ------
     ValueError
-        Groups of one side only, or not one per row.
+        If only one side has groups, or there is not one group per row.
     """
     if (gallery_groups is not None) != (groups is not None and not leave_one_out):
         if leave_one_out:

@@ -58,7 +58,7 @@ class Identification:
     distance: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data that JSON can hold; the rates become strings."""
+        """Return plain data for JSON, with each rate as a string."""
         plain = asdict(self)
         return plain | {name: {f"{far:g}": v for far, v in plain[name].items()} for name in ("tpir_at", "threshold_at")}
 
@@ -71,7 +71,7 @@ class Identification:
         lines += [f"{queries}, each searching {self.n_gallery:,} items; {self.distance} distance"]
         rare = " and ".join(f"{far:g}" for far in rare_of(self.tpir_at, self.n_unknown))
         if rare:
-            lines += [f"at FPIR {rare} none of the {self.n_unknown:,} unknown may be named: too few to measure it"]
+            lines += [f"at FPIR {rare}, no unknown query may be named: {self.n_unknown:,} are too few to measure it"]
         return "\n".join(lines)
 
 
@@ -140,15 +140,15 @@ def identify(
     known = Members(kind, gallery_kind).sizes[kind] > away
     if known.all() or not known.any():
         if known.all():
-            lacking = "a class that the gallery does not have"
+            lacking = "a class that is not in the gallery"
         else:
-            lacking = "a class of the gallery"
+            lacking = "a class in the gallery"
         raise ValueError(
             f"identification needs queries of known and of unknown classes; none of the {len(x)} is of {lacking}: "
             "expected queries and a gallery, such as a table whose column split says query or gallery"
         )
     d, at = nearest(x, y, 1, distance=distance, exclude_self=alone, hidden=hidden)
-    d[away == len(y)] = np.inf  # nothing is left to find
+    d[away == len(y)] = np.inf  # no item is left to find
     right = known & (gallery_kind[at[:, 0]] == kind)
     steps, place = np.unique(on_grid(d[:, 0]) if distance == "cosine" else d[:, 0], return_inverse=True)
     thresholds = np.full(len(steps), -np.inf)

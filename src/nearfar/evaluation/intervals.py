@@ -19,7 +19,7 @@ ONLY_RECALL: dict[str, Any] = {"whole": False, "up_to_r": False}
 
 
 PARTS = 10
-"""Disjoint parts of a test whose scores give an interval, as in the JRD paper."""
+"""Number of disjoint parts of a test whose scores give an interval, as in the JRD paper."""
 
 
 class Interval(NamedTuple):
@@ -113,7 +113,7 @@ def subset_recall(
     -----
     Chu et al., 2020 (JRD).
 
-    Each part is searched separately, so that these recalls are far below those of the whole set. Never compare the two.
+    Each part is searched separately, so do not compare these recalls with those of the whole set.
     """
     x = as_rows(embeddings)
     (classes,) = class_numbers(labels)
@@ -125,18 +125,18 @@ def subset_recall(
 
 
 def check_parts(classes: Ints, parts: int) -> None:
-    """Two parts or more, each with two samples of every class, or a ValueError."""
+    """Raise a ValueError unless there are two parts or more, each with two samples of every class."""
     sizes = np.bincount(classes)
     if parts < 2 or sizes.min() < 2 * parts:
         small = int((sizes < 2 * parts).sum())
         raise ValueError(
-            f"parts: expected 2 or more with 2 samples per class in each; for {parts} parts "
+            f"parts: expected 2 or more, each with 2 samples of every class; for {parts} parts, "
             f"{small} of {len(sizes)} classes have fewer than {2 * parts} samples"
         )
 
 
 def stratified_parts(classes: Ints, parts: int, rng: np.random.Generator) -> Ints:
-    """Part 0..parts-1 of every sample (n,): each class is permuted and dealt round robin from a random part on."""
+    """Return the part 0..parts-1 of every sample (n,): each class is permuted and dealt in turn to the parts."""
     sizes = np.bincount(classes)
     order = np.lexsort((rng.random(len(classes)), classes))
     turn = np.arange(len(classes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

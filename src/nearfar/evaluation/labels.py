@@ -1,4 +1,4 @@
-"""Labels of any hashable kind as class numbers."""
+"""Class numbers from labels of any hashable type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..numerics.types import Ints
 
 
 def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels", "gallery_labels")) -> tuple[Ints, ...]:
-    """One numbering 0..C-1 of the classes of all given label sequences.
+    """Number the classes of all given label sequences from 0 to C - 1.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels",
     Raises
     ------
     ValueError
-        Labels that are not one per row, not hashable, or missing (None, NaN).
+        If there is not one label per row, or a label is not hashable or missing (None, NaN).
 
     Examples
     --------
@@ -45,7 +45,7 @@ def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels",
 
 
 def _plain(labels: Any, name: str) -> Any:
-    """A numeric or text array, or a list of hashables."""
+    """Return labels as a numeric or text array, or as a list of hashable values."""
     if hasattr(labels, "detach"):
         labels = labels.detach().cpu().numpy()
     if not hasattr(labels, "__len__") or isinstance(labels, (str, bytes)):
@@ -79,6 +79,6 @@ def _numbered(labels: list[Hashable]) -> Ints:
 
 
 def check_lengths(rows: int, labels: Ints, name: str = "labels") -> None:
-    """One label per row, or a ValueError."""
+    """Raise a ValueError unless there is one label per row."""
     if len(labels) != rows:
         raise ValueError(f"{name}: expected {rows} {name.split('_')[-1]}, one per row, got {len(labels)}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_POINTS = 5000
-"""Items of a map: t-SNE of more takes minutes."""
+"""Maximum number of items of a map; t-SNE of more takes minutes."""
 
 
 def plot_recall(
@@ -157,7 +157,7 @@ def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None =
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Embeddings, as arrays or tensors. Of more than 5,000, a random sample is drawn.
+        Embeddings, as arrays or tensors. If there are more than 5,000, a random sample is drawn.
     labels : array-like of shape (n,)
         Class of each embedding, of any hashable type.
     seed : int
@@ -168,7 +168,7 @@ def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None =
     Returns
     -------
     matplotlib Axes
-        Without ticks: which items are close has a meaning, the distance between groups has none.
+        Without ticks, because the axes and the distances between groups have no meaning.
 
     Notes
     -----

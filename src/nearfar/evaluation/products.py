@@ -1,10 +1,10 @@
-"""Several photos of one product: a query is compared with products, by the best of their photos or by the mean of them.
+"""Several photos of one product: a query is compared with products, by their nearest photo or the mean of all photos.
 
     best    d(q, P) = min_{p in P} d(q, p)
     mean    d(q, P) = (1 / |P|) sum_{p in P} d(q, p)
 
-Where each embedding searches all others, it is left out of its own product; a product that has no other photo is then
-not among those that it searches.
+If each embedding searches all others, a query is left out of its own product. If that product has no other photo, the
+query does not search it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Products:
             raise ValueError(f"group_score: expected {' or '.join(SCORES)}, got {quoted(score)}")
         (product,) = class_numbers(group_by, names=("group_by",))
         if len(product) != len(y):
-            raise ValueError(f"group_by: expected {len(y)} products, one of each item searched, got {len(product)}")
+            raise ValueError(f"group_by: expected {len(y)} products, one per searched item, got {len(product)}")
         order = np.argsort(product, kind="stable")
         self.x = x
         self.y = y[order]
@@ -79,9 +79,9 @@ class Products:
         mixed = self.classes[product] != y_class
         if mixed.any():
             one = np.asarray(group_by, dtype=object)[int(np.argmax(mixed))]
-            raise ValueError(f"group_by: {quoted(one)} has items of several classes; a product is of one class")
+            raise ValueError(f"group_by: {quoted(one)} has items of several classes; expected one class per product")
         self.product = product
-        self.place = np.empty(len(order), dtype=np.intp)  # of each photo among the sorted ones
+        self.place = np.empty(len(order), dtype=np.intp)  # position of each photo in the sorted order
         self.place[order] = np.arange(len(order))
         self.kinds = self._kinds() if leave_one_out else None
         self.row_bytes = 16 * len(y)
@@ -94,7 +94,7 @@ class Products:
         return np.where(alone, self.product, len(self)), np.arange(len(self))
 
     def values(self, rows: Ints) -> Array:
-        """Return the distances (b, p) of these queries to all products; infinity to one without another photo."""
+        """Return the distances (b, p) of these queries to all products; infinity if a product has no other photo."""
         (_, table) = next(distance_blocks(self.x[rows], self.y, self.distance, block=max(1, len(rows))))
         counts = np.broadcast_to(self.sizes, (len(rows), len(self)))
         if self.score == "best":

@@ -1,4 +1,4 @@
-"""The zero-shot protocol: embeddings and their classes in, `Scores` out; and the scores one by one."""
+"""The zero-shot protocol: `evaluate` computes all `Scores` of embeddings with classes; others compute single scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .retrieval import Retrieval, retrieve
 from .scores import OF_PRODUCTS, OTHER_GROUPS, Scores
 
 LONE = ("exclude", "miss")
-ALL = 2**62  # a K beyond every gallery
+ALL = 2**62  # a K above the size of any gallery
 
 
 def evaluate(
@@ -141,7 +141,7 @@ def evaluate(
 
 
 def _protocol_name(gallery: Any, groups: Any, group_by: Any, group_score: str) -> str:
-    """Return how queries were searched, as the protocol line of the scores says it."""
+    """Return how queries were searched, for the protocol line of the scores."""
     name = "leave-one-out" if gallery is None else "query-gallery"
     if groups is not None:
         name += OTHER_GROUPS
@@ -156,11 +156,12 @@ def first_dims(embeddings: Any, dims: int) -> AnyArray:
     Raises
     ------
     ValueError
-        More dimensions than there are, or fewer than 1.
+        If `dims` is not an integer from 1 to the number of dimensions.
     """
     rows = as_rows(embeddings, "embeddings")
     if isinstance(dims, bool) or not isinstance(dims, Integral) or not 1 <= dims <= rows.shape[1]:
-        raise ValueError(f"dims: expected a whole number from 1 to {rows.shape[1]}, the dimensions, got {dims!r:.40}")
+        width = rows.shape[1]
+        raise ValueError(f"dims: expected an integer from 1 to {width}, the number of dimensions, got {dims!r:.40}")
     return rows[:, : int(dims)]
 
 
@@ -223,7 +224,7 @@ def _joined(embeddings: Any, labels: Any, gallery: Any, gallery_labels: Any) -> 
 
 def _neighbor_scores(found: Retrieval, lone: str) -> dict[str, Any]:
     """Return the retrieval scores, and those of a random ranking, by the names of `Scores`."""
-    # lone queries have no relevant item; 1 in place of 0 avoids dividing by it, and `mean_score` leaves them out
+    # the 1 avoids a division by zero for queries without a relevant item, which `mean_score` leaves out
     n = np.maximum(found.available, 1)
     asked = np.maximum(found.relevant, 1)
     return {
@@ -243,14 +244,14 @@ def _neighbor_scores(found: Retrieval, lone: str) -> dict[str, Any]:
 
 
 def _retrieved(lone: str, embeddings: Any, labels: Any, **how: Any) -> Retrieval:
-    """Return the scores of each query; an unknown `lone` is refused before the search."""
+    """Return the scores of each query; check `lone` before the search."""
     if lone not in LONE:
         raise ValueError(f'lone: expected "exclude" or "miss", got {lone!r}')
     return retrieve(embeddings, labels, **how)
 
 
 def mean_score(found: Retrieval, values: AnyArray, lone: str = "exclude") -> float:
-    """Return the mean of scores per query (n,): over those with a relevant item, or over all, lone ones scoring 0."""
+    """Return the mean of the scores (n,), over queries with a relevant item or over all, with 0 for the others."""
     fair = found.relevant > 0
     total = float(np.sum(values[fair], dtype=np.float64))
     if lone == "exclude":
@@ -342,7 +343,7 @@ def map_at_r(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol:
 def mean_average_precision(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol: Any) -> float:
     """Return the mean over queries of the average precision of the whole ranking, the mAP of re-identification.
 
-    It sorts all items for every query, and is slower than `map_at_r`, which uses the R nearest only.
+    It sorts all items for every query, and is slower than `map_at_r`, which uses only the R nearest.
 
     Parameters
     ----------

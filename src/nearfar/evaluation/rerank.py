@@ -1,7 +1,7 @@
 """Better neighbors without training: query expansion, database augmentation, k-reciprocal neighbors, and CSLS.
 
-All four look at several items of the collection before they answer one query. So they help where a class has many items
-near each other, and a score that was made with them is another protocol: test items were looked at together.
+All four use several items of the collection to answer one query. So they help if a class has many items that are near
+each other. Scores with them follow another protocol, because they use the test items jointly.
 
     query expansion    q' = q + sum_{j in N_k(q)} max(cos(q, j), 0)^alpha j         (Radenovic et al., 2019)
     augmentation       the same for every item of the gallery
@@ -23,8 +23,8 @@ from ..neighbors.nearest import nearest, true_cells
 from ..numerics.distances import as_rows, pair_distances, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
 
-BLOCK_BYTES = 2**26  # what the temporary arrays of one block of queries may take
-MAX_BLOCK_ROWS = 4096  # queries of a block at most, however few numbers each needs
+BLOCK_BYTES = 2**26  # maximum size of the temporary arrays of one block of queries
+MAX_BLOCK_ROWS = 4096  # maximum number of queries of a block
 
 
 class Ranking(NamedTuple):
@@ -219,19 +219,19 @@ def k_reciprocal(
 
 
 class RankedByValues:
-    """Queries and a gallery that a method ranks by values of its own; smaller is nearer.
+    """Base class of methods that rank a gallery by other values than distances; smaller is nearer.
 
     Parameters
     ----------
     queries : array-like of shape (n, d)
         Embeddings.
     gallery : array-like of shape (m, d), or None
-        What is searched; None where each query searches all other queries.
+        Embeddings to search; None if each query searches all other queries.
 
     Attributes
     ----------
     row_bytes : int
-        What the temporary arrays of one query take.
+        Memory in bytes of the temporary arrays of one query.
     """
 
     row_bytes: int
@@ -245,7 +245,7 @@ class RankedByValues:
             self.y = as_rows(gallery, "gallery")
 
     def values(self, rows: Ints) -> Array:
-        """Return the (b, m) values of these queries; of a query itself, where it is in the gallery, infinity."""
+        """Return the (b, m) values of these queries; infinity for a query itself if it is in the gallery."""
         values = self.all_values(rows)
         if self.leave_one_out:
             values[np.arange(len(rows)), rows] = np.inf
@@ -314,7 +314,7 @@ class Reciprocal(RankedByValues):
         self.distance = distance
         if self.leave_one_out:
             rows = self.x
-            first_item = 0  # where the gallery begins among all rows
+            first_item = 0  # number of the first gallery row among all rows
         else:
             rows = np.concatenate([self.x, self.y])
             first_item = len(self.x)
@@ -324,7 +324,9 @@ class Reciprocal(RankedByValues):
         self.farthest = _farthest(self.work, distance)
         descriptions = _descriptions(rows, neighbors, self.farthest, k1, distance)
         self.descriptions = _averaged(descriptions, neighbors[:, :k2])
-        self.columns = self.descriptions[first_item:].T.tocsr()  # (n + m, m): who is described by a row
+        self.columns = self.descriptions[
+            first_item:
+        ].T.tocsr()  # (n + m, m): which items have each row in their description
         widest = int(np.diff(self.columns.indptr).max())
         described = int(np.diff(self.descriptions.indptr).max())
         self.row_bytes = 48 * described * widest + 32 * len(self.items)
@@ -349,7 +351,7 @@ def smallest(values: Array, depth: int) -> Ints:
 
 def _check_count(name: str, number: int) -> None:
     if not isinstance(number, Integral) or number < 1:
-        raise ValueError(f"{name}: expected a whole number of at least 1, got {number!r:.40}")
+        raise ValueError(f"{name}: expected an integer of at least 1, got {number!r:.40}")
 
 
 def _check_not_negative(name: str, number: float) -> None:
@@ -360,11 +362,11 @@ def _check_not_negative(name: str, number: float) -> None:
 def _check_depth(depth: int, most: int) -> None:
     _check_count("depth", depth)
     if depth > most:
-        raise ValueError(f"depth: a query can find {most} items at most, got {depth}")
+        raise ValueError(f"depth: expected at most {most}, the number of items that a query can find, got {depth}")
 
 
 def row_blocks(rows: Ints, row_bytes: int) -> Iterator[Ints]:
-    """Cut rows into blocks whose temporary arrays, of `row_bytes` each row, stay below BLOCK_BYTES."""
+    """Split rows into blocks whose temporary arrays, of `row_bytes` per row, have at most BLOCK_BYTES."""
     step = max(1, min(MAX_BLOCK_ROWS, BLOCK_BYTES // max(row_bytes, 1)))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
@@ -379,7 +381,7 @@ def _neighbors_with_self(rows: AnyArray, k: int, distance: str) -> Ints:
 
 
 def _compared(rows: AnyArray, distance: str) -> Array:
-    """Return rows as products compare them: of length 1, or centered, which saves digits of Euclidean distances."""
+    """Return rows for products: with unit length, or centered, which makes Euclidean distances more accurate."""
     if distance == "cosine":
         return unit_rows(rows)
     work = rows.astype(np.float64)
@@ -387,7 +389,7 @@ def _compared(rows: AnyArray, distance: str) -> Array:
 
 
 def _distances(left: Array, right: Array, distance: str) -> Array:
-    """Return the (b, m) distances of rows that `_compared` made."""
+    """Return the (b, m) distances of rows from `_compared`."""
     products = left @ right.T
     if distance == "cosine":
         return np.asarray(np.maximum(1.0 - products, 0.0))
@@ -399,7 +401,7 @@ def _distances(left: Array, right: Array, distance: str) -> Array:
 
 
 def _farthest(work: Array, distance: str) -> Array:
-    """Return the (n,) distance of every row to the one that is farthest from it; 1 where all rows are equal."""
+    """Return the (n,) distance of every row to the farthest one; 1 if all rows are equal."""
     most = np.empty(len(work))
     for rows in row_blocks(np.arange(len(work)), 24 * len(work)):
         most[rows] = _distances(work[rows], work, distance).max(axis=1)
@@ -407,7 +409,7 @@ def _farthest(work: Array, distance: str) -> Array:
 
 
 def _pattern(neighbors: Ints) -> csr_array:
-    """Return the (n, n) table with a 1 where a column is among the neighbors of a row."""
+    """Return the sparse (n, n) matrix with a 1 if a column is among the neighbors of a row."""
     n, k = neighbors.shape
     ones = np.ones(n * k, dtype=np.int32)
     return csr_array((ones, neighbors.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
@@ -425,7 +427,7 @@ def _descriptions(rows: AnyArray, neighbors: Ints, farthest: Array, k1: int, dis
     blocks = []
     for part in row_blocks(np.arange(len(rows)), 64 * (k1 + 1) * (half + 1)):
         own = reciprocal[part]
-        # A neighbor's own set joins if more than two thirds of it are reciprocal neighbors of i already.
+        # the set of a neighbor is added if more than two thirds of it are reciprocal neighbors of i already
         common = (own @ transposed) * own
         common = common.tocoo()
         joins = 3 * common.data > 2 * size[common.col]
@@ -441,13 +443,13 @@ def _descriptions(rows: AnyArray, neighbors: Ints, farthest: Array, k1: int, dis
 
 
 def _starts(blocks: list[Any]) -> list[int]:
-    """Return the first row of every block of rows that follow each other."""
+    """Return the first row of every block of consecutive rows."""
     sizes = [0, *(block.shape[0] for block in blocks)]
     return np.cumsum(sizes)[:-1].tolist()
 
 
 def _averaged(descriptions: csr_array, neighbors: Ints) -> csr_array:
-    """Return the mean description of every row's first neighbors, itself among them."""
+    """Return the mean description of every row's first neighbors, including the row itself."""
     if neighbors.shape[1] == 1:
         return descriptions
     return ((_pattern(neighbors) @ descriptions) / neighbors.shape[1]).tocsr()
@@ -458,7 +460,7 @@ def _minimum_sums(queries: csr_array, columns: csr_array) -> csr_array:
     entries = queries.tocoo()
     counts = np.diff(columns.indptr)[entries.col]
     at = np.repeat(entries.row, counts)
-    # places of the entries of row `entries.col` of `columns`, one after the other
+    # positions of the entries of row `entries.col` of `columns`, one after the other
     begins = np.repeat(columns.indptr[entries.col] - (np.cumsum(counts) - counts), counts)
     place = begins + np.arange(len(at))
     values = np.minimum(np.repeat(entries.data, counts), columns.data[place])

@@ -1,10 +1,10 @@
-"""Re-ranking by a text that names the method: what `--rerank` and `rerank=` take.
+"""Re-ranking by a text with the name of a method, for `--rerank` and `rerank=`.
 
     expand_queries       queries are expanded
-    augment_gallery      queries are expanded, and the items of the gallery too
-    k_reciprocal, csls   items are ranked by values of the method's own
+    augment_gallery      queries and the items of the gallery are expanded
+    k_reciprocal, csls   items are ranked by values of the method instead of distances
 
-Settings follow in brackets, by the names of the functions: ``"k_reciprocal(k1=30, weight=0.5)"``.
+Settings follow in parentheses, with the names of the functions: ``"k_reciprocal(k1=30, weight=0.5)"``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "csls": csls,
 }
 BY_COSINE = ("expand_queries", "augment_gallery", "csls")
-OWN_OF_CALLS = ("queries", "gallery", "depth", "distance")  # arguments that are no settings of a method
+OWN_OF_CALLS = ("queries", "gallery", "depth", "distance")  # arguments that are not settings of a method
 
 
 class Reranking(NamedTuple):
@@ -52,14 +52,14 @@ class Reranking(NamedTuple):
 
 
 class Reranked(NamedTuple):
-    """What is ranked instead of the queries and the gallery.
+    """What replaces the queries and the gallery in the search.
 
     Attributes
     ----------
     queries, gallery : ndarray
-        Embeddings, compared by the plain distance where `by` is None.
+        Embeddings, which are compared by their distance if `by` is None.
     by : RankedByValues, or None
-        What ranks by values of its own.
+        Method that ranks by other values than distances.
     """
 
     queries: AnyArray
@@ -68,24 +68,24 @@ class Reranked(NamedTuple):
 
 
 def read_reranking(text: str) -> Reranking:
-    """Read the text that names a method.
+    """Parse the text of a method.
 
     Parameters
     ----------
     text : str
-        ``"expand_queries"``, ``"augment_gallery"``, ``"k_reciprocal"`` or ``"csls"``, perhaps with settings.
+        ``"expand_queries"``, ``"augment_gallery"``, ``"k_reciprocal"`` or ``"csls"``, optionally with settings.
 
     Raises
     ------
     ValueError
-        No such method, or no such setting.
+        If the method or a setting is unknown.
 
     Examples
     --------
     >>> str(read_reranking("k_reciprocal( k1 = 30 )"))
     'k_reciprocal(k1=30)'
     """
-    expected = f"one of {', '.join(METHODS)}, perhaps with settings such as k_reciprocal(k1=20)"
+    expected = f"one of {', '.join(METHODS)}, optionally with settings such as k_reciprocal(k1=20)"
     if not isinstance(text, str):
         raise ValueError(f"rerank: expected {expected}, got {quoted(text)}")
     try:
@@ -105,20 +105,20 @@ def _settings(method: str) -> dict[str, Parameter]:
 def compared(
     text: str | RankedByValues, queries: AnyArray, gallery: AnyArray, *, leave_one_out: bool, distance: str
 ) -> Reranked:
-    """Return what is ranked instead of queries and gallery, which are one where each searches all others.
+    """Return what replaces queries and gallery in the search; these are the same if each query searches all others.
 
-    Instead of the text of a method there may be what ranks by values of its own.
+    The method is a text, or an object that ranks by its own values.
 
     Raises
     ------
     ValueError
-        An unknown method, settings out of their ranges, or a distance by which the method does not compare.
+        If the method is unknown, a setting is out of range, or the method does not support the distance.
     """
     if isinstance(text, RankedByValues):
         return Reranked(queries, gallery, text)
     method, settings = read_reranking(text)
     if method in BY_COSINE and distance != "cosine":
-        raise ValueError(f"rerank: {method} compares by cosine, got distance={distance!r}; k_reciprocal takes any")
+        raise ValueError(f"rerank: {method} needs distance='cosine', got {distance!r}; k_reciprocal supports any")
     searched = None if leave_one_out else gallery
     if method == "k_reciprocal":
         return Reranked(queries, gallery, Reciprocal(queries, searched, distance=distance, **settings))
@@ -151,7 +151,7 @@ def search_reranked(queries: Any, gallery: Any, k: int, rerank: str, *, distance
     Returns
     -------
     Ranking
-        Its distances are those of the method: distances to the expanded queries, or values of its own.
+        Its distances are those of the method: distances to the expanded queries, or other values.
 
     Raises
     ------

@@ -8,8 +8,9 @@
     average precision  (1/R) sum_i precision@i [item i is relevant], over the whole ranking
     reciprocal rank    1 / rank of the best relevant item, over the whole ranking
 
-Nothing of size queries x gallery is stored and nothing is sorted beyond rank max(K, R): where none of these is
-relevant, the best relevant item is ranked by counting the nearer items. K beyond the gallery sees the whole gallery.
+No array of size queries x gallery is stored, and nothing is sorted beyond rank max(K, R). If none of these is relevant,
+the rank of the best relevant item is found by counting the nearer items. A K above the size of the gallery means the
+whole gallery.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from .products import Products
 from .rerank import RankedByValues, row_blocks, smallest
 from .reranking import compared
 
-BYTES_PER_VALUE = 40  # of the order of the values of one query and what is compared there
-MAX_K = 2**62  # the largest K, whose sums with ranks are still numbers of 64 bits
-SLICE = 64  # rows looked at together while counting nearer items
+BYTES_PER_VALUE = 40  # temporary memory per value of a query, for its order and comparisons
+MAX_K = 2**62  # the largest K for which sums with ranks fit into 64 bits
+SLICE = 64  # number of rows for which nearer items are counted at a time
 
 
 class Retrieval(NamedTuple):
@@ -173,14 +174,14 @@ def retrieve(
 def _refuse_beside_products(**others: Any) -> None:
     for name, value in others.items():
         if value is not None:
-            raise ValueError(f"{name}: not with group_by, which ranks products")
+            raise ValueError(f"{name}: does not work with group_by, which ranks products; give only one of them")
 
 
 def protocol_of(x: Any, labels: Any, y: Any, y_labels: Any) -> tuple[Any, Any, Ints, Ints, Ints | None]:
-    """Checked queries and gallery, the classes of both, and the gallery row that each query is: None if it is none."""
+    """Check the rows; return queries, gallery, the classes of both, and the gallery row of each query or None."""
     x = as_rows(x, "embeddings")
     if (y is None) != (y_labels is None):
-        raise ValueError("gallery: give gallery and gallery_labels together")
+        raise ValueError("gallery: expected gallery and gallery_labels together, got only one of them")
     if y is None:
         (query_class,) = class_numbers(labels)
         check_lengths(len(x), query_class)
@@ -202,7 +203,7 @@ def _checked(ks: Iterable[int] | int) -> tuple[int, ...]:
 
 
 class _Scoring:
-    """The scores so far, and how deep each query must be searched for them."""
+    """The scores so far, and how many neighbors of each query they need."""
 
     def __init__(
         self,
@@ -224,7 +225,7 @@ class _Scoring:
         away = np.full(len(query_class), leave_one_out, dtype=np.intp)
         if kinds is not None:
             self.alike_in_group = Members(*kinds)
-            away = self.alike_in_group.sizes[kinds[0]]  # without a gallery, the query is one of them
+            away = self.alike_in_group.sizes[kinds[0]]  # without a gallery, these include the query itself
         self.available = len(gallery_class) - away
         self.to_the_end = max(ks) >= self.available.max()
         self.relevant = self.members.sizes[query_class] - away
@@ -246,18 +247,18 @@ class _Scoring:
         return self.gallery_class[columns] == self.query_class[rows][:, None]
 
     def hidden(self, rows: Ints) -> tuple[Ints, Ints]:
-        """(position in rows, gallery item) of the items of each query's class and group."""
+        """Return the position in `rows` and the gallery item of the items of each query's class and group."""
         assert self.kinds is not None
         return self.alike_in_group.of(self.kinds[0][rows])
 
     def score(self, product: Product, rows: Ints) -> Ints:
-        """Fill in the scores of these queries; returns those that need more precision."""
+        """Fill in the scores of these queries, and return the queries that need more precision."""
         depth = int(self.depth[rows[0]])
         ranked = rank_block(product, rows, depth, self.alike)
         done = ranked.done
         assert ranked.alike is not None
         listed = ranked.alike[:, :depth] & done[:, None]
-        listed &= np.arange(depth) < self.available[rows, None]  # what is hidden comes last
+        listed &= np.arange(depth) < self.available[rows, None]  # hidden items come last
         found = self._record(rows, listed)
         if self.whole:
             absent = done & ~found
@@ -270,14 +271,14 @@ class _Scoring:
             values[self.hidden(rows)] = np.inf
         columns = smallest(values, int(self.depth[rows[0]]))
         listed = self.alike(rows, columns)
-        listed &= np.arange(columns.shape[1]) < self.available[rows, None]  # what is hidden comes last
+        listed &= np.arange(columns.shape[1]) < self.available[rows, None]  # hidden items come last
         absent = np.flatnonzero(~self._record(rows, listed))
         if self.whole and len(absent):
             alike = self.gallery_class == self.query_class[rows[absent]][:, None]
             self.first_rank[rows[absent]] = _rank_of_smallest(values[absent], alike)
 
     def _record(self, rows: Ints, listed: Bools) -> Bools:
-        """Fill in what the relevant cells among the nearest of each row give; returns the rows that have any."""
+        """Fill in the scores from the relevant cells among the nearest of each row; return the rows that have any."""
         at, place = true_cells(listed)
         self._listed(rows, at, place + 1)
         for column, k in enumerate(self.ks):
@@ -285,7 +286,7 @@ class _Scoring:
         return np.bincount(at, minlength=len(rows)) > 0
 
     def _listed(self, rows: Ints, at: Ints, rank: Ints) -> None:
-        """Scores from the (row, rank) of the relevant items found, in row order and nearest first."""
+        """Compute the scores from row and rank of the relevant items found, in row order and nearest first."""
         b = len(rows)
         r = self.relevant[rows]
         found = np.bincount(at, minlength=b)
@@ -301,7 +302,7 @@ class _Scoring:
         self.first_rank[rows[hit]] = rank[begin[hit]]
 
     def _count(self, ranked: Ranked, at: Ints) -> Bools:
-        """Rank the best relevant item of these rows of the block by counting; True for rows left undecided."""
+        """Rank the best relevant item of these rows of the block by counting; return True for undecided rows."""
         block = ranked.block
         undecided = np.zeros(len(block.rows), dtype=bool)
         for start in range(0, len(at), SLICE):
@@ -312,7 +313,7 @@ class _Scoring:
         return undecided
 
     def _relevant(self, rows: Ints) -> tuple[Ints, Ints]:
-        """(position in rows, gallery item) of all relevant items, hidden ones among them, in row order."""
+        """Return the position in `rows` and the gallery item of all relevant items, including hidden ones."""
         at, item = self.members.of(self.query_class[rows])
         if self.leave_one_out:
             keep = item != rows[at]
@@ -327,7 +328,10 @@ class _Scoring:
 
 
 def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
-    """Rank of the nearest of the items (``at``, ``item``) of each row in ``part``; 0 where too many are as near."""
+    """Return the rank of the nearest of the items (``at``, ``item``) of each row in ``part``.
+
+    It is 0 if too many other items are about as near.
+    """
     values = block.values[part]
     slack = block.slack[part]
     near = values[at, item]
@@ -349,7 +353,7 @@ def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:
 
 
 def _rank_of_smallest(values: Array, alike: Bools) -> Ints:
-    """Rank of the smallest of the values (b, m) that are alike, ties by column."""
+    """Return the rank of the smallest of the values (b, m) of relevant items, ties by column."""
     best = np.where(alike, values, np.inf).argmin(axis=1)
     value = values[np.arange(len(values)), best][:, None]
     nearer = (values < value) | ((values == value) & (np.arange(values.shape[1]) < best[:, None]))
@@ -357,7 +361,7 @@ def _rank_of_smallest(values: Array, alike: Bools) -> Ints:
 
 
 def _nearest_of(block: Block, part: Ints, at: Ints, item: Ints) -> tuple[Ints, Array]:
-    """Nearest of the listed items of each row and its exact nearness, ties by index."""
+    """Return the nearest of the listed items of each row and its exact nearness, ties by index."""
     value = block.exact(part[at], item)
     order = np.lexsort((item, -value, at))
     first = order[np.flatnonzero(np.diff(at[order], prepend=-1))]

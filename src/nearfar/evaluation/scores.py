@@ -1,4 +1,4 @@
-"""`Scores`: the values of one evaluation with the protocol they belong to, as a table and as plain data."""
+"""`Scores`: the results of an evaluation with its protocol, as a table and as plain data."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Scores:
         Mean reciprocal rank of the first relevant item.
     nmi : float or None
         Normalized mutual information of k-means clusters and classes, with the arithmetic mean of entropies. All
-        clustering scores are None without clustering, and if every item is a class of its own, which any clustering
-        into that many clusters gets right.
+        clustering scores are None without clustering, and if every item forms its own class, for which every
+        clustering into that many clusters is correct.
     nmi_geometric : float or None
         The same with the geometric mean.
     ami : float or None
@@ -97,7 +97,7 @@ class Scores:
         import msgspec
 
         values = {name: _with_keys(value, _number) for name, value in data.items()}
-        # JSON has no NaN: None stands for it, but for scores that were left out
+        # JSON has no NaN, so None means NaN, except for clustering scores, where it means that there are none
         for name in values.keys() - OPTIONAL:
             values[name] = _measured(values[name])
         return msgspec.convert(values, cls)
@@ -155,7 +155,7 @@ class Scores:
     def _reranked_by(self) -> str:
         if self.rerank is None:
             return ""
-        return f"; re-ranked by {self.rerank}: test items were looked at together"
+        return f"; re-ranked by {self.rerank}, which uses the test items jointly"
 
     def why_unscored(self) -> str:
         """Return one sentence on why there is no retrieval score, or an empty string if there is one."""
@@ -168,7 +168,7 @@ class Scores:
         if self.protocol.endswith(OTHER_GROUPS):
             where = " in another group"
         found = f"none of the {self.n_queries:,} queries has {other} of its class to find{where}"
-        return f"There is no score of retrieval: {found} ({self.n_classes:,} classes); score items that share classes."
+        return f"There is no retrieval score: {found} ({self.n_classes:,} classes); use items that share classes."
 
     def __str__(self) -> str:
         known = [row for row in self.rows() if not isnan(row[1])]
@@ -196,7 +196,7 @@ def _with_keys(value: Any, key: Any) -> Any:
 
 
 def _measured(value: Any) -> Any:
-    """Return a value with NaN in place of every None."""
+    """Return a value with every None replaced by NaN."""
     if isinstance(value, dict):
         return {name: _measured(inner) for name, inner in value.items()}
     if value is None:

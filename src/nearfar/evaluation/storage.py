@@ -1,4 +1,4 @@
-"""Scores of embeddings that are stored in fewer bytes: fewer dimensions, float16, int8 codes, or signs."""
+"""Scores of embeddings that are stored with fewer bytes: fewer dimensions, float16, int8 codes, or signs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .rerank import RankedByValues, smallest
 from .retrieval import retrieve
 
 OVERSAMPLE = 4
-"""Candidates that the signs propose for re-scoring, per item of the largest class, all of which MAP@R looks for."""
+"""Number of candidates for re-scoring per item of the largest class, all of which MAP@R needs."""
 FEWEST_CANDIDATES = 100
 MIN_DIMS = 8  # shorter prefixes are not tried
 
@@ -144,7 +144,7 @@ def _lengths(dims: Sequence[int], width: int) -> list[int]:
         return sorted((d for d in halves if d >= min(MIN_DIMS, width)), reverse=True)
     for d in dims:
         if isinstance(d, bool) or not isinstance(d, Integral) or not 1 <= d <= width:
-            raise ValueError(f"dims: expected whole numbers from 1 to {width}, the dimensions, got {d!r:.40}")
+            raise ValueError(f"dims: expected integers from 1 to {width}, the number of dimensions, got {d!r:.40}")
     return sorted({int(d) for d in dims}, reverse=True)
 
 
@@ -155,12 +155,12 @@ class _Rows(NamedTuple):
     gallery: AnyArray | None
 
     def converted(self, convert: Callable[[AnyArray], AnyArray]) -> _Rows:
-        """Return both after a conversion."""
+        """Apply a conversion to both."""
         return _Rows(convert(self.queries), None if self.gallery is None else convert(self.gallery))
 
 
 class _Stored(NamedTuple):
-    """Rows as they are read from storage, the bytes of each, and what ranks them if it is not their distance."""
+    """Rows as read from storage, their bytes, and the method that ranks them if it is not their distance."""
 
     name: str
     rows: _Rows
@@ -179,7 +179,7 @@ def _formats(rows: _Rows, calibrating: AnyArray, distance: str, candidates: int)
     coded = rows.converted(lambda x: from_int8(to_int8(x, codes), codes))
     yield _Stored("int8", coded, searched=d, kept=d)
 
-    # one bit per dimension: on which side of the mean the value lies
+    # one bit per dimension: whether the value is above the mean
     size = -(-d // 8)
     center = calibrating.mean(axis=0)
     signs = rows.converted(lambda x: signs_of(to_binary(x, center), d))
@@ -189,12 +189,12 @@ def _formats(rows: _Rows, calibrating: AnyArray, distance: str, candidates: int)
 
 
 def _as_float16(rows: AnyArray) -> AnyArray:
-    """Return rows as float32, rounded to what float16 can hold."""
+    """Return rows as float32, rounded to float16 precision."""
     return rows.astype(np.float16).astype(np.float32)
 
 
 class Rescored(RankedByValues):
-    """Ranks by signs, and re-scores the first candidates with more accurate rows; the others keep the order of signs.
+    """Ranks by signs, and re-ranks the first candidates by more accurate rows; the other items keep their order.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
-"""Items whose label the model doubts, and the pairs of classes that lie close: for cleaning labels, and for training.
+"""Items with doubtful labels, near pairs of different classes, and hard negatives, to clean labels and for training.
 
-Every item is judged by models that were fitted to the other folds, and so have never seen its label. Each is a shrunk
-whitening within classes (`nearfar.DiscriminantWhitening`), in which two things are asked of an item x:
+Every item is judged by models that were fitted to the other folds, so they have never seen its label. Each model is a
+shrunk within-class whitening (`nearfar.DiscriminantWhitening`), which gives two scores of an item x:
 
-    L_c = -|x - mu_c|^2 / 2              how near it is to the mean of class c
+    L_c = -|x - mu_c|^2 / 2              nearness to the mean of class c
     V_c = share of the votes of its k nearest rows, weighted by exp((cos - cos of the nearest) / T)
     s_c = t L_c + log(V_c + e)           averaged over several draws of the folds
 
-The doubt of an item with label y is max_{c != y} s_c - s_y: above 0, another class is likelier.
+The doubt of an item with label y is max_{c != y} s_c - s_y. If it is above 0, another class is more likely.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .groups import Members
 from .labels import check_lengths, class_numbers
 from .rerank import row_blocks, smallest
 
-SHRINKAGE = 0.3  # of the covariance within classes
-EMPHASIS = 3.0  # of the span of the class means
+SHRINKAGE = 0.3  # shrinkage of the covariance within classes
+EMPHASIS = 3.0  # factor of the span of the class means
 NEIGHBORS = 25  # k
-VOTE_TEMPERATURE = 0.05  # T: photos of one scene outvote all others
-MEAN_WEIGHT = 0.015  # t: whitened distances of a thousand directions are large numbers
-LEAST_VOTE = 0.1  # e: no vote at all is weak evidence
+VOTE_TEMPERATURE = 0.05  # T; so small that photos of the same scene outvote all others
+MEAN_WEIGHT = 0.015  # t; small, because whitened distances in a thousand dimensions are large
+LEAST_VOTE = 0.1  # e; large, because a class without any vote is only weak evidence
 
 
 class Suspects(NamedTuple):
@@ -108,9 +108,9 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
     check_lengths(len(rows), numbers)
     sizes = np.bincount(numbers)
     if len(sizes) < 2:
-        raise ValueError("labels: expected at least 2 classes, got 1: no item can be of another")
+        raise ValueError("labels: expected at least 2 classes, got 1")
     if sizes.max() < 2:
-        raise ValueError("labels: expected a class of at least 2 items; every item is alone in its class")
+        raise ValueError("labels: expected a class with at least 2 items, got one item in every class")
     nearness = np.zeros((len(rows), len(sizes)))
     votes = np.zeros_like(nearness)
     rng = np.random.default_rng(seed)
@@ -158,7 +158,7 @@ def stratified_folds(labels: Ints, folds: int, rng: np.random.Generator) -> Ints
 def judged(rows: Array, labels: Ints, known: Bools, asked: Ints) -> tuple[Array, Array]:
     """Return L and V of some items, both (b, c), by a model of the `known` rows.
 
-    A class that is not among these has the least L and no votes.
+    A class without such rows has the smallest L and no votes.
     """
     codes, known_labels = np.unique(labels[known], return_inverse=True)
     model = discriminant_whitening(rows[known], known_labels, shrinkage=SHRINKAGE, emphasis=1.0)
@@ -176,7 +176,7 @@ def judged(rows: Array, labels: Ints, known: Bools, asked: Ints) -> tuple[Array,
 
 
 def emphasized(rows: Array, means: Array) -> Array:
-    """Return rows in which the span of the class means weighs EMPHASIS times as much; the mean of the means is 0."""
+    """Center rows at the mean of the class means, and scale the span of the class means by EMPHASIS."""
     center = means.mean(axis=0)
     spread = means - center
     U, sizes, _ = np.linalg.svd(spread.T, full_matrices=False)
@@ -230,7 +230,7 @@ def pairs_across(embeddings: Any, labels: Any, k: int = 20, *, distance: str = "
     (numbers,) = class_numbers(labels)
     check_lengths(len(rows), numbers)
     if numbers.max() == 0:
-        raise ValueError("labels: expected at least 2 classes, got 1: there is no pair of two")
+        raise ValueError("labels: expected at least 2 classes, got 1, which has no pair of two classes")
     members = Members(numbers, numbers)
     distances, other = nearest(rows, rows, 1, distance=distance, hidden=lambda asked: members.of_rows(numbers, asked))
     item = np.arange(len(rows))
@@ -333,4 +333,4 @@ def hard_negatives(
 
 def _check_whole(name: str, value: int, least: int) -> None:
     if not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name}: expected a whole number of at least {least}, got {value!r:.40}")
+        raise ValueError(f"{name}: expected an integer of at least {least}, got {value!r:.40}")

@@ -1,4 +1,4 @@
-"""How well one threshold on the distance tells two kinds of pairs apart, from how many of each lie within it.
+"""How well a threshold on the distance separates two kinds of pairs, from the numbers of pairs within it.
 
 TAR(t)    share of pairs of one class that lie within the distance t (true accept rate)
 FAR(t)    share of pairs of two classes that lie within t (false accept rate)
@@ -96,8 +96,8 @@ class Verification:
                 f"accuracy of {k} folds by the best threshold of the others: {mean:.4f} ± {error:.4f} (std. error)"
             ]
         if self.rare:
-            few = f"none of the {self.n_dissimilar:,} pairs of two classes may pass: too few to measure such a rate"
-            lines += [f"at FAR {' and '.join(f'{far:g}' for far in self.rare)} {few}"]
+            few = f"no pair of two classes may be accepted: {self.n_dissimilar:,} are too few to measure such a rate"
+            lines += [f"at FAR {' and '.join(f'{far:g}' for far in self.rare)}, {few}"]
         return "\n".join(lines)
 
     @property
@@ -107,7 +107,7 @@ class Verification:
 
 
 def rare_of(rates: Iterable[float], wrong: int) -> list[float]:
-    """Return the rates that allow less than one of `wrong` cases, so that there are too few to measure them."""
+    """Return the rates that allow less than one of `wrong` cases, which are too few to measure these rates."""
     return [rate for rate in rates if not _allowed(rate, wrong)]
 
 
@@ -129,7 +129,7 @@ def scored(
     thresholds : ndarray of shape (t,)
         Distances, increasing.
     counts : ndarray of int, shape (2, t)
-        Number of pairs of one class, and of two classes, whose distance is above the threshold before and at most this.
+        Number of pairs of one class, and of two classes, with distances above the previous and up to this threshold.
     rates : sequence of float
         False accept rates to report.
     distance : str
@@ -140,13 +140,13 @@ def scored(
     P, N = (int(n) for n in counts.sum(axis=1))
     if P == 0:
         lacking = "one class in two groups" if grouped else "one class"
-        raise ValueError(f"verification needs pairs of both kinds; there is no pair of {lacking}")
+        raise ValueError(f"verification: expected pairs of both kinds; there is no pair of {lacking}")
     if N == 0:
-        raise ValueError("verification needs pairs of both kinds; there is no pair of two classes")
+        raise ValueError("verification: expected pairs of both kinds; there is no pair of two classes")
     accepted = counts.cumsum(axis=1)
     tar = accepted[0] / P
     far = accepted[1] / N
-    # the share of (similar, dissimilar) pairs of pairs in which the similar one is nearer; equal distances count half
+    # AUC: the share of combinations of a similar and a dissimilar pair in which the similar one is nearer, ties half
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
@@ -172,9 +172,9 @@ def scored(
 def kept_at(
     rates: Sequence[float], thresholds: Array, right: Array, wrong: NDArray[np.int64]
 ) -> tuple[dict[float, float], dict[float, float | None]]:
-    """Return, for each rate of wrong answers, the share of right ones that it allows, and the largest such threshold.
+    """Return the share of right answers and the largest threshold at each rate of wrong answers.
 
-    `right` (share) and `wrong` (number) are what each threshold (t,) accepts.
+    Each threshold (t,) accepts the share `right` of right answers and the number `wrong` of wrong ones.
     """
     shares: dict[float, float] = {}
     largest: dict[float, float | None] = {}
@@ -190,13 +190,13 @@ def kept_at(
 
 
 def _last(accepted: NDArray[np.int64], most: int) -> int:
-    """Return the last threshold that accepts at most so many pairs; -1 if none does."""
-    # `most` is an integer: NumPy would convert all counts to compare them with a float
+    """Return the number of the last threshold that accepts at most `most` pairs; -1 if none does."""
+    # `most` is an integer, because NumPy would convert all counts to compare them with a float
     return int(np.searchsorted(accepted, most, side="right")) - 1
 
 
 def _allowed(rate: float, pairs: int) -> int:
-    """Return how many pairs a rate allows; the factor makes up for rounding, as in int(0.29 * 100), which is 28."""
+    """Return how many pairs a rate allows; the factor corrects rounding: int(0.29 * 100) is 28."""
     return int(rate * pairs * (1 + 1e-12))
 
 
@@ -204,12 +204,12 @@ def _equal_errors(tar: Array, far: Array) -> tuple[float, int]:
     """Return the rate at which both errors are equal, and the first threshold at which FAR is not below FRR."""
     surplus = far - (1 - tar)  # FAR - FRR, increasing
     k = int(np.argmax(surplus >= 0))
-    if k == 0:  # before the first threshold nothing is accepted: FAR is 0, FRR is 1
+    if k == 0:  # before the first threshold, nothing is accepted: FAR is 0, FRR is 1
         before = -1.0
         rate = 0.0
     else:
         before = surplus[k - 1]
         rate = far[k - 1]
-    # linear between the two thresholds
+    # interpolate linearly between the two thresholds
     share = -before / (surplus[k] - before)
     return float(rate + share * (far[k] - rate)), k

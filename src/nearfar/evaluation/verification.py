@@ -1,4 +1,4 @@
-"""Verification: are two items of one class? Decided by their distance alone, over all pairs or over listed ones."""
+"""Verification: whether two items are of one class, decided by their distance, for all pairs or for given ones."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .retrieval import protocol_of
 from .threshold_curves import Verification, checked_rates, scored
 
 FARS = (0.1, 0.01, 0.001)
-DISTANCE_BINS = 2**20 + 1  # distances are known to a millionth of their range; simple fractions of it lie inside bins
-VERIFICATION_BLOCK_CELLS = 2**22  # distances at a time
+DISTANCE_BINS = 2**20 + 1  # one more than a power of 2, so that simple fractions of the range are not bin edges
+VERIFICATION_BLOCK_CELLS = 2**22  # number of distances that are computed at a time
 
 
 def verify(
@@ -58,7 +58,7 @@ def verify(
     fars : float or sequence of float
         False accept rates, in (0, 1), at which to report the true accept rate.
     most : int
-        Maximum number of embeddings that are paired with all others; of more, a random sample is drawn.
+        Maximum number of embeddings that are paired with all others. If there are more, a random sample is drawn.
     seed : int
         Seed of the generator that draws the sample.
 
@@ -103,9 +103,9 @@ def verify(
         table /= edge
         bins = np.minimum(np.rint(table, out=table), DISTANCE_BINS - 1, out=table).astype(np.intp)
         if whole:
-            bins[:, : len(bins)][np.tri(len(bins), dtype=np.bool_)] = DISTANCE_BINS  # every pair once
+            bins[:, : len(bins)][np.tri(len(bins), dtype=np.bool_)] = DISTANCE_BINS  # count every pair once
         elif own is not None:
-            bins[np.arange(len(bins)), rows[part]] = DISTANCE_BINS  # an item and itself are no pair
+            bins[np.arange(len(bins)), rows[part]] = DISTANCE_BINS  # an item and itself are not a pair
         first = len(y) - bins.shape[1]
         if kinds is not None:
             bins[kinds[0][rows[part]][:, None] == kinds[1][first:]] = DISTANCE_BINS
@@ -166,7 +166,9 @@ def verify_pairs(
     if len(strange):
         raise ValueError(f"same: expected true or false, 1 or 0, or +1 or -1 for each pair; got {strange[0]!s:.40}")
     d = pair_distances(x, x, ij[:, 0], ij[:, 1], distance)
-    steps, at = np.unique(on_grid(d) if distance == "cosine" else d, return_inverse=True)  # rounding separates no ties
+    steps, at = np.unique(
+        on_grid(d) if distance == "cosine" else d, return_inverse=True
+    )  # so that rounding does not separate ties
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, at, d)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]
@@ -177,7 +179,7 @@ def verify_pairs(
 
 
 def _by_folds(at: Ints, same: Bools, folds: NDArray[Any]) -> list[float]:
-    """Accuracy, both kinds weighing the same, of the pairs of each fold at the best threshold of all others."""
+    """Return the balanced accuracy of the pairs of each fold at the best threshold of all other folds."""
     check_lengths(len(at), folds, "folds")
     names, number = np.unique(folds, return_inverse=True)
     pairs = np.array([np.bincount(number[kind], minlength=len(names)) for kind in (same, ~same)])
@@ -195,12 +197,12 @@ def _by_folds(at: Ints, same: Bools, folds: NDArray[Any]) -> list[float]:
 
 
 def _reach(x: AnyArray, y: AnyArray, distance: str) -> float:
-    """A distance that no pair exceeds."""
+    """Return an upper bound of the distances of all pairs."""
     if distance == "cosine":
         x = unit_rows(x)
         y = unit_rows(y)
         if not (x.any(axis=1).all() and y.any(axis=1).all()):
-            return 2.0  # a row of zeros has the distance 1 to all, and 2 bounds every other
+            return 2.0  # a row of zeros has the distance 1 to all rows, and other distances are at most 2
     center = y.mean(axis=0, dtype=np.float64)
     across = sum(float(np.sqrt(np.square(rows - center).sum(axis=1).max())) for rows in (x, y))
     far = {"cosine": min(2.0, across**2 / 2), "euclidean": across, "sqeuclidean": across**2}[distance]

@@ -1,1 +1,1 @@
-"""Files: arrays and a little text in one file, which is whole or not there."""
+"""Reading and writing of files: atomic writes, locks, arrays in safetensors files, and files from strangers."""

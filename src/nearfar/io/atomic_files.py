@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and changes to one file that come one after another."""
+"""Files that are written completely or not at all, and locks, so that processes change a file one after another."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from typing import IO, Any
 
 try:
     import fcntl
-except ImportError:  # Windows, where nobody can remove a file that another process has open
+except ImportError:  # Windows, where a file that another process has open cannot be removed anyway
     fcntl = None  # type: ignore[assignment]  # tested before each use
 
-PARTIAL = re.compile(r"(.+)\.[0-9a-f]{8}\.partial")  # the name of a file that is being written, around that of its own
-OLD = 3600.0  # seconds after which a partial file is a dead writer's, where locks cannot tell
-NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # of file systems that have none
+PARTIAL = re.compile(r"(.+)\.[0-9a-f]{8}\.partial")  # temporary name of a file that is being written
+OLD = 3600.0  # seconds after which a partial file is taken for that of a dead process, if there are no locks
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> Iterator[IO[Any]]:
-    """Open a file that appears whole or not at all: it is written under a name of its own, then renamed.
+    """Open a file that is written completely or not at all: it is written under a temporary name, then renamed.
 
-    Several may write the same file at a time: the last one to end wins. A file that was there keeps its permissions.
-    What a killed process left half-written of this file is removed.
+    If several processes write the same file at the same time, the last one to finish wins. An existing file keeps its
+    permissions. Half-written files of killed processes are removed.
 
     Parameters
     ----------
     path : path
-        The file; what was there before stays until the new one is complete.
+        File to write. An existing file remains until the new one is complete.
     mode, **how
-        As of `open`.
+        As for `open`.
 
     Raises
     ------
     OSError
-        Writing failed, as on a full disk; the message names the file, and nothing of the new file is left.
+        If writing fails, for example because the disk is full. The message names the file, and no part of the new file
+        is left.
     """
     path = Path(path)
     partial = held = None
@@ -54,22 +55,22 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> 
             file.flush()
             if before is not None:
                 _make_like(file.fileno(), before)
-            os.fsync(file.fileno())  # the content must be on the disk before the name is
+            os.fsync(file.fileno())  # the content must be on disk before the file is renamed
         os.replace(partial, path)
     except OSError as error:
         raise type(error)(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
         if partial is not None:
-            with suppress(OSError):  # it would hide the error that says why nothing was written
+            with suppress(OSError):  # an error here would hide the one that explains why nothing was written
                 partial.unlink()
         if held is not None:
             os.close(held)
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Remove what killed processes left half-written in a folder, of one file or of all.
+    """Remove half-written files of killed processes in a folder, those of one file or all.
 
-    What a process is still writing stays.
+    Files that a process is still writing are kept.
     """
     try:
         entries = os.listdir(folder)
@@ -83,20 +84,20 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """Return what the file system says of the file that is to be replaced; None where there is none."""
+    """Return the status of the file that will be replaced; None if it does not exist."""
     try:
         found = path.stat()
     except FileNotFoundError:
         return None
-    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # renaming says what is wrong with a folder
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # for a folder, renaming raises the error
         raise OSError("it is a device or a pipe; expected the name of a file")
     return found
 
 
 def _new_partial(path: Path, private: bool) -> tuple[Path, int]:
-    """Make the file that is written before it is renamed, and lock it: who can lock it knows that its writer is dead.
+    """Create and lock the temporary file. Another process that can lock it knows that its writer is dead.
 
-    What replaces a file is private until it has the permissions of that one; others get those of all new files.
+    If it replaces a file, it is private until it gets the permissions of that file; otherwise it has the default ones.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     while True:
@@ -104,11 +105,11 @@ def _new_partial(path: Path, private: bool) -> tuple[Path, int]:
         descriptor = os.open(partial, flags, 0o600 if private else 0o666)
         if _lock(descriptor) and os.fstat(descriptor).st_nlink > 0:
             return partial, descriptor
-        os.close(descriptor)  # another process held it for dead between these two lines, and removes it
+        os.close(descriptor)  # between these two lines, another process took the writer for dead, and removes the file
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock an open file, unless it is locked; also say yes where there are no locks."""
+    """Lock an open file, and return whether it was not locked; also True if the file system has no locks."""
     if fcntl is None:
         return True
     try:
@@ -127,15 +128,15 @@ def _remove_if_dead(partial: Path) -> None:
         return
     descriptor = os.open(partial, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where it is locked, or there are no locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is locked, or there are no locks
         partial.unlink()
     finally:
         os.close(descriptor)
 
 
 def _make_like(descriptor: int, before: os.stat_result) -> None:
-    """Give a file the group and the permissions of the one that it replaces, where the system lets us."""
-    if fcntl is None:  # permissions of Windows are those of the folder
+    """Give a file the group and the permissions of the file that it replaces, if the system allows it."""
+    if fcntl is None:  # on Windows, files have the permissions of the folder
         return
     with suppress(OSError):
         os.fchown(descriptor, -1, before.st_gid)
@@ -145,32 +146,32 @@ def _make_like(descriptor: int, before: os.stat_result) -> None:
 
 @contextmanager
 def locked(file: Path, *, wait: float = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock that one process has at a time, until the end of the block or of the process, however that ends.
+    """Hold a lock that only one process can have, until the end of the block or of the process.
 
     Parameters
     ----------
     file : Path
-        The empty file that stands for the lock; it is removed at the end. In a file system without locks there is none.
+        Empty file on which the lock is taken; it is removed at the end. File systems without locks get no file.
     wait : float
-        Seconds to wait for another process that holds it.
+        Seconds to wait for another process that holds the lock.
     waiting : callable, optional
-        Is called once before the wait.
+        Function that is called once before the wait.
 
     Raises
     ------
     TimeoutError
-        Another process still holds it.
+        If another process still holds the lock.
     OSError
-        The file cannot be made.
+        If the file cannot be created.
     """
     from filelock import FileLock, Timeout
 
-    if not file.parent.is_dir():  # which the lock would make
+    if not file.parent.is_dir():  # filelock would create it
         raise FileNotFoundError(errno.ENOENT, "No such folder", str(file.parent))
-    lock = FileLock(file, mode=0o666)  # for all who may write in the folder
+    lock = FileLock(file, mode=0o666)  # for all users who may write in the folder
     taken = True
     try:
-        # where no file can be made, as in /proc, filelock would wait for one
+        # if no file can be created, as in /proc, filelock would wait for one
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o666))
         try:
             lock.acquire(timeout=0)
@@ -188,14 +189,14 @@ def locked(file: Path, *, wait: float = 0.0, waiting: Callable[[], None] | None 
         yield
     finally:
         if taken:
-            with suppress(OSError):  # of Windows, where it goes after the release
+            with suppress(OSError):  # on Windows, it can only be removed after the release
                 file.unlink()
             lock.release()
             _remove_released(file)
 
 
 def _remove_released(file: Path) -> None:
-    """Remove the file of a lock where that could not be done before its release; who holds it since keeps it."""
+    """Remove the file of a lock if that was not possible before its release, unless another process has locked it."""
     if fcntl is None:
         with suppress(OSError):
             file.unlink()

@@ -1,4 +1,4 @@
-"""Where what can be made or fetched again is kept."""
+"""The folder of the cache, for files that can be made or downloaded again."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return the folder: the environment variable NEARFAR_CACHE, else ~/.cache/nearfar."""
+    """Return the environment variable NEARFAR_CACHE, or by default ~/.cache/nearfar."""
     return Path(os.environ.get("NEARFAR_CACHE") or Path.home() / ".cache" / "nearfar")

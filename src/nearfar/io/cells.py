@@ -1,7 +1,7 @@
-"""Cells of tables that spreadsheets open: text stays text, also where it looks like a formula.
+"""Cells of tables for spreadsheets, in which text remains text even if it looks like a formula.
 
-A spreadsheet computes a cell that begins with ``=``, ``+``, ``-`` or ``@``, and a formula can run commands or send what
-is in the table elsewhere. The names in our tables are those of files and classes, which may come from strangers.
+Spreadsheets evaluate cells that begin with ``=``, ``+``, ``-`` or ``@``, and a formula can run commands or send the
+content of the table elsewhere. The names of files and classes in our tables may come from strangers.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
-FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # after quotes too, so that what is read is what was written
+FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # also after quotes, so that reading restores the text exactly
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 
 
 def write_rows(file: IO[Any], rows: Iterable[Sequence[Any]], lineterminator: str = "\r\n") -> None:
-    """Write the lines of a .csv, with a single quote before text that a spreadsheet would compute."""
+    """Write the lines of a .csv, with a single quote before text that a spreadsheet would evaluate."""
     writer = csv.writer(file, lineterminator=lineterminator)
     writer.writerows([escaped(cell) for cell in row] for row in rows)
 
 
 def escaped(cell: Any) -> Any:
-    """Return a cell as it is written: text that looks like a formula, and is no number, begins with a single quote.
+    """Return a cell with a single quote before text that looks like a formula and is not a number.
 
     >>> escaped("=1+1"), escaped("-1.5"), escaped(-1.5), escaped("cat")
     ("'=1+1", '-1.5', -1.5, 'cat')
@@ -33,7 +33,7 @@ def escaped(cell: Any) -> Any:
 
 
 def unescaped(cell: str) -> str:
-    """Return the text that `escaped` made a cell of.
+    """Return the text of a cell that `escaped` wrote.
 
     >>> unescaped("'=1+1"), unescaped("'tis")
     ('=1+1', "'tis")

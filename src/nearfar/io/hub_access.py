@@ -40,7 +40,7 @@ def answers(address: str, wait: float = ANSWER_WAIT) -> bool:
         except urllib.error.HTTPError:
             found.set()
         except OSError as error:
-            # a certificate that Python does not know may be one that the libraries of the hub are told to trust
+            # a certificate that Python does not know may be one that the libraries of the hub are set to trust
             if isinstance(getattr(error, "reason", error), SSLError):
                 found.set()
         finished.set()

@@ -1,4 +1,4 @@
-"""What `scores.json` in the folder of a run holds: read strictly, since folders come from elsewhere too."""
+"""The content of `scores.json` in the folder of a run, read strictly, because folders may come from strangers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from ..quoting import PATH, in_brief
 from .untrusted import read_json
 
-Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]  # which a float can hold
+Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]  # exact as a float
 Number = Whole | float | None
 Part = Whole | float | list[Number] | dict[str, Whole | float | list[Number] | None] | None
 Score = Whole | float | str | list[Number] | dict[str, Part] | None
@@ -21,11 +21,11 @@ class ScoresFile(msgspec.Struct, kw_only=True):
 
     Attributes
     ----------
-    protocol, split : dataset, classes, items and what chose the checkpoint; the same without the latter
-    scores, raw : of the embeddings, and of the items themselves
-    images_to_texts : of images that search texts, where items are pairs; `scores` are then the other way, without `raw`
-    remarks : sentences on what stands out
-    checkpoint : which one was scored, at which epoch and step, and what it scored on validation classes
+    protocol, split : sentences on data set, classes, items and choice of the checkpoint; `split` omits the latter
+    scores, raw : scores of the embeddings, and of the raw inputs
+    images_to_texts : for pairs, scores of images that search texts; `scores` is then of texts, and `raw` is None
+    remarks : sentences on what was unusual
+    checkpoint : which checkpoint was scored, its epoch and step, and its score on validation classes
     """
 
     protocol: str
@@ -33,7 +33,7 @@ class ScoresFile(msgspec.Struct, kw_only=True):
     raw: dict[str, Score] | None = None
     images_to_texts: dict[str, Score] | None = None
     split: str = ""
-    remarks: list[Any] | None = None  # for readers: what is damaged here costs remarks only
+    remarks: list[Any] | None = None  # only for display, so a damaged value is tolerated
     checkpoint: dict[str, float | str | None] = {}
 
     def __post_init__(self) -> None:
@@ -42,14 +42,14 @@ class ScoresFile(msgspec.Struct, kw_only=True):
 
 
 def read_scores(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what `evaluate_run` wrote.
+    """Read the scores that `evaluate_run` wrote.
 
     Raises
     ------
     ValueError
-        It is damaged.
+        If the file is damaged.
     OSError
-        It is not there, or no regular file.
+        If the file does not exist, or is not a regular file.
     """
     try:
         content: dict[str, Any] = msgspec.to_builtins(msgspec.convert(read_json(path), ScoresFile))
@@ -59,5 +59,5 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def damaged(error: ValueError) -> str:
-    """Say what to do where the scores of a run are not what they should be."""
-    return f"damaged ({in_brief(str(error), PATH)}); remove it, and the run is scored again"
+    """Return the part of a message that says why the scores of a run are damaged, and what to do."""
+    return f"damaged ({in_brief(str(error), PATH)}); remove the file, and the run is scored again"

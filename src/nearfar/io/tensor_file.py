@@ -2,8 +2,8 @@
 
 The format is eight bytes of length, a JSON header, then the raw little-endian numbers.
 
-Not `safetensors.numpy`: that package comes with the extra `deep`, and classical learners and indexes are saved without
-it; its header is written in an order of chance; and it copies all arrays once more before it writes them.
+`safetensors.numpy` is not used, because it is part of the extra `deep`, which classical learners and indexes do not
+need, because the order of its header is random, and because it copies all arrays before it writes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_HEADER = 100_000_000
 
 
 class Stacked(NamedTuple):
-    """An array that is written part by part, and never whole in memory; parts are stacked along the first axis."""
+    """An array that is written in parts, without having all of it in memory; parts are stacked along the first axis."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -44,12 +44,12 @@ class Stacked(NamedTuple):
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray | Stacked], metadata: dict[str, str]) -> None:
-    """Write arrays and text under names; the file appears whole or not at all.
+    """Write named arrays and texts, completely or not at all.
 
     Raises
     ------
     ValueError
-        An array has a type that the format lacks (text, objects, complex numbers).
+        If an array has a type that the format lacks (text, objects, complex numbers).
     """
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
@@ -73,32 +73,32 @@ def _write_array(file: IO[bytes], name: str, array: AnyArray | Stacked) -> None:
     for part in array.parts if isinstance(array, Stacked) else [array]:
         data = np.ascontiguousarray(part)
         data = data.astype(array.dtype.newbyteorder("<"), copy=False)
-        written += file.write(data.reshape(-1).view(np.uint8).data)  # its own memory: it may be half of what there is
+        written += file.write(data.reshape(-1).view(np.uint8).data)  # a view, because a copy may not fit into memory
     expected = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
     if written != expected:
         raise ValueError(f"{name}: expected {expected} bytes in all parts, got {written}")
 
 
 def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """Return the arrays and the text of a file that `write` (or any safetensors library) made.
+    """Return the arrays and the texts of a file that `write` (or any safetensors library) wrote.
 
     Parameters
     ----------
     path : path
     mapped : collection of str
-        Arrays that stay in the file, read-only, and come into memory where they are looked at.
+        Names of arrays that are memory-mapped, read-only.
 
     Raises
     ------
     ValueError
-        The file is not of this format, or is cut short.
+        If the file is not of this format, or is truncated.
     """
     try:
         with open_regular(path) as file:
             total = os.fstat(file.fileno()).st_size
             size = int.from_bytes(file.read(8), "little")
             if not 2 <= size <= min(MAX_HEADER, total - 8):
-                raise ValueError("its header is missing or cut short")
+                raise ValueError("its header is missing or truncated")
             header = parse_json(file.read(size))
             metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
             arrays = {
@@ -140,17 +140,17 @@ def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict
 
 
 def as_json(name: str, value: Any) -> Any:
-    """Return the value in a form that JSON can hold; text arrays become {"text": [...]}."""
+    """Return the value as plain data for JSON; text arrays become {"text": [...]}."""
     if isinstance(value, np.ndarray):
         return {"text": [str(item) for item in value]}
     try:
-        return json.loads(json.dumps(value, default=np.generic.item))  # NumPy's numbers too, however deep inside
+        return json.loads(json.dumps(value, default=np.generic.item))  # also converts nested numbers of NumPy
     except TypeError:
         raise ValueError(f"{name}={value!r} cannot be saved; only numbers, text and arrays can") from None
 
 
 def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dict[str, Any]:
-    """Put together again what `split` took apart."""
+    """Restore the values that `split` converted."""
     values: dict[str, Any] = {name: texts(value["text"]) if is_text(value) else value for name, value in plain.items()}
     for key, tensor in tensors.items():
         place, name, *rest = key.split("/")
@@ -162,7 +162,7 @@ def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dic
 
 
 def as_tuple(value: Any) -> Any:
-    """Return a list of plain values as a tuple, and any other value as it is."""
+    """Return a list of plain values as a tuple, and any other value unchanged."""
     if isinstance(value, list) and not any(isinstance(v, np.ndarray) for v in value):
         return tuple(value)
     return value
@@ -180,7 +180,7 @@ def texts(words: Any) -> AnyArray:
 
 
 def missing_keys(values: dict[str, Any], needed: Sequence[str]) -> str:
-    """Say which needed value is missing, holds no numbers or is not finite; return "" if all are fine."""
+    """Return which required value is missing, not numeric or not finite; "" if all are valid."""
     for name in needed:
         if name not in values:
             return f"it lacks {name}"

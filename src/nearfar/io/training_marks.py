@@ -1,4 +1,4 @@
-"""Marks of the items that a model has learned from: they are kept in its file, and tell later which items it knows."""
+"""Fingerprints ("marks") of the training items of a model, stored in its file to recognize the items later."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ from . import tensor_file
 from .untrusted import parse_json
 
 MOST = 2_000_000
-"""Items whose marks are kept, of 8 bytes each: 16 MB."""
+"""Maximum number of items whose marks of 8 bytes are stored, which takes 16 MB."""
 
 BYTES = 8
-"""Of a mark: two of ten million different items are equal in one of 400,000 models."""
+"""Number of bytes of a mark. Among ten million different items, two marks are equal in one of 400,000 models."""
 
 ITEMS = "training/items"
 CLASSES = "training/classes"
 ABOUT = "training"
 
 NUMBERS_AT_ONCE = 2**17
-"""Numbers that are marked at a time; they stay in the processor's cache."""
+"""Number of values that are processed at a time, which fit into the cache of the CPU."""
 
 ODD = 0x9E3779B97F4A7C15
-"""2^64 divided by the golden ratio, of which multiples fill the 64 bits evenly (the constant of SplitMix64)."""
+"""2^64 divided by the golden ratio, whose multiples are evenly distributed over 64 bits (from SplitMix64)."""
 
 Marked = TypeVar("Marked", bound="TrainingMarks")
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingMarks:
-    """The marks of the items and of the classes that a model has learned from, or was chosen by.
+    """Marks of the items and classes that a model was trained on, or that chose its checkpoint.
 
     Parameters
     ----------
     items : ndarray of int64, shape (m,)
-        Sorted marks, each once; empty where there were more than `MOST`.
+        Sorted distinct marks; empty if there were more than `MOST` items.
     classes : ndarray of int64, shape (c,)
         Sorted marks of the names of the classes.
     count : int
-        Number of items, equal ones counted as often as they occur.
+        Number of items, including repeated ones.
     columns : tuple of str
-        Names of the numbers of a row, in the order in which they were marked.
+        Names of the columns of rows, in the order in which they were marked.
     final : bool
-        Whether they are all that there were, so that none was left to score the model on.
+        Whether the model was trained on all items of its data, so that none was left to score it.
     """
 
     items: NDArray[np.int64]
@@ -61,7 +61,7 @@ class TrainingMarks:
 
     @classmethod
     def of_rows(cls: type[Marked], rows: NDArray[Any], labels: Any = None, columns: Iterable[str] = ()) -> Marked:
-        """Mark rows (n, d) and the names of their classes; the label -1 is no class, as targets of a regression are."""
+        """Mark rows (n, d) and the names of their classes. The label -1 and targets of a regression are not classes."""
         count = rows.shape[0]
         if are_kept(count):
             items = np.unique(mark_rows(rows))
@@ -71,11 +71,11 @@ class TrainingMarks:
 
     @property
     def complete(self) -> bool:
-        """Whether the items are marked: of very many they are not."""
+        """Whether all items have marks, which is not so if there were too many."""
         return are_kept(self.count)
 
     def joined(self: Marked, other: TrainingMarks) -> Marked:
-        """Return the marks of both, as of a model that has learned from one after the other."""
+        """Return the marks of both, for a model that was trained on one after the other."""
         count = self.count + other.count
         if are_kept(count):
             items = np.union1d(self.items, other.items)
@@ -84,18 +84,18 @@ class TrainingMarks:
         return replace(self, items=items, classes=np.union1d(self.classes, other.classes), count=count)
 
     def packed(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the arrays and the text that a file of tensors holds of this."""
+        """Return the arrays and the texts to store in a file of tensors."""
         about = {"count": self.count, "columns": list(self.columns), "final": self.final}
         return {ITEMS: self.items, CLASSES: self.classes}, {ABOUT: json.dumps(about)}
 
     @classmethod
     def unpacked(cls: type[Marked], arrays: dict[str, Any], text: dict[str, str]) -> Marked | None:
-        """Return what `packed` has made; None where a file holds nothing of it.
+        """Restore the marks from the result of `packed`; None if a file has none.
 
         Raises
         ------
         ValueError
-            If it is damaged.
+            If the marks are damaged.
         """
         if ABOUT not in text or ITEMS not in arrays or CLASSES not in arrays:
             return None
@@ -110,7 +110,7 @@ class TrainingMarks:
         return cls(arrays[ITEMS], arrays[CLASSES], about["count"], columns, about.get("final") is True)
 
     def write(self, path: Path) -> None:
-        """Write a file of their own, which appears whole or not at all."""
+        """Write a file with these marks, completely or not at all."""
         tensor_file.write(path, *self.packed())
 
     def add_to(self, path: str | os.PathLike[str]) -> None:
@@ -121,22 +121,22 @@ class TrainingMarks:
 
     @classmethod
     def read(cls: type[Marked], path: Path) -> Marked | None:
-        """Read them from a file of tensors; None where there is no file, or it holds nothing of them."""
+        """Read marks from a file of tensors; None if the file does not exist or has none."""
         if not path.is_file():
             return None
         return cls.unpacked(*tensor_file.read(path))
 
 
 def are_kept(count: int) -> bool:
-    """Whether the marks of so many items are kept."""
+    """Return whether the marks of this number of items are stored."""
     return count <= MOST
 
 
 def mark_rows(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """Return a mark of every row, shape (n,), of its numbers in float32: equal where two rows are equal.
+    """Return a mark of the float32 values of every row, shape (n,); equal rows have equal marks.
 
     With w_j the 64 bits of the numbers 2j and 2j + 1, and odd a_j, the mark is sum_j a_j s(a_j (w_j + j)) modulo 2^64,
-    mixed once more; s puts the high half of its argument into the low half too, by exclusive or. Rows may be sparse.
+    mixed once more; s(x) = x XOR (x >> 32). Rows may be sparse.
     """
     flat = rows if hasattr(rows, "toarray") else rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
     words = (flat.shape[1] + 1) // 2
@@ -152,7 +152,7 @@ def mark_rows(rows: NDArray[Any]) -> NDArray[np.int64]:
         numbers = np.zeros((len(part), 2 * words), dtype="<f4")
         with np.errstate(over="ignore"):
             numbers[:, : flat.shape[1]] = part
-            numbers += 0.0  # -0.0 is 0.0
+            numbers += 0.0  # turns -0.0 into 0.0
             mixed = numbers.view("<u8").astype(np.uint64, copy=False)
             mixed += place
             mixed *= factors
@@ -162,7 +162,7 @@ def mark_rows(rows: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return 64-bit numbers of which every bit depends on all bits of those given (the last steps of SplitMix64)."""
+    """Mix 64-bit numbers so that every bit depends on all bits of the input (the last steps of SplitMix64)."""
     with np.errstate(over="ignore"):
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -184,7 +184,7 @@ def mark(*parts: bytes) -> int:
 
 
 def _class_names(labels: Any) -> list[str]:
-    """Return the names of classes as a table of rows and labels has them."""
+    """Return the names of classes as in a table of rows and labels."""
     if labels is None:
         return []
     values = np.asarray(labels)

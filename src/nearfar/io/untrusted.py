@@ -1,4 +1,4 @@
-"""Files of strangers: only regular files are read, no more of them than is sensible, and JSON that is not too deep."""
+"""Files from strangers: only regular files are read, up to a maximum size, and JSON up to a maximum depth."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = [
 ]
 
 DEEPEST = 100
-"""Lists and objects inside each other in JSON; ours have 20 at most, and Python's recursion ends near 1,000."""
+"""Maximum depth of nested lists and objects in JSON; ours have at most 20, and Python's recursion ends near 1,000."""
 
 LARGEST_IMAGE = 2**29
-"""Bytes of one image file, or of one member of an archive once unpacked: 512 MB, as much as the largest picture that
-Pillow opens takes without packing."""
+"""Maximum number of bytes of an image file, or of an unpacked member of an archive: 512 MB, the uncompressed size of
+the largest picture that Pillow opens."""
 
 FREE_BYTES = 2**28
 RATIO = 200
-"""Packed data may unpack to 256 MB whatever their own size, and to more only at up to 200 times their own size."""
+"""Compressed data may unpack to 256 MB, or to 200 times their compressed size if that is more."""
 
 PIECE = 2**20
 
@@ -46,7 +46,7 @@ KINDS = (
 
 
 class Unreadable(OSError):
-    """No regular file, or more than is read; the message says which, and leaves the name to who knows it."""
+    """A file is not regular, or too large. The message says which; the caller adds the name of the file."""
 
     def __init__(self, why: str) -> None:
         super().__init__(errno.EINVAL, why)
@@ -56,7 +56,7 @@ class Unreadable(OSError):
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Raise an OSError unless there is a regular file: a pipe may wait, and a device may send, for ever."""
+    """Raise an OSError unless it is a regular file: a pipe may block, and a device may send, forever."""
     _check_mode(os.stat(path).st_mode)
 
 
@@ -67,12 +67,12 @@ def read_file(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     ----------
     path : path
     most : int, optional
-        Bytes that are read at most.
+        Maximum number of bytes.
 
     Raises
     ------
     OSError
-        It is not there, no regular file, or larger than `most`; `strerror` says which.
+        If the file does not exist, is not regular, or is larger than `most`; `strerror` says which.
     """
     with open_regular(path) as file:
         return file.read() if most is None else read_stream(file, most)
@@ -84,9 +84,9 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     Raises
     ------
     OSError
-        It is not there, or no regular file; `strerror` says which.
+        If the file does not exist, or is not regular; `strerror` says which.
     """
-    # a pipe without a writer would keep even the opening waiting
+    # opening a pipe without a writer would block
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         _check_mode(os.fstat(descriptor).st_mode)
@@ -104,13 +104,13 @@ def _check_mode(mode: int) -> None:
 
 
 def check_size(size: int, most: int = LARGEST_IMAGE) -> None:
-    """Raise an `Unreadable` for more bytes than one file may have."""
+    """Raise an `Unreadable` if a file has more than the maximum number of bytes."""
     if size > most:
-        raise Unreadable(f"it is larger than the {in_megabytes(most)} that one file may have")
+        raise Unreadable(f"it is larger than {in_megabytes(most)}, the maximum size of a file")
 
 
 def read_stream(file: Any, most: int, piece: int = PIECE) -> bytes:
-    """Read a stream to its end, piece by piece; raise an `Unreadable` where it is longer than `most` bytes."""
+    """Read a stream to its end, in pieces; raise an `Unreadable` if it is longer than `most` bytes."""
     content = io.BytesIO()
     while read := file.read(piece):
         content.write(read)
@@ -119,12 +119,12 @@ def read_stream(file: Any, most: int, piece: int = PIECE) -> bytes:
 
 
 def check_expansion(unpacked: int, packed: int) -> None:
-    """Raise an `Unreadable` for packed data that would fill the memory.
+    """Raise an `Unreadable` for compressed data that would fill the memory.
 
     Parameters
     ----------
     unpacked, packed : int
-        Bytes.
+        Numbers of bytes.
     """
     if unpacked > max(FREE_BYTES, RATIO * packed):
         limit = f"{in_megabytes(FREE_BYTES)}, or {RATIO} times the size of its file"
@@ -136,14 +136,14 @@ def in_megabytes(size: int) -> str:
 
 
 class Unpacking(io.RawIOBase):
-    """A stream of unpacked bytes that ends with an `Unreadable` where it would fill the memory.
+    """A stream of unpacked bytes that raises an `Unreadable` before it fills the memory.
 
     Parameters
     ----------
     stream : binary file
-        Of the unpacked bytes.
+        Stream of the unpacked bytes.
     packed : int
-        Bytes of the packed file.
+        Number of bytes of the compressed file.
     """
 
     def __init__(self, stream: Any, packed: int) -> None:
@@ -167,18 +167,17 @@ class Unpacking(io.RawIOBase):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text holds.
+    """Parse a JSON text.
 
     Raises
     ------
     ValueError
-        It is no JSON, or has more than 100 lists and objects inside each other: what works on such values by recursion
-        would break off.
+        If it is not JSON, or has more than 100 nested lists and objects, with which recursive functions would fail.
     """
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError(f"more than {DEEPEST} lists or objects lie inside each other") from None
+        raise ValueError(f"more than {DEEPEST} lists or objects are nested in each other") from None
     if isinstance(text, bytes):
         opened = text.count(b"[") + text.count(b"{")
     else:
@@ -194,7 +193,7 @@ def _check_depth(value: Any) -> None:
         level = [part for whole in level for part in _parts(whole) if isinstance(part, (list, dict))]
         if not level:
             return
-    raise ValueError(f"more than {DEEPEST} lists or objects lie inside each other")
+    raise ValueError(f"more than {DEEPEST} lists or objects are nested in each other")
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -204,5 +203,5 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return what a JSON file holds; raise an OSError or a ValueError where it cannot be read or is no JSON."""
+    """Parse a JSON file; raise an OSError if it cannot be read, or a ValueError if it is not JSON."""
     return parse_json(read_file(Path(path)))

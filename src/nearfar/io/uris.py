@@ -1,4 +1,4 @@
-"""What the URI of a collection says of where it is kept."""
+"""URIs of collections: a file, a folder of LanceDB, or a collection of a server."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from ..quoting import PATH, in_brief
 
 FOLDER = ".lance"
-"""The ending of a folder that LanceDB keeps; any other name is that of our one file."""
+"""Ending of folders of LanceDB; any other name is that of an index file."""
 
 SERVER = re.compile(r"(https?):/{1,2}([^/\s?#@]+)/([A-Za-z_][A-Za-z0-9_]{0,199})/?")
-"""The address of a collection; a path that was made of it has lost one of its slashes."""
+"""Pattern of the address of a collection; as a pathlib.Path, an address has lost one of its slashes."""
 
 
 class Address(NamedTuple):
-    """A collection of a server."""
+    """Address of a collection of a server."""
 
     server: str
     """Such as "http://localhost:19530"."""
@@ -33,12 +33,12 @@ def is_folder(uri: str | os.PathLike[str]) -> bool:
 
 
 def is_address(uri: str | os.PathLike[str]) -> bool:
-    """Return whether a URI names a server, and no file."""
+    """Return whether a URI is the address of a server."""
     return os.fspath(uri).startswith(("http:/", "https:/"))
 
 
 def shown(uri: str | os.PathLike[str]) -> str:
-    """Return a URI as a user types it: a path that was made of an address has lost one of its slashes.
+    """Return a URI as a user types it, with the slash that an address has lost as a pathlib.Path.
 
     >>> shown(Path("http://localhost:19530/photos"))
     'http://localhost:19530/photos'
@@ -47,7 +47,7 @@ def shown(uri: str | os.PathLike[str]) -> str:
 
 
 def address_of(uri: str | os.PathLike[str]) -> Address:
-    """Return the server and the collection that a URI names.
+    """Return the server and the collection of an address.
 
     >>> str(address_of("http://localhost:19530/photos"))
     'http://localhost:19530/photos'
@@ -55,12 +55,12 @@ def address_of(uri: str | os.PathLike[str]) -> Address:
     Raises
     ------
     ValueError
-        It names no collection.
+        If the address has no collection.
     """
     found = SERVER.fullmatch(os.fspath(uri))
     if found is None:
         shown = in_brief(os.fspath(uri), PATH)
         raise ValueError(
-            f"{shown}: expected http://HOST:PORT/COLLECTION, the collection of letters, digits and underscores"
+            f"{shown}: expected http://HOST:PORT/COLLECTION, with a collection of letters, digits and underscores"
         )
     return Address(f"{found[1]}://{found[2]}", found[3])

@@ -20,9 +20,9 @@ from ..numerics.distances import check_distance, chunks, pair_cosines, pair_dist
 from ..numerics.types import AnyArray, Array, Ints
 
 GRID = 2.0**-44
-CENTER_SAMPLE = 1024  # gallery rows that fix the center
+CENTER_SAMPLE = 1024  # number of gallery rows from which the center is computed
 Hidden = Callable[[Ints], tuple[Ints, Ints]]
-COLUMN_GROUP = 128  # the product is padded to a multiple of it, so that columns fall into equal groups
+COLUMN_GROUP = 128  # the product is padded to a multiple of this, so that columns form groups of equal size
 
 
 class Space:
@@ -132,7 +132,9 @@ class Product:
             self.right[start : start + len(part)] = space.right(part)
         d = len(space.center)
         self.longest = float(np.sqrt(np.einsum("ij,ij->i", self.right[:, :d], self.right[:, :d]).max()))
-        self.limit = len(self.right) if self.last else 64 + m // 64  # most close pairs of a query to settle one by one
+        self.limit = (
+            len(self.right) if self.last else 64 + m // 64
+        )  # maximum number of close pairs of a query that are computed one by one
         self.postponed: list[Ints] = []
         self._buffer = np.empty(0, dtype=dtype)
         self.original = originals(space.gallery) if self.last else np.arange(0)
@@ -146,7 +148,7 @@ class Product:
         return other
 
     def postpone(self, rows: Ints) -> None:
-        """Leave these queries to the float64 product."""
+        """Postpone these queries to the float64 product."""
         self.postponed.append(rows)
 
     def free(self) -> None:
@@ -193,7 +195,7 @@ class Product:
 
 
 class Block(NamedTuple):
-    """Values (b, padded m) of the queries ``rows``; differences above ``slack`` (b,) are certain."""
+    """Values (b, padded m) of the queries ``rows``, in which differences above ``slack`` (b,) are certain."""
 
     product: Product
     rows: Ints

@@ -15,7 +15,7 @@ from ..numerics.distances import as_rows, check_distance, pair_distances
 from ..numerics.types import AnyArray, Array, Ints
 from .nearest import nearest
 
-LARGEST_CODE = 127  # of 8 bits with a sign; -128 is left out, so that codes lie about 0
+LARGEST_CODE = 127  # the largest signed 8-bit code; -128 is not used, so that codes are symmetric about 0
 COVERED = 0.999  # share of the calibration rows whose numbers are not clipped
 
 
@@ -45,7 +45,7 @@ def calibrate(rows: Any, *, covered: float = COVERED) -> Calibration:
     Raises
     ------
     ValueError
-        The rows are not finite, or the share is out of range.
+        If the rows are not finite, or the share is out of range.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def calibrate(rows: Any, *, covered: float = COVERED) -> Calibration:
     x = as_rows(rows, "rows")
     low, high = np.quantile(x, [(1 - covered) / 2, (1 + covered) / 2], axis=0)
     step = (high - low) / (2 * LARGEST_CODE)
-    step = np.where(step > 0, step, 1.0)  # a dimension that does not vary has the code 0
+    step = np.where(step > 0, step, 1.0)  # a constant dimension has the code 0
     return Calibration(((low + high) / 2).astype(np.float32), step.astype(np.float32))
 
 
@@ -146,7 +146,7 @@ def search_binary(
     Raises
     ------
     ValueError
-        k is out of range.
+        If k is out of range.
     """
     check_distance(distance)
     wanted = min(len(codes), oversample * k)

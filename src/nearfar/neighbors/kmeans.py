@@ -30,20 +30,20 @@ from ..numerics.types import Bools, Ints
 Rows: TypeAlias = NDArray[np.floating[Any]]
 Nearest: TypeAlias = Callable[[Rows, Rows], tuple[Rows, Ints]]  # squared distance to, and number of the nearest center
 
-TOGETHER = 16  # seeds whose candidates are drawn at once, at most: of more, too many would not count
-MAX_KMEANS_DISTANCES = 1 << 24  # distances that are held at once
+TOGETHER = 16  # maximum number of seeds whose candidates are drawn at once; with more, too many would be rejected
+MAX_KMEANS_DISTANCES = 1 << 24  # maximum number of distances in memory
 CACHED_DISTANCES = 1 << 19  # distances of one block that is searched several times
-ROWS_OF_LARGE_CLUSTERS = 64  # rows per cluster from which greedy seeds cost little beside Lloyd's steps
-BREATHS = 12  # times that clusters breathe, at most
-BREATHING_SHARE = 0.1  # of the clusters get a second center at a time
-FEWEST_BREATHING = 5  # such clusters at first
-WORTH_A_BREATH = 0.03  # relative fall of the sum of squares from which the clusters breathe once more
-EXCHANGES = 4  # times that candidates are looked up for the exchange of rows, at most
-EXCHANGE_STEPS = 20  # steps between two such times, at most
-EXCHANGE_CANDIDATES = 4  # nearest means that a row may go to
-WORTH_AN_EXCHANGE = 0.01  # relative fall from which candidates are looked up once more
-WORTH_A_STEP = 1e-4  # relative fall from which rows are exchanged once more
-SMALLEST_GAIN = 1e-5  # of what the own cluster gains: less would be rounding
+ROWS_OF_LARGE_CLUSTERS = 64  # rows per cluster from which greedy seeds cost little compared with Lloyd's steps
+BREATHS = 12  # maximum number of breathing steps
+BREATHING_SHARE = 0.1  # share of the clusters that get a second center in a breathing step
+FEWEST_BREATHING = 5  # number of such clusters in the first step, at least
+WORTH_A_BREATH = 0.03  # relative decrease of the sum of squares after which another breathing step follows
+EXCHANGES = 4  # maximum number of times that candidates for the exchange of rows are computed
+EXCHANGE_STEPS = 20  # maximum number of exchange steps with the same candidates
+EXCHANGE_CANDIDATES = 4  # number of nearest means to which a row may move
+WORTH_AN_EXCHANGE = 0.01  # relative decrease after which candidates are computed again
+WORTH_A_STEP = 1e-4  # relative decrease after which another exchange step follows
+SMALLEST_GAIN = 1e-5  # smallest gain of a move, relative to the gain of the old cluster; less may be rounding
 
 
 class Clustering(NamedTuple):
@@ -92,7 +92,7 @@ def seeds(rows: Rows, k: int, rng: np.random.Generator) -> Ints:
     D[found] = 0
     while len(found) < k:
         mass = np.cumsum(D, dtype=np.float64)
-        if mass[-1] <= 0:  # the other rows equal seeds
+        if mass[-1] <= 0:  # all other rows equal seeds
             rest = np.setdiff1d(np.arange(n), found)
             return np.concatenate([found, rest[: k - len(found)]]).astype(np.intp)
         drawn = tries * max(1, min(TOGETHER, MAX_KMEANS_DISTANCES // (tries * n)))
@@ -378,7 +378,7 @@ def exchanged(rows: Rows, square: Rows, centers: Rows) -> Clustering:
         centers = means(rows, candidates[:, 0], centers, squares[:, 0])
         exchange = Exchange(rows, centers, candidates)
         inertia = exchange.run()
-        # means anew: those of the exchange have the rounding of all their moves
+        # compute the means again, because those of the exchange have accumulated rounding errors
         centers = means(rows, exchange.numbers, exchange.centers, None)
         if inertia > (1 - WORTH_AN_EXCHANGE) * before:
             break

@@ -20,11 +20,9 @@ from ..progress import stage
 from .blocks import originals
 from .nearest import true_cells
 
-PAIR_BLOCK_CELLS = 2**22  # distances at a time
-MAX_LISTED_PAIRS = 2_000_000  # pairs that are listed
-MANY_CANDIDATES = (
-    1 / 64
-)  # share of candidates among all pairs looked at, above which a float64 product is worth its time
+PAIR_BLOCK_CELLS = 2**22  # number of distances that are computed at a time
+MAX_LISTED_PAIRS = 2_000_000  # maximum number of pairs in a result
+MANY_CANDIDATES = 1 / 64  # share of candidates among all pairs above which a float64 product is faster
 
 
 class NearPairs(NamedTuple):

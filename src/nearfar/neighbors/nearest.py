@@ -25,7 +25,7 @@ from ..numerics.types import AnyArray, Array, Bools, Ints
 from ..progress import stage
 from .blocks import COLUMN_GROUP, Block, Hidden, Product, Space, passes
 
-BLOCK_MEMORY_BYTES = 2**28  # bytes that one block takes at most: its product, its candidates, their order
+BLOCK_MEMORY_BYTES = 2**28  # maximum memory of one block: its product, its candidates and their order
 Alike = Callable[[Ints, Ints], Bools]
 
 
@@ -237,7 +237,7 @@ def _candidates(block: Block, k: int) -> tuple[AnyArray, Ints | None, Ints, Bool
 
 
 def _groups(width: int, k: int) -> int:
-    """Return the number of column groups: it balances partitioning their maxima against the cells looked at."""
+    """Return the number of column groups, which balances the cost of their maxima and of the cells in kept groups."""
     size = 2.0 ** np.floor(np.log2(max(1.0, np.sqrt(width / k))))
     return width // int(min(size, COLUMN_GROUP))
 

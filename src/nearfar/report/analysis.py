@@ -1,4 +1,4 @@
-"""Everything that a report measures itself, computed once whatever the size of its pictures."""
+"""All measurements of a report. They are computed once, also if the page is rendered again with smaller pictures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ WORST = 12
 RANDOM = 6
 CONFUSED = 8
 COLORED = 8  # classes with a color on the map
-MET = 5_000  # most queries whose distances to all items are counted
+MET = 5_000  # maximum number of queries whose distances to all items are counted
 
 
 @dataclass(frozen=True, eq=False)
 class Failures:
-    """The neighbors, the rows of the worst and of some random queries, and the most confused classes."""
+    """Neighbors, the rows of the worst and of some random queries, and the most confused classes."""
 
     found: QueryNeighbors
     worst: NDArray[np.int64]
@@ -36,7 +36,7 @@ class Failures:
 
 @dataclass(frozen=True, eq=False)
 class FlatMap:
-    """Items on the map, where they lie in the unit square, and the classes that get a color."""
+    """Items on the map, their positions in the unit square, and the classes that have a color."""
 
     index: NDArray[np.int64]
     positions: NDArray[np.float64]
@@ -62,13 +62,19 @@ def analyze(content: ReportContent) -> Analysis:
         return Analysis()
     failures = _failures(content)
     pairs = measure_pairs(queries, content.gallery, content.distance, seed=content.seed)
+    verification = None
+    if pairs is not None:
+        verification = _verification(content)
+    against = None
+    if failures is not None and content.other is not None:
+        against = set_against(failures.found, content.other)
     return Analysis(
         failures,
         pairs,
-        None if pairs is None else _verification(content),
+        verification,
         spectrum(queries.embeddings),
         _map(content, failures),
-        set_against(failures.found, content.other) if failures and content.other else None,
+        against,
     )
 
 
@@ -91,7 +97,7 @@ def _verification(content: ReportContent) -> Verification | None:
         settings |= {"gallery": gallery.embeddings, "gallery_labels": gallery.labels, "gallery_groups": gallery.groups}
     try:
         return verify(queries.embeddings, queries.labels, **settings)
-    except ValueError:  # the draw met pairs of one kind only
+    except ValueError:  # the drawn queries have pairs of one kind only
         return None
 
 
@@ -106,7 +112,7 @@ def _map(content: ReportContent, failures: Failures | None) -> FlatMap | None:
 
 
 def _colored(labels: NDArray[np.int64], failures: Failures | None) -> list[int]:
-    """All classes where there are few, else the hardest ones."""
+    """Return all classes if there are few, else the hardest ones."""
     present = np.unique(labels)
     if len(present) <= COLORED or failures is None:
         return [int(c) for c in present[:COLORED]]

@@ -55,7 +55,7 @@ def center_square(image: NDArray[Any]) -> NDArray[Any]:
 
 
 def overlay(image: NDArray[np.uint8], attention: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Color an image (H, W, C) by its attention (H, W): dark is little, yellow is much."""
+    """Color an image (H, W, C) by its attention (H, W): dark for a weak response, yellow for a strong one."""
     from matplotlib import colormaps
 
     gray = np.asarray(image, dtype=np.float64).mean(axis=2, keepdims=True) / 255

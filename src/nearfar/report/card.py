@@ -1,4 +1,4 @@
-"""A model card: what a run is, how it was scored and how it is used, as a README for people and for model hubs."""
+"""The model card of a run: its scores and how they were measured, and how to use it, as a README for model hubs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .run import ReportError, read_object
 
 CARD = "README.md"
 UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
-"""What others need of a run: no states of a training, no embeddings of test items, no folders of a machine."""
+"""Files of a run that are uploaded: no training states, no embeddings of test items, no paths of the machine."""
 
 LICENSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
-"""The names of licenses that hubs know, such as apache-2.0."""
+"""Pattern of the license names of hubs, such as apache-2.0."""
 
 SETTINGS = (
     "objective",
@@ -66,22 +66,20 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     --------
     >>> model_card("no-such-run")
     Traceback (most recent call last):
-    nearfar.report.run.ReportError: no-such-run: is no run folder (it has no config.json)
+    nearfar.report.run.ReportError: no-such-run: is not the folder of a run (it has no config.json)
     """
     folder = Path(run)
     config = read_object(folder / "config.json", needed=False)
     if not config:
-        raise ReportError(f"{folder}: is no run folder (it has no config.json)")
+        raise ReportError(f"{folder}: is not the folder of a run (it has no config.json)")
     if license and not LICENSE.fullmatch(license):
         raise ValueError(f"license: expected a name such as apache-2.0, got {quoted(license)}")
     title = name or folder.resolve().name
     lines = [*_header(license), f"# {title}", ""]
-    lines += [
-        f"An embedding model: items that look alike get vectors that are near. Trained with `{config['objective']}`."
-    ]
+    lines += [f"An embedding model, which maps similar items to nearby vectors. Trained with `{config['objective']}`."]
     lines += ["", "## Use", "", *_usage(title), ""]
     lines += [*_scores(folder), *_training(folder, config, data or str(config.get("data", "")))]
-    said = license or "none was given; ask whoever made it before you use it"
+    said = license or "none was given; ask the author of the model before you use it"
     lines += ["## License", "", f"{said[0].upper()}{said[1:]}.", ""]
     return "\n".join(lines)
 
@@ -157,7 +155,7 @@ def _usage(title: str) -> list[str]:
         "```python",
         "from nearfar.train import embed_run",
         "",
-        f'embeddings = embed_run("{title}", "photos/")  # the folder of this model; a row for each image',
+        f'embeddings = embed_run("{title}", "photos/")  # folder of this model, images; one row per image',
         "```",
         "",
         f"On the command line: `nearfar index {title} photos/ -o photos.index`, then",
@@ -167,7 +165,7 @@ def _usage(title: str) -> list[str]:
 
 def _scores(folder: Path) -> list[str]:
     if not (folder / "scores.json").is_file():
-        return ["## Scores", "", "It has not been evaluated: `nearfar evaluate` scores it.", ""]
+        return ["## Scores", "", "This model was not evaluated. `nearfar evaluate` scores it.", ""]
     try:
         content = read_scores(folder / "scores.json")
     except ValueError as error:
@@ -175,7 +173,7 @@ def _scores(folder: Path) -> list[str]:
     counts = {name: int(value) for name, value in content["scores"].items() if name.startswith("n_")}
     scores = Scores.from_dict(content["scores"] | counts)
     lines = ["## Scores", "", content["protocol"], ""]
-    if content["images_to_texts"] is not None:  # pairs have no raw inputs that could be compared
+    if content["images_to_texts"] is not None:  # raw texts and raw images cannot be compared, so there is no baseline
         others = Scores.from_dict(content["images_to_texts"])
         lines += ["| score | text to image | image to text | chance |", "| --- | ---: | ---: | ---: |"]
     else:

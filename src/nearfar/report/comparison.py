@@ -1,4 +1,4 @@
-"""Objectives against scores over seeds: means with 95% t-intervals, as text, Markdown and a section of HTML.
+"""Table of objectives and their scores over seeds: means with 95% t-intervals, as text, Markdown and HTML.
 
 mean +- t_{0.975, n-1} s / sqrt(n),  s^2 = sum (x - mean)^2 / (n - 1)
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SHOWN = ("recall_at_1", "map_at_r", "r_precision", "nmi", "f1")
 CHOSEN_BY = "validation_"
-"""What begins the name of a score on validation classes, by which settings are chosen; they come first."""
+"""Prefix of the names of scores on validation classes. These are for choosing settings, and are the first columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Comparison:
         half = self.half(objective, score)
         if not np.isfinite(mean):
             return "-"
-        if not np.isfinite(half):  # one seed has no interval
+        if not np.isfinite(half):  # a single seed gives no interval
             return f"{mean:.3f}"
         return f"{mean:.3f} ± {half:.3f}"
 
@@ -244,12 +244,12 @@ def compare(
     rows.update(runs)
     flat = {name: [flat_scores(run) for run in seeds] for name, seeds in rows.items()}
     if not flat:
-        raise ValueError("runs must name one objective or more, got none")
+        raise ValueError("runs: expected at least one objective, got none")
     known = {score for seeds in flat.values() for run in seeds for score in run}
     usual = [*(CHOSEN_BY + score for score in SHOWN), *SHOWN]
     columns = tuple(scores) or tuple(score for score in usual if score in known)
     if not columns:
-        raise ValueError(f"runs have none of the scores {', '.join(SHOWN)}")
+        raise ValueError(f"runs: have none of the scores {', '.join(SHOWN)}; expected at least one")
     values = {}
     for objective, seeds in flat.items():
         for score in columns:
@@ -274,11 +274,11 @@ def score_name(score: str) -> str:
 
 
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-"""Characters that are written as a command in LaTeX; others that mean something there need a backslash."""
+"""Characters that are written as a command in LaTeX; other special characters only need a backslash."""
 
 
 def _latex_cell(text: str) -> str:
-    """Return a text as LaTeX shows it.
+    """Escape a text for LaTeX.
 
     >>> print(_latex_cell("a_1 & 5%"))
     a\\_1 \\& 5\\%
@@ -293,7 +293,7 @@ def _latex_cell(text: str) -> str:
 
 
 def _markdown_cell(text: str) -> str:
-    """Return a name for Markdown, an objective as code: the `*` of two weights would mean italics between them."""
+    """Return a name for Markdown. Objectives are written as code, because two `*` would make italics between them."""
     text = text.replace("|", "\\|")
     if "(" in text:
         return f"`{text}`"

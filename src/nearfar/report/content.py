@@ -1,4 +1,4 @@
-"""What a report is made from: plain arrays, scores and curves, whoever computed them."""
+"""The input of a report: plain arrays, scores and curves."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Items:
         for i in range(len(self)):
             try:
                 return np.ndim(self.read(i)) > 1
-            except (OSError, ValueError):  # as where they are shown
+            except (OSError, ValueError):  # the page shows such an item by its name
                 continue
         return False
 
@@ -85,7 +85,7 @@ class Items:
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """One line of a plot: `values` (m,) at `epochs` (m,)."""
+    """A line of a plot: `values` (m,) at `epochs` (m,)."""
 
     name: str
     epochs: NDArray[np.float64]
@@ -174,7 +174,7 @@ class ReportContent:
     other : Other, optional
         Another model to compare with, query by query.
     chosen_by : str
-        What chose the checkpoint, as a clause of the protocol line.
+        How the checkpoint was chosen, as a clause of the protocol line.
     losses : sequence of Curve
         Logged parts of the objective.
     recalls : mapping of int to sequence of Curve
@@ -192,7 +192,7 @@ class ReportContent:
     command : str
         Command line of the run.
     remarks : sequence of str
-        Conspicuous points of the training.
+        Remarks on the training.
     notes : sequence of str
         Remarks on the data.
     defaults : mapping

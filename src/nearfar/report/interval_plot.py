@@ -1,4 +1,4 @@
-"""Scores of several objectives as dots, rings and bars, for wide pages and for narrow ones."""
+"""Charts of the scores of several objectives, as dots, rings and bars, for wide and for narrow pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def draw_intervals(
 ) -> Html:
     """One line per name: the values of the seeds as rings, their mean as a dot, the interval as a bar.
 
-    A narrow chart has the names above their lines, so that a telephone does not shrink its text.
+    A narrow chart has the names above their lines, so that its text remains large enough on a phone.
     """
     wrapped = [fill(name, 56) for name in names]
     if narrow:
@@ -46,6 +46,6 @@ def draw_intervals(
                 shown = name if len(name) <= 44 else f"{name[:43]}…"
                 chart.axes.annotate(shown, (0, row), (0, 6), color=INK, **place)
         left, right = chart.axes.get_xlim()
-        chart.axes.set(xlabel=unit, xlim=(max(left, -0.01), min(right, 1.01)))  # no score is beyond 0 and 1
+        chart.axes.set(xlabel=unit, xlim=(max(left, -0.01), min(right, 1.01)))  # scores lie between 0 and 1
         chart.axes.grid(axis="x")
     return chart.svg

@@ -1,4 +1,4 @@
-"""Put the sections together into one HTML file that needs nothing but itself."""
+"""Join the sections to one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .retrieval import class_recall
 from .sections import Pens, Section
 from .standings import Standing, standings
 
-MAX_PAGE_BYTES = 4_800_000  # bytes of the file
-SIDES = (128, 96, 64, 40)  # pixels of the pictures; the first that keeps the file small enough is taken
+MAX_PAGE_BYTES = 4_800_000  # maximum size of the file, if possible
+SIDES = (128, 96, 64, 40)  # sides of the pictures in pixels; the first that keeps the file small enough is used
 HEADLINES = ("recall_at_1", "map_at_r", "nmi")
 
 
@@ -52,7 +52,7 @@ def build_report(content: ReportContent, path: str | Path) -> Path:
 
 
 def small_enough(rendered: Callable[[int], str]) -> bytes:
-    """The page with the largest pictures that keep it small enough; `rendered` takes their side."""
+    """Return the page with the largest pictures that keep it small enough; `rendered` takes their side."""
     for side in SIDES:
         page = rendered(side).encode(errors="replace")
         if len(page) <= MAX_PAGE_BYTES:
@@ -61,7 +61,7 @@ def small_enough(rendered: Callable[[int], str]) -> bytes:
 
 
 def render(content: ReportContent, analysis: Analysis, side: int) -> str:
-    """The page with pictures of at most `side` pixels."""
+    """Return the page with pictures of at most `side` pixels."""
     queries = Thumbnails(content.queries, side) if content.queries else None
     gallery = Thumbnails(content.gallery, side, like=queries) if content.gallery else queries
     pens = Pens(queries, gallery, Plotter())
@@ -76,7 +76,7 @@ def render(content: ReportContent, analysis: Analysis, side: int) -> str:
 
 
 def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list[Section]:
-    """The sections that have something to show, in the order of the page."""
+    """Return the sections that have something to show, in the order of the page."""
     made = [
         sections.scores(content),
         compared(content, analysis.against, pens),
@@ -96,47 +96,54 @@ def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list
 
 
 def headline(content: ReportContent) -> str:
-    """One sentence that says how good the model is."""
+    """Return one sentence on how good the model is."""
     first = next((s for s in standings(content) if s.key == "recall_at_1"), None)
     if first is None:
         return ""
-    return f"{_of_hundred(first.value)} of 100 queries find their own class first{_compared(first, content)}."
+    share = _of_hundred(first.value)
+    return f"The nearest neighbor of {share} of 100 queries is of the right class{_compared(first, content)}."
 
 
 def _compared(score: Standing, content: ReportContent) -> str:
     others = ((content.baseline_name, score.baseline), ("chance", score.chance))
-    said = [f"{name} {_of_hundred(value)}" for name, value in others if value is not None]
-    return f"; {', '.join(said)}" if said else ""
+    compared = [f"{name}: {_of_hundred(value)}" for name, value in others if value is not None]
+    return f" ({', '.join(compared)})" if compared else ""
 
 
 def _of_hundred(share: float) -> str:
-    return f"{100 * share:.0f}" if share in (0, 1) or 0.01 <= share <= 0.99 else f"{100 * share:.1f}"
+    """Return a share of 100, with a decimal where the rounded number would be 0 or 100 but the share is not.
+
+    >>> _of_hundred(0.756), _of_hundred(0.997), _of_hundred(1.0)
+    ('76', '99.7', '100')
+    """
+    if share in (0, 1) or 0.01 <= share <= 0.99:
+        return f"{100 * share:.0f}"
+    return f"{100 * share:.1f}"
 
 
 def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]]:
-    """Where to look next: (anchor, sentence)."""
-    said = [("against", verdict(analysis.against, content))] if analysis.against else []
-    said += [("training" if content.losses or content.recalls else "scores", remark) for remark in content.remarks]
+    """Return the main findings as pairs of the anchor of their section and a sentence."""
+    found = []
+    if analysis.against:
+        found.append(("against", verdict(analysis.against, content)))
+    section_of_remarks = "training" if content.losses or content.recalls else "scores"
+    found += [(section_of_remarks, remark) for remark in content.remarks]
     if analysis.failures:
-        said.extend(_failings(analysis))
+        found.extend(_failings(analysis))
     if analysis.verification:
         threshold = analysis.verification.eer_threshold
         rate = analysis.verification.eer
-        said.append(
-            (
-                "distances",
-                f"One threshold, {threshold:.3g}, misjudges {rate:.1%} of same-class and of different-class pairs.",
-            )
-        )
+        sentence = f"A threshold of {threshold:.3g} misjudges {rate:.1%} of same-class and of different-class pairs."
+        found.append(("distances", sentence))
     if content.queries is not None and not any("collapsed" in remark for remark in content.remarks):
         finding = collapse(content.queries.embeddings, content.distance)
         if finding:
-            said.append(("spectrum", finding))
+            found.append(("spectrum", finding))
     if analysis.spectrum:
         used = analysis.spectrum.effective_dimension
         d = len(analysis.spectrum.eigenvalues)
-        said.append(("spectrum", f"The embedding spreads over {used:.1f} of its {d} dimensions."))
-    return said
+        found.append(("spectrum", f"The embedding has an effective dimension of {used:.1f} out of {d}."))
+    return found
 
 
 def _failings(analysis: Analysis) -> list[tuple[str, str]]:
@@ -145,18 +152,21 @@ def _failings(analysis: Analysis) -> list[tuple[str, str]]:
     classes, recall, _ = class_recall(failures.found)
     names = failures.found.queries.classes
     hardest = int(np.argmin(recall))
-    said = []
+    found = []
     if failures.confused:
         worst = failures.confused[0]
         pair = f"{names[worst.first]} and {names[worst.second]}"
-        said.append(("confused", f"Most confused: {pair}, {worst.rate:.0%} of their nearest neighbors cross."))
+        sentence = (
+            f"Most confused: {pair}; {worst.rate:.0%} of their queries have a nearest neighbor of the other class."
+        )
+        found.append(("confused", sentence))
     if len(classes) > 1:
-        said.append(("confused", f"Hardest class: {names[classes[hardest]]}, Recall@1 {recall[hardest]:.2f}."))
-    return said
+        found.append(("confused", f"Hardest class: {names[classes[hardest]]}, Recall@1 {recall[hardest]:.2f}."))
+    return found
 
 
 def template(name: str) -> Any:
-    """One of the package's templates; everything that it is given is escaped."""
+    """Return a template of this package, which escapes all values."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     loader = FileSystemLoader(Path(__file__).parent / "templates")

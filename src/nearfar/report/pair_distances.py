@@ -11,8 +11,8 @@ from ..evaluation.groups import Members, kinds_of
 from ..numerics.distances import pair_distances
 from .content import Items
 
-PAIR_SAMPLE = 100_000  # pairs of each kind
-OVERLAP_BINS = 100  # of the histograms whose overlap is told
+PAIR_SAMPLE = 100_000  # maximum number of pairs of each kind
+OVERLAP_BINS = 100  # bins of the histograms from which the overlap is computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +78,9 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _kinds(queries: Items, gallery: Items | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of queries and of gallery items, class by class; those of one number are no pair.
+    """Return a number for each query and each gallery item; items with equal numbers are not a pair.
 
-    They are one item, or of one class and group.
+    Equal numbers mean the same item, or the same class and group. The items are sorted by class.
     """
     alone = gallery is None
     pool = gallery or queries
@@ -104,14 +104,14 @@ def _all_pairs(queries: Items, gallery: Items | None) -> tuple[Pairs, Pairs]:
 
 
 def _drawn_pairs(queries: Items, gallery: Items | None, sample: int, seed: int) -> tuple[Pairs, Pairs]:
-    """Draw a query with weight = its number of partners, then a partner uniformly: every pair is as likely."""
+    """Draw pairs uniformly: a query in proportion to its number of partners, then one of its partners uniformly."""
     rng = np.random.default_rng(seed)
     pool = gallery or queries
     counts = np.bincount(pool.labels, minlength=len(queries.classes))
     size = counts[queries.labels]
     start = (np.cumsum(counts) - counts)[queries.labels]
     own, there = _kinds(queries, gallery)
-    members = Members(own, there)  # class by class
+    members = Members(own, there)  # sorted by class
     away = members.sizes[own]
     first = members.begins[own]
     i = _weighted(rng, size - away, sample)

@@ -1,10 +1,10 @@
-"""Two models on the same queries: which of them each finds, and how sure the difference of a score is.
+"""Comparison of two models on the same queries: which queries each answers, and intervals of score differences.
 
     D = sum_q (s_q - s'_q) / n                    s_q, s'_q: a score of query q by this model and by the other
     var D = C / (C - 1) sum_c (S_c - n_c D)^2 / n^2      S_c: the sum of s - s' over the n_c queries of class c of C
 
-The queries of a class share what makes it hard: classes are the sample, and the 95% interval is Student's with C - 1
-degrees of freedom.
+The queries of one class are not independent, because a hard class makes all of them hard. So the sample consists of
+classes, and the 95% interval is Student's with C - 1 degrees of freedom.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..numerics.types import Array
 from .content import Items, Other
 from .retrieval import QueryNeighbors, query_neighbors, worst
 
-NUMBERED = re.compile(r"(.*)\[\d+\]", re.DOTALL)  # what `Dataset.from_array` calls items without names
-SHOWN_QUERIES = 8  # queries that one model finds and the other does not
+NUMBERED = re.compile(r"(.*)\[\d+\]", re.DOTALL)  # names that `Dataset.from_array` gives to items without names
+SHOWN_QUERIES = 8  # maximum number of shown queries that only one model answers correctly
 
 
 class OtherItemsError(ValueError):
-    """Two models that were not given the same items; the message is one line."""
+    """Two models were evaluated on different items. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval does not contain 0."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
@@ -87,12 +87,12 @@ def set_against(found: QueryNeighbors, other: Other) -> Against:
     Raises
     ------
     OtherItemsError
-        If the other was given other items.
+        If the other model was evaluated on other items.
     """
     alone = found.gallery is found.queries
     _check_same(found.queries, other.queries, other.name)
     if alone != (other.gallery is None):
-        raise OtherItemsError(f"{other.name}: only one of the two searches a gallery")
+        raise OtherItemsError(f"{other.name}: cannot be compared, because only one of the two has a gallery")
     if other.gallery is not None:
         _check_same(found.gallery, other.gallery, f"{other.name}, gallery")
     if other.gallery is None:
@@ -100,7 +100,7 @@ def set_against(found: QueryNeighbors, other: Other) -> Against:
     else:
         gallery = replace(other.gallery, groups=found.gallery.groups)
     theirs = query_neighbors(replace(other.queries, groups=found.queries.groups), gallery, other.distance)
-    assert theirs is not None  # as this model has found some, of the same classes
+    assert theirs is not None  # this model found some, and the classes are the same
     mine = found.right[:, 0]
     yours = theirs.right[:, 0]
     labels = found.query_labels()
@@ -144,7 +144,7 @@ def average_precision(found: QueryNeighbors) -> Array | None:
 
 def _check_same(items: Items, other: Items, name: str) -> None:
     if len(items) != len(other):
-        raise OtherItemsError(f"{name}: was given {len(other):,} items, not these {len(items):,}")
+        raise OtherItemsError(f"{name}: has {len(other):,} items, expected the same {len(items):,} items as this model")
     classes = [np.asarray(each.classes, dtype=str)[each.labels] for each in (items, other)]
     differs = classes[0] != classes[1]
     if items.names and other.names and _array_of(items.names) == _array_of(other.names):
@@ -152,13 +152,13 @@ def _check_same(items: Items, other: Items, name: str) -> None:
     if differs.any():
         first = int(differs.argmax())
         theirs, ours = (f"{each.name(first)!r} of class {each.class_name(first)!r}" for each in (other, items))
-        raise OtherItemsError(f"{name}: was given other items; number {first} is {theirs}, not {ours}")
+        raise OtherItemsError(f"{name}: has other items; number {first} is {theirs}, expected {ours}")
 
 
 def _array_of(names: Sequence[str]) -> str | None:
-    """The array whose items are only numbered: "test" for test[0], test[1], ...; None where they have names.
+    """Return the name of an array whose items are only numbered, "test" for test[0], ...; None if items have names.
 
-    Such a name says nothing beside one of another array: embeddings of the same items are files of any name.
+    Numbered items are compared by their numbers alone, because files with the same items may have different names.
     """
     numbered = [NUMBERED.fullmatch(str(name)) for name in names]
     arrays = {None if match is None else match[1] for match in numbered}

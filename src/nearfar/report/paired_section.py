@@ -1,4 +1,4 @@
-"""The section that sets a model against another on the same items."""
+"""The section that compares a model with another on the same items."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .retrieval import QueryNeighbors
 from .sections import Pens, Section, asked, neighbor
 from .standings import flat_scores, standings
 
-PAIRED_NEIGHBORS = 6  # of either model, for a query
+PAIRED_NEIGHBORS = 6  # neighbors of a query that are shown for each model
 
 
 def compared(content: ReportContent, against: Against | None, pens: Pens) -> Section | None:
-    """Scores of both, and queries that only one of them finds."""
+    """Return the scores of both models, and queries that only one of them answers correctly."""
     if against is None or content.other is None:
         return None
     other = content.other
@@ -34,7 +34,7 @@ def compared(content: ReportContent, against: Against | None, pens: Pens) -> Sec
 
 
 def verdict(against: Against, content: ReportContent) -> str:
-    """One sentence on which of the two is better."""
+    """Return one sentence on which of the two models is better."""
     assert content.other is not None
     difference = against.differences["recall_at_1"]
     how = "better" if difference.size > 0 else "worse"
@@ -58,7 +58,7 @@ def _rows(content: ReportContent, against: Against) -> list[dict[str, Any]]:
             "meaning": s.meaning,
             "this": s.value,
             "other": theirs[s.key],
-            "told": against.differences.get(s.key),
+            "difference": against.differences.get(s.key),
         }
         for s in standings(content)
         if s.key in theirs

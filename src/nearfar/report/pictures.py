@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PIXEL_ART = 48  # images up to this side are shown with sharp pixels
-MAP = 2000, 1400  # width and height in pixels, at most
-FILLED = 0.64  # share of the map that its images take
+MAP = 2000, 1400  # maximum width and height in pixels
+FILLED = 0.64  # share of the map that is covered by images
 GRAY = "#8b93a1"  # the frame of a class without a color
 BARS = 48  # bars of a row's glyph
-UNEVEN_FEATURES = 10.0  # times the smallest feature's values, above which each feature has a scale of its own
+UNEVEN_FEATURES = 10.0  # if the ratio of the largest to the smallest feature is above this, each has its own scale
 GLYPH_COLOR = "#7b8494"  # readable on light and dark paper
 
 
@@ -89,9 +89,9 @@ class Thumbnails:
         return image_picture(item, alt, self.side)
 
     def _limits(self) -> tuple[NDArray[np.float64], float, float]:
-        """Sizes of the features and the range of values in them, from evenly chosen rows; sizes 1 where all are near.
+        """Return the scales of the features and the range of the scaled values, from evenly spaced rows.
 
-        Otherwise one feature in large units would be all that is seen.
+        The scales are 1 if all features have similar sizes. Otherwise, a feature in large units would dwarf the others.
         """
         if self._range is None:
             sampled = np.unique(np.linspace(0, len(self.items) - 1, 64).astype(int))
@@ -175,7 +175,7 @@ def map_canvas(
     positions: NDArray[np.float64],
     frames: Sequence[str | None],
 ) -> Canvas:
-    """Put the images of items near their positions in the unit square, none above another, each in its frame."""
+    """Place the framed images of items near their positions in the unit square, without overlap."""
     from PIL import Image
 
     width, height = MAP
@@ -194,7 +194,7 @@ def map_canvas(
 
 
 def _tile(thumbnails: Thumbnails, i: int, side: int, frame: str | None) -> Image:
-    """The middle square of an item's image in a frame of this color, or in a thin gray one."""
+    """Return the central square of an item's image in a frame of this color, or in a thin gray frame."""
     from PIL import Image, ImageOps
 
     border = max(2, side // 9) if frame else 1

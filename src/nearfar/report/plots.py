@@ -1,4 +1,4 @@
-"""Charts as inline SVG whose colors are the page's, so that one drawing serves light and dark paper."""
+"""Charts as inline SVG with the colors of the page, so that one drawing works in light and in dark mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .spectrum import Spectrum
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Drawn color -> the page's variable. The drawn values are never seen.
+# Drawn color -> CSS variable of the page, which replaces it.
 THEME = {
     "#010101": "--ink",
     "#020202": "--muted",
@@ -29,7 +29,7 @@ THEME = {
 }
 INK, MUTED, LINE, ACCENT, SECOND = THEME
 SIZE = (4.9, 3.0)  # inches
-MAX_LINE_POINTS = 240  # most points of a line
+MAX_LINE_POINTS = 240  # maximum number of points of a line
 STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
     "text.parse_math": False,
@@ -59,7 +59,7 @@ STYLE: dict[str, Any] = {
 
 
 class Html(str):
-    """Text that is HTML already; templates take it as it is."""
+    """Text that is HTML already, which templates do not escape."""
 
     def __html__(self) -> str:
         return str(self)
@@ -104,7 +104,7 @@ class Plotter:
         ends = [curve.values[-1] if len(curve.values) else -np.inf for curve in curves]
         with self.chart(alt) as chart:
             for at, curve in enumerate(curves):
-                above = at == ends.index(max(ends))  # names of lines that end close together do not meet
+                above = at == ends.index(max(ends))  # so that the names of lines that end close together do not overlap
                 _line(chart.axes, curve, LINES[at % 4], DASHES[at % 4], named=len(curves) > 1, above=above)
             if best is not None:
                 _mark(chart.axes, best, "chosen", low=share)
@@ -130,13 +130,13 @@ class Plotter:
             _legend(chart.axes)
         return chart.svg
 
-    def accepts(self, told: Verification, *, alt: str) -> Html:
-        """Share of pairs of one class that are accepted, over the share of other pairs that are."""
+    def accepts(self, verification: Verification, *, alt: str) -> Html:
+        """Share of accepted pairs of one class over the share of accepted pairs of two classes."""
         with self.chart(alt) as chart:
-            far, tar = told.curve
+            far, tar = verification.curve
             chart.axes.plot(far, tar, color=ACCENT)
             chart.axes.plot(far, far, color=MUTED, linewidth=1, linestyle=":")
-            for rate, share in told.tar_at.items():
+            for rate, share in verification.tar_at.items():
                 chart.axes.plot([rate], [share], "o", color=ACCENT, markersize=4)
             chart.axes.set(xscale="log", xlim=(max(far[0], 1e-5), 1), ylim=(0, 1.03))
             chart.axes.set(xlabel="different classes accepted", ylabel="same class accepted")
@@ -219,7 +219,7 @@ def _line(axes: Axes, curve: Curve, color: str, style: str, *, named: bool, abov
 
 
 def _legend(axes: Axes) -> None:
-    """Name what is drawn above the axes."""
+    """Draw a legend above the axes."""
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0)
 
 
@@ -240,11 +240,11 @@ def _mark(axes: Axes, at: float, text: str, *, low: bool = False) -> None:
 
 
 def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Show the range that occurs, with room for the names, inside [0, 1]."""
+    """Limit the axis to the range of the values within [0, 1], with room for the names."""
     values = np.concatenate([c.values[np.isfinite(c.values)] for c in curves] or [np.zeros(0)])
     if len(values):
         room = max(0.12 * np.ptp(values), 0.02)
-        # two names may stand below
+        # there may be two names below
         low = max(0, values.min() - 2 * room)
         high = min(1.03, values.max() + room)
         axes.set_ylim(low, high)
@@ -252,7 +252,7 @@ def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:
 
 
 def thin(curve: Curve, most: int = MAX_LINE_POINTS) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Average a long curve over runs of neighboring points, so that at most `most` points are left."""
+    """Average a long curve over runs of neighboring points, so that at most `most` points remain."""
     n = len(curve.values)
     if n <= most:
         return curve.epochs, curve.values
@@ -262,7 +262,7 @@ def thin(curve: Curve, most: int = MAX_LINE_POINTS) -> tuple[NDArray[np.float64]
 
 
 def page_svg(svg: str, prefix: str, alt: str) -> Html:
-    """Make a Matplotlib SVG part of a page: page colors and fonts, own ids, nothing but the drawing."""
+    """Prepare a Matplotlib SVG for a page: its colors and fonts, unique ids, and only the drawing."""
     from html import escape
 
     body = svg[svg.index("<svg") :]

@@ -1,4 +1,4 @@
-"""Which queries fail, and which classes are taken for which, from one exact neighbor search."""
+"""Which queries fail, and which classes are confused, from one exact neighbor search."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..evaluation.groups import Members, kinds_of
 from ..neighbors.nearest import nearest
 from .content import Items
 
-RANKING_DEPTH = 100  # neighbors looked at when the first right one is sought
+RANKING_DEPTH = 100  # number of neighbors among which the first correct one is sought
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class QueryNeighbors:
 
     @property
     def depth(self) -> int:
-        """Number of neighbors k that were looked at."""
+        """Number k of neighbors of each query."""
         return self.right.shape[1]
 
     def first_right(self) -> NDArray[np.int64]:
@@ -62,7 +62,7 @@ class QueryNeighbors:
 def query_neighbors(
     queries: Items, gallery: Items | None, distance: str, depth: int = RANKING_DEPTH
 ) -> QueryNeighbors | None:
-    """Find the nearest items of every query, without those of its class in its group.
+    """Find the nearest items of every query, without those of its own class and group.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def worst(
 
 
 def drawn(found: QueryNeighbors, count: int, seed: int, but: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of some queries drawn at random, other than those of `but`."""
+    """Return the rows of some random queries other than `but`."""
     rest = np.setdiff1d(np.arange(len(found.kept)), but)
     chosen = np.random.default_rng(seed).permutation(rest)[:count]
     return np.sort(chosen)

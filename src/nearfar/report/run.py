@@ -1,4 +1,4 @@
-"""A report of a run folder: its files read, its test items opened again for their pictures."""
+"""A report of the folder of a run, from its files and the pictures of its test items."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOSS = "whole objective"
 
 
 class ReportError(ValueError):
-    """A folder from which no report can be made; the message is one line."""
+    """No report can be made from a folder. The message is one line."""
 
 
 def report_run(
@@ -97,14 +97,16 @@ def other_run(run: str | Path) -> Other:
 
 
 def _whole(folder: Path, **given: Any) -> ReportContent:
-    """Read a run, with one error for all that its files should hold and do not."""
+    """Read a run; raise a ReportError if anything is missing in its files."""
     try:
         return read_run(folder, **given)
     except (ReportError, DataError):
         raise
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         why = in_brief(f"{type(error).__name__}: {error}", PATH)
-        raise ReportError(f"{folder}: a file of the run is damaged, or of another version ({why})") from error
+        raise ReportError(
+            f"{folder}: a file of the run is damaged, or of another version of nearfar ({why})"
+        ) from error
 
 
 def read_run(
@@ -116,7 +118,7 @@ def read_run(
     attention: Attention | None = None,
     pictures: bool = True,
 ) -> ReportContent:
-    """Read everything that a report shows from a run folder, or all but the pictures; parameters as in `report_run`."""
+    """Read everything that a report of a run shows; parameters as in `report_run`."""
     config = read_object(folder / "config.json")
     evaluated = _evaluated(folder, config)
     environment = read_object(folder / "environment.json", needed=False)
@@ -147,7 +149,7 @@ def read_run(
         settings=config,
         environment=environment,
         command=_text(folder / "command.txt"),
-        remarks=[*_told_of_images(evaluated), *(str(remark) for remark in evaluated.get("remarks") or ())],
+        remarks=[*_scores_of_images(evaluated), *(str(remark) for remark in evaluated.get("remarks") or ())],
         notes=[*notes, *([missing] if missing else [])],
         ladder=read_object(folder / "ladder.json", needed=False),
         theory=read_object(folder / "theory.json", needed=False),
@@ -163,28 +165,28 @@ def _baseline(config: Mapping[str, Any], test: Dataset | None) -> str:
     return "raw pixels"
 
 
-def _told_of_images(evaluated: Mapping[str, Any]) -> list[str]:
-    """Say how well images find their texts, where the scores are those of texts that search images."""
+def _scores_of_images(evaluated: Mapping[str, Any]) -> list[str]:
+    """Return a sentence on how well images find their texts, if the scores are those of texts that search images."""
     if evaluated.get("images_to_texts") is None:
         return []
     scores = Scores.from_dict(evaluated["images_to_texts"])
     recalls = ", ".join(f"Recall@{k} {recall:.4f}" for k, recall in scores.recall_at.items())
-    return [f"The queries are texts that search images. Images that search the texts have {recalls}."]
+    return [
+        f"The queries are texts that search images. In the other direction, images find their texts with {recalls}."
+    ]
 
 
 def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("data") == GIVEN:
-        raise ReportError(
-            f"{folder}: was fitted on items given in Python, which are not kept; name the DATA to show it on"
-        )
+        raise ReportError(f"{folder}: was fitted on items in memory, which were not saved; give the DATA to report on")
     if config.get("final") is not None:
         raise ReportError(
-            f"{folder}: is a final model, which has no test; report {quoted(config['final'], PATH)}, the run of its "
-            "settings, or name the DATA to show it on"
+            f"{folder}: is a final model, which has no test; report {quoted(config['final'], PATH)}, the run whose "
+            "settings it has, or give the DATA to report on"
         )
     if not (folder / "scores.json").is_file() or not (folder / "test.npz").is_file():
         raise ReportError(
-            f"{folder}: was not evaluated yet (no scores.json and test.npz); run `nearfar evaluate {folder}`"
+            f"{folder}: was not evaluated yet (it has no scores.json and test.npz); run `nearfar evaluate {folder}`"
         )
     try:
         return read_scores(folder / "scores.json")
@@ -195,7 +197,7 @@ def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def _open_test(
     config: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
-    """Open the test part of the data; without it the report has no pictures, but is still a report."""
+    """Open the test part of the data. If that fails, the report has no pictures, and says why."""
     names = ("test_classes", "validation", "seed", "split", "label", "skip_bad", "partial")
     folder = environment.get("folder")
     test = config.get("test")
@@ -205,14 +207,14 @@ def _open_test(
     try:
         task = open_task(located(config["data"], start), test=test and located(test, start), pairs=pairs, **given)
     except (DataError, OSError, KeyError) as error:
-        return None, None, (f"The test items could not be opened again, so that they have no pictures: {error}",)
+        return None, None, (f"The report has no pictures, because the test items could not be opened: {error}",)
     if pairs:  # the queries are texts
         return None, images_once(task.test), task.notes
     return task.test, task.gallery, task.notes
 
 
 def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | None) -> tuple[Items, str]:
-    """The embedded items, with pictures where the opened set is the one that was embedded."""
+    """Return the embedded items, with pictures if the opened items are the same."""
     labels = arrays[f"{prefix}labels"].astype(np.int64)
     names = [str(name) for name in arrays.get(f"{prefix}names", ())]
     same = dataset is not None and len(dataset) == len(labels) and (not names or list(dataset.names) == names)
@@ -226,11 +228,11 @@ def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | N
         arrays.get(f"{prefix}groups"),
     )
     changed = dataset is not None and not same
-    return items, "The data changed since the evaluation, so that items have no pictures." if changed else ""
+    return items, "The report has no pictures, because the data have changed since the evaluation." if changed else ""
 
 
 def _title(config: Mapping[str, Any], folder: Path) -> str:
-    """Name what was trained, and on what; a network of which nothing was trained is named itself."""
+    """Return the objective and the data, or the network and the data if nothing was trained."""
     data = Path(config.get("data", "its data")).name
     what = config.get("objective", folder.name)
     if config.get("freeze_trunk") and not (folder / "log.jsonl").is_file():
@@ -239,7 +241,7 @@ def _title(config: Mapping[str, Any], folder: Path) -> str:
 
 
 def _losses(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]]) -> list[Curve]:
-    """Curves of the whole objective, its parts and the shares of active anchors, over (fractional) epochs."""
+    """Return the curves of the objective, its parts and the shares of active anchors, over (fractional) epochs."""
     if not log:
         return []
     epochs = _epochs(log, rows)
@@ -255,7 +257,7 @@ def _losses(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]
 
 
 def _epochs(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]]) -> NDArray[np.float64]:
-    """Where each record of the log is in epochs: between the steps at which these ended, where the table tells them."""
+    """Return the (fractional) epoch of each record of the log, from the steps at which epochs ended, if known."""
     ends = [(row["step"], row["epoch"]) for row in rows if "step" in row]
     if not ends:
         return np.array([record.get("epoch", record["step"]) for record in log], dtype=float)
@@ -264,7 +266,7 @@ def _epochs(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]
 
 
 def _names(log: Sequence[Mapping[str, Any]], kind: str) -> list[str]:
-    """Names of what the log has numbers of, under "parts" or "active", in the order in which they come."""
+    """Return the names under "parts" or "active" in the log, in the order of their first occurrence."""
     return list(dict.fromkeys(name for record in log for name in record.get(kind, {})))
 
 
@@ -273,14 +275,14 @@ def _column(log: Sequence[Mapping[str, Any]], kind: str, name: str) -> list[floa
 
 
 def _recalls(rows: Sequence[Mapping[str, float]]) -> dict[int, list[Curve]]:
-    """Curves of Recall@K on seen and unseen classes, from columns such as `unseen_recall_at_1`."""
+    """Return the curves of Recall@K on seen and unseen classes, from columns such as `unseen_recall_at_1`."""
     columns = {name for row in rows for name in row}
     ks = sorted({int(name.rpartition("_")[2]) for name in columns if "_recall_at_" in name})
     return {k: _splits(rows, f"recall_at_{k}") for k in ks}
 
 
 def _splits(rows: Sequence[Mapping[str, float]], score: str) -> list[Curve]:
-    """Curves of a score on seen and unseen classes, where there are any."""
+    """Return the curves of a score on seen and unseen classes, as far as they exist."""
     epochs = np.array([row["epoch"] for row in rows], dtype=float)
     curves = [_curve(split, epochs, [row.get(f"{split}_{score}") for row in rows]) for split in SPLITS]
     return [curve for curve in curves if len(curve.values)]
@@ -299,7 +301,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise ReportError(f"{path}: cannot be read ({error})") from error
     missing = {"embeddings", "labels"} - set(arrays)
     if missing:
-        raise ReportError(f"{path}: expected embeddings and labels, got only {some([*arrays]) or 'nothing'}")
+        raise ReportError(f"{path}: expected embeddings and labels, got {some([*arrays]) or 'no arrays'}")
     for prefix in ("", "gallery_"):
         _check_kind(path, arrays, f"{prefix}embeddings", "finite numbers (n, d)", kinds="f", ndim=2)
         _check_kind(path, arrays, f"{prefix}labels", "whole numbers (n,)", kinds="iu", ndim=1)
@@ -309,7 +311,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 def _check_kind(
     path: Path, arrays: Mapping[str, NDArray[Any]], name: str, expected: str, *, kinds: str, ndim: int
 ) -> None:
-    """Raise unless an array that is there has a dtype of these kinds and so many dimensions, and is finite."""
+    """Raise a ReportError if an array has another kind of dtype or number of dimensions, or is not finite."""
     array = arrays.get(name, np.empty((0,) * ndim, dtype=kinds[0] + "8"))
     if array.dtype.kind not in kinds or array.ndim != ndim or not np.isfinite(array).all():
         got = f"shape {array.shape} of {array.dtype}"
@@ -323,7 +325,7 @@ def read_object(path: Path, needed: bool = True) -> dict[str, Any]:
     try:
         read = read_json(path)
     except OSError as error:
-        raise ReportError(f"{path.parent}: is no run folder ({path.name}: {error.strerror})") from error
+        raise ReportError(f"{path.parent}: is not the folder of a run ({path.name}: {error.strerror})") from error
     except ValueError as error:
         raise ReportError(f"{path}: is not JSON ({error})") from error
     if not isinstance(read, dict):
@@ -338,7 +340,7 @@ def _text(path: Path) -> str:
 
 
 def _log(path: Path) -> list[dict[str, Any]]:
-    """The lines of the log; one that a kill cut off is left out."""
+    """Return the records of the log, without an incomplete last line of an interrupted training."""
     records = []
     for line in _text(path).splitlines():
         try:
@@ -349,7 +351,7 @@ def _log(path: Path) -> list[dict[str, Any]]:
 
 
 def _table(path: Path) -> list[dict[str, float]]:
-    """The rows of the table of epochs, without their empty cells."""
+    """Return the rows of the table of epochs, without empty cells."""
     if not path.is_file():
         return []
     try:

@@ -1,4 +1,4 @@
-"""What a search found, or groups of duplicates, as one self-contained HTML page of pictures."""
+"""The results of a search, or groups of duplicates, as one self-contained HTML page of pictures."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from .content import Items
 from .page import small_enough, template, write
 from .pictures import Thumbnails
 
-SHOWN_LINES = 200  # lines of pictures
-PICTURES_PER_LINE = 48  # pictures of a line
+SHOWN_LINES = 200  # maximum number of lines of pictures
+PICTURES_PER_LINE = 48  # maximum number of pictures in a line
 
 
 class Near(NamedTuple):
@@ -38,9 +38,10 @@ def write_found(
     path : str or Path
         File to write, completely or not at all.
     lines : sequence of Line
-        Results to show: the first 200, and of each the 48 nearest.
+        Results to show: the first 200 lines, with up to 48 results each.
     items : Items
-        Items that were searched; a class "" stands for no class. Items that cannot be read are shown by name.
+        Items that were searched. The class "" means that the class is unknown. Items that cannot be read are shown by
+        name.
     title : str
         Heading.
     note : str
@@ -68,7 +69,7 @@ def write_found(
 
 
 def seen(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
-    """A line as the template takes it."""
+    """Return the template's values for a line."""
     asked = shown(line.first, first)
     near = [shown(item, found) for item in line.found[:PICTURES_PER_LINE]]
     marks = [{"kind": kind(asked["class"], item["class"])} for item in near]
@@ -77,14 +78,14 @@ def seen(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
 
 
 def shown(item: Near, pictures: Thumbnails) -> dict[str, Any]:
-    """An item as the template takes it."""
+    """Return the template's values for an item."""
     name = pictures.items.name(item.at)
     label = pictures.items.class_name(item.at)
     return {"picture": pictures(item.at), "name": name, "class": label, "remark": item.remark}
 
 
 def kind(label: str, other: str) -> str:
-    """Whether two classes are one, "" where either is not known."""
+    """Return "right" or "wrong" if both classes are known, otherwise ""."""
     if not label or not other:
         return ""
     return "right" if label == other else "wrong"

@@ -1,4 +1,4 @@
-"""What each section of the page says and shows; a section without content is None and left out."""
+"""Content of each section of the page. A section without content is None, and is left out."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .plots import PALETTE, Html, Plotter
 from .retrieval import Confusion, QueryNeighbors, class_recall
 from .standings import Standing, facts, standings
 
-SHOWN_NEIGHBORS = 8  # shown per query
-CROSSINGS = 4  # shown per confused pair
+SHOWN_NEIGHBORS = 8  # neighbors shown for each query
+CROSSINGS = 4  # examples shown for each pair of confused classes
 SHOWN_FEATURES = 20
 DISTANCES = {
     "cosine": "cosine distance, 0 (same direction) to 2 (opposite)",
@@ -28,7 +28,7 @@ DISTANCES = {
 
 @dataclass(frozen=True)
 class Pens:
-    """What draws one version of the page: pictures of queries and gallery, and charts."""
+    """Pictures of queries and gallery, and charts, for one version of the page."""
 
     queries: Thumbnails | None
     gallery: Thumbnails | None
@@ -37,7 +37,7 @@ class Pens:
 
 @dataclass(frozen=True)
 class Section:
-    """One section of the page: its anchor, which names its template too, its heading and its values."""
+    """A section of the page: its anchor, which is also the name of its template, its heading and its values."""
 
     id: str
     title: str
@@ -45,7 +45,7 @@ class Section:
 
 
 def scores(content: ReportContent) -> Section:
-    """All scores beside baseline and chance."""
+    """All scores, with baseline and chance."""
     rows = standings(content)
     values = {
         "rows": rows,
@@ -58,7 +58,7 @@ def scores(content: ReportContent) -> Section:
 
 
 def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
-    """Queries and what they found, worst first, then some drawn at random."""
+    """Queries and their neighbors: the worst queries first, then random ones."""
     if failures is None:
         return None
     found = failures.found
@@ -81,24 +81,24 @@ def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     found = failures.found
     rank = int(found.first_right()[row])
     if rank <= found.depth:
-        late = f"first right one at rank {rank}"
+        late = f"first correct neighbor at rank {rank}"
     else:
-        late = f"no right one among {found.depth}"
+        late = f"no correct neighbor among {found.depth}"
     return {
         **asked(found, row, pens),
-        "remark": "right at once" if rank == 1 else late,
+        "remark": "nearest neighbor correct" if rank == 1 else late,
         "found": [neighbor(found, row, place, pens) for place in range(min(SHOWN_NEIGHBORS, found.depth))],
     }
 
 
 def asked(found: QueryNeighbors, row: int, pens: Pens) -> dict[str, Any]:
-    """A query as the template takes it."""
+    """Return the template's values for a query."""
     i = int(found.kept[row])
     return {"picture": _picture(pens.queries, i), "class": found.queries.class_name(i)}
 
 
 def neighbor(found: QueryNeighbors, row: int, place: int, pens: Pens) -> dict[str, Any]:
-    """The neighbor of a query at a place as the template takes it."""
+    """Return the template's values for the neighbor of a query at a rank."""
     j = int(found.index[row, place])
     return {
         "picture": _picture(pens.gallery, j),
@@ -109,7 +109,7 @@ def neighbor(found: QueryNeighbors, row: int, place: int, pens: Pens) -> dict[st
 
 
 def confused(failures: Failures | None, pens: Pens) -> Section | None:
-    """Pairs of classes that are taken for each other, and the recall of every class."""
+    """Pairs of confused classes, and the recall of every class."""
     if failures is None:
         return None
     classes, recall, counts = class_recall(failures.found)
@@ -147,7 +147,7 @@ def _confused(failures: Failures, pair: Confusion, pens: Pens) -> dict[str, Any]
 
 
 def flat_map(content: ReportContent, shown: FlatMap | None, pens: Pens) -> Section | None:
-    """The embedding laid out flat, drawn with the images themselves where there are images."""
+    """A map of the embedding, drawn with the images if the items are images."""
     if shown is None or content.queries is None:
         return None
     items = content.queries
@@ -181,20 +181,22 @@ def _drawn_map(content: ReportContent, shown: FlatMap, colors: dict[int, str], p
 
 
 def distances(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
-    """Histograms of similar and dissimilar distances and how well one threshold parts them."""
+    """Histograms of similar and dissimilar distances, and how well one threshold separates them."""
     pairs = analysis.pairs
-    told = analysis.verification
-    if pairs is None or told is None:
+    verification = analysis.verification
+    if pairs is None or verification is None:
         return None
-    threshold = told.eer_threshold
-    rate = told.eer
+    threshold = verification.eer_threshold
+    rate = verification.eer
     alt = f"Histograms of the distances within and across classes; at {threshold:.3g} both errors are {rate:.1%}"
-    rates = ", ".join(f"{tar:.1%} at {far:.3%}" for far, tar in told.tar_at.items())
+    rates = ", ".join(f"{tar:.1%} at {far:.3%}" for far, tar in verification.tar_at.items())
     unit = DISTANCES.get(content.distance, content.distance)
     values = {
         "chart": pens.plotter.histograms(pairs, alt=alt, unit=unit, threshold=threshold),
-        "curve": pens.plotter.accepts(told, alt=f"Pairs of one class accepted, by false accepts: {rates}"),
-        "told": told,
+        "curve": pens.plotter.accepts(
+            verification, alt=f"Accepted pairs of one class, by the rate of false accepts: {rates}"
+        ),
+        "verification": verification,
         "overlap": pairs.overlap(),
         "similar": len(pairs.similar),
         "dissimilar": len(pairs.dissimilar),
@@ -223,7 +225,7 @@ def directions(analysis: Analysis, pens: Pens) -> Section | None:
 
 
 def features(content: ReportContent) -> Section | None:
-    """What the features of a table weigh in the learned distance, heaviest first."""
+    """Weights of the features of a table in the learned distance, largest first."""
     found = content.features
     if found is None:
         return None
@@ -241,7 +243,7 @@ def features(content: ReportContent) -> Section | None:
 
 
 def ladder(content: ReportContent) -> Section | None:
-    """What the steps from raw pixels to a trained network are worth, on classes held out of the training classes."""
+    """Scores of the steps from raw pixels to a trained network, on classes held out of the training classes."""
     found = content.ladder
     if not found:
         return None
@@ -260,7 +262,7 @@ def ladder(content: ReportContent) -> Section | None:
 
 
 def theory(content: ReportContent) -> Section | None:
-    """How far unseen classes lie from the seen ones: H-divergence, joint error, diversity, recalls of parts."""
+    """How far unseen classes are from the seen ones: H-divergence, joint error, diversity, recalls of parts."""
     found = content.theory
     if not found:
         return None
@@ -279,7 +281,7 @@ def _with_half(row: Mapping[str, Any], name: str) -> str:
 
 
 def training(content: ReportContent, pens: Pens) -> Section | None:
-    """Every part of the objective, and MAP@R and Recall@K on seen and unseen classes, over training."""
+    """Curves of the training: the parts of the objective, and MAP@R and Recall@K on seen and unseen classes."""
     if not content.losses and not content.recalls:
         return None
     curves = {"MAP@R": content.map_at_r} if content.map_at_r else {}
@@ -300,12 +302,12 @@ def training(content: ReportContent, pens: Pens) -> Section | None:
 
 
 def _is_line(curves: Sequence[Curve]) -> bool:
-    """Whether there is something to draw: a single point is said in words."""
+    """Whether there is a curve to draw; a single point is reported as a sentence."""
     return any(len(curve.values) > 1 for curve in curves)
 
 
 def _single(name: str, curves: Sequence[Curve]) -> str:
-    """Say what the only evaluation of a training measured."""
+    """Return a sentence on the only evaluation of a training."""
     measured = [curve for curve in curves if len(curve.values)]
     detail = ", ".join(f"{curve.values[0]:.3f} on {curve.name} classes" for curve in measured)
     return f"{name} was measured once, after epoch {measured[0].epochs[0]:g}: {detail}."
@@ -330,7 +332,7 @@ def _ends(curve: Curve) -> tuple[float, float]:
 
 
 def attention(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
-    """Where the last convolutional layer responds, for some of the queries shown before."""
+    """Attention maps of some of the queries that are shown above."""
     if content.attention is None or content.queries is None or pens.queries is None or analysis.failures is None:
         return None
     failures = analysis.failures
@@ -358,7 +360,7 @@ def _picture(thumbnails: Thumbnails | None, i: int) -> Picture:
 
 
 def setup(content: ReportContent) -> Section | None:
-    """What was run, and where."""
+    """Settings, environment and command of the run."""
     values = {
         "command": content.command,
         "settings": _settings(content),
@@ -372,7 +374,7 @@ def setup(content: ReportContent) -> Section | None:
 
 
 def _settings(content: ReportContent) -> list[tuple[str, str, str | None]]:
-    """Return names, values, and of those that differ from their default this default, else None."""
+    """Return rows of name, value, and the default if the value differs from it, else None."""
     usual = dict(_flat(content.defaults))
     rows = []
     for name, value in _flat(content.settings):

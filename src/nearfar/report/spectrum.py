@@ -1,4 +1,4 @@
-"""How many directions an embedding uses: the eigenvalues of its covariance."""
+"""The spectrum of an embedding: the eigenvalues of its covariance, which show how many directions it uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Spectrum:
 
     @property
     def effective_dimension(self) -> float:
-        """The participation ratio (sum of eigenvalues)^2 / sum of squares: d for equal ones, 1 for a single one."""
+        """Participation ratio (sum of eigenvalues)^2 / (sum of squares): d if all are equal, 1 if only one is not 0."""
         squares = float((self.shares**2).sum())
         return 1 / squares if squares > 0 else 0.0
 

@@ -1,4 +1,4 @@
-"""Scores beside their baseline, their chance level and their interval, in the words of a reader."""
+"""Scores with their meaning, baseline, chance level and interval."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from .content import HasScores, ReportContent
 
 # Score -> (name, meaning). "{k}" is filled in for the scores at several k.
 MEANINGS = {
-    "recall_at": ("Recall@{k}", "queries with a right item among the {k} nearest"),
-    "precision_at": ("Precision@{k}", "right items among the {k} nearest"),
-    "map_at_r": ("MAP@R", "mean average precision over the R nearest, R = right items there are"),
-    "r_precision": ("R-precision", "right items among the R nearest"),
-    "mrr": ("MRR", "mean of 1 / rank of the first right item"),
-    "nmi": ("NMI, arithmetic", "k-means against classes: mutual information / arithmetic mean of entropies"),
-    "nmi_geometric": ("NMI, geometric", "the same over the geometric mean of entropies"),
+    "recall_at": ("Recall@{k}", "share of queries with a relevant item among the {k} nearest"),
+    "precision_at": ("Precision@{k}", "share of relevant items among the {k} nearest"),
+    "map_at_r": ("MAP@R", "mean average precision of the R nearest, for R relevant items"),
+    "r_precision": ("R-precision", "share of relevant items among the R nearest"),
+    "mrr": ("MRR", "mean of 1 / rank of the first relevant item"),
+    "nmi": ("NMI, arithmetic", "k-means and classes: mutual information / arithmetic mean of the entropies"),
+    "nmi_geometric": ("NMI, geometric", "mutual information / geometric mean of the entropies"),
     "ami": ("AMI", "mutual information adjusted for chance"),
-    "f1": ("Pairwise F1", "pairs that k-means joins against pairs of one class"),
+    "f1": ("Pairwise F1", "agreement of the pairs in one cluster of k-means with the pairs of one class"),
 }
-FIRST = {"recall_at_1": "queries whose nearest neighbor is right", "precision_at_1": "right nearest neighbors"}
+FIRST = {
+    "recall_at_1": "share of queries whose nearest neighbor is relevant",
+    "precision_at_1": "share of relevant nearest neighbors",
+}
 FACTS = {
     "n_queries": "queries",
-    "n_gallery": "items that each searches",
+    "n_gallery": "items that each query searches",
     "n_classes": "classes of queries",
-    "n_lone": "queries without any right item",
+    "n_lone": "queries without a relevant item",
     "lone": "such queries",
     "clusterer": "clusters",
 }
@@ -71,7 +74,7 @@ def flat_scores(scores: HasScores | Mapping[str, Any] | None) -> dict[str, float
 
 
 def as_mapping(scores: HasScores | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The scores as a mapping, whatever they came as."""
+    """Return scores of any form as a mapping."""
     if scores is None:
         return {}
     return scores if isinstance(scores, Mapping) else scores.to_dict()
@@ -108,7 +111,7 @@ def split_key(key: str) -> tuple[str, int | None]:
 
 
 def facts(content: ReportContent) -> dict[str, str]:
-    """What else came with the scores, such as counts and rules, as text."""
+    """Return the other facts about the scores, such as counts and rules, as text."""
     given = as_mapping(content.scores).items()
     said = {FACTS.get(key, key.replace("_", " ")): _said(value) for key, value in given if describe(key) is None}
     return {key: value for key, value in said.items() if value}

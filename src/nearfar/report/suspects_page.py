@@ -1,4 +1,4 @@
-"""Items whose label is doubtful, as one self-contained HTML page on which to decide what they are."""
+"""Items with doubtful labels, as one self-contained HTML page on which a user decides on each."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .search_page import SHOWN_LINES, Line, seen
 def write_suspects(
     path: str | Path, lines: Sequence[Line], items: Items, suggested: Sequence[str], *, title: str
 ) -> Path:
-    """Write the page; its button saves a table of the decisions, which `nearfar suspects --decided` reads.
+    """Write the page. Its button saves a table of the decisions, for `nearfar suspects --decided`.
 
     Parameters
     ----------
     path : str or Path
-        The file; it appears whole or not at all.
+        File to write, completely or not at all.
     lines : sequence of Line
         Every suspect with its nearest items, most doubtful first; the first 200 are shown.
     items : Items
-        What they are of.
+        Items to which the lines refer.
     suggested : sequence of str
-        The likeliest other class of each suspect.
+        The most likely class of each suspect.
     title : str
-        What the items are called.
+        Name of the items.
 
     Returns
     -------

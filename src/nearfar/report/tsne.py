@@ -1,4 +1,4 @@
-"""A flat map of the embedding: which items to show, and where. For the eye only, never a measure."""
+"""A map of the embedding by t-SNE: which items to show, and where. It is an illustration, not a measurement."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..numerics.distances import unit_rows
 from ..progress import stage
 from .content import Items
 
-LIMIT = 1500  # points on the map
-TILES = 800  # images on the map
-MIN_MAP_ITEMS = 5  # fewer items make no map
-MAP_STEPS = 1000  # of gradient descent; scikit-learn's default
+LIMIT = 1500  # maximum number of points on the map
+TILES = 800  # maximum number of images on the map
+MIN_MAP_ITEMS = 5  # there is no map of fewer items
+MAP_STEPS = 1000  # steps of gradient descent; scikit-learn's default
 
 
 def map_items(labels: NDArray[np.int64], limit: int = LIMIT, seed: int = 0) -> NDArray[np.int64]:
-    """Choose the items of a map: all, or the same number of every class, or all items of randomly drawn classes.
+    """Choose the items of a map: all items, the same number of every class, or all items of randomly drawn classes.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def map_positions(items: Items, index: NDArray[np.int64], distance: str, seed: i
 
 
 def spread_out(positions: NDArray[np.float64], columns: int, rows: int) -> NDArray[np.int64]:
-    """Move points of the unit square to cells of a grid, one each, with the least sum of squared moves.
+    """Assign each point of the unit square to its own cell of a grid, with the smallest sum of squared moves.
 
     Parameters
     ----------

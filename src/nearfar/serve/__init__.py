@@ -1,6 +1,6 @@
-"""A page to search an index by picture, and its JSON API; `nearfar serve photos.index` starts it. Extra `serve`.
+"""A web page to search an index by picture, and its JSON API; `nearfar serve photos.index` starts them. Extra `serve`.
 
-Nothing of a request is kept but the labels that are marked as wrong, in a table.
+No data of requests are stored, except for labels that are marked as wrong.
 """
 
 from .app import Limits, make_app

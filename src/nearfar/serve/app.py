@@ -1,4 +1,4 @@
-"""The application: the page, the JSON API, what says whether it is well."""
+"""The ASGI application: the page, the JSON API, health and metrics."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from ..index.stores import THRESHOLD
-from .collection import Collection, NotAnImageError, TooManyPixelsError, item_told, neighbors_told, one_item
-from .guard import COOKIE, LOOPBACK, Guard, told
+from .collection import Collection, NotAnImageError, TooManyPixelsError, one_item, plain_item, plain_neighbors
+from .guard import COOKIE, LOOPBACK, Guard, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
 from .openapi import specification
@@ -29,21 +29,21 @@ from .openapi import specification
 STATIC = Path(__file__).parent / "static"
 FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/javascript", "icon.svg": "image/svg+xml"}
 MAX_NEIGHBORS = 200
-MAX_LISTED = 200  # of one answer that lists items
-MAX_SIDE = 1024  # pixels of a picture of an item
-MAX_NAME = 4096  # characters
+MAX_LISTED = 200  # maximum number of items in a response
+MAX_SIDE = 1024  # maximum side in pixels of a picture of an item
+MAX_NAME = 4096  # maximum number of characters of the name of an item
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may cost.
+    """Limits of a single request.
 
     Attributes
     ----------
-    upload_bytes : of an image
-    upload_pixels : of an image; 10,000 x 10,000 are too many
-    upload_seconds : for sending it
-    text_bytes : of a JSON body
+    upload_bytes : maximum number of bytes of an image
+    upload_pixels : maximum number of pixels of an image; 10,000 x 10,000 are too many
+    upload_seconds : maximum time to receive a body
+    text_bytes : maximum number of bytes of a JSON body
     """
 
     upload_bytes: int = 20_000_000
@@ -65,13 +65,13 @@ def make_app(
     Parameters
     ----------
     collection : Collection
-        What is searched.
+        Index to search.
     marks : WrongLabels
-        Where labels that are marked as wrong are kept.
+        Table of the labels that are marked as wrong.
     hosts : collection of str
-        Names under which the server may be asked.
+        Names under which the server can be reached.
     token : str
-        What every request must bring; "" for nothing, which is right on loopback only.
+        Secret that every request must carry; "" for none, which is safe on loopback only.
     limits : Limits
     """
     metrics = Metrics()
@@ -86,7 +86,7 @@ def make_app(
 
 
 class Api:
-    """The answers; each public method is one route."""
+    """The responses; each public method is a route."""
 
     def __init__(
         self, collection: Collection, marks: WrongLabels, limits: Limits, metrics: Metrics, token: str
@@ -118,7 +118,7 @@ class Api:
         ]
 
     async def page(self, request: Request) -> Response:
-        if self.token and "token" in request.query_params:  # Guard has compared it
+        if self.token and "token" in request.query_params:  # the Guard has checked it
             response = RedirectResponse("/", status_code=303)
             response.set_cookie(COOKIE, self.token, httponly=True, samesite="strict")
             return response
@@ -127,7 +127,7 @@ class Api:
     async def static(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in FILES:
-            raise HTTPException(404, "there is no such file")
+            raise HTTPException(404, "no such file")
         return FileResponse(STATIC / name, media_type=FILES[name])
 
     async def docs(self, request: Request) -> Response:
@@ -166,14 +166,14 @@ class Api:
         how = SearchQuery.of(request)
         data = await self._body(request, self.limits.upload_bytes)
         if not data:
-            raise HTTPException(400, "expected an image as the body")
+            raise HTTPException(400, "the body is empty; expected an image")
         return await self._found(lambda: self.collection.embedded_image(data, self.limits.upload_pixels), how)
 
     async def search_text(self, request: Request) -> Response:
         how = SearchQuery.of(request)
         text = (await self._json(request)).get("text")
         if self.collection.embed_text is None:
-            raise HTTPException(501, "the model of this index takes no text; search by an image or an item")
+            raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
         return await self._found(lambda: self.collection.embedded_text(text), how)
@@ -196,15 +196,15 @@ class Api:
                 labels = store.column("label", where) if "label" in store.columns() else np.full(len(names), "")
                 names = names[labels.astype(np.str_) == label]
             records = store.get(names[offset : offset + limit].tolist())
-            told_items = [item_told(records, at, self.marks.right) for at in range(len(records))]
-            return {"total": len(names), "offset": offset, "items": told_items}
+            items = [plain_item(records, at, self.marks.right) for at in range(len(records))]
+            return {"total": len(names), "offset": offset, "items": items}
 
         return JSONResponse(await _asked(ask))
 
     async def item(self, request: Request) -> Response:
         name = _name(request)
         return JSONResponse(
-            await _asked(lambda: item_told(one_item(self.collection.store(), name), 0, self.marks.right))
+            await _asked(lambda: plain_item(one_item(self.collection.store(), name), 0, self.marks.right))
         )
 
     async def classes(self, request: Request) -> Response:
@@ -218,7 +218,7 @@ class Api:
         side = _number(request, "side", 240, 16, MAX_SIDE)
         data = await _asked(lambda: self.collection.picture(name, side))
         if data is None:
-            raise HTTPException(404, "there is no picture of that item")
+            raise HTTPException(404, "this item has no picture")
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
 
     async def wrong(self, request: Request) -> Response:
@@ -226,13 +226,13 @@ class Api:
         name = body.get("name")
         right = body.get("right", "")
         if not isinstance(name, str) or not isinstance(right, str) or len(right) > MAX_NAME:
-            raise HTTPException(400, 'expected {"name": "...", "right": "..."}; right may be left out')
+            raise HTTPException(400, 'expected {"name": "...", "right": "..."}, where right is optional')
 
         def mark() -> dict[str, Any]:
             records = one_item(self.collection.store(), name)
             label = "" if records.labels is None else str(records.labels[0])
             self.marks.add(name, label, right)
-            return item_told(records, 0, self.marks.right)
+            return plain_item(records, 0, self.marks.right)
 
         return JSONResponse(await _asked(mark), status_code=201)
 
@@ -242,13 +242,13 @@ class Api:
             store = self.collection.store()
             threshold = threshold_of(store.about) if how.within is None else how.within
             hits = store.search(query, how.k, where=how.where, group_by=how.group_by)
-            found = neighbors_told(hits, self.marks.right, threshold)
+            found = plain_neighbors(hits, self.marks.right, threshold)
             return {"threshold": threshold, "distance": store.distance, "neighbors": found}
 
         return JSONResponse(await _asked(ask))
 
     async def _body(self, request: Request, most: int) -> bytes:
-        """Read a body that is not too large, and does not take too long."""
+        """Read a body; raise an HTTPException if it is too large or takes too long."""
         length = request.headers.get("content-length", "0")
         too_large = HTTPException(413, f"expected at most {most:,} bytes")
         if not length.isdecimal() or int(length[:20]) > most:
@@ -264,11 +264,11 @@ class Api:
             seconds = self.limits.upload_seconds
             raise HTTPException(408, f"the request took longer than {seconds:g} s to arrive") from None
         except ClientDisconnect:
-            raise HTTPException(400, "the request broke off") from None
+            raise HTTPException(400, "the connection was closed during the request") from None
         return bytes(parts)
 
     async def _json(self, request: Request) -> dict[str, Any]:
-        """Read an object; a page of another site cannot send this content type unasked."""
+        """Read a JSON object. A page of another site cannot send this content type without permission."""
         from ..io.untrusted import parse_json
 
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -277,7 +277,7 @@ class Api:
         try:
             found = parse_json(data.decode())
         except (ValueError, RecursionError):
-            raise HTTPException(400, "the body is no JSON") from None
+            raise HTTPException(400, "the body is not JSON; expected a JSON object") from None
         if not isinstance(found, dict):
             raise HTTPException(400, "expected a JSON object")
         return found
@@ -285,7 +285,7 @@ class Api:
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """How neighbors are looked for."""
+    """Options of a search for neighbors."""
 
     k: int
     within: float | None
@@ -294,7 +294,7 @@ class SearchQuery:
 
     @classmethod
     def of(cls, request: Request) -> SearchQuery:
-        """Read it from the query of a request."""
+        """Read the options from the query string of a request."""
         given = request.query_params
         within = None
         if given.get("within"):
@@ -309,7 +309,7 @@ class SearchQuery:
 
 
 def threshold_of(about: Any) -> float | None:
-    """Return the no-match threshold that an index keeps, if it keeps one."""
+    """Return the maximum distance of a match if it is stored with the index, else None."""
     try:
         return float(about[THRESHOLD])
     except (KeyError, ValueError):
@@ -317,7 +317,7 @@ def threshold_of(about: Any) -> float | None:
 
 
 async def _asked(question: Callable[[], Any]) -> Any:
-    """Answer in another thread; what is asked wrongly is one line."""
+    """Run a function in another thread; turn its errors into responses of one line."""
     try:
         return await run_in_threadpool(question)
     except TooManyPixelsError as error:
@@ -329,7 +329,7 @@ async def _asked(question: Callable[[], Any]) -> Any:
     except ValueError as error:
         raise HTTPException(400, str(error)) from None
     except OSError:
-        raise HTTPException(503, "the index cannot be read at the moment") from None
+        raise HTTPException(503, "the index cannot be read at the moment; try again later") from None
 
 
 def _name(request: Request) -> str:
@@ -348,8 +348,8 @@ def _number(request: Request, key: str, default: int, least: int, most: int) -> 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return told(error.status_code, error.detail)
+    return error_response(error.status_code, error.detail)
 
 
 async def _unknown_error(request: Request, error: Exception) -> Response:
-    return told(500, "something went wrong here; the log of the server says what")
+    return error_response(500, "an error occurred; see the log of the server")

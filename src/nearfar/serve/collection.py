@@ -1,4 +1,4 @@
-"""What is served: an index, what embeds queries for it, and the pictures of its items."""
+"""The served collection: an index, the model that embeds queries for it, and the pictures of its items."""
 
 from __future__ import annotations
 
@@ -22,28 +22,35 @@ Embed = Callable[[Dataset], AnyArray]
 EmbedText = Callable[[str], AnyArray]
 Read = Callable[[Sequence[str]], Any]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")  # no others are opened: some of Pillow's start other programs
-LOOK_EVERY = 1.0  # seconds between looks whether the index has changed on the disk
+FORMATS = (
+    "JPEG",
+    "PNG",
+    "WEBP",
+    "GIF",
+    "BMP",
+    "TIFF",
+)  # no others, because Pillow starts other programs for some formats
+LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
 UPLOAD = "upload"
 
 
 class NotAnImageError(ValueError):
-    """What was uploaded is no image that is read."""
+    """The upload is not an image of a supported format."""
 
 
 class TooManyPixelsError(ValueError):
-    """What was uploaded has more pixels than are decoded."""
+    """The uploaded image has too many pixels."""
 
 
 class ClassCount(NamedTuple):
-    """A class and the number of its items."""
+    """Name of a class and number of its items."""
 
     name: str
     items: int
 
 
 class Uploaded:
-    """One file in memory, as `Files` of a reader of images."""
+    """A single file in memory, with the interface of `Files`."""
 
     root = ""
 
@@ -69,15 +76,15 @@ class Collection:
     Parameters
     ----------
     path : Path
-        The file or the folder of the index.
+        File or folder of the index.
     open_store : callable
-        Opens it.
+        Function that opens the index.
     read_pictures : callable, optional
-        Names of items -> what reads item i of them as an image, as `nearfar.data.items.NamedReader`.
+        Function from names of items to a reader of their images, such as `nearfar.data.items.NamedReader`.
     embed : callable, optional
-        A data set of one image -> its embedding (1, d). Without it items are found by items only.
+        Function from a data set of one image to its embedding (1, d). Without it, only items can be queries.
     embed_text : callable, optional
-        A text -> its embedding (1, d), where the model has a tower for texts.
+        Function from a text to its embedding (1, d), if the model has a tower for texts.
     """
 
     def __init__(
@@ -93,15 +100,15 @@ class Collection:
         self.read_pictures = read_pictures
         self.embed = embed
         self.embed_text = embed_text
-        self._one = threading.Lock()  # for opening the index
-        self._network = threading.Lock()  # a second network at a time would only take memory
+        self._one = threading.Lock()  # protects the opening of the index
+        self._network = threading.Lock()  # one forward pass at a time, because several would only need more memory
         self._store = open_store()
         self._seen = self._stamp()
         self._looked = time.monotonic()
         self._classes: dict[int, list[ClassCount]] = {}
 
     def store(self) -> Store:
-        """Return the index as it is now: opened anew where it has changed on the disk."""
+        """Return the index, which is opened again if it has changed on disk."""
         if time.monotonic() - self._looked >= LOOK_EVERY:
             with self._one:
                 self._looked = time.monotonic()
@@ -132,14 +139,14 @@ class Collection:
             raise NotAnImageError(str(error)) from error
 
     def embedded_text(self, text: str) -> AnyArray | None:
-        """Embed a text, (1, d); None where the model takes none."""
+        """Embed a text, (1, d); None if the model does not embed texts."""
         if self.embed_text is None:
             return None
         with self._network:
             return self.embed_text(text)
 
     def picture(self, name: str, side: int) -> bytes | None:
-        """Return a small JPEG of an item of the index; None where there is no such item, or no picture of it."""
+        """Return a small JPEG of an item of the index; None if the item does not exist or has no picture."""
         store = self.store()
         if self.read_pictures is None or not len(store.get([name])):
             return None
@@ -151,7 +158,7 @@ class Collection:
         return jpeg(pixels, side) if pixels.ndim == 3 else None
 
     def classes(self) -> list[ClassCount]:
-        """Return the classes and the numbers of their items, by name."""
+        """Return the classes and their numbers of items, sorted by name."""
         store = self.store()
         known = self._classes.get(id(store))
         if known is None:
@@ -165,7 +172,7 @@ class Collection:
         from ..io.uris import is_address, is_folder
 
         if is_address(self.path):
-            return (0, 0)  # a server answers with what there is now
+            return (0, 0)  # a server always answers with its current content
         file = self.path / "collection.json" if is_folder(self.path) else self.path
         try:
             found = os.stat(file)
@@ -175,7 +182,7 @@ class Collection:
 
 
 def check_image(data: bytes, max_pixels: int) -> None:
-    """Raise an error for what is no image of a kind that is read, or has too many pixels; only its head is decoded."""
+    """Raise an error if an upload is not a supported image, or has too many pixels; only its header is decoded."""
     from PIL import Image
 
     try:
@@ -184,7 +191,7 @@ def check_image(data: bytes, max_pixels: int) -> None:
     except Image.DecompressionBombError:
         raise TooManyPixelsError(f"the image has more than {max_pixels / 1e6:.0f} million pixels") from None
     except Exception as error:  # decoders raise nearly anything on a corrupt file
-        raise NotAnImageError(f"expected an image ({', '.join(FORMATS)}); this cannot be decoded") from error
+        raise NotAnImageError(f"the body cannot be decoded; expected an image ({', '.join(FORMATS)})") from error
     if width * height > max_pixels:
         detail = f"{width:,} x {height:,} pixels; expected up to {max_pixels / 1e6:.0f} million"
         raise TooManyPixelsError(f"the image has {detail}")
@@ -201,19 +208,19 @@ def jpeg(pixels: AnyArray, side: int) -> bytes:
     return out.getvalue()
 
 
-def neighbors_told(hits: Hits, right: Callable[[str], str | None], threshold: float | None) -> list[dict[str, Any]]:
+def plain_neighbors(hits: Hits, right: Callable[[str], str | None], threshold: float | None) -> list[dict[str, Any]]:
     """Return the neighbors of one query as plain data."""
     found = []
     for distance, at in zip(hits.distances[0], hits.positions[0], strict=True):
         if at >= 0:
-            item = item_told(hits.records, int(at), right)
+            item = plain_item(hits.records, int(at), right)
             match = threshold is None or bool(distance <= threshold)
             found.append({**item, "distance": round(float(distance), 6), "match": match})
     return found
 
 
-def item_told(records: Records, at: int, right: Callable[[str], str | None]) -> dict[str, Any]:
-    """Return one item as plain data; what is missing is null."""
+def plain_item(records: Records, at: int, right: Callable[[str], str | None]) -> dict[str, Any]:
+    """Return one item as plain data; missing values are None."""
     name = str(records.names[at])
     columns: dict[str, Any] = {}
     for column, values in records.columns.items():
@@ -224,8 +231,8 @@ def item_told(records: Records, at: int, right: Callable[[str], str | None]) -> 
 
 
 def one_item(store: Store, name: str) -> Records:
-    """Return an item by its name; raise a KeyError where there is none."""
+    """Return an item by its name; raise a KeyError if there is none."""
     found = store.get([name])
     if not len(found):
-        raise KeyError(f"there is no item {quoted(name)}")
+        raise KeyError(f"no item is named {quoted(name)}")
     return found

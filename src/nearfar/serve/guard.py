@@ -1,8 +1,8 @@
-"""Who may ask, and how much: Host, Origin and token are checked, bodies and times are bounded.
+"""Access control: Host, Origin and token of requests are checked, and times are limited.
 
-A server on loopback is open to every page that the user's browser shows. Such a page cannot read answers of another
-origin, but it can send requests, or give a name of its own the address 127.0.0.1 (DNS rebinding). So the Host must be a
-name of this server, and a request that a browser marks as coming from another site is refused.
+A server on loopback can be reached by every page in the user's browser. Such a page cannot read responses of another
+origin, but it can send requests, or let its own domain name resolve to 127.0.0.1 (DNS rebinding). So the Host must be a
+name of this server, and requests that the browser marks as coming from another site are refused.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .metrics import Metrics
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "nearfar_token"
-OPEN = ("/health",)  # needs no token: it says only that the server runs
-WRITE_SECONDS = 30.0  # for which one part of an answer may wait for a client that does not read
+OPEN = ("/health",)  # needs no token, because it only says that the server runs
+WRITE_SECONDS = 30.0  # maximum time that a part of a response waits for a client that does not read
 
 POLICY = "; ".join(
     (
@@ -54,12 +54,12 @@ class Guard:
     ----------
     app : ASGI application
     hosts : collection of str
-        Names under which this server is asked, without ports.
+        Names under which this server can be reached, without ports.
     token : str
-        What a request must bring, as `Authorization: Bearer ...` or as the cookie that the page sets; "" for nothing.
+        Secret of requests, as `Authorization: Bearer ...` or as the cookie that the page sets; "" for none.
     metrics : Metrics
     paths : collection of str
-        Those that are counted each; all others are one.
+        Paths that are counted separately; all others are counted together.
     """
 
     def __init__(
@@ -106,16 +106,16 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if host_name(host) not in self.hosts:
-            return told(400, "this server is not known by that name (Host)")
+            return error_response(400, "unknown name of this server (Host); allow it with --name")
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return told(403, "requests of other sites are refused (Origin)")
+            return error_response(403, "requests from other sites are refused (Origin)")
         site = headers.get("sec-fetch-site", "same-origin")
         typed = scope["path"] == "/" and scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
         if site not in ("same-origin", "none") and not typed:
-            return told(403, "requests of other sites are refused (Sec-Fetch-Site)")
+            return error_response(403, "requests from other sites are refused (Sec-Fetch-Site)")
         if self.token and scope["path"] not in OPEN and not self._knows_token(scope, headers):
-            return told(401, "give the token: open /?token=TOKEN, or send Authorization: Bearer TOKEN")
+            return error_response(401, "a token is required: open /?token=TOKEN, or send Authorization: Bearer TOKEN")
         return None
 
     def _knows_token(self, scope: Scope, headers: Headers) -> bool:
@@ -129,8 +129,8 @@ class Guard:
         return any(hmac.compare_digest(one.encode("utf-8", "replace"), expected) for one in given if one)
 
 
-def told(status: int, message: str) -> JSONResponse:
-    """Return an answer that says in one line what is wrong."""
+def error_response(status: int, message: str) -> JSONResponse:
+    """Return a response with an error message of one line."""
     return JSONResponse({"error": message}, status_code=status)
 
 
@@ -146,7 +146,7 @@ def host_name(host: str) -> str:
 
 
 def cookie_of(header: str) -> str:
-    """Return the token in a Cookie header, or nothing."""
+    """Return the token in a Cookie header, or ""."""
     try:
         found = SimpleCookie(header).get(COOKIE)
     except CookieError:

@@ -1,4 +1,4 @@
-"""Labels that somebody marked as wrong, in a table that spreadsheets open."""
+"""Labels that users marked as wrong, in a table for spreadsheets."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pathlib import Path
 from ..io.cells import unescaped, write_rows
 
 HEADING = ("name", "class", "right", "time")
-MAX_MARKS = 100_000  # lines of the table, so that nobody fills the disk
+MAX_MARKS = 100_000  # maximum number of lines of the table, so that requests cannot fill the disk
 
 
 class WrongLabels:
-    """The table of wrong labels: an item, its class, what it should be (or nothing), when it was said.
+    """Table of wrong labels: item, class, correct class if known, and time.
 
     Parameters
     ----------
     path : Path
-        A .csv, made with the first mark; later marks of an item count.
+        A .csv file, which is created with the first mark. The last mark of an item counts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,18 +31,18 @@ class WrongLabels:
         self._lines = len(self._marks)
 
     def add(self, name: str, label: str, right: str) -> None:
-        """Append one mark; it is on the disk when this returns.
+        """Append a mark, and wait until it is on disk.
 
         Raises
         ------
         ValueError
-            There are too many already.
+            If the table is full.
         OSError
-            The table cannot be written.
+            If the table cannot be written.
         """
         with self._one:
             if self._lines >= MAX_MARKS:
-                raise ValueError(f"{self.path.name} holds {MAX_MARKS:,} marks; take them in, and remove it")
+                raise ValueError(f"{self.path.name} is full with {MAX_MARKS:,} marks; correct the labels and remove it")
             text = StringIO()
             moment = datetime.now(UTC).isoformat(timespec="seconds")
             rows = [(name, label, right, moment)]
@@ -57,7 +57,7 @@ class WrongLabels:
             self._lines += 1
 
     def right(self, name: str) -> str | None:
-        """Return what an item should be by its last mark, "" where that is not known, or None for no mark."""
+        """Return the correct class of an item by its last mark, "" if the mark has none, or None without a mark."""
         return self._marks.get(name)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Counts and times of requests, in the text format that Prometheus reads."""
+"""Counts and times of requests, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
 
 
 class Metrics:
-    """What the server has answered since it started."""
+    """Counts and times of all responses since the start of the server."""
 
     def __init__(self) -> None:
         self._one = threading.Lock()
@@ -18,7 +18,7 @@ class Metrics:
         self._seconds = Counter[str]()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """Count one request; `path` is that of a route, so that there are few of them."""
+        """Count one request; `path` is the path of a route, so that there are few different ones."""
         with self._one:
             self._count[path, status] += 1
             self._seconds[path] += seconds  # type: ignore[assignment]  # a sum of floats
@@ -27,7 +27,7 @@ class Metrics:
                     self._within[path, bucket] += 1
 
     def text(self, items: int) -> str:
-        """Return all as Prometheus reads it."""
+        """Return all metrics in the text format of Prometheus."""
         with self._one:
             lines = ["# TYPE nearfar_items gauge", f"nearfar_items {items}", "# TYPE nearfar_requests_total counter"]
             for (path, status), count in sorted(self._count.items()):

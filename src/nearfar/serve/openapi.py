@@ -1,4 +1,4 @@
-"""What the API takes and gives, as OpenAPI 3.1; `/docs` shows it without anything from elsewhere."""
+"""Description of the API in OpenAPI 3.1; `/docs` shows it without external resources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ITEM: dict[str, Any] = {
         "name": {"type": "string"},
         "class": {"type": ["string", "null"]},
         "columns": {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}},
-        "marked": {"type": ["string", "null"], "description": "Its right class, where its label was marked as wrong."},
+        "marked": {"type": ["string", "null"], "description": "Its correct class, if its label was marked as wrong."},
     },
 }
 NEIGHBOR: dict[str, Any] = {
@@ -45,23 +45,23 @@ ERROR: dict[str, Any] = {"type": "object", "required": ["error"], "properties": 
 
 
 def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
-    """Return the description of the API; `bearer` says whether it asks for a token."""
+    """Return the description of the API; `bearer` says whether it requires a token."""
     found = answer("The nearest items, nearest first.", "Found")
     item = answer("The item.", "Item")
     how = [
         query("k", {"type": "integer", "minimum": 1, "maximum": 200, "default": 12}, "Neighbors."),
         query("within", {"type": "number", "minimum": 0}, "The threshold of a match; by default that of the index."),
         query("where", {"type": "string"}, 'A filter such as price < 10 and shop == "a".'),
-        query("group_by", {"type": "string"}, "Only the nearest item of each value of this column."),
+        query("group_by", {"type": "string"}, "Only the nearest item for each value of this column."),
     ]
     name = query("name", {"type": "string"}, "The name of an item.", required=True)
     megabytes = limits.upload_bytes // 1_000_000
     pixels = limits.upload_pixels // 1_000_000
     paths = {
-        "/api/about": {"get": operation("What is served.", answer("Size, distance, engine, columns."))},
+        "/api/about": {"get": operation("Describe the index.", answer("Size, distance, engine, columns."))},
         "/api/search": {
             "post": operation(
-                f"Find what is nearest to an image: up to {megabytes} MB and {pixels} million pixels, as the body.",
+                f"Find the items nearest to an image: up to {megabytes} MB and {pixels} million pixels, as the body.",
                 found,
                 parameters=how,
                 body={"image/*": {"schema": {"type": "string", "format": "binary"}}},
@@ -69,22 +69,26 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
         },
         "/api/search-text": {
             "post": operation(
-                "Find what is nearest to a text, where the model takes texts.",
+                "Find the items nearest to a text, if the model embeds texts.",
                 found,
                 parameters=how,
                 body=json_body({"text": {"type": "string"}}, ["text"]),
             )
         },
-        "/api/neighbors": {"get": operation("Find what is nearest to an item.", found, parameters=[name, *how])},
+        "/api/neighbors": {"get": operation("Find the items nearest to an item.", found, parameters=[name, *how])},
         "/api/items": {
             "get": operation(
                 "List items.",
-                answer("Some of the items, and how many there are."),
+                answer("A page of items, and the number of all items."),
                 parameters=[
                     query("class", {"type": "string"}, "Only of this class."),
                     how[2],
-                    query("offset", {"type": "integer", "minimum": 0, "default": 0}, "Items before the first."),
-                    query("limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 60}, "Items at most."),
+                    query("offset", {"type": "integer", "minimum": 0, "default": 0}, "Number of items to skip."),
+                    query(
+                        "limit",
+                        {"type": "integer", "minimum": 1, "maximum": 200, "default": 60},
+                        "Maximum number of items.",
+                    ),
                 ],
             )
         },
@@ -92,8 +96,8 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
         "/api/classes": {
             "get": operation(
                 "List classes.",
-                answer("Up to 200 classes with their numbers of items, and how many there are."),
-                parameters=[query("begins", {"type": "string"}, "How the name begins.")],
+                answer("Up to 200 classes with their numbers of items, and the number of all classes."),
+                parameters=[query("begins", {"type": "string"}, "Prefix of the names.")],
             )
         },
         "/api/picture": {
@@ -108,7 +112,7 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
         },
         "/api/wrong": {
             "post": operation(
-                "Mark the label of an item as wrong; kept in a table.",
+                "Mark the label of an item as wrong; marks are stored in a table.",
                 {"201": {**item["200"]}},
                 body=json_body({"name": {"type": "string"}, "right": {"type": "string"}}, ["name"]),
             )
@@ -133,8 +137,8 @@ def operation(
     parameters: list[dict[str, Any]] | None = None,
     body: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return one operation; whatever is wrong with a request is one sentence in `error`."""
-    error = {"description": "What is wrong, in one sentence.", "content": schema("Error")}
+    """Return one operation; errors of a request are one sentence in `error`."""
+    error = {"description": "Error message of one sentence.", "content": schema("Error")}
     found: dict[str, Any] = {"summary": summary, "responses": {**answers, "default": error}}
     if parameters:
         found["parameters"] = parameters
@@ -149,17 +153,17 @@ def query(name: str, kind: dict[str, Any], description: str, *, required: bool =
 
 
 def answer(description: str, name: str = "") -> dict[str, Any]:
-    """Return the answer of success, of a schema that has a name, or of any object."""
+    """Return a successful response, with a named schema or any object."""
     content = schema(name) if name else {"application/json": {"schema": {"type": "object"}}}
     return {"200": {"description": description, "content": content}}
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return a JSON body of a schema that has a name."""
+    """Return a JSON body with a named schema."""
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
 
 
 def json_body(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
-    """Return a JSON body of these properties."""
+    """Return a JSON body with these properties."""
     kind = {"type": "object", "required": required, "properties": properties}
     return {"application/json": {"schema": kind}}

@@ -1,4 +1,4 @@
-"""The server process: uvicorn, with an end to the patience for clients that send slowly."""
+"""The server process: uvicorn, with timeouts for clients that send slowly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEAD_SECONDS = 10.0  # for the first line and the headers of a request
-CONNECTIONS = 256  # at a time; further ones are answered 503
+HEAD_SECONDS = 10.0  # timeout for the first line and the headers of a request
+CONNECTIONS = 256  # maximum number of simultaneous connections; further ones get status 503
 HEAD_BYTES = 16_384
 
 
@@ -50,7 +50,7 @@ class ImpatientProtocol(H11Protocol):
 
 
 def serve(app: Any, host: str, port: int) -> None:
-    """Answer requests until the process is stopped."""
+    """Serve requests until the process is stopped."""
     config = uvicorn.Config(
         app,
         host=host,

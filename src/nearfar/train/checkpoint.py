@@ -1,9 +1,8 @@
-"""Checkpoints: nested states as safetensors, and files that are either whole or not there.
+"""Checkpoints: nested states as safetensors, in files that are written completely or not at all.
 
 A checkpoint is two files. ``state-STEP.RANK.safetensors`` (optimizer, sampler, random numbers) is written first; then
-``last.safetensors`` (weights), whose metadata name the step, is renamed into place, and that rename is the moment at
-which the checkpoint counts. Older states are removed after it. A kill between any two of these leaves the old
-checkpoint or the new one.
+``last.safetensors`` (weights), whose metadata name the step, is renamed into place, and from this moment on the
+checkpoint is valid. Older states are removed afterwards. A kill at any time leaves the old checkpoint or the new one.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ def replace_file(path: Path, *content: bytes | memoryview) -> None:
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write named tensors with JSON values about them."""
+    """Write named tensors and JSON metadata."""
     metadata = {"nearfar": MARK, **{key: json.dumps(value) for key, value in about.items()}}
     replace_file(path, *_in_order(save(_apart(tensors), metadata=metadata)))
 
 
 def _in_order(raw: bytes) -> tuple[bytes, memoryview]:
-    """Return header and numbers; the metadata, which the format's library leaves in an order of chance, by name.
+    """Return header and numbers, with the metadata sorted by name, because safetensors writes them in random order.
 
-    Runs of one seed then have equal files, and an index knows the weights of one in those of the other.
+    So runs with the same seed have identical files, and an index recognizes the weights of one run in those of another.
     """
     end = 8 + int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8:end])
@@ -64,7 +63,7 @@ def _in_order(raw: bytes) -> tuple[bytes, memoryview]:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Bring tensors to the CPU, contiguous and without shared memory, as the format wants them."""
+    """Move tensors to the CPU, contiguous and without shared memory, as the format requires."""
     seen: set[int] = set()
     found = {}
     for key, tensor in tensors.items():
@@ -77,19 +76,19 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Read the values that were saved about the tensors of a file.
+    """Read the metadata of a checkpoint.
 
     Raises
     ------
     TrainError
-        If it is missing, damaged, or none of ours.
+        If the file is missing, damaged, or not a checkpoint of nearfar.
     """
     with _opened(path) as file:
         return _about(path, file)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the tensors of a file, and the values about them."""
+    """Read the tensors and the metadata of a checkpoint."""
     with _opened(path) as file:
         about = _about(path, file)
         return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118  # no dict: it cannot be iterated
@@ -107,25 +106,25 @@ def _opened(path: Path) -> Any:
 def _about(path: Path, file: Any) -> dict[str, Any]:
     metadata = dict(file.metadata() or {})
     if metadata.pop("nearfar", None) != MARK:
-        raise TrainError(f"{path}: not a checkpoint of nearfar (it was written by something else)")
+        raise TrainError(f"{path}: not a checkpoint of nearfar (another program wrote it)")
     with fitting(path):
         return About(path, {key: parse_json(value) for key, value in metadata.items()})
 
 
 class About(dict[str, Any]):
-    """What a file says about its tensors; a TrainError where it does not say what is asked."""
+    """Metadata of a checkpoint; a missing key raises a TrainError."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         super().__init__(values)
         self.path = path
 
     def __missing__(self, key: str) -> Any:
-        raise TrainError(f"{self.path}: damaged, or of another version (it does not say {key!r})")
+        raise TrainError(f"{self.path}: damaged, or of another version of nearfar ({key!r} is missing)")
 
 
 @contextmanager
 def fitting(what: Path | str, wrong: str = "damaged, or of another version") -> Iterator[None]:
-    """Turn what the contents of a damaged checkpoint raise into a TrainError that names it."""
+    """Turn exceptions because of a damaged checkpoint into a TrainError that names it."""
     try:
         yield
     except TrainError:
@@ -136,10 +135,10 @@ def fitting(what: Path | str, wrong: str = "damaged, or of another version") -> 
 
 
 def shape_of(about: dict[str, Any]) -> tuple[int, ...]:
-    """Return the shape of an item that a network takes, which builders of networks are called with: numbers only."""
+    """Return the shape of an item of a network after checking that it consists of integers."""
     shape = about["shape"]
     if not isinstance(shape, list) or len(shape) not in (1, 3) or not all(type(n) is int and n > 0 for n in shape):
-        raise TrainError(f"checkpoint: the shape of an item must be 1 or 3 whole numbers above 0, got {quoted(shape)}")
+        raise TrainError(f"checkpoint: the shape of an item must be 1 or 3 positive integers, got {quoted(shape)}")
     return tuple(shape)
 
 
@@ -147,7 +146,7 @@ def text_length_of(about: dict[str, Any]) -> int | None:
     """Return the number of tokens per text that the second tower of a network takes; None if it has one tower."""
     length = about.get("text_length")
     if length is not None and (type(length) is not int or length < 1):
-        raise TrainError(f"checkpoint: the length of texts must be a whole number above 0, got {quoted(length)}")
+        raise TrainError(f"checkpoint: the length of texts must be a positive integer, got {quoted(length)}")
     return length
 
 
@@ -155,7 +154,7 @@ def first_weights(about: dict[str, Any]) -> str:
     """Return the origin of the weights with which training started; empty for older checkpoints."""
     weights = about.get("weights", "")
     if not isinstance(weights, str):
-        raise TrainError(f"checkpoint: what is said of the first weights must be text, got {quoted(weights)}")
+        raise TrainError(f"checkpoint: the origin of the initial weights must be a text, got {quoted(weights)}")
     return weights
 
 
@@ -237,7 +236,7 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave global random numbers as they are: training seeds them."""
+    """Restore the global random states at the end, because training seeds them."""
     before = random_state()
     try:
         yield

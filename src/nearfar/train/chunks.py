@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 
 
 def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Accelerator) -> None:
-    """Raise where a batch cannot be cut: parts that read the maps of a whole batch, or shares that are smaller.
+    """Raise a TrainError if a batch cannot be split: a term reads the maps of a whole batch, or the batch is too small.
 
     Raises
     ------
     TrainError
-        With one line that says what.
+        If a batch cannot be split; the message is one line.
     """
     if config.chunk is None:
         return
     if accelerator.distributed_type not in (DistributedType.NO, *PLAIN):
-        raise TrainError(f"config: chunk: not with {accelerator.distributed_type.value}, which shards the parameters")
+        raise TrainError(
+            f"config: chunk: does not work with {accelerator.distributed_type.value}, which shards the parameters"
+        )
     share = config.batch_size // distributed.world()
     if config.chunk > share:
-        detail = f"{config.chunk} items at a time are more than the {share} of a batch that each process has"
+        detail = f"{config.chunk} items at a time are more than the {share} items of a batch that each process has"
         raise TrainError(f"config: chunk: {detail}")
     for part in objective.modules():
         if isinstance(part, MultiScaleRelationTerm):
@@ -47,8 +49,8 @@ def check_chunks(config: TrainConfig, objective: nn.Module, accelerator: Acceler
 
 
 def backward_of_chunks(parts: Parts, items: Tensor | PairBatch, labels: Tensor, ids: Tensor) -> Tensor:
-    """Add the gradient of a whole batch to all parameters; returns the value of the objective."""
-    step = parts.step  # not the model that is wrapped for several processes, which would average for each chunk
+    """Add the gradient of a whole batch to all parameters, and return the value of the objective."""
+    step = parts.step  # the unwrapped module, because DistributedDataParallel would average the gradients of each chunk
     chunk = parts.config.chunk
     assert chunk is not None
     _share_statistics(step.embedder)

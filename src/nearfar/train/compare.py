@@ -1,4 +1,4 @@
-"""Several objectives or settings, several seeds, one table: which one is better, and by more than chance?"""
+"""Comparison of several objectives or settings over several seeds, in one table."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..children import safely_started
+from ..deprecation import renamed_settings
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import damaged, read_scores
@@ -22,8 +23,16 @@ from .config import TrainConfig, TrainError
 from .interrupts import asked_by_others, held_back, let_through
 from .run import missing_folders, remove_empty, write_json
 
-TRIAL_CLASSES = 64  # classes with which objectives are tried out that do not count theirs
-SHARED = ("objective", "seed", "data", "test", "test_classes", "select", "ks")  # in all runs alike, or arguments
+TRIAL_CLASSES = 64  # number of classes to check objectives that do not set it
+SHARED = (
+    "objective",
+    "seed",
+    "data",
+    "test",
+    "test_classes",
+    "select",
+    "ks",
+)  # equal in all runs, or given by other arguments
 
 
 class Trial(NamedTuple):
@@ -62,11 +71,11 @@ def trials(
     out: Path,
     vary: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Trial]:
-    """Lay out the runs of a comparison: every objective and choice of settings with every seed, a folder each."""
+    """Return the runs of a comparison, each in its own folder: every objective with all settings and seeds."""
     vary = vary or {}
     for name in vary:
         if name in SHARED:
-            raise TrainError(f"vary: {name} cannot differ between the runs of a comparison")
+            raise TrainError(f"vary: {name} must be the same in all runs of a comparison; leave it out")
     found = []
     for objective, *values in product(objectives, *vary.values()):
         chosen = dict(zip(vary, values, strict=True))
@@ -82,6 +91,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[:60]
 
 
+@renamed_settings(told="on_trial")
 def train_and_compare(
     base: TrainConfig,
     objectives: Sequence[str],
@@ -90,7 +100,7 @@ def train_and_compare(
     *,
     vary: Mapping[str, Sequence[Any]] | None = None,
     jobs: int = 1,
-    told: Callable[[Trial, int, int], None] | None = None,
+    on_trial: Callable[[Trial, int, int], None] | None = None,
 ) -> Compared:
     """Train and score every objective with every seed, and write the result to `comparison.json` in the folder.
 
@@ -111,8 +121,9 @@ def train_and_compare(
         combination.
     jobs : int
         Number of runs at a time, each in a process of its own with one thread.
-    told : callable, optional
-        Called with the trial, the number of finished trials and the number of all trials.
+    on_trial : callable, optional
+        Function that is called after each trial, with the trial, the number of finished trials and that of all trials.
+        It was called `told`, which works until 0.4.
 
     Returns
     -------
@@ -133,17 +144,17 @@ def train_and_compare(
     _check_counts(objectives, seeds, jobs, vary)
     objectives = list(dict.fromkeys(objectives))
     check_objectives(objectives, base)
-    trials(base, objectives, seeds, Path(out), vary)  # a wrong setting is told before data are read
+    trials(base, objectives, seeds, Path(out), vary)  # refuses a wrong setting before the data are read
     base = with_test_classes(base)
     todo = trials(base, objectives, seeds, Path(out), vary)
-    found = _collected(todo, run_trials(todo, jobs, told, Path(out)))
+    found = _collected(todo, run_trials(todo, jobs, on_trial, Path(out)))
     about = {"config": base.to_dict(), "seeds": list(seeds), "vary": vary}
     write_json(Path(out) / "comparison.json", {**about, **found._asdict()})
     return found
 
 
 def run_trials(
-    todo: Sequence[Trial], jobs: int, told: Callable[[Trial, int, int], None] | None, out: Path
+    todo: Sequence[Trial], jobs: int, on_trial: Callable[[Trial, int, int], None] | None, out: Path
 ) -> list[dict[str, Any]]:
     """Train and score all trials, and return the contents of their `scores.json`, in their order."""
     contents: dict[int, dict[str, Any]] = {}
@@ -151,8 +162,8 @@ def run_trials(
     try:
         for index, content in _each(todo, jobs):
             contents[index] = content
-            if told is not None:
-                told(todo[index], len(contents), len(todo))
+            if on_trial is not None:
+                on_trial(todo[index], len(contents), len(todo))
     finally:
         remove_empty(missing)
     return [contents[index] for index in range(len(todo))]
@@ -169,7 +180,7 @@ def _check_counts(
 
 
 def _collected(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Compared:
-    """Put the scores of trials together by objective; `contents` are their `scores.json`."""
+    """Group the scores of trials by objective; `contents` are their `scores.json`."""
     scores: dict[str, list[dict[str, Any]]] = {trial.name: [] for trial in done}
     validation: dict[str, list[float | None]] = {trial.name: [] for trial in done}
     for trial, content in zip(done, contents, strict=True):
@@ -187,10 +198,10 @@ def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
 
 
 def classes_in(objective: str) -> int:
-    """Return how many classes an objective counts, or a few where it counts none."""
+    """Return the number of classes that an objective sets, or a default if it sets none."""
     try:
         nodes = list(walk(parse(objective)))
-    except ExpressionError:  # whoever builds it says what is wrong
+    except ExpressionError:  # building it will raise the error
         return TRIAL_CLASSES
     settings = [argument for node in nodes if isinstance(node, Call) for argument in node.arguments]
     counts = [
@@ -200,7 +211,7 @@ def classes_in(objective: str) -> int:
 
 
 def with_test_classes(base: TrainConfig) -> TrainConfig:
-    """Name the test classes that a config leaves to its seed: other seeds would be tested on other classes."""
+    """Fix the test classes that would depend on the seed, so that all seeds are tested on the same classes."""
     from ..data.dataset import unseen_half
     from ..data.open import open_source
 
@@ -218,7 +229,7 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
 
 
 def _split(content: dict[str, Any]) -> str:
-    """Say how the data of a comparison are split, from the scores of one run: without its seed and its checkpoint."""
+    """Return how the data of a comparison are split, from the scores of one run, without its seed and checkpoint."""
     split = content.get("split") or content["protocol"].partition(" The checkpoint of")[0]
     return re.sub(r"(validation classes drawn .*) with seed \d+", r"\1 with the seed of each run", split)
 
@@ -228,12 +239,15 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
         yield from ((index, run_trial(trial)) for index, trial in enumerate(todo))
         return
     context = get_context("spawn")
-    with safely_started():  # an event is watched over by a process of its own
+    with safely_started():  # multiprocessing starts a process to track the event
         stopped = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(stopped,)) as pool:
         futures: dict[Future[dict[str, Any]], int] = {}
         try:
-            with safely_started(), held_back():  # a process that is stopped while it imports would say so at length
+            with (
+                safely_started(),
+                held_back(),
+            ):  # a process that is stopped during its imports would print a long traceback
                 futures |= {pool.submit(_run_in_pool, trial): index for index, trial in enumerate(todo)}
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -241,15 +255,17 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
             stopped.set()
             pool.shutdown(cancel_futures=True)
             if isinstance(error, BrokenExecutor):
-                ended = "a process that trains was ended from outside, as where memory is short"
-                raise ChildProcessError(f"{ended}; the same comparison goes on, and fewer jobs take less") from error
+                ended = "a training process was killed, perhaps because memory ran out"
+                raise ChildProcessError(
+                    f"{ended}; run the same comparison again to continue, perhaps with fewer jobs"
+                ) from error
             raise
 
 
 class _Shared:
-    """What a process of a pool is given at its start."""
+    """Shared state of the processes of a pool."""
 
-    stopped: ClassVar[Any]  # an event: no trial begins any more, and those under way stop with a checkpoint
+    stopped: ClassVar[Any]  # event: no new trial begins, and running trials stop with a checkpoint
     busy: ClassVar[Any] = threading.Lock()  # held while a trial runs
 
 
@@ -269,14 +285,14 @@ def _begin(stopped: Any) -> None:
 
 
 def _stop_with_parent() -> None:
-    """Stop when the comparison is stopped, or when its process is gone: a pool would wait for it, and train, forever.
+    """Stop if the comparison is stopped or its process no longer exists, because a pool would continue forever.
 
-    A signal reaches all of these processes from a terminal, but only that one from a service or a queue of jobs.
+    A terminal sends a signal to all processes, but a service or a job queue only to the main process.
     """
     parent = parent_process()
     assert parent is not None
     while not _Shared.stopped.is_set() and parent.is_alive():
-        time.sleep(1.0)  # and no `wait`: setting an event waits for those who wait for it, also where they were killed
+        time.sleep(1.0)  # not `wait`, because setting an event blocks if a waiting process was killed
     _Shared.stopped.set()
     asked_by_others.set()
     parent.join()
@@ -285,7 +301,7 @@ def _stop_with_parent() -> None:
 
 
 def _run_in_pool(trial: Trial) -> dict[str, Any]:
-    """Run a trial, unless the comparison was stopped: a pool hands out trials early, and does not take them back."""
+    """Run a trial, unless the comparison was stopped: a pool assigns trials early, and cannot withdraw them."""
     if _Shared.stopped.is_set():
         raise KeyboardInterrupt
     try:

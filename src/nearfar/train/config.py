@@ -1,4 +1,4 @@
-"""Everything that decides a training run, in one strict record that is read from and written to JSON."""
+"""All settings of a training run, in one strict record that is read from and written to JSON."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from ..io.untrusted import read_json
 from ..quoting import PATH, in_brief, quoted
 from ..trust import Origin, modules_of, refuse_untrusted
 
-AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]  # a product of two, such as epochs and batches, has 64 bits
-Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; more is a typing error that would fill the memory
+AtLeastOne = Annotated[
+    int, Meta(ge=1, le=2**31 - 1)
+]  # so that a product of two, such as epochs and batches, fits into 64 bits
+Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; a larger value is probably a typo, and would fill the memory
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Factor = Annotated[float, Meta(gt=0, le=1)]
 
-FREE = ("workers", "tensorboard")  # they do not change the result, and may differ when a run is resumed
-CODE = ("objective", "trunk", "text_trunk", "sampler")  # texts that may name modules of a user's own
+FREE = ("workers", "tensorboard")  # settings that do not change the result, and may differ when a run is resumed
+CODE = ("objective", "trunk", "text_trunk", "sampler")  # settings that may name modules of the user
 NAMES_ELSEWHERE = {
     "learning_rate": "lr",
     "loss": "objective",
@@ -41,7 +43,7 @@ NAMES_ELSEWHERE = {
     "embedding_size": "embedding_dim",
     "random_state": "seed",
 }
-"""What other libraries call settings of a run that are also options of `nearfar train`."""
+"""Names of other libraries for settings of a run that are also options of `nearfar train`."""
 LATER = (
     "final",
     "split",
@@ -70,12 +72,12 @@ LATER = (
     "text_trunk",
     "lr_text",
 )
-"""Settings that came later, and are in digests only where they are given."""
+"""Settings that were added later, and are part of digests only if they are given."""
 UNSAID = ("none", "random", "classes", "honest")
 
 
 class TrainError(ValueError):
-    """A run that cannot be started, resumed or read; the message is one line."""
+    """A run cannot be started, resumed or read. The message is one line."""
 
 
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
@@ -202,7 +204,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         With several processes, distribute the class proxies of the objective over them: each process stores and trains
         those of some classes, and the softmax over all classes stays exact (`nearfar.deep.ShardedClasses`).
     sample_classes : float, optional
-        Share of the classes, in (0, 1], that a batch is compared with: its own classes, and others drawn anew in each
+        Share of the classes, in (0, 1], that a batch is compared with: its own classes, and others drawn in each
         step (partial FC; `nearfar.deep.SampledClasses`). The optimizer updates only the proxies that were drawn. By
         default, all classes.
     epochs : int
@@ -345,8 +347,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     log_every: AtLeastOne = 10
     tensorboard: bool = False
     final: str | None = None
-    origin: Origin | None = None  # no setting: the file that these were read from, and what its texts may name
-    given: tuple[str, ...] = ()  # no setting: the names of those that were given, and not left to their default
+    origin: Origin | None = (
+        None  # not a setting: the file that the settings were read from, and the modules that it may name
+    )
+    given: tuple[str, ...] = ()  # not a setting: the names of the settings that were given explicitly
 
     @classmethod
     def of(cls, **fields: Any) -> TrainConfig:
@@ -373,10 +377,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """
         for name in fields.keys() - set(cls.settings()):
             if name in NAMES_ELSEWHERE:
-                hint = f"; here it is {NAMES_ELSEWHERE[name]}"
+                hint = f"; use {NAMES_ELSEWHERE[name]}"
             else:
                 hint = "".join(f"; did you mean {near}?" for near in get_close_matches(name, cls.settings(), n=1))
-            raise TrainError(f"config: no field is called {quoted(name)}{hint}")
+            raise TrainError(f"config: unknown setting {quoted(name)}{hint}")
         if fields.get("protocol") == "paper":
             fields.setdefault("validation", 0.0)
         try:
@@ -392,7 +396,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return msgspec.structs.replace(config, given=tuple(sorted(fields)))
 
     def _check_protocol(self) -> None:
-        """Refuse what looks at validation classes in the protocol of the papers, which has none."""
+        """Refuse settings that need validation classes in the protocol of the papers, which has none."""
         if self.protocol == "honest":
             return
         looking = {
@@ -402,15 +406,17 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         }
         for name, given in looking.items():
             if given:
-                detail = "learns from all training classes and keeps the last checkpoint"
-                raise TrainError(f'config: protocol="paper" {detail}, so {name} must not ask for validation classes')
+                detail = "trains on all training classes and keeps the last checkpoint"
+                raise TrainError(f'config: protocol="paper" {detail}, so {name} must not request validation classes')
 
     def _check_final(self) -> None:
         if self.final is not None and self.patience is not None:
-            raise TrainError("config: a final model has no validation classes, so patience must not be given with it")
+            raise TrainError(
+                "config: patience needs validation classes, which a final model does not have; leave it out"
+            )
         if self.final is not None and self.metric == "auto":
             raise TrainError(
-                'config: a final model has no validation classes to choose by, so metric must not be "auto"'
+                'config: metric="auto" needs validation classes, which a final model lacks; use "none" or "whitening"'
             )
 
     def _check(self) -> None:
@@ -418,41 +424,47 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if value == float("inf"):
                 raise TrainError(f"config: {name}: Expected a finite number, got {value}")
         if 1 not in self.ks:
-            raise TrainError(f"config: ks must hold 1, got {list(self.ks)}")
+            raise TrainError(f"config: ks must contain 1, got {list(self.ks)}")
         if self.trunk_weights and self.pretrained:
-            raise TrainError("config: trunk_weights is the older name of pretrained; give one of them")
+            raise TrainError("config: trunk_weights is the old name of pretrained; give only one of them")
         if (self.trunk_weights or self.pretrained) and self.network_weights:
             name = "trunk_weights" if self.trunk_weights else "pretrained"
-            raise TrainError(f"config: network_weights hold a trunk, so {name} must not be given with them")
+            raise TrainError(f"config: network_weights contain a trunk, so {name} must not be given with them")
         if self.freeze_trunk and self.augment:
-            raise TrainError("config: a frozen trunk sees every image once, so augment must be empty with it")
+            raise TrainError(
+                "config: augment does not work with a frozen trunk, whose features are computed once; leave it empty"
+            )
         if (self.freeze_trunk or self.freeze_epochs) and self.episodes != "none":
             name = "freeze_trunk" if self.freeze_trunk else "freeze_epochs"
-            raise TrainError(f"config: episodes step on all weights, so {name} must not be given with them")
+            raise TrainError(f"config: episodes train all weights, so {name} must not be given with them")
         if self.freeze_trunk and self.freeze_epochs:
-            raise TrainError("config: freeze_trunk is for the whole run, so freeze_epochs must not be given with it")
+            raise TrainError(
+                "config: freeze_trunk applies to the whole run, so freeze_epochs must not be given with it"
+            )
         self._check_tuning()
         if self.resize is not None and (self.image_size is None or self.image_size > self.resize):
             raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
 
     def _check_tuning(self) -> None:
-        """Refuse two answers to the question which weights of the trunk are trained."""
+        """Refuse contradictory settings of which weights of the trunk are trained."""
         ways = {"freeze_trunk": self.freeze_trunk, "last_stage": self.last_stage, "lora": self.lora is not None}
         given = [name for name, chosen in ways.items() if chosen]
         if len(given) > 1:
-            raise TrainError(f"config: {' and '.join(given)} say both which weights are trained; give one of them")
+            raise TrainError(f"config: {' and '.join(given)} both set which weights are trained; give only one of them")
         if given and given != ["freeze_trunk"] and self.episodes != "none":
-            raise TrainError(f"config: episodes step on all weights, so {given[0]} must not be given with them")
+            raise TrainError(f"config: episodes train all weights, so {given[0]} must not be given with them")
         if self.lora_alpha is not None and self.lora is None:
-            raise TrainError("config: lora_alpha scales adapters, so lora, their rank, must be given with it")
+            raise TrainError("config: lora_alpha is the scale of adapters, so lora, their rank, must be given with it")
         if self.embedding_start != "random" and self.network_weights is not None:
-            raise TrainError("config: network_weights hold an embedding layer, so embedding_start must not be given")
+            raise TrainError(
+                "config: network_weights contain an embedding layer, so embedding_start must not be given with them"
+            )
 
     def _check_chunk(self) -> None:
         if self.chunk is not None and self.chunk > self.batch_size:
             raise TrainError(f"config: chunk: {self.chunk} items at a time are more than a batch of {self.batch_size}")
         if self.chunk is not None and self.episodes != "none":
-            raise TrainError("config: episodes need their whole batch, so chunk must not be given with them")
+            raise TrainError("config: episodes need the whole batch, so chunk must not be given with them")
         if self.episodes == "none":
             return
         for name, given in {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes}.items():
@@ -462,10 +474,12 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 )
 
     def _check_text_trunk(self) -> None:
-        """Refuse what is of classes or of one tower beside a second one."""
+        """Refuse settings for classes or for a single tower if there is a text trunk."""
         if self.text_trunk is None:
             if self.lr_text is not None:
-                raise TrainError("config: lr_text is for the text trunk, so text_trunk must be given with it")
+                raise TrainError(
+                    "config: lr_text is the learning rate of the text trunk, so text_trunk must be given with it"
+                )
             return
         ways = {
             "episodes": self.episodes != "none",
@@ -479,13 +493,17 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         proxies = {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes is not None}
         for name, given in proxies.items():
             if given:
-                raise TrainError(f"config: {name} is for class proxies, and must not be given with text_trunk")
+                raise TrainError(
+                    f"config: {name} works only with class proxies, so it must not be given with text_trunk"
+                )
         for name, given in ways.items():
             if given:
-                raise TrainError(f"config: {name} is for one tower, and must not be given with text_trunk")
+                raise TrainError(
+                    f"config: {name} works only with a single tower, so it must not be given with text_trunk"
+                )
 
     def __eq__(self, other: object) -> bool:
-        """Whether all settings are the same, wherever they come from."""
+        """Return whether all settings are equal, whatever their origin."""
         if isinstance(other, TrainConfig):
             return self.to_dict() == other.to_dict()
         return NotImplemented
@@ -501,7 +519,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def replace(self, **changes: Any) -> TrainConfig:
         """Return a config with some settings changed, checked again. Settings that are changed may name any module."""
         if "trunk" in changes and changes["trunk"] != self.trunk:
-            changes.setdefault("preprocessing", None)  # that of another trunk
+            changes.setdefault("preprocessing", None)  # the record belongs to the old trunk
         if changes.get("protocol") == "paper":
             changes.setdefault("validation", 0.0)
         changed = TrainConfig.of(**{**self.to_dict(), **changes})
@@ -565,28 +583,28 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         path : str or Path
             The file.
         trust : str or collection of str
-            Modules of a user's own that its objective, trunk and sampler may name: their code then runs where these
-            are built. The file may name others, but what they stand for cannot be built.
+            Modules of your own that its objective, trunk and sampler may name: their code is run when these
+            are built. The file may name other modules, but then these parts cannot be built.
 
         Raises
         ------
         TrainError
-            If the file is missing, holds no JSON object, or has a wrong field.
+            If the file is missing, is not a JSON object, or has an invalid field.
         """
         try:
             fields = read_json(path)
         except FileNotFoundError as error:
             folder = Path(path).parent
             if folder.is_dir():
-                why = f"holds no run (no {Path(path).name})"
+                why = f"is not the folder of a run (no {Path(path).name})"
             else:
                 why = "no such run"
             raise TrainError(f"{folder}: {why}") from error
         except (OSError, ValueError) as error:
             raise TrainError(f"{path}: not readable as a config ({error})") from error
         if not isinstance(fields, dict):
-            raise TrainError(f"{path}: expected a JSON object with the fields of a config")
-        config = msgspec.structs.replace(cls.of(**fields), given=cls.settings())  # it had all of them
+            raise TrainError(f"{path}: expected a JSON object with the settings of a run")
+        config = msgspec.structs.replace(cls.of(**fields), given=cls.settings())  # the file has all settings
         return config._from(Origin(os.fspath(path), modules_of(trust)))
 
     @property
@@ -595,7 +613,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         values = {key: getattr(self, key) for key in LATER}
         later = {key for key, value in values.items() if value is None or value is False or value in UNSAID}
         fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
-        fields["freeze_bn"] = self.freeze_bn or False  # what it was before it could be left open
+        fields["freeze_bn"] = self.freeze_bn or False  # the default of earlier versions
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, other: TrainConfig) -> list[str]:
@@ -609,27 +627,27 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         ]
 
     def refused(self, given: TrainConfig) -> list[str]:
-        """List what keeps a run from being resumed with other settings: all differences except a later end.
+        """List the differences because of which a run cannot be resumed: all except a later end.
 
-        More epochs or another patience do not change the steps so far, unless the schedule depends on the end. A run
-        that met an image that cannot be decoded may go on without such images.
+        More epochs or another patience do not change the finished steps, unless the schedule depends on the end. A run
+        that stopped at an image that cannot be decoded may continue without such images.
         """
         run = self.replace(patience=given.patience, skip_bad=self.skip_bad or given.skip_bad)
         if given.epochs == run.epochs:
             return run.differences(given)
         why = ""
         if given.schedule == "cosine":
-            why = " (a cosine schedule falls to 0 at the end: its rates would have been others)"
+            why = " (with a cosine schedule, all learning rates depend on the number of epochs)"
         elif run.steps or given.steps:
-            why = " (a run of `steps` batches ends inside an epoch, which does not go on)"
+            why = " (a run with `steps` ends within an epoch, which cannot be continued)"
         elif given.epochs < run.epochs:
-            why = " (a run can become longer, not shorter)"
+            why = " (a run can be made longer, but not shorter)"
         end = [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
         return run.differences(given.replace(epochs=run.epochs)) + end
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Turn paths and NumPy numbers into what JSON has."""
+    """Convert paths and numbers of NumPy to plain data."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Real):
@@ -638,7 +656,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
-    """Name the field first: "epochs: Expected `int` >= 1, got 0"."""
+    """Return an error that begins with the name of the setting: "epochs: Expected `int` >= 1, got 0"."""
     text, _, where = str(error).partition(" - at `$.")
     name = where.rstrip("`").split("[")[0]
     if name not in fields:

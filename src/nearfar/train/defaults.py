@@ -1,4 +1,4 @@
-"""What settings that are not given become for photographs: a pretrained trunk, and the recipes `photos/...`."""
+"""Default settings for photographs: a pretrained trunk, and the recipes `photos/...`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .task import SMALLEST_PHOTO, open_data, open_resolved, resolve, sizes_in, w
 
 PHOTO_CHANNELS = 3
 PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
-"""Models of timm that "auto" takes, the first one whose weights are there; the first two were measured."""
+"""Models of timm for "auto": the first one whose weights are in the cache; the first two were measured."""
 
 
 def settle(config: TrainConfig, start: Path | None = None, given: Task | None = None) -> tuple[Task, TrainConfig]:
-    """Return the data of a config, opened or as `given`, and the config with all that depends on them filled in."""
+    """Open the data of a config, unless `given`, and resolve the settings that depend on them."""
     config = for_pairs(with_preprocessing(config, start), start)
     task = given or open_data(config, start)
     chosen = with_defaults(with_preprocessing(with_trunk(config, task), start), task)
     if given is not None:
         return given, resolve(chosen, given)
     if chosen.preprocessing != config.preprocessing:
-        return open_resolved(chosen, start)  # images are brought to size in the way of the trunk
+        return open_resolved(chosen, start)  # images are resized as the trunk requires
     return open_resolved(chosen, start, task)
 
 
 def is_of_photographs(dataset: Dataset) -> bool:
-    """Return whether items are color images of a size at which photographs are kept."""
+    """Return whether items are color images of the size of photographs."""
     if dataset.kind != "image" or not len(dataset):
         return False
     if dataset.read(0).shape[-1] != PHOTO_CHANNELS:
@@ -39,7 +39,7 @@ def is_of_photographs(dataset: Dataset) -> bool:
 
 
 def with_trunk(config: TrainConfig, task: Task) -> TrainConfig:
-    """Return the config with the trunk that "auto" stands for.
+    """Return the config with "auto" replaced by the name of a trunk.
 
     That is `mlp` for rows and `conv4` for images; for photographs a model of timm whose pretrained weights are in the
     local cache, or with `pretrained=True` the first of `PHOTO_TRUNKS`, which may be downloaded.
@@ -60,7 +60,7 @@ def with_trunk(config: TrainConfig, task: Task) -> TrainConfig:
 
 
 def hub_is_cached() -> bool:
-    """Return whether the local cache of the hub holds a model of timm, without an import of either."""
+    """Return whether the local cache of the hub has a model of timm, without importing timm or the hub."""
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     return any(cache.glob("models--timm--*"))
@@ -71,7 +71,7 @@ def cached_model() -> str | None:
     try:
         import timm
         from huggingface_hub import try_to_load_from_cache
-    except (ImportError, RuntimeError):  # the latter is torchvision's, where it was built for another torch
+    except (ImportError, RuntimeError):  # torchvision raises a RuntimeError if it was built for another torch
         return None
     for name in PHOTO_TRUNKS:
         pretrained_config = timm.get_pretrained_cfg(name)
@@ -87,7 +87,7 @@ def cached_model() -> str | None:
 def with_defaults(config: TrainConfig, task: Task) -> TrainConfig:
     """Return the config with the settings of a recipe for photographs instead of those that were not given.
 
-    This is for photographs and a trunk that is pretrained elsewhere; other configs are returned as they are.
+    This applies to photographs and a pretrained trunk of another library; other configs are returned unchanged.
     """
     name = default_recipe(config, task)
     if name is None:
@@ -95,14 +95,14 @@ def with_defaults(config: TrainConfig, task: Task) -> TrainConfig:
     fields: dict[str, Any] = recipe(name)
     if "steps" in config.given:
         del fields["epochs"]
-    if config.network_weights is not None:  # which hold an embedding layer
+    if config.network_weights is not None:  # these include an embedding layer
         del fields["embedding_start"]
         del fields["embedding_dim"]
     return config.replace(**{key: value for key, value in fields.items() if key not in config.given})
 
 
 def default_recipe(config: TrainConfig, task: Task) -> str | None:
-    """Return the name of the recipe whose settings take the place of those that were not given; None for no one."""
+    """Return the name of the recipe with the defaults of the settings that were not given, or None."""
     if ":" not in config.trunk or not config.starts_pretrained or config.episodes != "none":
         return None
     if config.text_trunk is not None:
@@ -114,24 +114,24 @@ def default_recipe(config: TrainConfig, task: Task) -> str | None:
     return "photos/finetune" if config.lora is None else "photos/lora"
 
 
-def told_defaults(given: TrainConfig, resolved: TrainConfig, task: Task) -> str:
-    """Say in a sentence what settings that were not given became for photographs; nothing where that is nothing new.
+def defaults_note(given: TrainConfig, resolved: TrainConfig, task: Task) -> str:
+    """Return a sentence on the defaults for photographs; "" if there is nothing to say.
 
     Parameters
     ----------
     given : TrainConfig
-        As the run was asked for.
+        Config as it was given.
     resolved : TrainConfig
-        As it begins.
+        Config with all settings resolved.
     """
     if not is_of_photographs(task.train):
         return ""
     if given.trunk == "auto" and resolved.trunk == "conv4":
         return (
-            "Photographs are found much better from a pretrained network: "
+            "A pretrained network finds photographs much better: "
             f"pip install 'nearfar[vision]', and --trunk timm:{PHOTO_TRUNKS[0]} --pretrained true (or a local file)."
         )
     name = default_recipe(given.replace(trunk=resolved.trunk, pretrained=resolved.pretrained), task)
     if name is None or not set(recipe(name)) - set(given.given):
         return ""
-    return f"Settings that were not given are those of the recipe {name}."
+    return f"Settings that were not given have the values of the recipe {name}."

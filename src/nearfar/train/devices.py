@@ -1,4 +1,4 @@
-"""Where a run computes: one process or several, on processors or accelerators."""
+"""Devices and processes of a run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..deep import distributed
 from .config import TrainConfig
 
 PLAIN = (DistributedType.MULTI_CPU, DistributedType.MULTI_GPU, DistributedType.MULTI_XPU)
-"""Kinds of several processes in which each has all parameters of the network."""
+"""Distributed types in which each process has all parameters of the network."""
 
 
 def make_accelerator(config: TrainConfig) -> Accelerator:
-    """Return a fresh accelerator: one process may train several times, with other settings."""
+    """Return a new accelerator, because a process may train several times with different settings."""
     AcceleratorState._reset_state(reset_partial_state=distributed.world() == 1)
     GradientState._reset_state()
     alone = distributed.world() == 1
     on_cpu = config.device == "cpu" or _many_without_gpu()
-    # A trunk that stands still for some epochs has no gradients to wait for.
+    # a trunk that is frozen for some epochs has no gradients to wait for
     several = DistributedDataParallelKwargs(find_unused_parameters=config.freeze_epochs is not None)
     if config.precision == "auto":
         precision = "bf16" if _has_native_bf16(on_cpu) else "no"
@@ -37,17 +37,17 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
 def _has_native_bf16(on_cpu: bool) -> bool:
     """Return whether the device multiplies in bfloat16 faster than in float32.
 
-    Among processors these are the ones with AMX tiles. AVX-512 alone may have instructions for bfloat16, but a network
+    Among CPUs, these are the ones with AMX. CPUs with AVX-512 only may have instructions for bfloat16, but a network
     is slower with them than in float32.
     """
     if torch.cuda.is_available() and not on_cpu:
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # PyTorch 2.6 has no public name for it
+    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", None)  # PyTorch 2.6 has no public function for this
     return has_amx is not None and bool(has_amx())
 
 
 def _many_without_gpu() -> bool:
-    """Return whether this is one of several processes on processors: accelerate joins them only where it is told."""
+    """Return whether this is one of several processes on CPUs, which accelerate uses only if it is set to."""
     if "LOCAL_RANK" not in os.environ:
         return False
     return not (torch.cuda.is_available() or (hasattr(torch, "xpu") and torch.xpu.is_available()))

@@ -1,4 +1,4 @@
-"""How long a run will take, told after a few of its batches were timed."""
+"""Estimate of the duration of a run, from the times of its first batches."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ if TYPE_CHECKING:
     from .setup import Parts
 
 TIMED_BATCHES = 5
-"""Batches that are timed at least; the first of an epoch never is, for it waits for what is read."""
+"""Minimum number of batches that are timed, without the first of an epoch, which waits for the data."""
 
 TIMED_SECONDS = 2.0
-"""They are timed for so long, unless they are `ENOUGH_BATCHES` before."""
+"""Seconds for which batches are timed, unless `ENOUGH_BATCHES` were timed before."""
 
 ENOUGH_BATCHES = 50
 
 FEW_STEPS = 3
-"""Epochs of fewer steps are timed as a whole: their first batches are most of them."""
+"""Epochs with fewer steps are timed as a whole, because their first batches take most of the time."""
 
 SHORT_RUN = 10.0
-"""Seconds of a run of which nothing is said beforehand."""
+"""Seconds of a run below which no estimate is printed."""
 
 FORWARD = 1 / 3
-"""Of the time of a batch, what embedding one takes: a step has a backward pass of twice the operations besides."""
+"""Share of the time of a batch that the forward pass takes; the backward pass has twice as many operations."""
 
 
 class RunTimer:
-    """Times the batches of a run as they are done, and says once how long the rest will take.
+    """Times the batches of a run, and estimates once how long the rest will take.
 
     Parameters
     ----------
     steps, epochs : int
         Length of the run.
     done : int
-        Steps that were done before it was resumed.
+        Number of steps before the run was resumed.
     evaluation : float
-        What the evaluation after an epoch takes, in steps.
+        Time of the evaluation after an epoch, in units of a step.
     from_epoch : int
-        The first epoch, from 0, that is as most are: those before may leave the trunk as it is.
+        First epoch to time, counted from 0; earlier ones may train the embedding layer only, and are faster.
     most : bool
         Whether the run may end earlier.
     kept : str
-        What Ctrl-C keeps; empty where it keeps nothing.
+        What Ctrl-C keeps; empty if it keeps nothing.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RunTimer:
         self.steps = steps
         self.epochs = epochs
         self.done = done
-        self.whole = steps < FEW_STEPS * epochs  # time whole epochs, evaluations and all, where they are so short
+        self.whole = steps < FEW_STEPS * epochs  # short epochs are timed as a whole, including evaluations
         self.evaluation = 0.0 if self.whole else evaluation
         self.from_epoch = from_epoch
         self.most = most
@@ -69,11 +69,11 @@ class RunTimer:
         self._last: float | None = None
         self._timed = 0
         self._seconds = 0.0
-        self._told = False
+        self._estimated = False
 
     @classmethod
     def of(cls, parts: Parts, done: int = 0) -> RunTimer:
-        """Return the timer of a run whose parts are built."""
+        """Create the timer of a run from its parts."""
         config = parts.config
         evaluated = len(parts.seen) + (0 if parts.unseen is None else len(parts.unseen))
         if parts.unseen is None:
@@ -92,13 +92,13 @@ class RunTimer:
         )
 
     def on_step(self, step: int, epoch: int, now: float | None = None) -> str:
-        """Count a batch that is done, the `step`-th of the run; returns the line once it is known, else nothing."""
-        if self._told or epoch < self.from_epoch:
+        """Count a finished batch, number `step` of the run. Return the line with the estimate once, otherwise ""."""
+        if self._estimated or epoch < self.from_epoch:
             return ""
         self._count(time.perf_counter() if now is None else now)
         if not self.known:
             return ""
-        self._told = True
+        self._estimated = True
         seconds = self.seconds(self.steps - step)
         if seconds < SHORT_RUN:
             return ""
@@ -110,13 +110,13 @@ class RunTimer:
         return f"{self.about(seconds)}: {length}{kept}"
 
     def on_epoch(self) -> None:
-        """Leave out of the times what lies between two epochs."""
+        """Exclude the time between two epochs."""
         if not self.whole:
             self._last = None
 
     @property
     def known(self) -> bool:
-        """Whether enough batches were timed."""
+        """Whether enough batches were timed for an estimate."""
         enough = self._timed >= TIMED_BATCHES and self._seconds >= TIMED_SECONDS
         return enough or self._timed >= ENOUGH_BATCHES
 
@@ -127,11 +127,11 @@ class RunTimer:
         return per_step * steps * (1 + self.evaluation / per_epoch)
 
     def about(self, seconds: float) -> str:
-        """Say how long the run takes."""
+        """Return how long the run takes, as text."""
         return f"{'at most ' if self.most else ''}about {duration(seconds)}"
 
     def length(self) -> str:
-        """Say how long the run is, in epochs and steps."""
+        """Return the length of the run in epochs and steps, as text."""
         epochs = f"{self.epochs} epoch{'' if self.epochs == 1 else 's'}"
         return f"{epochs} of {round(self.steps / self.epochs):,} steps"
 
@@ -143,7 +143,7 @@ class RunTimer:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit in which one would say it.
+    """Return a duration in its most natural unit.
 
     >>> duration(34), duration(200), duration(5 * 3600), duration(3 * 86400)
     ('35 s', '3 min', '5 h', '3 days')

@@ -1,4 +1,4 @@
-"""Batches as episodes: the objective of the queries, at the weights that the supports give (see `EpisodicTrainer`)."""
+"""Batches as episodes: the objective on the queries, at weights adapted to the support (`EpisodicTrainer`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .config import TrainConfig, TrainError
 
 
 class Episodes(NamedTuple):
-    """How a batch is learned from as an episode; the fields are those of `TrainConfig`."""
+    """Settings of training on episodes; the fields are those of `TrainConfig`."""
 
     mode: str
     shots: int
@@ -27,7 +27,7 @@ class Episodes(NamedTuple):
 
     @classmethod
     def of(cls, config: TrainConfig) -> Episodes | None:
-        """Read a config; None where batches are no episodes."""
+        """Return the settings of a config; None if batches are not episodes."""
         if config.episodes == "none":
             return None
         return cls(config.episodes, config.shots, config.inner_lr, config.inner_steps)
@@ -43,16 +43,18 @@ class Episodes(NamedTuple):
         for part in objective.modules():
             if isinstance(part, BorrowsLayer) and part.layer is not None:
                 name = type(part).__name__
-                raise TrainError(f"episodes: {name}(layer='embedding') reads the weights before the support is learned")
+                raise TrainError(
+                    f"episodes: {name}(layer='embedding') reads weights that the support has not adapted; leave it out"
+                )
             if isinstance(part, PairTerm):
-                raise TrainError(f"episodes: {part.title} scores the pairs of whole batches; train it without episodes")
+                raise TrainError(f"episodes: {part.title} scores the pairs of a whole batch; train it without episodes")
             laplace = isinstance(part, JointTerm) and any(one.kernel == "laplace" for one in part.settings)
             if self.mode == "maml" and laplace:
                 name = type(part).__name__
-                raise TrainError(f"episodes: {name}(kernel='laplace') cannot be differentiated twice; take 'fomaml'")
+                raise TrainError(f"episodes: {name}(kernel='laplace') cannot be differentiated twice; use 'fomaml'")
 
     def cut(self, items: Tensor, labels: Tensor, ids: Tensor | None = None) -> Episode:
-        """Take the first `shots` items of each class as the support; classes keep their numbers, which proxies know.
+        """Use the first `shots` items of each class as the support; classes keep their numbers, for proxies.
 
         Raises
         ------
@@ -60,7 +62,7 @@ class Episodes(NamedTuple):
             If nothing is left to query, or several processes share the batch.
         """
         if distributed.world() > 1:
-            raise TrainError("episodes: one process only, an episode cannot be divided")
+            raise TrainError("episodes: work in one process only, because an episode cannot be divided")
         support, _, query, *_ = episode_of(labels, self.shots)
         if not len(query):
             raise TrainError(f"episodes: no class of the batch has more than shots={self.shots} items")

@@ -155,7 +155,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         pair_labels : array-like of shape (m,), optional
             +1 for similar and -1 for dissimilar pairs; both kinds are needed.
         rows : array-like of shape (n,), optional
-            Number by which pairs refer to each item; pairs of other items are left out (see `FromPairs.fit`).
+            Number of each item in `pairs`; pairs of other items are left out (see `FromPairs.fit`).
 
         Returns
         -------
@@ -174,11 +174,11 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 raise ValueError("requires y to be passed, but the target y is None; pass labels, or pairs=")
             config = config_of(self)
             hint = as_rows_and_numbers(X, ["pairs"])
-            if hint and getattr(X, "dtype", None) != np.uint8:  # that of images
+            if hint and getattr(X, "dtype", None) != np.uint8:  # uint8 is for images
                 raise ValueError(hint)
             dataset = self._labeled(as_column(X), y)
             train, unseen = carve_validation(dataset, config.validation, config.seed)
-            # every task has a test part; that of this one is never scored
+            # every task needs a test part, which is not scored here
             self._train(config, Task(dataset.name, train, unseen, test=train, gallery=None, protocol=GIVEN))
         return self
 
@@ -261,7 +261,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         folder = open_run(Path(path))
         config = TrainConfig.from_json(folder.config, trust)
-        config.refuse_untrusted()  # of the estimator, they are typed
+        config.refuse_untrusted()  # checked here, because parameters of the estimator count as typed by the user
         metric = cls(**arguments_of(config), random_state=config.seed)
         metric._keep(folder, config, build_embedder(folder, config))
         columns = metric._about.get("columns") or ()
@@ -287,12 +287,13 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         n = len(items)
         if rows is not None:
             pairs, pair_labels = constraints.present(pairs, rows, n, "pairs", pair_labels)
-        told = constraints.check_pairs(pairs, pair_labels, None, n)
-        constraints.require_both(int(told.similar.sum()), int((~told.similar).sum()))
-        dataset = self._dataset(items, constraints.groups(told, n))
+        checked = constraints.check_pairs(pairs, pair_labels, None, n)
+        constraints.require_both(int(checked.similar.sum()), int((~checked.similar).sum()))
+        dataset = self._dataset(items, constraints.groups(checked, n))
         task = Task(dataset.name, dataset, None, test=dataset, gallery=None, protocol=GIVEN)
-        self._train(config, task, KnownPairs.of(told, n))
-        return self.calibrate_threshold(np.stack([told.i, told.j], axis=1), np.where(told.similar, 1, -1), X=X)
+        self._train(config, task, KnownPairs.of(checked, n))
+        signs = np.where(checked.similar, 1, -1)
+        return self.calibrate_threshold(np.stack([checked.i, checked.j], axis=1), signs, X=X)
 
     def _train(self, config: TrainConfig, task: Task, known: KnownPairs | None = None) -> None:
         with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
@@ -317,14 +318,14 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _items(self, X: AnyArray) -> AnyArray:
         """Check rows; images and paths are checked when they become a set."""
-        for name in ("n_features_in_", "feature_names_in_"):  # of a fit on rows before
+        for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on rows
             self.__dict__.pop(name, None)
         if are_rows(X):
             return validate_data(self, even(X), dtype=[np.float64, np.float32], ensure_min_samples=2)
         return X
 
     def _labeled(self, X: AnyArray, y: AnyArray) -> Dataset:
-        """Items of known classes."""
+        """Select the items of known classes."""
         X = self._items(X)
         check_consistent_length(X, y)
         check_classification_targets(y := column_or_1d(checks.numbered(y, unlabeled=-1), warn=True))
@@ -339,7 +340,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with np.errstate(over="ignore"):
             rows = np.asarray(X, dtype=np.float32)
         if not np.isfinite(rows).all():
-            raise ValueError("X holds numbers that are too large for float32; scale the features")
+            raise ValueError("X has values that are too large for float32; scale the features")
         columns = [str(name) for name in getattr(self, "feature_names_in_", ())]
         return Dataset.from_array("X", rows, codes, columns=columns)
 

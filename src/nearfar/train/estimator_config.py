@@ -28,7 +28,7 @@ OF_RUNS = (
 
 
 def config_of(metric: Any) -> TrainConfig:
-    """Return the config that an estimator's parameters ask for; its seed is drawn from `random_state`."""
+    """Return the config for the parameters of an estimator; its seed is drawn from `random_state`."""
     if not isinstance(metric.settings, Mapping | None):
         raise TrainError(f"settings must be a dict of fields of TrainConfig, or None; got {quoted(metric.settings)}")
     if not isinstance(metric.trunk, str):
@@ -42,15 +42,15 @@ def config_of(metric: Any) -> TrainConfig:
     for name in other:
         if name in OWN or name in OF_RUNS:
             if name in OWN:
-                why = "is a parameter of its own"
+                why = "is a parameter of the estimator; pass it directly"
             else:
-                why = "is one of runs only"
+                why = "applies only to runs in a folder"
             raise TrainError(f"settings: {quoted(name)} {why}")
     seed = int(check_random_state(metric.random_state).randint(2**31 - 1))
-    # a parameter that is left as it is says nothing, so that photographs get the defaults that suit them
+    # a parameter with its default value counts as not given, so that photographs get their own defaults
     usual = TrainConfig.of(data=GIVEN).to_dict()
     own = {name: getattr(metric, name) for name in OWN if getattr(metric, name) != usual[name]}
-    # nothing to choose by
+    # there are no validation classes
     if metric.validation or "eval_every" in other:
         last = {}
     else:
@@ -59,7 +59,7 @@ def config_of(metric: Any) -> TrainConfig:
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
-    """Return what an estimator of this config is made with: `settings` holds what is not the default."""
+    """Return the parameters of an estimator for this config; `settings` has the values that are not defaults."""
     fields = config.to_dict()
     defaults = TrainConfig.of(data=GIVEN).to_dict()
     others = fields.keys() - {*OWN, *OF_RUNS}

@@ -1,4 +1,4 @@
-"""Embedding whole sets, and the features of frozen trunks, kept on disk."""
+"""Embedding of whole data sets, and features of frozen trunks, which are cached on disk."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from .config import TrainConfig
 
 Floats = NDArray[np.float32]
 
-ON_ACCELERATOR = 256  # items at a time: enough to fill a GPU
-IMAGES_ON_PROCESSOR = 32  # at a time: the activations of more leave the caches, which halves the speed of a MobileNet
+ON_ACCELERATOR = 256  # batch size that uses a GPU fully
+IMAGES_ON_PROCESSOR = (
+    32  # batch size on a CPU: the activations of more do not fit into its cache, which halves the speed of a MobileNet
+)
 
 
 def sizes_of(config: TrainConfig) -> dict[str, Any]:
@@ -38,12 +40,12 @@ def sizes_of(config: TrainConfig) -> dict[str, Any]:
 
 
 def image_sizes_of(config: TrainConfig) -> dict[str, Any]:
-    """Return how images are brought to size for evaluation, as keywords of `make_loader`."""
+    """Return how images are resized for evaluation, as keywords of `make_loader`."""
     return {"image_size": config.image_size, "resize": config.resize, "resizing": resizing_of(config)}
 
 
 def resizing_of(config: TrainConfig) -> Resizing | None:
-    """Return how the trunk's own pipeline resizes, or that both sides are to be equal; None where neither is so."""
+    """Return how images are resized for the trunk or with `squash`; None for the default."""
     record = config.preprocessing
     if record is None and config.squash:
         return Resizing(squash=True)
@@ -51,7 +53,7 @@ def resizing_of(config: TrainConfig) -> Resizing | None:
 
 
 def as_floats(items: Tensor) -> Tensor:
-    """Bring uint8 images to floats in [0, 1], channels last in memory, which convolutions like; rows pass unchanged."""
+    """Convert uint8 images to floats in [0, 1] with channels last in memory, for faster convolutions; keep rows."""
     return to_float(items).contiguous(memory_format=torch.channels_last) if items.ndim == 4 else items
 
 
@@ -191,7 +193,7 @@ def cached_features(
 
 
 def with_rows(dataset: Dataset, rows: Floats) -> Dataset:
-    """Return the set with its items replaced by rows, and everything else as it was."""
+    """Return the data set with its items replaced by rows."""
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows, stored=None)
 
 
@@ -201,7 +203,7 @@ def all_rows(dataset: Dataset) -> NDArray[Any]:
 
 
 def _of_items(dataset: Dataset) -> str:
-    """Return what tells the items of a set from others: their numbers, or of files the names, sizes and dates."""
+    """Return a digest of the items of a data set: of their values, or of the names, sizes and dates of files."""
     digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode(errors="surrogateescape"))
     if dataset.array is not None:
         digest.update(str(dataset.array.shape).encode())
@@ -216,7 +218,7 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
     for i in range(len(dataset)):
         read: Any
         read, place = unwrapped(dataset.read, i)
-        while isinstance(read, TurnedReader):  # turns are told by the names
+        while isinstance(read, TurnedReader):  # the names of items include their turns
             read, place = unwrapped(read.read, place % read.n)
         if not isinstance(read, ImageReader):
             continue
@@ -226,7 +228,7 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
 
 
 def _of_network(module: nn.Module) -> str:
-    """Return what tells a network from others: its layers with their settings, and their weights."""
+    """Return a digest of a network: its layers with their settings, and their weights."""
     layers = re.sub(r" at 0x[0-9a-f]+", "", repr(module))
     digest = hashlib.sha256(f"{type(module).__qualname__} {layers}".encode())
     for name, value in module.state_dict().items():

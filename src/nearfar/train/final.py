@@ -1,4 +1,4 @@
-"""Final models: trained on all classes, with the settings and the length of a run that was evaluated."""
+"""Final models: trained on all classes, with the settings and the number of epochs of an evaluated run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..data.open import located
 from ..io.untrusted import read_json
+from ..quoting import count_of
 from .checkpoint import read_about
 from .config import TrainConfig, TrainError
 from .loading import folder_and_config
@@ -17,7 +18,7 @@ from .trainer import train
 from .watchers import Watcher
 
 PATHS = ("data", "test", "pretrained", "trunk_weights", "network_weights")
-"""Settings that may lead to files, from the folder in which the run was started."""
+"""Settings that may be paths, relative to the folder in which the run was started."""
 
 
 def train_final(
@@ -30,8 +31,8 @@ def train_final(
 ) -> Run:
     """Train on all classes of the data of a run, with the settings of that run.
 
-    The scores of the run tell what to expect for new classes. The final model is also trained on its validation and
-    test classes, and so has no score of its own: `evaluate_run` refuses it.
+    The scores of the run show what to expect for new classes. The final model is also trained on its validation and
+    test classes, so it cannot be scored on them: `evaluate_run` refuses it.
 
     Parameters
     ----------
@@ -79,9 +80,9 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
     """Return the settings of the final model of a run."""
     folder, config = folder_and_config(run, trust)
     if config.final is not None:
-        raise TrainError(f"{folder.path}: is a final model itself, of {config.final}")
+        raise TrainError(f"{folder.path}: is a final model itself; use {config.final}, the run whose settings it has")
     if not (folder.path / "scores.json").is_file():
-        raise TrainError(f"{folder.path}: was not evaluated yet, so nothing is known of it; `nearfar evaluate` does it")
+        raise TrainError(f"{folder.path}: was not evaluated yet; run `nearfar evaluate` first")
     about = read_about(folder.best)
     epochs = config.epochs
     if about["best"] is not None and config.schedule != "cosine":
@@ -89,26 +90,27 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
     paths = {name: getattr(config, name) for name in PATHS}
     led = {name: located(path, folder.start) for name, path in paths.items() if isinstance(path, str)}
     metric = config.metric
-    if metric == "auto":  # what the validation classes have decided, of which none are left
+    if metric == "auto":  # a final model has no validation classes, so use what those of the run have decided
         found = about.get("metric")
         metric = "whitening" if isinstance(found, dict) and found.get("kept") else "none"
     changes = {"epochs": epochs, "steps": None, "patience": None, "metric": metric, "final": os.fspath(folder.path)}
     return config.replace(**led, **changes)
 
 
-def told_of_final(run: Run) -> str:
-    """Return what a final model is, and the scores of the run with its settings."""
+def final_summary(run: Run) -> str:
+    """Return a description of a final model, with the scores of the run that has its settings."""
     config = run.config
-    made = f"trained on all classes for {run.epoch} epochs"
     if run.epoch == 0:
-        made = "the pretrained network as it is, with what was fitted to all classes behind it"
-    lines = [f"{run.folder}: a final model, {made}; it has no score of its own."]
+        made = "the pretrained network, followed by a transformation that was fitted to all classes"
+    else:
+        made = f"trained on all classes for {count_of(run.epoch, 'epoch')}"
+    lines = [f"{run.folder}: a final model, {made}; it cannot be scored."]
     try:
         scores = read_json(Path(str(config.final)) / "scores.json")["scores"]
         recall = float(scores["recall_at"]["1"])
         map_at_r = float(scores["map_at_r"])
         detail = f"Recall@1 {recall:.4f}, MAP@R {map_at_r:.4f}"
-        lines.append(f"{config.final} with these settings: {detail} on its test.")
-    except (OSError, ValueError, LookupError, TypeError):  # it was moved or removed since
+        lines.append(f"{config.final} has the same settings: {detail} on its test classes.")
+    except (OSError, ValueError, LookupError, TypeError):  # that run was moved or removed
         lines.append(f"Its settings are those of {config.final}.")
     return "\n".join(lines)

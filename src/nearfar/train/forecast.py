@@ -1,4 +1,4 @@
-"""How long a run would take, by a few batches of one that is not kept."""
+"""Estimate of how long a run would take, from a few batches of a temporary run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .watchers import Watcher
 
 
 class EnoughTimed(Exception):
-    """Enough batches were timed; the run that was begun for them can end."""
+    """Enough batches were timed, so the temporary run can end."""
 
 
 class Stopwatch(Watcher):
@@ -41,12 +41,12 @@ class Stopwatch(Watcher):
 
 
 def forecast(config: TrainConfig) -> str:
-    """Time a few batches of a run, of which nothing is kept, and say how long the whole would take.
+    """Time a few batches of a temporary run, and return how long the whole run would take.
 
     Parameters
     ----------
     config : TrainConfig
-        As `train` takes it.
+        Settings, as for `train`.
 
     Returns
     -------
@@ -58,7 +58,9 @@ def forecast(config: TrainConfig) -> str:
     TrainError, or the ValueError of the part that is wrong
         As `train` does.
     """
-    config = checked(config).replace(freeze_epochs=None, tensorboard=False)  # epochs that train all, which most are
+    config = checked(config).replace(
+        freeze_epochs=None, tensorboard=False
+    )  # time epochs that train all weights, as most do
     with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
         parts = build(config)
         timer = RunTimer.of(parts)
@@ -66,7 +68,7 @@ def forecast(config: TrainConfig) -> str:
             trainer = Trainer(parts, RunFolder(path), interrupts, watchers=[Stopwatch(timer)])
             with suppress(EnoughTimed):
                 trainer.run()
-    seconds = timer.seconds(parts.steps) if timer.known else 0.0  # a shorter run is over already
+    seconds = timer.seconds(parts.steps) if timer.known else 0.0  # a shorter run has ended before
     if seconds < SHORT_RUN:
         about = "a few seconds"
     else:

@@ -1,4 +1,4 @@
-"""Ctrl-C that loses nothing: the loop finishes its batch and writes a checkpoint."""
+"""Handling of Ctrl-C without loss: the loop finishes its batch and writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 asked_by_others = threading.Event()
-"""Set where what started this process wants its training to stop; that may come beside a signal, and is no second."""
+"""Set if the parent process wants this training to stop; it does not count as a second signal."""
 
 
 class Interrupts:
-    """While entered, the first SIGINT or SIGTERM sets `asked`; the second raises KeyboardInterrupt at once."""
+    """Context in which the first SIGINT or SIGTERM sets `asked`, and the second raises a KeyboardInterrupt at once."""
 
     def __init__(self) -> None:
         self._signaled = False
@@ -43,7 +43,7 @@ class Interrupts:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let Ctrl-C wait until the end; in processes that are started meanwhile, until they call `let_through`."""
+    """Block Ctrl-C until the end of the context; in processes started within it, until they call `let_through`."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -55,6 +55,6 @@ def held_back() -> Iterator[None]:
 
 
 def let_through() -> None:
-    """End the wait that `held_back` began in the process that started this one; a Ctrl-C since then comes now."""
+    """Unblock Ctrl-C, which `held_back` blocked in the parent process; a pending one is delivered now."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

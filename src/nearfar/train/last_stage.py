@@ -1,7 +1,7 @@
-"""The last stage of a trunk on its own: activations before it are kept, so that a training of it passes the rest once.
+"""The last stage of a trunk alone: activations before it are stored, so the rest of the trunk runs only once per item.
 
-A trunk is run on one blank image, and where its last stage begins, a hook puts kept activations instead of those of
-that image. In this way the last stage of any trunk is run as the trunk runs it, whatever lies between its layers.
+The trunk is run on one blank image, and where its last stage begins, a hook replaces the activations of that image by
+stored ones. So the last stage of any trunk is run by the trunk itself, whatever happens between its layers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from ..deep.networks.depth import last_stage
 from ..deep.networks.weights import Trunk
 
-LARGEST_SET = 2**30  # bytes of activations that are kept at most
-SAME_FEATURES = 1e-3  # what features may differ by, relative to the largest
+LARGEST_SET = 2**30  # maximum number of bytes of stored activations
+SAME_FEATURES = 1e-3  # tolerance of features, relative to the largest
 
 
 class _Reached(Exception):
-    """No error: the part before the last stage is done; carries the activations with which that begins."""
+    """Not an error: stops the trunk before its last stage, and carries the activations there."""
 
     def __init__(self, activations: Tensor) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class LastStage(nn.Module):
         super().__init__()
         self.trunk = trunk
         self.num_features = int(cast(Trunk, trunk).num_features)
-        self._first = (first,)  # in a tuple: it is part of the trunk already
+        self._first = (first,)  # in a tuple, so that it is not registered as a submodule twice
         self.activations = activations
         self.register_buffer("blank", torch.zeros(1, *shape), persistent=False)
         chosen = last_stage(trunk)
@@ -70,7 +70,7 @@ class LastStage(nn.Module):
             return reached.activations.flatten(1)
         finally:
             hook.remove()
-        raise AssertionError("the last stage was not reached")
+        raise AssertionError("the trunk did not run its last stage")
 
     def forward(self, rows: Tensor) -> Tensor:
         kept = rows.unflatten(1, self.activations)
@@ -89,7 +89,7 @@ class LastStage(nn.Module):
 
 
 def split_off(trunk: nn.Module, shape: tuple[int, ...], count: int) -> LastStage | None:
-    """Return the last stage of a trunk; None where it cannot be run on its own, or too much would have to be kept.
+    """Return the last stage of a trunk; None if it cannot be run alone, or the activations would need too much memory.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Listed pairs of items instead of classes: the batches, and what is known of the items in one."""
+"""Listed pairs of items instead of classes: their batches, and the relations of the items in a batch."""
 
 from __future__ import annotations
 
@@ -68,8 +68,10 @@ class KnownPairBatches(BatchSampler):
 
 
 def refuse_classes(config: TrainConfig) -> None:
-    """Raise where a setting needs the classes that pairs do not tell."""
+    """Raise a TrainError if a setting needs classes, which are unknown if pairs are given."""
     plain = TrainConfig.of(data=config.data, validation=0.0)
     for name in ("validation", "sampler", "episodes"):
         if getattr(config, name) != getattr(plain, name):
-            raise TrainError(f"{name}: {quoted(getattr(config, name))} needs classes, and pairs were given")
+            raise TrainError(
+                f"{name}: {quoted(getattr(config, name))} needs classes, but pairs were given; leave it out, or pass y"
+            )

@@ -1,4 +1,4 @@
-"""The trained parts of a run, loaded again."""
+"""Loading of the trained parts of a run."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Co
 
 
 def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") -> Embedder:
-    """Load the embedder of a run as `load_embedder` does, with settings that are known."""
+    """Load the embedder of a run like `load_embedder`, with settings that were read before."""
     tensors, about = load_tensors(folder.checkpoint(which))
-    tensors = without_adapters(tensors, config)  # which the last checkpoint keeps apart
-    # no objective, which may be of a module that is not here
+    tensors = without_adapters(tensors, config)  # the last checkpoint has the adapters separately
+    # without the objective, which may need a module that does not exist here
     embedder = make_embedder(config.without_weights(), shape_of(about), **_towers(about))
     make_metric(embedder, tensors)
     _fill(embedder, _of_network(tensors), folder.path)
@@ -70,7 +70,7 @@ def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") 
 
 
 def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, ...]) -> Embedder:
-    """Give a network that was trained the weights of its best checkpoint, in evaluation mode; return the same one.
+    """Load the weights of the best checkpoint into the trained network, in evaluation mode, and return the network.
 
     `shape` is that of the items that it takes.
     """
@@ -98,7 +98,7 @@ def make_metric(embedder: Embedder, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _towers(about: dict[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint tells of the towers of its network, as keywords of `make_embedder`."""
+    """Return the settings of the towers in a checkpoint, as keywords of `make_embedder`."""
     return {
         "architecture": _architecture(about, "architecture"),
         "text_length": text_length_of(about),
@@ -107,7 +107,7 @@ def _towers(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _architecture(about: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the settings of a model of transformers that a checkpoint tells, None where it tells none."""
+    """Return the settings of a model of transformers in a checkpoint, or None."""
     architecture = about.get(name)
     if architecture is not None and not (
         isinstance(architecture, dict) and isinstance(architecture.get("model_type"), str)
@@ -119,7 +119,7 @@ def _architecture(about: dict[str, Any], name: str) -> dict[str, Any] | None:
 
 
 def _of_network(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return those tensors of a checkpoint that are the embedder's, by their names in it."""
+    """Return the tensors of the embedder in a checkpoint, by their names in the embedder."""
     return {key.removeprefix(NETWORK): value for key, value in tensors.items() if key.startswith(NETWORK)}
 
 
@@ -137,7 +137,7 @@ def _placed(module: Network, config: TrainConfig, about: dict[str, Any]) -> Netw
 
 
 def _laid_out(module: Network, shape: tuple[int, ...]) -> Network:
-    """Bring the weights of a network of images into the order in memory that its convolutions like."""
+    """Convert the weights of a network of images to the memory format with the fastest convolutions."""
     if len(shape) == 3:
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares it too narrowly
     return module

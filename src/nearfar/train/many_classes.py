@@ -1,4 +1,4 @@
-"""Training with very many classes: proxies that are drawn anew in each step, or distributed over the processes.
+"""Training with very many classes: proxies that are sampled in each step, or distributed over the processes.
 
 Both kinds of proxies are left out of DistributedDataParallel. The gradient of distributed ones is complete in their
 process, and that of drawn ones is sparse: its rows are averaged here, and only these rows are updated (partial FC; An
@@ -50,7 +50,7 @@ def with_many_classes(objective: Sum, config: TrainConfig) -> Sum:
 
 
 def many_classes_setting(config: TrainConfig) -> str | None:
-    """Return the name of the setting that asks for drawn or distributed classes, None if neither does."""
+    """Return the name of the setting for sampled or distributed classes; None if neither is set."""
     if config.shard_classes:
         return "shard_classes"
     return None if config.sample_classes is None else "sample_classes"
@@ -59,7 +59,7 @@ def many_classes_setting(config: TrainConfig) -> str | None:
 def _with_many_classes(term: Term, setting: str, config: TrainConfig) -> Term:
     if not isinstance(term, ClassProxyLoss):
         if isinstance(term, HeadLoss):
-            detail = f"{type(term).__name__} is a linear head; with very many classes, take a loss with class proxies"
+            detail = f"{type(term).__name__} is a linear head; with very many classes, use a loss with class proxies"
             raise TrainError(f"config: {setting}: {detail}, such as AMSoftmaxLoss()")
         return term
     share = 1.0 if config.sample_classes is None else config.sample_classes
@@ -90,9 +90,9 @@ def check_many_classes(config: TrainConfig, accelerator: Accelerator) -> None:
         return
     kind = accelerator.distributed_type
     if kind not in PLAIN:
-        raise TrainError(f"config: {setting}: not with {kind.value}, which shards parameters itself")
+        raise TrainError(f"config: {setting}: does not work with {kind.value}, which shards parameters itself")
     if config.precision == "fp16":
-        detail = "not with precision=fp16, whose loss scale would differ between processes; bf16 has none"
+        detail = "does not work with precision=fp16, whose loss scale would differ between processes; use bf16"
         raise TrainError(f"config: {setting}: {detail}")
 
 

@@ -19,11 +19,11 @@ from .monitor import neighbor_scores
 from .run import RunFolder
 from .setup import Parts
 
-FITTED_ON = 50_000  # training items at most: the covariance of a few hundred dimensions is known well by then
+FITTED_ON = 50_000  # maximum number of training items, enough to estimate a covariance in a few hundred dimensions
 
 
 class MetricChoice(NamedTuple):
-    """What came of fitting a metric.
+    """Result of fitting a metric.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class MetricChoice(NamedTuple):
     without: float | None
 
     def __str__(self) -> str:
-        """Say what was fitted, and whether it stays."""
+        """Return a sentence on the fitted metric, and whether it is kept."""
         if self.score is None or self.without is None:
-            return "A whitening, fitted to the training items, follows the network; no validation classes judge it."
+            return "A whitening, fitted to the training items, follows the network; its effect was not measured."
         scores = f"MAP@R on the validation classes {self.score:.4f} with it, {self.without:.4f} without it"
         if self.kept:
             return f"A whitening, fitted to the training items, follows the network: {scores}."
@@ -48,14 +48,14 @@ class MetricChoice(NamedTuple):
 
 
 def add_metric(embedder: Embedder, parts: Parts, folder: RunFolder) -> MetricChoice | None:
-    """Fit the metric that a config asks for to the network of the best checkpoint; return None if it asks for none.
+    """Fit the metric of a config to the network of the best checkpoint; return None if it has no metric.
 
     If it is kept, it is written into the checkpoint and added to the network.
     """
     config = parts.config
     if config.metric == "none" or (config.metric == "auto" and parts.unseen is None):
         return None
-    earlier = embedder.metric  # that of an earlier end of a run that went on
+    earlier = embedder.metric  # the metric from an earlier end of a resumed run
     embedder.metric = nn.Identity()
     whiten = fitted_whitening(embedder, parts.train, config)
     score, without = with_and_without(embedder, whiten, parts)
@@ -72,7 +72,7 @@ def add_metric(embedder: Embedder, parts: Parts, folder: RunFolder) -> MetricCho
 
 
 def fitted_whitening(embedder: Embedder, train: Dataset, config: TrainConfig) -> Whiten:
-    """Return a whitening of the embeddings that a network gives its training items as they are, without augmentation.
+    """Return a whitening of the embeddings of the training items, which are not augmented.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def fitted_whitening(embedder: Embedder, train: Dataset, config: TrainConfig) ->
         train = train.subset(np.linspace(0, len(train) - 1, FITTED_ON).astype(int))
     rows = embedded(embedder, train, config)
     if not np.isfinite(rows).all():
-        raise TrainError(f"the network gives embeddings of {train.name} that are not finite: no metric can be fitted")
+        raise TrainError(f"the network gives embeddings of {train.name} that are not finite; lower the learning rate")
     whiten = Whiten(rows.shape[1])
     whiten.learn(rows, train.labels)
     return whiten
@@ -116,7 +116,7 @@ def with_and_without(embedder: Embedder, whiten: Whiten, parts: Parts) -> tuple[
 
 
 def _write(folder: RunFolder, whiten: Whiten | None, found: MetricChoice) -> None:
-    """Write the best checkpoint anew, whole or not at all, with this metric in the place of an earlier one."""
+    """Rewrite the best checkpoint atomically, with this metric instead of an earlier one."""
     tensors, about = load_tensors(folder.best)
     tensors = {name: value for name, value in tensors.items() if not name.startswith(METRIC)}
     if whiten is not None:
@@ -124,8 +124,8 @@ def _write(folder: RunFolder, whiten: Whiten | None, found: MetricChoice) -> Non
     save_tensors(folder.best, tensors, {**about, "metric": found._asdict()})
 
 
-def told(about: dict[str, Any]) -> str:
-    """Return the sentence on the metric of a checkpoint, by what its file says; empty where none was fitted."""
+def whitening_note(about: dict[str, Any]) -> str:
+    """Return the sentence on the metric in the metadata of a checkpoint; "" if none was fitted."""
     found = about.get("metric")
     if not isinstance(found, dict):
         return ""

@@ -40,7 +40,9 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
         elif dataset is not None:
             rows = embed_together(parts, dataset)
             if not np.isfinite(rows).all():  # here, where all processes see it
-                raise TrainError(f"the network gives embeddings of {dataset.name} that are not finite: it has diverged")
+                raise TrainError(
+                    f"the network gives embeddings of {dataset.name} that are not finite; lower the learning rate"
+                )
             if parts.accelerator.is_main_process:
                 row |= {f"{name}_{key}": value for key, value in neighbor_scores(rows, dataset, parts).items()}
     return from_first(row)
@@ -69,7 +71,7 @@ def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
     of_images = embed_together(parts, images)
     of_texts = embed_together(parts, text_set(pairs, parts.texts.tokens, parts.texts.length), embed_rows)
     if not (np.isfinite(of_images).all() and np.isfinite(of_texts).all()):  # here, where all processes see it
-        raise TrainError(f"the network gives embeddings of {pairs.name} that are not finite: it has diverged")
+        raise TrainError(f"the network gives embeddings of {pairs.name} that are not finite; lower the learning rate")
     if not parts.accelerator.is_main_process:
         return {}
     how: dict[str, Any] = {"ks": parts.config.ks, "clustering": False}
@@ -90,9 +92,9 @@ def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, f
 
 
 def embed_together(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tensor] | None = None) -> Floats:
-    """Embed a set with the model as it is, each process its share of the items; all return all.
+    """Embed a data set with the current model. Each process embeds a share of the items, and returns all embeddings.
 
-    `forward` takes the place of the model, as the tower of texts does.
+    `forward` is used instead of the model, for the tower of texts.
     """
     world = distributed.world()
     n = len(dataset)
@@ -100,7 +102,7 @@ def embed_together(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], T
     share = -(-n // world)
     mine = (
         np.arange(distributed.rank() * share, (distributed.rank() + 1) * share) % n
-    )  # every process takes equally many
+    )  # every process has the same number of items
     model: Any = parts.model
 
     def by_model(items: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ def refit_proxies(parts: Parts) -> None:
 
 
 def from_first(row: dict[str, Any]) -> dict[str, Any]:
-    """Return on every process what the first one has."""
+    """Return the value of the first process in all processes."""
     if distributed.world() == 1:
         return row
     found: dict[str, Any] = broadcast_object_list([row])[0]

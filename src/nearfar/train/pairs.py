@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
 KS = (1, 5, 10)
-"""The K of Recall@K that the field reports for images and texts."""
+"""Values of K of Recall@K that are commonly reported for images and texts."""
 CLIP_LOSS = "NTXentLoss(temperature=0.07)"
-"""The loss of CLIP at the temperature at which its training begins."""
+"""The loss of CLIP at its initial temperature."""
 
 
 class PairBatch(NamedTuple):
@@ -55,7 +55,7 @@ class PairBatch(NamedTuple):
 
 
 class PairFeatures(NamedTuple):
-    """What two towers return for n pairs: pooled features and embeddings of the images, and of the texts."""
+    """Outputs of two towers for n pairs: pooled features and embeddings of the images, and of the texts."""
 
     pooled: Tensor
     embedding: Tensor
@@ -64,7 +64,7 @@ class PairFeatures(NamedTuple):
 
     @classmethod
     def of(cls, images: Features, texts: Features) -> PairFeatures:
-        """Put the outputs of both towers together."""
+        """Combine the outputs of both towers."""
         return cls(images.pooled, images.embedding, texts.pooled, texts.embedding)
 
 
@@ -84,7 +84,7 @@ class TextRows(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The numbers of a row."""
+        """Number of tokens of a row."""
         return self.rows.shape[1]
 
     @classmethod
@@ -126,7 +126,7 @@ def value_both_ways(objective: Sum, found: PairFeatures, labels: Tensor, ids: Te
 
 
 def check_objective(objective: Sum) -> None:
-    """Refuse terms that do not compare samples with others that are given.
+    """Raise a TrainError for terms that cannot compare samples with a given reference.
 
     Raises
     ------
@@ -136,14 +136,16 @@ def check_objective(objective: Sum) -> None:
     for term in objective.terms:
         name = getattr(term, "title", type(term).__name__)
         if isinstance(term, ClassProxyLoss | HeadLoss):
-            detail = "compares with its own proxies of classes, and pairs need a loss that compares samples"
+            detail = "compares with class proxies, but pairs need a loss that compares samples"
             raise TrainError(f"config: objective: {name} {detail}, such as {CLIP_LOSS}")
         if isinstance(term, PairTerm):
-            raise TrainError(f"config: objective: {name} looks at pairs of images, and has no use for their texts")
+            raise TrainError(
+                f"config: objective: {name} scores pairs of images, and does not support texts; leave it out"
+            )
 
 
 def for_pairs(config: TrainConfig, start: Path | None = None) -> TrainConfig:
-    """Return the config of two towers with what is usual for them instead of settings that were not given.
+    """Return the config with the usual settings of two towers for those that were not given.
 
     Models of other libraries begin with small steps, new layers with larger ones. Both halves of one model of images
     and texts begin in the space that they share.
@@ -161,12 +163,12 @@ def for_pairs(config: TrainConfig, start: Path | None = None) -> TrainConfig:
 
 
 def are_one_model(config: TrainConfig) -> bool:
-    """Return whether both towers are halves of one model."""
+    """Return whether both towers belong to one model."""
     return config.text_trunk is not None and parse_trunk(config.trunk)[0] == parse_trunk(config.text_trunk)[0]
 
 
 def start_in_shared_space(embedder: Embedder) -> None:
-    """Start both embedding layers from the projections of the model that the towers are halves of, where they fit."""
+    """Initialize both embedding layers from the projections of the model of both towers, if their sizes fit."""
     assert embedder.text is not None
     towers = (embedder, embedder.text)
     projections = [getattr(getattr(tower.trunk, "module", None), "projection", None) for tower in towers]
@@ -185,7 +187,7 @@ def start_in_shared_space(embedder: Embedder) -> None:
 
 
 def text_set(pairs: Dataset, tokens: Tokens, length: int) -> Dataset:
-    """Return the texts of pairs as a set of its own, rows of token numbers named by their first words."""
+    """Return the texts of pairs as a data set of rows of token numbers, named by their first words."""
     texts = tokenized(replace(pairs, kind="text", stored=None), tokens, length)
     return replace(texts, names=tuple(first_words(pairs.texts_given)))
 
@@ -194,7 +196,7 @@ def embed_texts(embedder: Embedder, texts: Dataset, *, batch_size: int = 256) ->
     """Embed rows of token numbers by the text tower, on its device and in evaluation mode, (n, d)."""
     tower = embedder.text
     if tower is None:
-        raise TrainError(f"{texts.name}: this network embeds images, and has no text tower")
+        raise TrainError(f"{texts.name}: the network embeds images only; train it with text_trunk to embed texts")
     device = next(tower.parameters()).device
     training = tower.training
     tower.eval()

@@ -1,4 +1,4 @@
-"""Run the tables and figures of the founding papers, and print what comes out beside the published figures."""
+"""Reproduce the tables and figures of the founding papers, and print the results with the published figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..data.open import ARCHIVES
+from ..deprecation import renamed_settings
 from ..evaluation.intervals import PARTS, interval
 from ..io.untrusted import read_json
 from .compare import Trial, run_trials, slug, with_test_classes
@@ -56,7 +57,7 @@ class Reproduced(NamedTuple):
     note: str
 
     def markdown(self) -> str:
-        """Return the table in Markdown: in each cell the reproduced value, and in brackets that of the paper."""
+        """Return the table in Markdown: in each cell the reproduced value, and that of the paper in parentheses."""
         columns = self.rows[0].columns
         lines = [
             f"| {self.title} | " + " | ".join(columns) + " |",
@@ -70,11 +71,11 @@ class Reproduced(NamedTuple):
     def _cell(self, row: Row, column: str) -> str:
         values = self.values.get(row.name, {}).get(column, ())
         published = row.published.get(column)
-        own = _told(values, decimals=3 if column in OF_THEORY else 1)
+        own = _formatted(values, decimals=3 if column in OF_THEORY else 1)
         return own if published is None else f"{own} ({published})"
 
 
-def _told(values: Sequence[float], decimals: int) -> str:
+def _formatted(values: Sequence[float], decimals: int) -> str:
     """Return the mean, with half of its 95% interval for several seeds."""
     if not values:
         return MISSING
@@ -116,7 +117,7 @@ def _tables(paper: str) -> Mapping[str, PaperTable]:
 
 
 def dataset_of(table: PaperTable, name: str, data: str) -> str:
-    """Return which rows of a table data ask for: those of their archive, or the only ones that there are."""
+    """Return the key of the rows of a table for the data: that of the archive, or the only one of the table."""
     kind, colon, _ = data.partition(":")
     known = ", ".join(table.rows)
     if colon and kind in ARCHIVES:
@@ -138,6 +139,7 @@ def row_config(name: str, row: Row, protocol: str, given: Mapping[str, Any]) -> 
     return TrainConfig.of(**fields)
 
 
+@renamed_settings(told="on_trial")
 def reproduce(
     name: str,
     given: Mapping[str, Any],
@@ -147,7 +149,7 @@ def reproduce(
     seeds: Sequence[int] = (0,),
     jobs: int = 1,
     only: Sequence[str] = (),
-    told: Callable[[Trial, int, int], None] | None = None,
+    on_trial: Callable[[Trial, int, int], None] | None = None,
 ) -> Reproduced:
     """Train and score every row of a table with every seed, and write the results to `table.json` in the folder.
 
@@ -167,8 +169,8 @@ def reproduce(
         Number of runs at a time.
     only : sequence of str
         Names of the rows to run, or beginnings of their names. By default, all.
-    told : callable, optional
-        Called with the trial, the number of finished trials and the number of all trials.
+    on_trial : callable, optional
+        Function that is called after each trial, as in `train_and_compare`.
 
     Returns
     -------
@@ -185,7 +187,7 @@ def reproduce(
     rows = _chosen(table.rows[dataset], only)
     configs = {row.name: row_config(name, row, protocol, given) for row in rows if row.recipe is not None}
     if not configs:
-        raise TrainError(f"only: no row of {name} that is so called can be run")
+        raise TrainError(f"only: none of these rows of {name} can be run; expected a row with a recipe")
     first = with_test_classes(next(iter(configs.values())))
     held = {"test_classes": first.test_classes} if first.test_classes else {}
     todo = [
@@ -193,7 +195,7 @@ def reproduce(
         for row, config in configs.items()
         for seed in seeds
     ]
-    contents = run_trials(todo, jobs, told, Path(out))
+    contents = run_trials(todo, jobs, on_trial, Path(out))
     theory = any(_needs_theory(column) for column in rows[0].columns)
     values: dict[str, dict[str, list[float]]] = {}
     for trial, content in zip(todo, contents, strict=True):
@@ -206,7 +208,7 @@ def reproduce(
         (
             contents[0]["protocol"],
             f"{len(seeds)} seed{'s; mean ± half of the 95% t-interval' if len(seeds) > 1 else ''}.",
-            "In brackets what the paper gives.",
+            "Figures of the paper are in parentheses.",
         )
     )
     found = Reproduced(name, table.title, dataset, rows, values, note)
@@ -245,7 +247,7 @@ def _needs_theory(column: str) -> bool:
 
 
 def _theory(folder: Path) -> dict[str, float]:
-    """Return the values of the theory of a run by title, measured where that was not done."""
+    """Return the measures of theory of a run by title, and compute them if necessary."""
     path = folder / THEORY
     if not path.is_file():
         theory_of_run(folder)

@@ -1,4 +1,4 @@
-"""Whether there is what an objective compares: several items of one class."""
+"""Check that there are positive pairs, if the objective needs them."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def check_positives(train: Dataset, objective: Sum, config: TrainConfig) -> None
     alone = [term for term in objective.terms if isinstance(term, ClassProxyLoss | HeadLoss)]
     comparing = [term for term in objective.terms if isinstance(term, RowLoss)]
     if comparing and not alone:
-        needs = f"which {type(comparing[0]).__name__} learns from; class proxies, or an augment, do without"
+        needs = f"which {type(comparing[0]).__name__} needs; use a loss with class proxies, or set augment"
         raise TrainError(f"{train.name}: no training class has two items, {needs}")

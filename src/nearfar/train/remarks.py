@@ -1,4 +1,4 @@
-"""What the scores, the table of epochs and the log of a run say of its training, in sentences with a remedy."""
+"""Remarks on the training of a run, from its scores, table of epochs and log, with suggestions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .features import Floats
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
-IDLE = 0.02  # share of active anchors at which nearly nothing is learned
-MOVED = 0.02  # change of a score that counts
-MIN_COURSE_POINTS = 4  # evaluations, or batches in the log, that show a course
-LARGE_TRUNK = 1_000_000  # parameters of a trunk from which random weights are worth a remark
+IDLE = 0.02  # share of active anchors below which almost nothing is learned
+MOVED = 0.02  # smallest change of a score that is significant
+MIN_COURSE_POINTS = 4  # minimum number of evaluations, or of logged batches, to judge a trend
+LARGE_TRUNK = 1_000_000  # number of parameters of a trunk above which random weights are remarked on
 NAMES = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}
 
 Table = Sequence[Mapping[str, float | None]]
@@ -31,7 +31,7 @@ def remarks(
     log: Sequence[Mapping[str, Any]],
     config: TrainConfig,
 ) -> tuple[str, ...]:
-    """Return what is conspicuous in a run; nothing for a run without problems.
+    """Return remarks on a run; none for a run without problems.
 
     Parameters
     ----------
@@ -53,32 +53,32 @@ def remarks(
 
 
 def random_trunk(config: TrainConfig, weights: str, parameters: int) -> str:
-    """A large trunk that was trained from random weights; `weights` is what a checkpoint says of them."""
-    # versions before there was such a sentence made models of timm with random weights in silence
+    """Return a remark on a large trunk that was trained from random weights; `weights` describes these."""
+    # earlier versions, which have no such sentence, created models of timm with random weights without a warning
     random = weights.startswith("Weights: random") or (not weights and config.trunk.startswith("timm:"))
     if not random or config.weights_file or config.network_weights or parameters <= LARGE_TRUNK:
         return ""
     # only hubs have weights by the name of a trunk
     option = "--pretrained true, or a file" if ":" in config.trunk else "--pretrained FILE"
     return (
-        f"The trunk {config.trunk} has {parameters / 1e6:.1f} million parameters and began with random weights: "
-        f"pretrained ones ({option}) usually find unseen classes far better."
+        f"The trunk {config.trunk} has {parameters / 1e6:.1f} million parameters and started with random weights: "
+        f"with pretrained ones ({option}), scores on unseen classes are usually much better."
     )
 
 
 def collapsed(embeddings: Floats, config: TrainConfig) -> str:
-    """Embeddings that are one direction, which no hinge loss leaves again."""
+    """Return a remark on collapsed embeddings, from which hinge losses do not recover."""
     apart = relative_spread(embeddings, "cosine")
     if apart > COLLAPSED_DIRECTIONS:
         return ""
     return (
         f"The embeddings have collapsed: their mean cosine distance is {apart:.1g}. A learning rate below "
-        f"{config.lr:g}, or easier negatives than the hardest (BatchSemiHard, BatchAll), may keep them apart."
+        f"{config.lr:g}, or easier negatives than the hardest (BatchSemiHard, BatchAll), may prevent this."
     )
 
 
 def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
-    """A network that is worse than none."""
+    """Return a remark on a network that is worse than the raw inputs."""
     k = min(scores.recall_at)
     ours = (scores.recall_at[k], scores.map_at_r)
     theirs = (raw.recall_at[k], raw.map_at_r)
@@ -95,7 +95,7 @@ def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
 
 
 def course(epochs: Table, config: TrainConfig) -> str:
-    """Validation scores that fell from the beginning, or that still rose at the end."""
+    """Return a remark on validation scores that fell from the beginning, or still rose at the end."""
     column = f"unseen_{config.select}"
     name = NAMES[config.select]
     points = [(row.get("epoch") or 0, row[column]) for row in epochs if row.get(column) is not None]
@@ -106,7 +106,7 @@ def course(epochs: Table, config: TrainConfig) -> str:
     late = len(score) - 1 - len(score) // 4
     if best == 0 and score[-1] < score[0] - MOVED:
         return (
-            f"The first of {len(score)} evaluations was the best (validation {name} {score[0]:.3f}, at the end "
+            f"The first of {len(score)} evaluations was the best (validation {name} {score[0]:.3f}; at the end "
             f"{score[-1]:.3f}): a lower learning rate, augmentation or a regularizer such as JRS() may help."
         )
     if best == len(score) - 1 and score[-1] > score[: late + 1].max() + MOVED:
@@ -118,7 +118,7 @@ def course(epochs: Table, config: TrainConfig) -> str:
 
 
 def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Losses that hardly any anchor had towards the end; one that has gone below 0 does not end there."""
+    """Return remarks on losses that were 0 for almost all anchors at the end, unless the loss can be negative."""
     shares: dict[str, list[float]] = {}
     below: set[str] = set()
     for record in log[-max(MIN_COURSE_POINTS, len(log) // 4) :]:
@@ -127,8 +127,8 @@ def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
         for name, share in active.items():
             shares.setdefault(name, []).extend([share] if isinstance(share, float) else [])
     return [
-        f"Towards the end hardly any anchor had a {name} above 0 ({np.mean(late):.1%} of them): a larger margin, "
-        "harder negatives or larger batches give the others something to learn."
+        f"At the end, almost no anchor had a {name} above 0 ({np.mean(late):.1%} of them): a larger margin, "
+        "harder negatives or larger batches may help."
         for name, late in shares.items()
         if name not in below and len(late) >= MIN_COURSE_POINTS and np.mean(late) < IDLE
     ]

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, and how each file is written so that none is ever half there.
+"""The folder of a run: its files, each of which is written completely or not at all.
 
 config.json       every setting, resolved            command.txt      how it was started
 environment.json  where, versions, device            log.jsonl        one line per `log_every` batches
@@ -79,7 +79,7 @@ ENVIRONMENT = "environment.json"
 LOCK = ".lock"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_SETTINGS = "adapter_config.json"
-"""Names that peft looks for."""
+"""Names of the files of adapters in peft."""
 
 
 class RunFolder:
@@ -113,16 +113,16 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise TrainError(f"{self.path}: cannot be made ({error.strerror})") from error
+            raise TrainError(f"{self.path}: cannot be created ({error.strerror})") from error
 
     def check_free(self) -> None:
-        """Raise a TrainError if something is at the place of the folder, or in it."""
+        """Raise a TrainError if the path exists and is not an empty folder."""
         if self.config.exists():
-            raise TrainError(f"{self.path}: holds a run already; resume it, or choose another folder")
+            raise TrainError(f"{self.path}: contains a run already; resume it, or choose another folder")
         if not self.path.exists():
             return
         if not self.path.is_dir() or any(entry.name != LOCK for entry in self.path.iterdir()):
-            raise TrainError(f"{self.path}: exists already and is not empty; choose another folder")
+            raise TrainError(f"{self.path}: exists and is not empty; choose another folder")
 
     def discard(self) -> None:
         """Remove the files of a run without a checkpoint; the folder itself stays for `remove_if_empty`."""
@@ -136,7 +136,7 @@ class RunFolder:
         remove_empty([self.adapters])
 
     def write_adapters(self, tensors: Mapping[str, Tensor], settings: str) -> None:
-        """Write low-rank adapters and their settings, which name the layers that they are of."""
+        """Write low-rank adapters and their settings, which name the adapted layers."""
         self.adapters.mkdir(exist_ok=True)
         save_tensors(self.adapters / ADAPTER_WEIGHTS, tensors, {})
         replace_file(self.adapters / ADAPTER_SETTINGS, settings.encode())
@@ -176,16 +176,16 @@ class RunFolder:
         save_tree(self.state_path(step, rank), state)
 
     def commit(self, tensors: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-        """Make the states of `about["step"]` the checkpoint that counts, and drop older ones."""
+        """Make the states of `about["step"]` the valid checkpoint, and remove older ones."""
         save_tensors(self.last, tensors, about)
         old = set(self.path.glob("state-*.safetensors")) - set(self.path.glob(f"state-{about['step']}.*"))
         for path in old:
             path.unlink(missing_ok=True)
-        remove_leftovers(self.path)  # a state is never written again under its name
+        remove_leftovers(self.path)  # the name of a state is never used again
 
     @contextmanager
     def telling_what_is_kept(self) -> Iterator[None]:
-        """Add to an error of the training which checkpoint is kept."""
+        """Add to an error of the training which checkpoint remains."""
         try:
             yield
         except TrainError as error:
@@ -237,14 +237,14 @@ class RunFolder:
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return which of a folder and those around it are missing, inner ones first."""
+    """Return which of a folder and its parents do not exist, inner ones first."""
     return [folder for folder in (path, *path.parents) if not folder.exists()]
 
 
 def remove_empty(folders: Sequence[Path]) -> None:
-    """Remove those of some folders that hold nothing, inner ones first."""
+    """Remove those of the given folders that are empty, inner ones first."""
     for folder in folders:
-        with suppress(OSError):  # it holds something, or another process was faster
+        with suppress(OSError):  # it is not empty, or another process was faster
             folder.rmdir()
 
 
@@ -263,12 +263,12 @@ def open_run(path: str | Path) -> RunFolder:
     Raises
     ------
     TrainError
-        If the folder holds no run.
+        If the folder is not that of a run.
     """
     folder = RunFolder(path)
     if not folder.config.is_file():
         if folder.path.is_dir():
-            what = "holds no run (no config.json)"
+            what = "is not the folder of a run (no config.json)"
         else:
             what = "no such run"
         raise TrainError(f"{folder.path}: {what}")
@@ -285,7 +285,7 @@ def start_of(run: Path) -> Path | None:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Return versions and machine of a run."""
+    """Return the versions and the machine of a run."""
     from importlib.metadata import PackageNotFoundError, version
 
     import torch

@@ -1,8 +1,8 @@
-"""What a pretrained network is worth step by step, on classes held out of the training classes: the ladder.
+"""The ladder: scores of the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
 
 raw pixels -> features of the frozen trunk -> these with a closed-form metric -> a linear layer trained on them -> the
 last stage of a pretrained trunk trained -> all weights trained. Every step costs more than the one before; the table
-says which one is worth it.
+shows which one is worth its cost.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..data.readers.in_memory import GIVEN
 from ..deep.networks.embedder import Embedder, as_channels
 from ..deep.networks.weights import NETWORK, Trunk
 from ..deep.networks.whiten import Whiten
+from ..deprecation import renamed_settings
 from ..numerics.types import Ints
 from .checkpoint import save_tensors, seed_random_state, undisturbed
 from .config import TrainConfig, TrainError
@@ -52,10 +53,10 @@ STEPS = {
     "full": "all weights trained",
 }
 LADDER = "ladder.json"
-HEAD_STEPS = 150  # batches: a linear layer on features that are there learns in seconds
-STAGE_STEPS = 40  # batches: the last stage on activations that are there takes ten seconds of a processor for them
-MAX_ITEMS = 3000  # items at most: the table is there to decide by, within a minute
-FEWEST_CLASSES = 6  # of which two are held out, and four are learned from
+HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
+STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
+MAX_ITEMS = 3000  # maximum number of items, so that the table takes less than a minute
+FEWEST_CLASSES = 6  # minimum number of classes: two to hold out and four to train on
 HELD_OUT_CLASSES = 1 / 3  # share of the classes that a split holds out
 
 
@@ -106,12 +107,12 @@ class Ladder:
 
     @property
     def sentence(self) -> str:
-        """Say in one sentence which step is worth it."""
+        """One sentence on which step is worth it."""
         best = self._row(self.worth)
         beside = [row for row in self.rows if row.step != self.worth]
         scores = [f"{row.title} {np.mean(row.map_at_r):.3f}" for row in beside]
         name = best.title[0].upper() + best.title[1:]
-        return f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on classes held out ({', '.join(scores)})."
+        return f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on held-out classes ({', '.join(scores)})."
 
     def _row(self, step: str) -> Rung:
         return next(row for row in self.rows if row.step == step)
@@ -160,13 +161,14 @@ def with_half(values: Sequence[float]) -> str:
     return f"{mean:.3f} ± {half:.3f}" if np.isfinite(half) else f"{mean:.3f}"
 
 
+@renamed_settings(told="on_step")
 def ladder(
     config: TrainConfig,
     *,
     splits: int = 5,
     full: bool = False,
     start: Path | None = None,
-    told: Callable[[str], None] | None = None,
+    on_step: Callable[[str], None] | None = None,
 ) -> Ladder:
     """Compare the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
 
@@ -183,8 +185,9 @@ def ladder(
         Also train all weights in every split with the settings of the config, which takes as long as `splits` runs.
     start : Path, optional
         Folder to which relative paths refer.
-    told : callable, optional
-        Called with the name of each step before it starts.
+    on_step : callable, optional
+        Function that is called with the name of each step before it starts. It was called `told`, which works until
+        0.4.
 
     Returns
     -------
@@ -204,7 +207,7 @@ def ladder(
     config = checked(config)
     if splits < 1:
         raise TrainError(f"ladder: splits must be at least 1, got {splits}")
-    tell = told or (lambda title: None)
+    tell = on_step or (lambda title: None)
     with undisturbed():
         task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
@@ -215,10 +218,10 @@ def ladder(
 
 def _items(train: Dataset, seed: int) -> Dataset:
     if train.kind != "image":
-        raise TrainError(f"ladder: it is for images and a network that is trained already, got {train.kind}s")
+        raise TrainError(f"ladder: expected images and a pretrained network, got {train.kind}s")
     if len(train.classes) < FEWEST_CLASSES:
-        detail = f"needs at least {FEWEST_CLASSES} training classes, got {len(train.classes)}"
-        raise TrainError(f"ladder: {detail}: a third is held out")
+        detail = f"expected at least {FEWEST_CLASSES} training classes, got {len(train.classes)}"
+        raise TrainError(f"ladder: {detail}; a third of them is held out")
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
 
 
@@ -232,7 +235,7 @@ def begins_with_table(config: TrainConfig) -> bool:
     if config.text_trunk is not None:
         return False
     if config.trunk != "auto" and not (config.starts_pretrained and ":" in config.trunk):
-        return False  # without opening the data
+        return False  # decided without opening the data
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
         return False
     task, resolved = settle(config.replace(validation=0.0))
@@ -240,7 +243,7 @@ def begins_with_table(config: TrainConfig) -> bool:
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
-    """Return the classes (numbers) that each split holds out: a third, drawn anew for every split."""
+    """Return the numbers of the classes that each split holds out: a random third for every split."""
     n = len(items.classes)
     count = max(2, round(HELD_OUT_CLASSES * n))
     return [np.sort(np.random.default_rng((seed, split)).permutation(n)[:count]) for split in range(splits)]
@@ -306,7 +309,7 @@ def _rows(
 
 
 def _rung(step: str, embedded: Sequence[tuple[Floats, Ints]], items: Dataset, clock: float, times: int = 1) -> Rung:
-    """Score embeddings of all items on the classes that each split holds out; `clock` is when the step began."""
+    """Score embeddings of all items on the held-out classes of each split; `clock` is the start time of the step."""
     from ..evaluation import evaluate
 
     seconds = (time.perf_counter() - clock) / times
@@ -342,7 +345,7 @@ def frozen_features(items: Dataset, config: TrainConfig, start: Path | None) -> 
 
 
 class KeptStage(NamedTuple):
-    """The last stage of a trunk, and items as the activations before it."""
+    """The last stage of a trunk, and the items as activations before it."""
 
     network: LastStage
     items: Dataset
@@ -351,7 +354,7 @@ class KeptStage(NamedTuple):
 def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None) -> tuple[Dataset, KeptStage | None]:
     """Return items as the features of the untrained trunk, and as activations before its last stage.
 
-    The latter only where the trunk is pretrained, and its last stage can be run on its own.
+    The latter exist only if the trunk is pretrained, and its last stage can be run alone.
     """
     if not config.starts_pretrained:
         return frozen_features(items, config, start), None
@@ -383,7 +386,7 @@ def _trained_stage(stage: KeptStage, features: Dataset, held: Ints, config: Trai
     task = Task(train.name, train, None, test=train, gallery=None, protocol=GIVEN)
     with TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
         parts = build(settings, start, given=task)
-        # build makes the layer behind activations; here the last stage lies between
+        # `build` creates the layer for activations; here the last stage comes before it
         embedder = Embedder(deepcopy(stage.network), settings.embedding_dim, freeze_bn=True)
         known = features.subset(learned)
         set_by_whitening(embedder, all_rows(known), known.labels)
@@ -414,9 +417,9 @@ def head_config(config: TrainConfig) -> TrainConfig:
     """Return the settings that train a linear layer on features, which are rows, for a short time."""
     weights = {"trunk_weights": None, "network_weights": None, "pretrained": False, "preprocessing": None}
     known: dict[str, Any] = {name: value for name, value in weights.items() if name in TrainConfig.settings()}
-    if config.starts_pretrained:  # whose own rate is for the trunk, and too low for a layer alone
+    if config.starts_pretrained:  # the learning rate of a pretrained trunk is too low for a layer alone
         known["lr"] = recipe("photos/frozen")["lr"]
-    if "Distill(" in config.objective:  # whose teacher takes images
+    if "Distill(" in config.objective:  # the teacher takes images, not features
         known["objective"] = recipe("photos/frozen")["objective"]
     return config.replace(
         **known,
@@ -466,7 +469,7 @@ class TrainerInMemory(Trainer):
 
 
 def config_for(step: str, config: TrainConfig) -> TrainConfig:
-    """Return the settings of a run that goes on with a step of the ladder.
+    """Return the settings of a run that trains a step of the ladder.
 
     "frozen" and "whitened" are written by `save_frozen`; "pixels", which no network gives, trains as the config says.
     """
@@ -477,19 +480,19 @@ def config_for(step: str, config: TrainConfig) -> TrainConfig:
 
 
 def save_frozen(config: TrainConfig, out: str | Path) -> Run:
-    """Write a run whose network is the trunk as it is, with the metric of the config behind it; nothing is trained.
+    """Write a run with the unchanged trunk as its network, followed by the metric of the config; nothing is trained.
 
     Parameters
     ----------
     config : TrainConfig
-        As `config_for` returns it for "frozen" or "whitened".
+        Settings from `config_for` for "frozen" or "whitened".
     out : str or Path
-        The folder of the run, new or empty.
+        Folder of the run, new or empty.
 
     Raises
     ------
     TrainError
-        If something is at that place.
+        If the folder exists and is not empty.
     """
     folder = RunFolder(out)
     folder.create()

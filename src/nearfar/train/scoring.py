@@ -1,4 +1,4 @@
-"""What is done with a finished run: its network loaded, sets embedded, and the test classes scored, once."""
+"""Use of a finished run: load its network, embed data sets, and score the test classes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .checkpoint import columns_of, first_weights, read_about, replace_file, sha
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import build_embedder, folder_and_config
-from .metric import passed, told
+from .metric import passed, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
 from .remarks import course, random_trunk, remarks
 from .run import Run, RunFolder, write_json
@@ -36,8 +36,8 @@ from .task import class_mark, open_data, sizes_in, tokenized
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
-FLAT_TRUNKS = ("mlp", "identity")  # trunks that take every pixel of an image as a number of its own
-MAX_BASELINE_PIXELS = 64 * 64 * 3  # larger images are brought to 32x32 before their pixels are compared
+FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
+MAX_BASELINE_PIXELS = 64 * 64 * 3  # larger images are reduced to 32x32 before their pixels are compared
 
 
 class Result(NamedTuple):
@@ -48,11 +48,11 @@ class Result(NamedTuple):
     scores : Scores
         Scores of the embeddings of the best checkpoint. For pairs, of texts that search images.
     raw : Scores or None
-        Scores of the pixels or rows themselves; None for pairs, whose texts are compared with images.
+        Scores of the raw pixels or rows; None for pairs, whose texts are compared with images.
     protocol : str
         Data, classes, items, how they were split, and what chose the checkpoint.
     remarks : tuple of str
-        Conspicuous points of the training, each with a suggestion.
+        Remarks on the training, each with a suggestion.
     without_metric : Scores or None
         Scores of the embeddings before the closed-form metric; None if the checkpoint has none.
     standardized : bool
@@ -137,7 +137,7 @@ class RunEmbedder:
 
 
 def _network(run: Run | str | Path, folder: RunFolder, config: TrainConfig, which: str) -> Embedder:
-    """Return the network of a run: the one that it holds, or that of a checkpoint."""
+    """Return the network of a run: the one in memory, or that of a checkpoint."""
     if which == "best" and isinstance(run, Run) and run.embedder is not None:
         return run.embedder
     return build_embedder(folder, config, which)
@@ -146,7 +146,7 @@ def _network(run: Run | str | Path, folder: RunFolder, config: TrainConfig, whic
 def as_trained(
     dataset: Dataset, config: TrainConfig, about: dict[str, Any], owner: str
 ) -> tuple[Dataset, dict[str, Any]]:
-    """Return items with their columns as a network takes them, and how they are read, as keywords of `embed`.
+    """Return items with their columns in the order of a network, and how they are read, as keywords of `embed`.
 
     Raises
     ------
@@ -170,10 +170,12 @@ def as_trained(
 
 
 def _as_tokens(dataset: Dataset, about: dict[str, Any], owner: str) -> Dataset:
-    """Return texts as rows of token numbers, by the tokenizer that the checkpoint keeps."""
+    """Return texts as rows of token numbers, from the tokenizer in the checkpoint."""
     content = about.get("tokenizer")
     if not isinstance(content, str):
-        raise TrainError(f"{dataset.name}: the network of {owner} has not learned from texts, and has no tokenizer")
+        raise TrainError(
+            f"{dataset.name}: expected rows or images, because the network of {owner} does not embed texts"
+        )
     length = text_length_of(about) or shape_of(about)[0]
     return tokenized(dataset, Tokens(content, f"checkpoint of {owner}"), length)
 
@@ -197,7 +199,7 @@ def _check_kind(dataset: Dataset, shape: tuple[int, ...], run: str) -> None:
 
 
 def _check_size(dataset: Dataset, size: tuple[int, ...], run: str) -> None:
-    """Refuse images that a network without convolutions cannot take, and that `fit` cannot bring to their size."""
+    """Raise a TrainError for images whose size does not fit a network without convolutions, and cannot be changed."""
     other = sorted(sizes_in(dataset) - {size})
     if other:
         expected, got = (" x ".join(map(str, sides)) for sides in (size, other[0]))
@@ -242,8 +244,8 @@ def evaluate_run(
     """
     folder, config = folder_and_config(run, trust)
     if not os.access(folder.path, os.W_OK):
-        kept = f"`nearfar evaluate {folder.path} DATA` scores data that are named, and keeps nothing"
-        raise TrainError(f"{folder.path}: scores of the test are kept in it, and it cannot be written in; {kept}")
+        advice = f"make it writable, or use `nearfar evaluate {folder.path} DATA`, which writes nothing"
+        raise TrainError(f"{folder.path}: is not writable, but scores of the test are stored there; {advice}")
     asked = config.replace(ks=sorted({1, *ks})) if ks else config
     task = _task(run, folder, config)
     embedder = _network(run, folder, config, which)
@@ -256,7 +258,7 @@ def evaluate_run(
     try:
         embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
     finally:
-        embedder.metric = metric  # a `Run` goes on holding its network
+        embedder.metric = metric  # because a `Run` keeps its network
     without = None
     if isinstance(metric, Whiten):
         without = _score(embedded, sets, asked, clustering=False)
@@ -265,7 +267,7 @@ def evaluate_run(
     seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
     raw = _score(seen, sets, asked, clustering=False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
-    protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), told(about))))
+    protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), whitening_note(about))))
     units = "" if config.standardize else scale_warning(task.train)
     said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
@@ -283,14 +285,14 @@ def evaluate_run(
         standardized=config.standardize,
     )
     _write_arrays(folder.path / "test.npz", embedded, sets)
-    write_json(folder.path / "scores.json", _content(result, split, _checkpoint_told(about, which), config))
+    write_json(folder.path / "scores.json", _content(result, split, _checkpoint_note(about, which), config))
     return result
 
 
 def _evaluate_pairs(
     folder: RunFolder, config: TrainConfig, task: Task, embedder: Embedder, about: dict[str, Any], which: str
 ) -> Result:
-    """Do what `evaluate_run` does for pairs: texts of the test search its images, and images its texts.
+    """Score a run on pairs: texts of the test search its images, and images search its texts.
 
     In `test.npz` the texts are the queries and the images the gallery.
     """
@@ -307,17 +309,17 @@ def _evaluate_pairs(
     )
     result = Result(scores=both[0], raw=None, protocol=protocol, remarks=said, images_to_texts=both[1])
     _write_arrays(folder.path / "test.npz", embedded, {"": texts, "gallery_": images})
-    write_json(folder.path / "scores.json", _content(result, task.protocol, _checkpoint_told(about, which), config))
+    write_json(folder.path / "scores.json", _content(result, task.protocol, _checkpoint_note(about, which), config))
     return result
 
 
-def _checkpoint_told(about: dict[str, Any], which: str) -> dict[str, Any]:
-    """Say in `scores.json` which checkpoint was scored."""
+def _checkpoint_note(about: dict[str, Any], which: str) -> dict[str, Any]:
+    """Return the entry of `scores.json` on the checkpoint that was scored."""
     return {"which": which, "epoch": about["epoch"], "step": about["step"], "validation": about["best"]}
 
 
 def _content(result: Result, split: str, checkpoint: dict[str, Any], config: TrainConfig) -> dict[str, Any]:
-    """Return what `scores.json` holds."""
+    """Return the content of `scores.json`."""
     without = result.without_metric
     return {
         "protocol": result.protocol,
@@ -333,7 +335,7 @@ def _content(result: Result, split: str, checkpoint: dict[str, Any], config: Tra
 
 
 def _epochs(folder: RunFolder) -> list[dict[str, float | None]]:
-    """Return the table of epochs, none where it is damaged: scores do not need it."""
+    """Return the table of epochs; an empty one if it is damaged, because scores do not need it."""
     try:
         return folder.read_metrics()
     except TrainError:
@@ -344,15 +346,15 @@ def refuse_final(folder: Path, config: TrainConfig) -> None:
     """Raise a TrainError if a final model is to be scored on its own data."""
     if config.final is not None:
         raise TrainError(
-            f"{folder}: is a final model, which has learned from all classes of its data, so that none is left to test "
-            f"on; its score is that of {config.final}, and `nearfar evaluate {folder} DATA` scores it on other data"
+            f"{folder}: is a final model, which was trained on all classes of its data, so none is left for a test; "
+            f"see the scores of {config.final}, or score it on other data with `nearfar evaluate {folder} DATA`"
         )
 
 
 def task_of(run: Run | str | Path) -> Task:
     """Return the data of a run, or open them; relative paths also refer to the folder in which the run was started.
 
-    The protocol notes if they have changed: the drawn test classes may then be others, which were seen in training.
+    The protocol notes if the data have changed: the drawn test classes may then have been seen in training.
     """
     return _task(run, *folder_and_config(run))
 
@@ -362,14 +364,14 @@ def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task
     if isinstance(run, Run) and run.task is not None:
         return run.task
     task = open_data(config, folder.start)
-    # older runs do not tell them
+    # older runs do not record their training classes
     if folder.best.is_file():
         learned = read_about(folder.best).get("classes")
     else:
         learned = None
     if learned in (None, class_mark(task)):
         return task
-    changed = "NOT the data of the training: its training classes were others, and may be in this test."
+    changed = "NOT the data of the training: the training classes have changed, and may be in this test."
     return replace(task, protocol=f"{task.protocol} {changed}")
 
 
@@ -396,9 +398,9 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
 
 
 def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
-    """Return the items themselves as rows: pixels (large images are resized to 32x32), or rows.
+    """Return the raw inputs as rows: pixels (large images are reduced to 32x32), or rows.
 
-    Rows are standardized if the network standardizes them: otherwise, the effect would seem to be learned.
+    Rows are standardized if the network standardizes them, so that this effect is not taken for learning.
     """
     if dataset.array is not None and dataset.array[0].size <= MAX_BASELINE_PIXELS:
         rows = dataset.array.reshape(len(dataset), -1)
@@ -419,17 +421,17 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
     if which == "last":
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
     if about["step"] == 0:
-        unchanged = "Nothing was trained: the network is the trunk as it was loaded."
+        unchanged = "Nothing was trained: the network is the pretrained trunk."
         if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
             unchanged += f" Images are prepared as in {config.preprocessing.source}."
         return unchanged
     if config.protocol == "paper":
-        learned = "all training classes were learned from"
+        learned = "the network was trained on all training classes"
         return f"Protocol of the paper: {learned}, and the last checkpoint, of epoch {about['epoch']}, is scored."
     if about["best"] is None:
         why = "There are no validation classes"
-        if task.validation is not None:  # each of one item, so that none has another to be found
-            why = "The validation classes were not measured"
+        if task.validation is not None:  # each has one item, so there is nothing to find
+            why = "The validation classes could not be scored"
         return f"{why}: the checkpoint is that of the last evaluated epoch, {about['epoch']}."
     name = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}[config.select]
     chosen = f"chosen by {name} on the validation classes ({about['best']:.4f})"

@@ -1,4 +1,4 @@
-"""From a config to everything that a run works with."""
+"""The parts of a run, built from its config."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from ..trust import TrustError, named_by
 from .checkpoint import seed_random_state
 from .chunks import check_chunks
 from .config import TrainConfig, TrainError
-from .defaults import settle, told_defaults
+from .defaults import defaults_note, settle
 from .devices import make_accelerator
 from .episodic import Episodes
 from .features import all_rows, as_floats, cached_features, image_sizes_of, resizing_of, sizes_of
@@ -94,7 +94,7 @@ class Step(nn.Module):
         value = self.value(features, items, labels, ids)
         if distributed.world() == 1:
             return value
-        # DistributedDataParallel waits for a gradient of every layer, also of an embedding layer that no term trains
+        # DistributedDataParallel waits for the gradients of all layers, including an embedding layer that no term uses
         return value + (0 * features.embedding).sum()
 
     def _of_pairs(self, pairs: PairBatch, labels: Tensor | None, ids: Tensor | None) -> Tensor | PairFeatures:
@@ -189,7 +189,7 @@ class Parts:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a reader of the weights needs to build the network again, and to know what it has learned from."""
+        """Metadata of a checkpoint, from which the network can be built again, with its training items."""
         train = self.task.train
         about: dict[str, Any] = {
             "shape": item_shape(train, self.config),
@@ -212,18 +212,20 @@ class Parts:
         return about
 
     def prepare(self) -> None:
-        """Move to the device and wrap for several processes. Loads of weights come before this."""
+        """Move the parts to the device, and wrap them for several processes. Load weights before this."""
         if self.train.kind == "image":
             self.step.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # declared too narrowly
         groups = param_groups(self.step.embedder, self.step.objective, self.config)
         if not groups:
-            raise TrainError("nothing to train: the trunk is frozen and neither embedding nor objective has parameters")
+            raise TrainError(
+                "nothing to train: the trunk is frozen, and neither embedding layer nor objective has parameters"
+            )
         leave_to_terms(self.step)
         self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
         self.averages.begin()
 
     def batches(self, epoch: int, done: int) -> Iterator[tuple[Tensor | PairBatch, Tensor, Tensor]]:
-        """Give the rest of an epoch of which `done` batches are done, on the device.
+        """Yield the batches of an epoch after the first `done` ones, on the device.
 
         They are items, changed at random, perhaps with their texts; their classes; and their numbers in `train`.
         """
@@ -236,7 +238,7 @@ class Parts:
             items, labels, ids = (part.to(device, non_blocking=True) for part in (items, labels, ids))
             items = as_floats(items)
             if self.augment.parts:
-                # Seeded anew for every batch and process: a resumed run draws what an unbroken one does.
+                # seeded for every batch and process, so that a resumed run draws the numbers of an uninterrupted one
                 seed = np.random.SeedSequence((self.config.seed, step, distributed.rank())).generate_state(1)[0]
                 self.generator.manual_seed(int(seed))
                 items = self.augment(items)
@@ -264,9 +266,9 @@ def build(
     accelerator = make_accelerator(config)
     seed_random_state(config.seed)
     task, resolved = settle(config, start, given)
-    note = told_defaults(config, resolved, task)
+    note = defaults_note(config, resolved, task)
     config = resolved
-    if config.precision != accelerator.mixed_precision:  # a recipe's, or "auto"
+    if config.precision != accelerator.mixed_precision:  # set by a recipe or "auto"
         accelerator = make_accelerator(config)
         config = config.replace(precision=accelerator.mixed_precision)
     if config.freeze_bn is None:
@@ -285,7 +287,7 @@ def build(
             start_embedding(step.embedder.to(accelerator.device), train, config)
     ask_teachers(step.objective, task.train, config, start)
     if config.patience is not None and unseen is None:
-        raise TrainError("config: patience looks at validation classes, and there are none")
+        raise TrainError("config: patience needs validation classes, and there are none; leave it out")
     sampler = _sampler(config, train, known)
     if config.steps is not None:
         config = config.replace(epochs=ceil(config.steps / len(sampler)))
@@ -303,7 +305,7 @@ def build(
         augment=_augment(config, generator),
         generator=generator,
         averages=Averages(step.embedder, step.objective, config.ema),
-        weights=weights_told(config, step.embedder),
+        weights=weights_note(config, step.embedder),
         note=note,
         known=known,
         start=start,
@@ -323,7 +325,7 @@ def _new_step(
         bare = config.without_weights()
     else:
         bare = config
-    # samplers of classes show all of them equally often
+    # samplers of classes draw all classes equally often
     if config.sampler.strip() == "random":
         counts = np.maximum(task.train.class_counts, 1).tolist()
     else:
@@ -337,7 +339,9 @@ def _new_step(
         text_length=text_length,
     )
     scale = step.embedder.scale
-    if isinstance(scale, Standardize) and config.network_weights is None:  # trained ones keep the units of their rows
+    if (
+        isinstance(scale, Standardize) and config.network_weights is None
+    ):  # a trained network keeps the standardization of its own rows
         scale.learn(all_rows(task.train))
     choose_trained(step.embedder, config, item_shape(task.train, config))
     if text_length is None:
@@ -350,7 +354,7 @@ def _new_step(
 
 
 def choose_trained(embedder: Embedder, config: TrainConfig, shape: tuple[int, ...]) -> None:
-    """Decide which weights of the trunk a run trains, and whether activations are kept for the way back."""
+    """Set which weights of the trunk are trained, and whether activations are stored for the backward pass."""
     if config.gradient_checkpointing:
         checkpoint_gradients(embedder.trunk)
         if embedder.text is not None:
@@ -358,13 +362,15 @@ def choose_trained(embedder: Embedder, config: TrainConfig, shape: tuple[int, ..
     if config.last_stage:
         embedder.train_only(last_stage(embedder.trunk))
     if config.lora is not None:
-        unfold_norms(embedder.trunk)  # what an adapter adds to a convolution comes before the normalization
+        unfold_norms(
+            embedder.trunk
+        )  # an adapter changes the convolution, so its normalization must not be folded into it
         add_adapters(embedder.trunk, config.lora, config.adapter_scale * config.lora)
         fold(embedder.trunk, shape)
 
 
 def fold(trunk: nn.Module, shape: tuple[int, ...]) -> None:
-    """Let the convolutions of a trunk compute normalizations that stand still, where it takes images."""
+    """Fold frozen batch normalizations of a trunk of images into its convolutions."""
     if len(shape) == 3:
         fold_norms(trunk, (getattr(trunk, "in_channels", shape[0]), *shape[1:]))
 
@@ -437,9 +443,9 @@ def make_embedder(
     config, shape, start
         As in `make_step`.
     architecture, text_architecture : mapping, optional
-        What a checkpoint tells of its trunk and of its text trunk.
+        Settings of the trunk and the text trunk in a checkpoint.
     text_length : int, optional
-        Tokens of a text, where there are texts.
+        Number of tokens of a text, if there are texts.
     """
     if config.weights_file is None:
         weights = None
@@ -475,11 +481,11 @@ def make_embedder(
 def _text_tower(
     config: TrainConfig, length: int | None, architecture: Mapping[str, Any] | None, start: Path | None
 ) -> Embedder | None:
-    """Build the tower of the texts, None where there are none."""
+    """Build the tower of texts; None without a text trunk."""
     if config.text_trunk is None:
         return None
     if length is None:
-        raise TrainError("checkpoint: does not say how long the texts of its second tower are (text_length)")
+        raise TrainError("checkpoint: damaged; it lacks text_length, the length of the texts of its second tower")
     name = config.text_trunk
     if architecture is None:
         name = f"transformers:{tokenizer_folder(config, start)}"
@@ -489,7 +495,7 @@ def _text_tower(
 
 
 def _scale(config: TrainConfig, shape: tuple[int, ...]) -> nn.Module | None:
-    """Return what items pass before the trunk, None where they pass as they are."""
+    """Return the module that scales items before the trunk, or None."""
     record = config.preprocessing
     if record is not None and len(shape) == 3:
         return Normalize(record.mean, record.std)
@@ -497,20 +503,20 @@ def _scale(config: TrainConfig, shape: tuple[int, ...]) -> nn.Module | None:
 
 
 def _with_pool(config: TrainConfig, embedder: Embedder) -> TrainConfig:
-    """Return the config with how the trunk pools, which is settled when its weights are known."""
+    """Return the config with the pooling of the trunk, which depends on its weights."""
     module = getattr(embedder.trunk, "module", None)
     if config.preprocessing is None or not isinstance(module, TransformersTrunk):
         return config
     return config.replace(preprocessing=msgspec.structs.replace(config.preprocessing, pool=module.pool))
 
 
-def weights_told(config: TrainConfig, embedder: Embedder) -> str:
-    """Return a sentence on the origin of the trunk's weights, and one on images if their header says how these are."""
+def weights_note(config: TrainConfig, embedder: Embedder) -> str:
+    """Return a sentence on the origin of the trunk's weights, and one on images if the header of the file has one."""
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
-    told = cast(Trunk, embedder.trunk).provenance.told(config.trunk, parameters)
+    note = cast(Trunk, embedder.trunk).provenance.sentence(config.trunk, parameters)
     if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
-        told += f" Images are prepared as in {config.preprocessing.source}."
-    return told
+        note += f" Images are prepared as in {config.preprocessing.source}."
+    return note
 
 
 def _crops(augment: Augment) -> bool:
@@ -518,9 +524,11 @@ def _crops(augment: Augment) -> bool:
 
 
 def _augment(config: TrainConfig, generator: torch.Generator) -> Augment:
-    """Return the random changes; crops without a size give that which a trunk with its own preprocessing takes."""
+    """Return the random transforms; crops without a size get the size that the trunk requires."""
     augment = Augment.parse(config.augment, generator).train()
-    augment.parts = [part for part in augment.parts if part != whole_crop(config)]  # it is done when items are read
+    augment.parts = [
+        part for part in augment.parts if part != whole_crop(config)
+    ]  # this crop is applied when items are read
     if config.preprocessing is not None and config.image_size is not None:
         augment.parts = [
             replace(part, size=config.image_size) if isinstance(part, Crop | ResizedCrop) and not part.size else part
@@ -530,12 +538,12 @@ def _augment(config: TrainConfig, generator: torch.Generator) -> Augment:
 
 
 def as_sum(term: Term) -> Sum:
-    """Make an objective of one term a sum too, so that its parts are always kept."""
+    """Return an objective of one term as a sum, too, so that its parts are always logged."""
     return term if isinstance(term, Sum) else Sum(term.parts())
 
 
 def seen_sample(train: Dataset, size: int, seed: int) -> Dataset:
-    """Draw training classes until they have about `size` items, to compare with the unseen classes."""
+    """Draw training classes with about `size` items in total, to compare with the unseen classes."""
     order = np.random.default_rng(seed).permutation(len(train.classes))
     enough = int(np.searchsorted(train.class_counts[order].cumsum(), size)) + 1
     return train.subset(np.isin(train.labels, order[: max(2, enough)]))
@@ -560,7 +568,7 @@ def _sets(
 
 
 def checked(config: TrainConfig) -> TrainConfig:
-    """Return a config that was given, or raise a TypeError where it is none."""
+    """Return the config, or raise a TypeError if it is not one."""
     if not isinstance(config, TrainConfig):
         raise TypeError(
             f"config: expected a TrainConfig, as TrainConfig.of(data=...) makes, got {type(config).__name__}"

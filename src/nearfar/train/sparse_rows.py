@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 
 class SparseRows:
-    """Lets an optimizer update the rows of a sparse gradient only, and keep its averages for each row.
+    """Lets an optimizer update only the rows of a sparse gradient, and keep its averages for each row.
 
     A step of the optimizer sees the drawn rows, their gradients and their averages as one small parameter. The other
     rows, and what the optimizer holds of them, stay as they are: they neither move by momentum nor decay.
@@ -29,7 +29,7 @@ class SparseRows:
 
     @torch.no_grad()
     def _take_rows(self, optimizer: Optimizer, *_: Any) -> None:
-        """Put the rows of sparse gradients in the place of their parameters."""
+        """Replace parameters by the rows of their sparse gradients."""
         for group in optimizer.param_groups:
             for place, parameter in enumerate(group["params"]):
                 if parameter.grad is None or not parameter.grad.is_sparse:
@@ -58,7 +58,7 @@ class SparseRows:
 
 
 def _part(value: Any, parameter: Tensor, index: Tensor) -> Any:
-    """Return the rows of an average; a number that is of the whole parameter, such as a count, as it is."""
+    """Return the rows of an average; a value of the whole parameter, such as a count, is returned unchanged."""
     if isinstance(value, Tensor) and value.shape == parameter.shape:
         return value[index]
     return value

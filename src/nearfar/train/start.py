@@ -1,4 +1,4 @@
-"""A start of the embedding layer in closed form: a whitening of the trunk's features, as a linear layer.
+"""Initialization of the embedding layer in closed form: a whitening of the trunk's features, as a linear layer.
 
 The whitening takes features of unit length, z = W (x / |x| - m). With s the mean of |x| over the items and V the first
 principal directions of z, the layer is x -> c V W x / s - c V W m; c gives its weights the size of a random start, so
@@ -18,11 +18,11 @@ from ..numerics.types import AnyArray, Ints
 from .config import TrainConfig, TrainError
 from .features import all_rows, cached_features, sizes_of
 
-START_ITEMS = 4000  # training items at most: another pass over more of them is a part of the training
+START_ITEMS = 4000  # maximum number of training items, because another pass over all of them would take too long
 
 
 def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> None:
-    """Start the embedding layer from a whitening of the features of training items.
+    """Initialize the embedding layer by a whitening of the features of training items.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> 
     rows = all_rows(features)
     if not np.isfinite(rows).all():
         raise TrainError(
-            f"the network gives features of {train.name} that are not finite: no layer can start from them"
+            f"the network gives features of {train.name} that are not finite; check the weights of the trunk"
         )
     set_by_whitening(embedder, rows, features.labels)
 

@@ -1,4 +1,4 @@
-"""The state of a run at a step, taken and put back so that a resumed run goes on as if it had not been broken off."""
+"""The state of a run at a step, saved and restored so that a resumed run equals an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..deep.networks.adapters import merged
+from ..quoting import count_of
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainConfig, TrainError
 from .many_classes import sharded_parameters, whole_proxies
@@ -52,14 +53,14 @@ class Position:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def since_best(self, score: str) -> int:
-        """Count the evaluations after the best, by the name of their score."""
+        """Return the number of evaluations after the best one, by the name of the score."""
         return sum(score in row and row["epoch"] > self.best_epoch for row in self.rows)
 
 
 def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors of embedder and objective, and what else their state holds.
+    """Return the tensors of embedder and objective, and the other parts of their states.
 
-    Proxies that are distributed over the processes are whole in the first one.
+    The first process has all of the proxies that are distributed over the processes.
     """
     assert parts.model is not None
     state = parts.accelerator.get_state_dict(parts.model) | whole_proxies(parts.step.objective, "objective.")
@@ -68,7 +69,7 @@ def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def without_adapters(tensors: dict[str, Tensor], config: TrainConfig) -> dict[str, Tensor]:
-    """Return weights as a network without adapters has them, those of a run with adapters with these added in."""
+    """Return the weights of a network without adapters; adapters of a run are merged into them."""
     return tensors if config.lora is None else merged(tensors, config.adapter_scale)
 
 
@@ -94,10 +95,10 @@ def snapshot(parts: Parts, position: Position, extra: dict[str, Any]) -> dict[st
 def restore_weights(
     parts: Parts, tensors: dict[str, Tensor], about: Mapping[str, Any], state: dict[str, Any]
 ) -> Position:
-    """Put weights back, before `Parts.prepare`; `about` is what their file says about them."""
+    """Restore the weights, before `Parts.prepare`; `about` is the metadata of their file."""
     now = parts.about
-    if about.get("classes", now["classes"]) != now["classes"]:  # older checkpoints do not tell them
-        counts = f"{about['num_classes']} training classes then, {now['num_classes']} now"
+    if about.get("classes", now["classes"]) != now["classes"]:  # older checkpoints lack them
+        counts = f"{about['num_classes']} training classes in the run, {now['num_classes']} now"
         raise TrainError(f"resume: the data have other training classes than those of the run ({counts})")
     with fitting(RESUMED, CHANGED):
         return _weights_back(parts, tensors, state)
@@ -106,7 +107,8 @@ def restore_weights(
 def _weights_back(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:
     if state["processes"] != parts.accelerator.num_processes:
         raise TrainError(
-            f"resume: the run was made by {state['processes']} process(es), this is {parts.accelerator.num_processes}"
+            f"resume: expected {count_of(state['processes'], 'process')}, as in the run, "
+            f"got {parts.accelerator.num_processes}"
         )
     position = Position(**state["position"])
     if position.batch:
@@ -118,7 +120,7 @@ def _weights_back(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any
 
 
 def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> None:
-    """Put optimizer, loss scale and random numbers back, after `Parts.prepare`; `whole` is the first process's."""
+    """Restore optimizer, loss scale and random states, after `Parts.prepare`; `whole` is that of the first process."""
     assert parts.optimizer is not None
     with fitting(RESUMED, CHANGED):
         parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
@@ -131,7 +133,7 @@ def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> 
 
 
 def _without_bad(parts: Parts, sampler: dict[str, Any]) -> dict[str, Any]:
-    """Return the sampler's state for fewer items, where images that cannot be decoded are left out from now on."""
+    """Return the state of the sampler for fewer items, if images that cannot be decoded are left out from now on."""
     fewer = sampler["settings"]["samples"] - parts.sampler.samples
     if not 0 < fewer <= len(parts.task.train.bad):
         return sampler
@@ -139,7 +141,7 @@ def _without_bad(parts: Parts, sampler: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
-    """Give averages the memory layout of their parameter: fused optimizers walk both in memory order."""
+    """Convert averages to the memory layout of their parameter, because fused optimizers use both in memory order."""
     for parameter, state in states.items():
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape and value.ndim:
@@ -147,7 +149,7 @@ def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
 
 
 def start_epoch(parts: Parts, epoch: int) -> None:
-    """Tell every part of the objective that has a schedule which epoch begins."""
+    """Set the epoch of all parts of the objective with a schedule."""
     for module in parts.step.objective.modules():
         on_epoch: Callable[[int], None] | None = getattr(module, "on_epoch", None)
         if on_epoch is not None:
@@ -160,7 +162,7 @@ def begin_epoch(parts: Parts, position: Position) -> None:
     Its trunk is held during the first `freeze_epochs`.
     """
     assert parts.model is not None
-    if not position.batch:  # a resumed epoch is started before its weights are restored
+    if not position.batch:  # an interrupted epoch was started before, and its weights are restored
         start_epoch(parts, position.epoch)
         refit_proxies(parts)
     held = position.epoch < (parts.config.freeze_epochs or 0)
@@ -171,7 +173,7 @@ def begin_epoch(parts: Parts, position: Position) -> None:
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:
-    """Return whether all numbers are finite, with one wait for the device."""
+    """Return whether all numbers are finite, with a single synchronization of the device."""
     with torch.no_grad():
         return bool(torch.isfinite(torch.stack([tensor.float().sum() for tensor in tensors]).sum()))
 

@@ -1,4 +1,4 @@
-"""The data of a run, opened, and the settings that depend on them."""
+"""The data of a run, and the settings that depend on them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from .config import TrainConfig, TrainError
 if TYPE_CHECKING:
     from ..deep.networks.tokens import Tokens
 
-SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that the field feeds with 84x84 images of photographs
-SMALLEST_PHOTO = 64  # pixels of the shorter side that a network for larger images still sees something in
-SIZE_SAMPLE = 16  # images whose sizes are read, of a set
+SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that are commonly used with photographs of 84x84 pixels
+SMALLEST_PHOTO = 64  # smallest shorter side in pixels that is still useful for a network for larger images
+SIZE_SAMPLE = 16  # number of images of a set whose sizes are read
 
 
 def open_data(config: TrainConfig, start: Path | None = None) -> Task:
-    """Open the task of a config; relative paths that lead to nothing from here begin in `start`."""
+    """Open the task of a config. Relative paths that do not exist in the current folder refer to `start`."""
     if config.data == GIVEN:
-        raise TrainError("the network was fitted on items given in Python, which are not kept; name the data to score")
+        raise TrainError("the network was fitted on items in memory, which were not saved; give the data to score")
     try:
         task = _opened(config, start)
     except DataNotFoundError as error:
         if start:
-            nor = f"; nor is it in {start}, where the run was started"
+            nor = f"; it is not in {start}, where the run was started, either"
         else:
             nor = ""
         raise DataNotFoundError(f"{error}{nor}") from None
@@ -49,7 +49,7 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
 
 
 def with_tokens(task: Task, config: TrainConfig, start: Path | None = None) -> Task:
-    """Return a task of texts with rows of token numbers in their place; other tasks as they are.
+    """Return a task of texts with rows of token numbers instead; other tasks are returned unchanged.
 
     Rows are as long as the longest text of the training, up to the limit of tokenizer and model.
     """
@@ -59,12 +59,18 @@ def with_tokens(task: Task, config: TrainConfig, start: Path | None = None) -> T
 
     tokens = Tokens.of_folder(tokenizer_folder(config, start))
     length = tokens.rows(task.train.texts_given).shape[1]
+    validation = task.validation
+    if validation is not None:
+        validation = tokenized(validation, tokens, length)
+    gallery = task.gallery
+    if gallery is not None:
+        gallery = tokenized(gallery, tokens, length)
     return replace(
         task,
         train=tokenized(task.train, tokens, length),
-        validation=None if task.validation is None else tokenized(task.validation, tokens, length),
+        validation=validation,
         test=tokenized(task.test, tokens, length),
-        gallery=None if task.gallery is None else tokenized(task.gallery, tokens, length),
+        gallery=gallery,
     )
 
 
@@ -74,7 +80,7 @@ def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
     Raises
     ------
     TrainError
-        If that trunk is no model of transformers in a folder.
+        If that trunk is not a model of transformers in a folder.
     """
     from ..deep.networks.trunks import parse_trunk
 
@@ -101,7 +107,7 @@ def open_resolved(
 ) -> tuple[Task, TrainConfig]:
     """Open the task of a config, which may be `opened` already, and fill in what depends on it.
 
-    Images are of the size that is then settled, as a run that goes on reads them, and who scores it.
+    Images have the resolved size, with which a resumed run and the scoring read them, too.
     """
     task = opened or open_data(config, start)
     resolved = resolve(config, task)
@@ -111,7 +117,7 @@ def open_resolved(
 
 
 def with_preprocessing(config: TrainConfig, start: Path | None = None) -> TrainConfig:
-    """Return the config with the record of how images reach its trunk, where that brings one.
+    """Return the config with the preprocessing of its trunk, if the trunk has its own.
 
     It comes before `open_data`, which leaves images of such a trunk as they are.
     """
@@ -126,7 +132,7 @@ def with_preprocessing(config: TrainConfig, start: Path | None = None) -> TrainC
 
 
 def _opened(config: TrainConfig, start: Path | None) -> Task:
-    """Open the data that a config names, split, or of a final model all as the training."""
+    """Open and split the data of a config; for a final model, all items are training items."""
     how: dict[str, Any] = {
         "test": None if config.test is None else located(config.test, start),
         "label": config.label,
@@ -149,38 +155,40 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
 
 
 def _size_when_opened(config: TrainConfig) -> int | None:
-    """Return the side to which images are brought as they are opened; None leaves them as they are."""
-    if config.preprocessing is not None:  # its own way of resizing is that of batches, when they are read
+    """Return the side to which images are resized when they are opened; None keeps their sizes."""
+    if config.preprocessing is not None:  # images are resized for the trunk when batches are read
         return None
-    if config.squash or whole_crop(config) is not None:  # a central square would be cut first
+    if config.squash or whole_crop(config) is not None:  # opening at a fixed size would crop a central square first
         return None
     return config.resize or config.image_size
 
 
 def whole_crop(config: TrainConfig) -> ResizedCrop | None:
-    """Return the random crop of training images that is cut from photographs as they are, where there is one."""
+    """Return the random crop that is applied to the original photographs in training, if any."""
     for part in Augment.parse(config.augment).parts:
         if isinstance(part, ResizedCrop) and part.whole:
             return part
     return None
 
 
-def protocol_told(config: TrainConfig) -> str:
-    """Say by which protocol a run is trained."""
+def protocol_note(config: TrainConfig) -> str:
+    """Return a sentence on the protocol of a run."""
     if config.protocol == "paper":
-        return "Protocol of the paper: all training classes are learned from, and the last checkpoint is kept."
+        return "Protocol of the paper: the network is trained on all training classes, and the last checkpoint is kept."
     if config.final is not None:
         return ""
-    return "Honest protocol: training classes that are held out choose the checkpoint." if config.validation else ""
+    if not config.validation:
+        return ""
+    return "Honest protocol: held-out training classes choose the checkpoint."
 
 
 def class_mark(task: Task) -> str:
-    """Return what tells the training classes of a task from others."""
+    """Return a digest of the training classes of a task."""
     return sha256("\0".join(task.train.classes).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
 def training_items(config: TrainConfig, task: Task, start: Path | None = None) -> TrainingItems:
-    """Mark the items that a run learns from, and those that choose its checkpoint, as their files hold them."""
+    """Return the fingerprints of the items that a run trains on, and of those that choose its checkpoint."""
     resized = (config.image_size or config.resize) and task.train.array is not None and task.train.stored is None
     if config.data != GIVEN and task.train.kind == "image" and (resized or config.symmetries != "none"):
         task = open_data(config.replace(image_size=None, resize=None, symmetries="none"), start)
@@ -199,10 +207,12 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
     _check_alike(parts)
     if config.text_trunk is not None and not all(part.are_pairs for part in parts):
-        detail = f"{task.train.name} has {task.train.kind}s without texts, and pairs of images and texts are needed"
+        detail = (
+            f"{task.train.name} has {task.train.kind}s without texts, but a text trunk needs pairs of images and texts"
+        )
         raise TrainError(f"config: text_trunk: {detail}")
     if config.standardize and task.train.kind != "row":
-        raise TrainError("config: standardize is for the columns of rows, got images")
+        raise TrainError("config: standardize works only with rows, got images; leave it out")
     if config.trunk == "auto":
         config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
     if config.image_size is None and config.resize is None and task.train.kind == "image":
@@ -216,22 +226,22 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
 
 
 def _check_fixed_size(config: TrainConfig) -> None:
-    """Refuse a size that a trunk with a fixed grid of patches does not take, before it fails within the model."""
+    """Raise a TrainError for a size that a trunk with a fixed grid of patches does not support."""
     record = config.preprocessing
     size = config.image_size
     if record is None or size is None or not record.fixed_size or record.image_size == (size, size):
         return
     raise TrainError(
-        f"config: image_size: the trunk {config.trunk} takes images of {record.image_size[0]} pixels only, for its "
-        f"grid of patches is fixed, got {size}; leave image_size out (dynamic_img_size=True may free it)"
+        f"config: image_size: the trunk {config.trunk} takes images of {record.image_size[0]} pixels only, because its "
+        f"grid of patches is fixed, got {size}; leave image_size out, or try dynamic_img_size=True in the trunk"
     )
 
 
 def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
     """Choose `image_size` and `resize` for a trunk with its own preprocessing: those that it was trained with.
 
-    Small images are enlarged: details at the scale of the pretraining are found better. They keep their borders, which
-    the crop of the trunk's own pipeline would cut off.
+    Small images are enlarged, because the trunk recognizes details best at the scale of its pretraining. Unlike with
+    the preprocessing of the trunk, their borders are not cropped.
     """
     found = set().union(*sizes)
     if found == {record.image_size}:
@@ -246,11 +256,11 @@ def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int
     """Choose `image_size` and `resize` from the sizes of the images of each part, those of the training first."""
     of_train, *others = sizes
     height, width = next(iter(of_train))
-    too_small = trunk.startswith("conv4") and min(height, width) < 16  # it halves the size four times
+    too_small = trunk.startswith("conv4") and min(height, width) < 16  # conv4 halves the size four times
     of_one_size = len(of_train) == 1
     if of_one_size and all(other == of_train for other in others):
         return {"image_size": 28} if too_small else {}
-    if of_one_size and height == width:  # only evaluated images differ: they are seen at that size too
+    if of_one_size and height == width:  # only evaluated images differ, and are resized to that size, too
         return {"image_size": 28 if too_small else height}
     if trunk.startswith(SMALL_TRUNKS):
         return {"image_size": 84}
@@ -258,11 +268,11 @@ def _image_sizes(trunk: str, sizes: list[set[tuple[int, ...]]]) -> dict[str, int
 
 
 def _check_alike(parts: list[Dataset]) -> None:
-    """Refuse at the start what could only fail when the run is scored."""
+    """Raise a TrainError at the start if the test items cannot be scored by the network."""
     kinds = ["an image" if part.kind == "image" else f"a row of {part.read(0).size} numbers" for part in parts]
     for part, kind in zip(parts, kinds, strict=True):
         if kind != kinds[0]:
-            raise TrainError(f"{part.name}: an item is {kind}, in training it is {kinds[0]}")
+            raise TrainError(f"{part.name}: expected items like those of the training, {kinds[0]}, got {kind}")
 
 
 def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:

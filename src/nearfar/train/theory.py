@@ -1,4 +1,4 @@
-"""What the theory of the founding papers says of a run: how far its unseen classes lie from the seen ones.
+"""Measures from the theory of the founding papers: how far the unseen classes of a run are from the seen ones.
 
     error on unseen <= error on seen + d_H + lambda                       (the bound that Chu et al., 2020, quote)
 
@@ -25,7 +25,7 @@ from .run import Run, write_json
 from .scoring import RunEmbedder, task_of
 
 THEORY = "theory.json"
-SPLITS = 10  # into known and asked halves
+SPLITS = 10  # number of random splits into halves
 TITLES = {
     "h_divergence": "H-divergence d_H of seen and unseen classes",
     "joint_error": "joint error lambda of seen and unseen classes",

@@ -37,11 +37,11 @@ from .state import (
     split_weights,
     without_adapters,
 )
-from .task import protocol_told, training_items
+from .task import protocol_note, training_items
 from .training_lock import training_lock
 from .watchers import ProgressLine, TensorBoard, Watcher
 
-CHECK_EVERY = 10  # batches between looks at an accelerator's loss, each of which waits for it
+CHECK_EVERY = 10  # number of batches between checks of the loss on an accelerator, each of which synchronizes it
 
 
 def train(
@@ -104,7 +104,7 @@ def train(
 
 
 def _train_anew(folder: RunFolder, config: TrainConfig, *, progress: bool, watchers: Sequence[Watcher]) -> Run:
-    """Train in an empty folder, and leave it empty where there is no checkpoint at the end."""
+    """Train in an empty folder, which is empty again if there is no checkpoint at the end."""
     try:
         return _train_in(folder, config, resume=False, progress=progress, watchers=watchers)
     except BaseException:
@@ -126,9 +126,9 @@ def _train_in(
 
 
 def _as_begun(config: TrainConfig, folder: RunFolder) -> TrainConfig:
-    """Return the config of a run that goes on, with the preprocessing that its trunk had at the start."""
+    """Return the config of a resumed run, with the preprocessing that its trunk had at the start."""
     begun = TrainConfig.from_json(folder.config)
-    if config.trunk == "auto":  # which another cache of weights would settle otherwise
+    if config.trunk == "auto":  # with another cache of weights, it would be another trunk
         config = config.replace(trunk=begun.trunk, pretrained=begun.pretrained)
     if config.preprocessing is None and begun.trunk == config.trunk:
         return config.replace(preprocessing=begun.preprocessing)
@@ -136,7 +136,7 @@ def _as_begun(config: TrainConfig, folder: RunFolder) -> TrainConfig:
 
 
 class Trainer:
-    """One run under way. Its errors do not speak of checkpoints: the folder may be a temporary one."""
+    """A running training. Its errors do not mention checkpoints, because the folder may be a temporary one."""
 
     def __init__(
         self,
@@ -184,8 +184,8 @@ class Trainer:
         self._refuse_other_config()
         tensors, about = load_tensors(folder.last)
         if not about["step"] and not folder.state_path(0, 0).exists():  # the steps `frozen` and `whitened`
-            raise TrainError(f"{folder.path}: nothing to resume: its network was not trained, and the run is finished")
-        parts.weights = first_weights(about)  # of the start, not of this one
+            raise TrainError(f"{folder.path}: nothing to resume, because its network is not trained; start a new run")
+        parts.weights = first_weights(about)  # the weights at the start of the run, not at this resumption
         whole = load_tree(folder.state_path(about["step"], 0))
         own = folder.state_path(about["step"], distributed.rank())
         state = load_tree(own) if own.exists() else whole
@@ -201,7 +201,9 @@ class Trainer:
     def _refuse_other_config(self) -> None:
         different = TrainConfig.from_json(self.folder.config).refused(self.parts.config)
         if different:
-            raise TrainError(f"{self.folder.path}: resumed with other settings (run's / given): {'; '.join(different)}")
+            raise TrainError(
+                f"{self.folder.path}: cannot be resumed with other settings (run's / given): {'; '.join(different)}"
+            )
 
     def _own_watchers(self, progress: bool) -> Iterator[Watcher]:
         config = self.parts.config
@@ -214,7 +216,7 @@ class Trainer:
                 config.epochs,
                 done,
                 self.parts.task,
-                first=" ".join(filter(None, (protocol_told(config), self.parts.weights, self.parts.note))),
+                first=" ".join(filter(None, (protocol_note(config), self.parts.weights, self.parts.note))),
                 timer=RunTimer.of(self.parts, done),
             )
 
@@ -257,7 +259,7 @@ class Trainer:
         return with_best_weights(self.parts.step.embedder, self.folder, self.parts.about["shape"])
 
     def _add_metric(self, embedder: Embedder | None) -> None:
-        """Fit the closed-form metric of the config, if any, to the best network, and say what came of it."""
+        """Fit the closed-form metric of the config, if any, to the best network, and print the result."""
         found = None if embedder is None else add_metric(embedder, self.parts, self.folder)
         self.parts.accelerator.wait_for_everyone()
         if found is not None:
@@ -317,7 +319,7 @@ class Trainer:
                 sums[name] = value.detach()
 
     def _check_finite(self, loss: Tensor) -> None:
-        """Stop at numbers that are not finite, before they reach the weights."""
+        """Raise a TrainError if values are not finite, before they reach the weights."""
         assert self.parts.model is not None
         values = self.parts.step.objective.parts_
         if not bool(torch.isfinite(loss)):
@@ -330,7 +332,7 @@ class Trainer:
     def _everywhere(self, finite: bool) -> bool:
         return everywhere(self.parts.step.objective, finite, self.parts.accelerator.device)
 
-    def _failed(self, what: str, step: int | None = None) -> TrainError:  # by default in the step that is under way
+    def _failed(self, what: str, step: int | None = None) -> TrainError:  # by default, the current step
         return TrainError(f"step {step or self.position.step + 1}, epoch {self.position.epoch + 1}: {what}")
 
     def _tell(self) -> None:
@@ -367,7 +369,7 @@ class Trainer:
     def _finish_epoch(self) -> None:
         position = self.position
         config = self.parts.config
-        self._check_weights()  # before they are scored, and could be kept as the best
+        self._check_weights()  # before they are scored, and possibly kept as the best
         speed = self._speed()
         means = {name: float(total) / max(1, position.batch) for name, total in position.sums.items()}
         position.epoch = position.epoch + 1
@@ -390,10 +392,10 @@ class Trainer:
         self.clock = (time.perf_counter(), position.step)
 
     def _keep_best(self, scores: dict[str, float]) -> None:
-        """Keep the weights with the best validation score; the latest, where there are no validation classes."""
+        """Keep the weights with the best validation score, or the latest ones without validation classes."""
         position = self.position
         score = scores.get(f"unseen_{self.parts.config.select}")
-        chooses = self.parts.config.protocol == "honest"  # the papers keep the last one
+        chooses = self.parts.config.protocol == "honest"  # in the protocol of the papers, the last one is kept
         if chooses and score is not None and position.best is not None and score <= position.best:
             return
         position.best = score
@@ -406,7 +408,7 @@ class Trainer:
                 self._write_adapters(tensors)
 
     def _write_adapters(self, tensors: dict[str, Tensor]) -> None:
-        """Write the adapters of the best weights alone, as peft loads them into the model that they are of."""
+        """Write the adapters of the best weights separately, in the format of peft."""
         config = self.parts.config
         assert config.lora is not None
         inner = inner_place(self.parts.step.embedder.trunk)

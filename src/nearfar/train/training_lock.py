@@ -14,20 +14,20 @@ from .run import LOCK
 
 @contextmanager
 def training_lock(folder: Path) -> Iterator[None]:
-    """Keep others from training in a folder meanwhile; the claim ends with the process, however that ends.
+    """Lock a folder against other trainings, until the end of the context or of the process.
 
     Raises
     ------
     TrainError
-        If another process trains there, or the folder cannot be written in.
+        If another process trains there, or the folder is not writable.
     """
     with ExitStack() as held:
-        if os.environ.get("RANK", "0") == "0":  # the first of several processes claims it for all
+        if os.environ.get("RANK", "0") == "0":  # the first of several processes locks it for all
             try:
                 held.enter_context(locked(folder / LOCK))
             except TimeoutError as error:
-                busy = "another process is training there; choose another folder, or wait"
+                busy = "another process is training in this folder; choose another one, or wait"
                 raise TrainError(f"{folder}: {busy}") from error
             except OSError as error:
-                raise TrainError(f"{folder}: cannot be written in ({error.strerror or error})") from error
+                raise TrainError(f"{folder}: is not writable ({error.strerror or error})") from error
         yield

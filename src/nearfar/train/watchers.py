@@ -1,4 +1,4 @@
-"""What is told while a run goes on: a line on the terminal, and TensorBoard events where asked for."""
+"""Watchers of a run: a progress line on the terminal, and TensorBoard events if requested."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class ProgressLine:
     done : int
         Steps that were done before it was resumed.
     task : Task, optional
-        The data; that images are in training and in the test is said before the progress.
+        The data, for a note before the progress if images are in training and in the test.
     first : str
-        What is said first of all.
+        Text that is printed first.
     timer : RunTimer, optional
-        Knows after a few batches how long the run will take, which is then said.
+        Timer that estimates after a few batches how long the run will take.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ProgressLine:
             TextColumn("{task.fields[text]}"),
             TimeRemainingColumn(compact=True),
         )
-        self._bar = terminal_display(*columns, transient=False)  # what it says of epochs stays
+        self._bar = terminal_display(*columns, transient=False)  # lines on finished epochs remain
         self._alone = ExitStack()
         self._timer = timer
         self._items = "images" if task is None else f"{task.train.kind}s"
@@ -88,7 +88,7 @@ class ProgressLine:
         self._bar.console.print(summary(row), highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Print a line that stays above the progress."""
+        """Print a line that remains above the progress line."""
         self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class ProgressLine:
 
 
 def line(record: Mapping[str, Any], items: str = "images") -> str:
-    """Return the text of the progress line, where `items` is what is trained on.
+    """Return the text of the progress line; `items` is the kind of the items.
 
     >>> line({"parts": {"TripletLoss": 0.21}, "active": {"TripletLoss": 0.5}, "images_per_second": 812.3})
     'TripletLoss 0.21 (50% active)  812 images/s'
@@ -111,7 +111,7 @@ def line(record: Mapping[str, Any], items: str = "images") -> str:
 
 
 def summary(row: Mapping[str, Any]) -> str:
-    """Return the line that stays on the terminal after an epoch.
+    """Return the line that remains on the terminal after an epoch.
 
     >>> summary({"epoch": 2, "loss": 0.25, "unseen_recall_at_1": 0.5, "seen_recall_at_1": 0.75})
     'epoch 2: loss 0.25, Recall@1 unseen 50.0% seen 75.0%'

@@ -1,10 +1,10 @@
 """Running averages of the weights, which often generalize better than the weights themselves.
 
-w' <- w' + (1 - b) (w - w')        b = min(decay, (1 + t) / (10 + t)) after t steps, so that the start is soon forgotten
+w' <- w' + (1 - b) (w - w')        b = min(decay, (1 + t) / (10 + t)) after t steps, which soon forgets the start
 
-The update is PyTorch's. Its `AveragedModel` is not used: that holds a second network, frozen weights included, and
-copies the objective with its memories and generators. Here only what is trained is held; it takes the place of the
-weights for an evaluation, and is saved as a list.
+The update is that of PyTorch. Its `AveragedModel` is not used, because it holds a second network including frozen
+weights, and copies the objective with its memories and generators. Here, only averages of trained tensors are held,
+which replace the weights during an evaluation and are saved as a list.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Averages:
 
     @property
     def weights(self) -> list[Tensor]:
-        """What is averaged; modules may have put other tensors in the place of their buffers."""
+        """Return the tensors that are averaged; modules may have replaced their buffers by other tensors."""
         if self.decay is None:
             return []
         parameters = [p for module in (self.embedder, self.objective) for p in module.parameters() if p.requires_grad]
         return [*parameters, *(buffer for buffer in self.embedder.buffers() if buffer.is_floating_point())]
 
     def begin(self) -> None:
-        """Begin with the weights as they are, on their device."""
+        """Start from the current weights, on their device."""
         self.values = [weight.detach().clone() for weight in self.weights]
 
     @torch.no_grad()
@@ -57,7 +57,7 @@ class Averages:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put the averages in the place of the weights for a while."""
+        """Replace the weights by the averages within the context."""
         own = [weight.detach().clone() for weight in self.weights]
         _copy(self.values, self.weights)
         try:
@@ -66,7 +66,7 @@ class Averages:
             _copy(own, self.weights)
 
     def load(self, values: Sequence[Tensor]) -> None:
-        """Go on from saved averages."""
+        """Continue from saved averages."""
         _copy(values, self.values)
 
 

@@ -19,7 +19,7 @@ MISSING = {
     "testers": "score with `nearfar evaluate` or nearfar.evaluation.evaluate, or with utils.accuracy_calculator",
     "datasets": "read data with nearfar.data.open_task, which knows the archives cub:, cars:, sop: and inshop:",
 }
-"""Modules of the other library that are not here, and what to use instead."""
+"""Modules of the other library that are missing, and what to use instead."""
 
 __all__ = ["distances", "losses", "miners", "reducers", "regularizers", "samplers", "utils"]
 

@@ -1,4 +1,4 @@
-"""Names of the other library that are not here: they can be imported, and say at construction what to take instead."""
+"""Missing names of the other library: they can be imported, and raise an error with advice when they are called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 
 class Absent:
-    """What a name that is not here stands for."""
+    """Placeholder for a missing name."""
 
     advice = ""
 
@@ -16,7 +16,7 @@ class Absent:
 
 
 def _refuse(name: str, advice: str) -> NoReturn:
-    raise NotImplementedError(f"{name} is not here; {advice}")
+    raise NotImplementedError(f"{name} is not supported; {advice}")
 
 
 def refuse_module(package: str, modules: Mapping[str, str], name: str) -> NoReturn:

@@ -15,7 +15,7 @@ from .utils import common_functions
 
 
 class BaseDistance(nn.Module):
-    """What all distances share, also your own: scaling to unit length, a power, and which way they count.
+    """Base class of all distances, also of your own: scaling to unit length, a power, and the direction.
 
     One of your own states `compute_mat`, and `check_shapes` where it takes embeddings of another shape.
 

@@ -1,4 +1,4 @@
-"""Sentences on columns: features that say nothing, or have too much or no say, and queries with nothing to find."""
+"""Remarks on columns: features that are constant or of very different sizes, and queries with nothing to find."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...quoting import count_of
 from ..dataset import Dataset, Task, some
 
-UNEVEN_SCALES = 100.0  # standard deviations of two features so far apart leave one of them no say
+UNEVEN_SCALES = 100.0  # ratio of two standard deviations above which the smaller feature has almost no influence
 FLAT_SHARE = 1e-12
-"""Features that vary by a smaller share of the most varying one hold rounding errors, as the last ones of an SVD."""
+"""Features whose standard deviation is a smaller share of the largest are rounding errors, as the last of an SVD."""
 ROW_NUMBER_NAMES = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
-"""What row numbers are called, by pandas and R among others, once they were written as a column."""
+"""Names of columns of row numbers, as pandas, R and others write them."""
 
 
 def scale_warning(rows: Dataset) -> str:
@@ -25,25 +26,25 @@ def scale_warning(rows: Dataset) -> str:
     if not len(spread) or spread.max() <= UNEVEN_SCALES * spread.min():
         return ""
     return (
-        f"Features differ in size: standard deviations from {spread.min():.3g} to {spread.max():.3g}. Most learners "
-        "and networks want them standardized (`--standardize`)."
+        f"The sizes of features differ: their standard deviations are {spread.min():.3g} to {spread.max():.3g}. Most "
+        "learners and networks need standardized features (`--standardize`)."
     )
 
 
 def on_embeddings(rows: Dataset) -> Iterator[str]:
-    """Sentences on columns of a table of embeddings that were hardly meant to be a part of them."""
+    """Yield remarks on columns of a table of embeddings that are probably not part of an embedding."""
     others = [name for name in rows.columns if not (name.endswith("]") and "[" in name)]
     if 0 < len(others) < len(rows.columns):
         yield (
-            f"Beside its list of numbers, every embedding holds {some(others)}: take columns that are no features out "
-            "of the table; the names of rows stand in a column `name`."
+            f"Every embedding consists of a list of numbers and {some(others)}: remove columns that are not features "
+            "from the table, and put the names of rows into a column `name`."
         )
     else:
         yield from _numbering(rows)
 
 
 def on_columns(rows: Dataset) -> Iterator[str]:
-    """Sentences on the columns of rows."""
+    """Yield remarks on the columns of rows."""
     if rows.array is None or rows.kind != "row" or rows.texts is not None:
         return
     yield from _numbering(rows)
@@ -51,20 +52,21 @@ def on_columns(rows: Dataset) -> Iterator[str]:
     flat = np.flatnonzero(spread == 0)
     if len(flat):
         called = [rows.columns[column] if rows.columns else str(column) for column in flat]
-        yield f"{len(flat)} feature(s) are constant in training ({some(called)})."
-    if said := scale_warning(rows):
-        yield said
+        verb = "is" if len(flat) == 1 else "are"
+        yield f"{count_of(len(flat), 'feature')} {verb} constant in training ({some(called)})."
+    if warning := scale_warning(rows):
+        yield warning
 
 
 def _numbering(rows: Dataset) -> Iterator[str]:
     assert rows.array is not None
     for at, name in enumerate(rows.columns):
         if name.lower() in ROW_NUMBER_NAMES and (rows.array[:, at] == np.round(rows.array[:, at])).all():
-            yield f"The column {name!r} seems to number the rows, and becomes a feature: take it out of the table."
+            yield f"The column {name!r} seems to number the rows, but is used as a feature: remove it from the table."
 
 
 def on_groups(task: Task) -> Iterator[str]:
-    """Sentences on items whose class is in their own group alone, so that there is nothing for them to find."""
+    """Yield remarks on items without another item of their class in another group, which have nothing to find."""
     parts = {"validation": (task.validation, task.validation), "test": (task.test, task.gallery or task.test)}
     for role, (asked, searched) in parts.items():
         if asked is None or searched is None or asked.groups is None or searched.groups is None:
@@ -76,20 +78,20 @@ def on_groups(task: Task) -> Iterator[str]:
         lost = sum(0 < of[label] == alike[label, group] for label, group in own)
         if lost:
             yield (
-                f"{lost} of the {len(asked)} {role} items have no other of their class in another group (the column "
-                "'group'): they can only distract."
+                f"{lost} of the {len(asked)} {role} items have no item of their class in another group (the column "
+                "'group'): they have nothing to find, and can only be wrong neighbors of others."
             )
 
 
 def on_gallery(task: Task) -> Iterator[str]:
-    """A sentence on queries whose class the gallery does not have."""
+    """Yield a remark on queries whose class is not in the gallery."""
     if task.gallery is None:
         return
     there = {task.gallery.classes[c] for c in task.gallery.labels}
     lost = [name for name in (task.test.classes[c] for c in task.test.labels) if name not in there]
     if lost:
         yield (
-            f"{len(lost):,} of the {len(task.test):,} queries are of classes that the gallery does not have "
+            f"{len(lost):,} of the {len(task.test):,} queries are of classes that are not in the gallery "
             f"({some(list(dict.fromkeys(lost)), 3)}): retrieval leaves them out; `nearfar evaluate --protocol "
-            "identification` says how well they are told from the others."
+            "identification` measures how well they are rejected."
         )

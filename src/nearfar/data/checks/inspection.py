@@ -1,4 +1,4 @@
-"""Look at data before anything is trained on them: what there is, how it is split, and what would spoil a result."""
+"""Inspect data before training: what they contain, how they are split, and what would distort a result."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ...progress import counted
+from ...quoting import count_of
 from ..dataset import DataError, Dataset, Kind, Named, Task, some
 from ..decode import BadImageError
 from ..open import CLOSED, DRAWN, Split, in_both, open_dataset, open_source, open_task
@@ -20,14 +21,14 @@ from .columns import on_columns, on_gallery, on_groups
 
 T = TypeVar("T")
 
-FEW_TEST_CLASSES = 20  # test classes below which scores depend on the draw of the classes
-FEW_VALIDATION_CLASSES = 5  # validation classes below which the choice of a checkpoint does
+FEW_TEST_CLASSES = 20  # with fewer test classes, scores depend strongly on which classes are drawn
+FEW_VALIDATION_CLASSES = 5  # with fewer validation classes, so does the choice of the checkpoint
 EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a task, with the least, the median and the largest number of items of a class."""
+    """A part of a task, with the smallest, the median and the largest number of items of a class."""
 
     role: str
     items: int
@@ -62,7 +63,7 @@ class Inspection:
     leaked : tuple of str
         Names of test items that also occur in training or validation.
     remarks : tuple of str
-        Sentences on everything that needs attention, with what can be done; empty if nothing was found.
+        Sentences on problems, and what to do about them; empty if none was found.
     protocol : str
         The sentence that a run on these data prints; empty if they cannot be made a task.
     """
@@ -80,7 +81,7 @@ class Inspection:
     protocol: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain values, for a .json file."""
+        """Return everything as plain data, for a .json file."""
         return asdict(self)
 
 
@@ -115,7 +116,7 @@ def _seen(part: Dataset, i: int) -> tuple[tuple[int, ...], bytes] | None:
 
 
 class Item(NamedTuple):
-    """Where an item stands."""
+    """The part, the class and the name of an item."""
 
     role: str
     label: str
@@ -132,7 +133,7 @@ def inspect_data(
     label: str | None = None,
     partial: bool = False,
 ) -> Inspection:
-    """Read every item of a source once, and report problems that training on it would meet.
+    """Read every item of a source once, and report problems for training on it.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ def inspect_data(
     Returns
     -------
     Inspection
-        What was found.
+        The findings.
 
     Raises
     ------
@@ -193,18 +194,19 @@ def inspect_data(
 
 
 def without_task(source: Named, error: DataError, label: str | None) -> tuple[Task, str]:
-    """All items as the training part of a task, and a sentence on why no task can be made of them."""
+    """Return all items as the training part of a task, and a sentence on why they cannot be split into a task."""
     items = readable(open_dataset, source, label=label)
     opened = readable(open_source, source, label=label)
-    why = f"No task can be made of these: {error}."
-    if 2 <= len(items.classes) < 4 and opened.roles is None:  # as `nearfar fit` takes them
-        why += " `nearfar fit` splits such data like this by default."
-    why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)  # there is no protocol to say it
+    why = f"These data cannot be split for training and test: {error}."
+    if 2 <= len(items.classes) < 4 and opened.roles is None:
+        why += " `nearfar fit` holds out items of every class by default."
+    # there is no protocol, which would contain the notes
+    why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)
     return Task(items.name, items, None, items.subset([]), None, ""), why
 
 
 def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
-    """Open data, without the images that cannot be decoded if these prevent it."""
+    """Open data; if images that cannot be decoded prevent it, leave them out."""
     try:
         return opened(source, **settings)
     except BadImageError:
@@ -212,7 +214,7 @@ def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
 
 
 def named_parts(task: Task, alone: bool) -> dict[str, Dataset]:
-    """The parts by their roles."""
+    """Return the parts by their roles."""
     if alone:
         return {"all": task.train}
     parts = {"train": task.train, "validation": task.validation}
@@ -221,7 +223,7 @@ def named_parts(task: Task, alone: bool) -> dict[str, Dataset]:
 
 
 def equal_items(parts: dict[str, Read]) -> list[list[Item]]:
-    """Groups of items that hold the same, two or more each."""
+    """Return the groups of two or more identical items."""
     equal: dict[tuple[tuple[int, ...], bytes], list[Item]] = defaultdict(list)
     for role, read in parts.items():
         labels = [read.items.classes[label] for label in read.items.labels]
@@ -231,13 +233,13 @@ def equal_items(parts: dict[str, Read]) -> list[list[Item]]:
 
 
 def measured(role: str, part: Dataset) -> Part:
-    """Count a part."""
+    """Count the items and classes of a part."""
     counts = part.class_counts[part.class_counts > 0]
     return Part(role, len(part), len(counts), int(counts.min()), float(np.median(counts)), int(counts.max()))
 
 
 def of_one_class(items: Sequence[Item]) -> bool:
-    """Whether all have the same class."""
+    """Return whether all items have the same class."""
     return len({item.label for item in items}) == 1
 
 
@@ -249,79 +251,94 @@ def named(items: Sequence[Item]) -> tuple[str, ...]:
 
 
 def leaks(items: Sequence[Item]) -> list[Item]:
-    """Return the test items among identical items of which others are in training or validation."""
+    """Return the test items among identical items if others of these are in training or validation."""
     tested = [item for item in items if item.role not in ("train", "validation")]
     return tested if len(tested) < len(items) else []
 
 
 def on_files(found: Inspection) -> Iterator[str]:
-    """Sentences on single items."""
-    what = f"{found.kind}(s)"
+    """Yield remarks on single items."""
     if found.bad:
         yield (
-            f"{len(found.bad)} image(s) cannot be decoded ({some(found.bad, EXAMPLES)}): training stops at the first, "
-            "unless --skip-bad leaves them out."
+            f"{count_of(len(found.bad), 'image')} cannot be decoded ({some(found.bad, EXAMPLES)}): training stops at "
+            "the first, unless --skip-bad leaves them out."
         )
     if found.leaked:
+        verb = "is" if len(found.leaked) == 1 else "are"
         yield (
-            f"{len(found.leaked)} {what} of the test are in training too ({some(found.leaked, EXAMPLES)}): "
-            "scores will be too good."
+            f"{count_of(len(found.leaked), f'test {found.kind}')} {verb} also in training "
+            f"({some(found.leaked, EXAMPLES)}): scores will be too high."
         )
     if found.conflicts:
+        verb = "has" if len(found.conflicts) == 1 else "have"
         yield (
-            f"{len(found.conflicts)} group(s) of equal {what} have several classes ({shown(found.conflicts)}): at most "
-            "one can be right."
+            f"{count_of(len(found.conflicts), 'group')} of identical {found.kind}s {verb} several classes "
+            f"({shown(found.conflicts)}): at most one of these is right."
         )
     if found.copies:
         more = sum(len(group) - 1 for group in found.copies)
-        yield f"{more} {what} are exact copies of another of their class ({shown(found.copies)})."
+        noun = "is an exact copy" if more == 1 else "are exact copies"
+        yield f"{count_of(more, found.kind)} {noun} of another one of the same class ({shown(found.copies)})."
 
 
 def shown(groups: Sequence[Sequence[str]]) -> str:
-    """The first few groups."""
+    """List the first few groups."""
     return some([" = ".join(group[:EXAMPLES]) for group in groups], EXAMPLES)
 
 
 def on_classes(found: Inspection, task: Task) -> Iterator[str]:
-    """Sentences on single classes."""
+    """Yield remarks on single classes."""
     both = in_both(task.train, task.validation, task.test)
     if both and CLOSED not in task.protocol:
         if task.validation is None:
             known = "training"
         else:
             known = "training or validation"
+        verb = "is" if len(both) == 1 else "are"
         yield (
-            f"{len(both)} class(es) are in {known} and in the test ({some(both, EXAMPLES)}): what is measured is "
-            "not how unseen classes are told apart."
+            f"{count_of(len(both), 'class')} {verb} in {known} and in the test ({some(both, EXAMPLES)}): scores do not "
+            "measure how well unseen classes are distinguished."
         )
     alone = any(part.role == "all" for part in found.parts)
     for role, part in named_parts(task, alone).items():
         lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]
         if lone and role in ("train", "all"):
-            yield f"{len(lone)} training class(es) have one {found.kind} ({some(lone, EXAMPLES)}): it has no partner."
+            yield (
+                f"{_with_one_item(lone, 'training class', found.kind)}: without a second one, no positive pair can be "
+                "formed."
+            )
         elif lone and role == "test":
-            yield f"{len(lone)} test class(es) have one {found.kind} ({some(lone, EXAMPLES)}): it can only distract."
+            yield (
+                f"{_with_one_item(lone, 'test class', found.kind)}: without a second one, there is nothing to find, "
+                "and it can only be a wrong neighbor of others."
+            )
+
+
+def _with_one_item(classes: Sequence[str], noun: str, kind: str) -> str:
+    verb = "has" if len(classes) == 1 else "have"
+    return f"{count_of(len(classes), noun)} {verb} only one {kind} ({some(classes, EXAMPLES)})"
 
 
 def few_test_classes(classes: int, kind: str, protocol: str) -> str:
     """Return a warning if a test on unseen classes has so few of them that its scores depend on the draw."""
     if classes >= FEW_TEST_CLASSES or CLOSED in protocol:
         return ""
-    warning = f"The test has {classes} classes: with so few, scores depend much on which they are."
+    warning = f"The test has only {classes} classes, so scores depend strongly on which classes these are."
     if DRAWN in protocol:
-        warning += f" If no new classes will come, `--split rows` holds out {kind}s of every class instead of classes."
+        advice = f"use `--split rows`, which holds out {kind}s of every class instead of classes"
+        warning += f" If there will be no new classes, {advice}."
     return warning
 
 
 def on_sizes(found: Inspection) -> Iterator[str]:
-    """Sentences on how many items and classes there are."""
+    """Yield remarks on the numbers of items and classes."""
     roles = {part.role: part for part in found.parts}
     learned = roles.get("train") or roles.get("all")
     tested = roles.get("test") or roles.get("query")
     if learned is not None and learned.most > 10 * learned.median:
         yield (
-            f"The largest training class has {learned.most:,} {found.kind}s, half of the classes at most "
-            f"{learned.median:g}. The sampler m_per_class, which is the default, lets each class count the same."
+            f"The largest training class has {learned.most:,} {found.kind}s, but half of the classes have at most "
+            f"{learned.median:g}. The default sampler, m_per_class, draws all classes equally often."
         )
     if CLOSED in found.protocol:  # all of the classes are in every part
         return
@@ -330,6 +347,6 @@ def on_sizes(found: Inspection) -> Iterator[str]:
     chosen_by = roles.get("validation")
     if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
         yield (
-            f"The validation has {chosen_by.classes} classes: the checkpoint that so few choose is much a matter of "
-            "chance; `--set validation=0.3` takes that share of the training classes."
+            f"The validation has only {chosen_by.classes} classes, so the choice of the checkpoint is largely random; "
+            "`--set validation=0.3` holds out 30% of the training classes."
         )

@@ -1,4 +1,4 @@
-"""Images that are in training and in the test: the very same file, or the very same pixels."""
+"""Images that are in training and in the test: identical files, or identical pixels."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ...quoting import count_of
 from ..dataset import Dataset, Task, some, unwrapped
 from ..decode import ImageReader
 from ..readers.files import FolderFiles, ZipFiles
@@ -32,7 +33,8 @@ def remark_shared(task: Task) -> str:
         if found and marks is _files:
             found = _equal(learned, tested, known)
         if found:
-            return f"NOT disjoint: {len(found)} test image(s) are training images too ({some(found, 3)})."
+            verb = "is also a training image" if len(found) == 1 else "are also training images"
+            return f"NOT disjoint: {count_of(len(found), 'test image')} {verb} ({some(found, 3)})."
     return ""
 
 
@@ -48,7 +50,7 @@ def _files(part: Dataset) -> Iterator[tuple[Hashable, str]]:
 
 
 def _mark(files: FolderFiles | ZipFiles | TarFiles, path: str) -> tuple[int, int | bytes]:
-    """What tells most files apart, at little cost."""
+    """Return properties of a file that distinguish most files, at little cost."""
     if isinstance(files, ZipFiles | TarFiles):
         return files.mark(path)
     with Path(files.root, path).open("rb") as file:
@@ -58,7 +60,7 @@ def _mark(files: FolderFiles | ZipFiles | TarFiles, path: str) -> tuple[int, int
 
 
 def _equal(learned: list[Dataset], tested: list[Dataset], known: set[Hashable]) -> list[str]:
-    """Names of the test images whose whole files equal one of training, looked for among those that may."""
+    """Return the names of the test images whose files equal one of training; only candidates are read."""
     contents = {content for content, _ in _contents(learned, known)}
     found = [name for content, name in _contents(tested, known) if content in contents]
     return list(dict.fromkeys(found))
@@ -72,7 +74,7 @@ def _contents(parts: list[Dataset], known: set[Hashable]) -> Iterator[tuple[Hash
 
 
 def _places(part: Dataset) -> Iterator[tuple[FolderFiles | ZipFiles | TarFiles, str, tuple[int, ...] | None, str]]:
-    """File, box and name of every image of a set that is not in memory."""
+    """Yield the file, box and name of every image of a set that is not in memory."""
     if part.array is not None:
         return
     for i, name in enumerate(part.names):

@@ -1,4 +1,4 @@
-"""Which items a model has learned from: a small mark of each is kept with the model, by which it is known again."""
+"""The training items of a model: a fingerprint of each is stored with the model, to recognize the item later."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..dataset import Dataset, unwrapped
 from ..decode import ImageReader
 
 FILE = "training-items.safetensors"
-"""Where they are in the folder of a run."""
+"""Name of their file in the folder of a run."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingItems(TrainingMarks):
-    """Marks of the items that a model was trained on, created from data sets and compared with them."""
+    """Fingerprints of the items that a model was trained on, which are made from data sets and compared with them."""
 
     @classmethod
     def of(cls, *parts: Dataset | None, final: bool = False) -> TrainingItems:
-        """Mark the items of the parts of a training: those to train on, and those that choose the checkpoint."""
+        """Make the fingerprints of the items to train on, and of those that choose the checkpoint."""
         given = [part for part in parts if part is not None]
         count = sum(map(len, given))
         if are_kept(count):
@@ -35,21 +35,21 @@ class TrainingItems(TrainingMarks):
         return cls(items, classes, count, given[0].columns, final)
 
     def among(self, dataset: Dataset) -> NDArray[np.bool_]:
-        """Return for every item of a set whether it was learned from, shape (n,)."""
+        """Return whether the model was trained on each item of a set, shape (n,)."""
         return np.isin(mark_items(dataset.in_columns(self.columns, "the training")), self.items)
 
     def known_classes(self, dataset: Dataset) -> int:
-        """Count the classes of a set that have items, and a name that a class of the training had."""
+        """Count the non-empty classes of a set that have the name of a training class."""
         names = [name for name, count in zip(dataset.classes, dataset.class_counts, strict=True) if count]
         return int(np.isin(mark_names(names), self.classes).sum())
 
 
 def mark_items(dataset: Dataset) -> NDArray[np.int64]:
-    """Return a mark of every item, shape (n,): the marks of identical items are equal, whatever their names.
+    """Return a fingerprint of every item, shape (n,). Identical items have equal fingerprints, whatever their names.
 
-    The mark of an image file is that of its bytes and its crop box, so that it does not depend on the size to which the
-    image is resized. The mark of an image in memory is that of its pixels, of a row that of its float32 values, and of
-    a text that of its characters.
+    The fingerprint of an image file depends on its bytes and its crop box, but not on the size to which the image is
+    resized. That of an image in memory depends on its pixels, that of a row on its float32 values, and that of a text
+    on its characters.
     """
     if dataset.texts is not None and not dataset.are_pairs:
         marks = [mark(b"text", str(text).encode(errors="surrogateescape")) for text in dataset.texts]
@@ -69,7 +69,7 @@ def _mark_image(dataset: Dataset, i: int) -> int:
         box = None if read.boxes is None else read.boxes[place]
         try:
             return mark(b"file", repr(box).encode(), read.files.read(read.paths[place]))
-        except (ValueError, OSError):  # who trains on it or scores it says what is wrong
+        except (ValueError, OSError):  # training or scoring will raise the error
             return mark(b"name", dataset.names[i].encode(errors="surrogateescape"))
     image = dataset.read(i)
     return mark(b"image", repr(image.shape).encode(), image.tobytes())

@@ -1,6 +1,6 @@
 """Arrays in .npy and .npz files: rows, embeddings or images, with their labels in an .npz.
 
-What the header of an array says of its size is compared with the file before any memory is taken for it.
+The size of an array in its header is compared with the size of the file before memory is allocated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ...io.untrusted import check_expansion, check_regular
-from ...quoting import PATH, in_brief, quoted
+from ...quoting import PATH, count_of, in_brief, quoted
 from ..dataset import DataError, Dataset, Source, some
 from .files import BROKEN
 from .folder import ROLES
@@ -26,10 +26,10 @@ from .folder import ROLES
 DATA = ("X", "x", "embeddings")
 LABELS = ("y", "labels")
 GALLERY = "gallery_"
-TOO_LARGE = "values that float32 does not hold, above 3.4e38"
+TOO_LARGE = "values above 3.4e38, the largest float32"
 
 DAMAGED = (*BROKEN, MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError, LookupError)
-"""What NumPy raises for damaged files, whose headers it parses as Python."""
+"""Exceptions of NumPy for damaged files, whose headers it parses as Python literals."""
 
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -76,7 +76,7 @@ def read_gallery(path: str | Path) -> Dataset | None:
     Returns
     -------
     Dataset or None
-        None if the file has no gallery: its items then search each other.
+        The gallery; None if the file has none, and its items search each other.
     """
     arrays = load_npz(Path(path))
     if any(GALLERY + key in arrays for key in DATA):
@@ -95,7 +95,10 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
     if labels.dtype.kind == "f":
         missing = np.flatnonzero(np.isnan(labels))
         if len(missing):
-            raise DataError(f"{path}: {len(missing)} row(s) have no label ({label_key} is NaN), first row {missing[0]}")
+            raise DataError(
+                f"{path}: {label_key} is NaN in {count_of(len(missing), 'row')}, first in row {missing[0]}; expected a "
+                "label for every row"
+            )
     if image_size is not None and array.ndim == 4 and array.shape[1:3] != (image_size, image_size):
         from ..decode import fit
 
@@ -111,7 +114,7 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
 
 
 def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> list[str] | None:
-    """Return the names of the items, if there is an array `names` of n texts or whole numbers."""
+    """Return the names of the items if there is an array `names` of n texts or integers, else None."""
     names = arrays.get(f"{prefix}names")
     if names is None or names.shape != (n,) or names.dtype.kind not in "iuU":
         return None
@@ -165,20 +168,20 @@ def _items(path: str | Path, key: str, array: NDArray[Any]) -> NDArray[Any]:
 
 
 def finite_singles(numbers: NDArray[Any], what: str) -> NDArray[np.float32]:
-    """Return rows (n, d) in float32; raise a DataError, which begins with `what`, if they are not finite there."""
+    """Return rows (n, d) in float32; raise a DataError that begins with `what` if they are not finite in float32."""
     rows = as_singles(numbers)
     bad = ~np.isfinite(rows).all(axis=1)
     if bad.any():
         row = int(bad.argmax())
         held = "NaN or infinity"
-        if np.isfinite(numbers[row]).all():  # the conversion to float32 made the infinity
+        if np.isfinite(numbers[row]).all():  # finite before the conversion to float32
             held = TOO_LARGE
         raise DataError(f"{what} holds {held}, first in row {row}")
     return rows
 
 
 def as_singles(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    """Return numbers in float32, in the same memory if they already are; those above 3.4e38 become infinite."""
+    """Convert numbers to float32, without a copy if they already are; those above 3.4e38 become infinite."""
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32, copy=False)
 
@@ -199,7 +202,7 @@ def read_array(path: Path) -> NDArray[Any]:
         check_regular(path)
         with path.open("rb") as file:
             if file.read(4) == b"PK\x03\x04":
-                raise ValueError("it is an archive of several arrays; name it .npz")
+                raise ValueError("it is an archive of several arrays; rename it to .npz")
             file.seek(0)
             _check_header(file, os.fstat(file.fileno()).st_size)
             file.seek(0)
@@ -224,7 +227,7 @@ def read_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, NDA
         with path.open("rb") as file:
             single = file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX
         if single:
-            raise ValueError("it is one array; name it .npy") from error
+            raise ValueError("it is a single array; rename it to .npy") from error
         raise ValueError(_why(error)) from error
     except DAMAGED as error:
         raise ValueError(_why(error)) from error
@@ -242,12 +245,12 @@ def _check_header(file: IO[bytes], size: int, name: str = "X") -> None:
     """Raise a ValueError if the array that a header describes needs more bytes than the `size` of its file."""
     version = npy.read_magic(file)
     if version not in HEADERS:
-        raise ValueError("it holds a table of named fields; expected numbers or text")
+        raise ValueError("it is a structured array; expected numbers or text")
     shape, _, dtype = HEADERS[version](file)
     if dtype.hasobject:
-        advice = f"save {name}.astype(str), or of numbers {name}.astype(float)"
-        raise ValueError(f"arrays of Python objects are not read: {advice}")
-    count = 1  # of Python's integers, which do not overflow
+        advice = f"save {name}.astype(str), or {name}.astype(float) if it has numbers"
+        raise ValueError(f"arrays of Python objects are not supported: {advice}")
+    count = 1  # a Python integer, which does not overflow
     for length in shape:
         count *= length
     if min(shape, default=0) < 0 or count * dtype.itemsize > size or (dtype.itemsize == 0 and count > size):

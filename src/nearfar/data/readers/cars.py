@@ -64,7 +64,7 @@ def read_cars(
 
 
 Listing = tuple[list[str], NDArray[np.int64], list[str]]
-"""File names, zero-based class ids, class names."""
+"""File names, zero-based class ids and class names."""
 
 
 def _read_any(files: Files) -> Listing:
@@ -107,7 +107,7 @@ def _devkit(files: Files, top: str, name: str) -> Listing:
 
 
 def _image_folder(files: Files, top: str, folder: str) -> str:
-    """Find cars_train/ (or cars_train/cars_train/, as one mirror nests it), beside the devkit."""
+    """Return the path of cars_train/ next to the devkit; one mirror has cars_train/cars_train/."""
     bases = [f"{top}{folder}/", f"{top}{folder}/{folder}/", f"{folder}/", f"{folder}/{folder}/"]
     return next((base for base in bases if f"{base}00001.jpg" in files), bases[0])
 
@@ -124,7 +124,7 @@ def _folders(files: Files) -> Listing:
 
 
 def _class_order(files: Files, found: set[str]) -> list[str]:
-    """Names in the order of the official ids where names.csv lists them ("/" is "-" in a folder), else sorted."""
+    """Return the names in the order of names.csv, if it exists ("/" is "-" in folders), else in sorted order."""
     try:
         listed = [line.strip().replace("/", "-") for line in lines(files, locate(files, "names.csv") + "names.csv")]
     except DataNotFoundError:
@@ -140,7 +140,7 @@ def _mat(files: Files, name: str) -> dict[str, Any]:
     data = files.read(name)
     try:
         return loadmat(io.BytesIO(data))
-    except Exception as error:  # a corrupt .mat raises nearly anything
+    except Exception as error:  # a corrupt .mat file raises nearly any exception
         raise DataError(f"{files.root}/{name}: not a readable MATLAB file ({error})") from error
 
 

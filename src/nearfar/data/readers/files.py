@@ -20,18 +20,18 @@ from .shard_files import ShardFiles
 from .tar_files import TARS, TarFiles
 
 BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""What reading a damaged archive raises; RuntimeError where it is encrypted, or packed in a way of its own."""
+"""Exceptions of a damaged archive; RuntimeError if it is encrypted, or compressed in an unknown way."""
 
 PIECE_OF_DENSE_ARCHIVE = 2**12
-"""Bytes that are unpacked at a time where each may stand for 20,000, as with bzip2 and LZMA: 80 MB at most."""
+"""Number of compressed bytes that are read at a time: bzip2 and LZMA may expand one byte to 20,000, 80 MB in all."""
 
 
 SAYS_UTF8 = 0x800
-"""The flag of an archive's entry whose name is UTF-8; others are to be of code page 437."""
+"""Flag of entries whose names are UTF-8; other names should be in code page 437."""
 
 
 OTHER_TARS = (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-"""Tar archives that are packed in ways that are not unpacked here."""
+"""Endings of tar archives with compressions that are not supported."""
 
 
 class Files(Protocol):
@@ -51,7 +51,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """The files below a folder, hidden ones left out."""
+    """The files below a folder, without hidden ones."""
 
     root: str
 
@@ -76,11 +76,11 @@ class FolderFiles:
         except OSError as error:
             raise DataNotFoundError(f"{in_brief(str(path), PATH)}: cannot be read ({error.strerror})") from error
         except ValueError as error:  # a zero byte
-            raise DataNotFoundError(f"{quoted(name)}: is no name of a file ({error})") from error
+            raise DataNotFoundError(f"{quoted(name)}: is not a valid file name ({error})") from error
 
     def __contains__(self, name: str) -> bool:
         path = os.path.join(self.root, name)
-        return os.path.exists(path) and not os.path.isdir(path)  # of what is no regular file, reading says so
+        return os.path.exists(path) and not os.path.isdir(path)  # reading raises an error if it is not a regular file
 
 
 @dataclass
@@ -92,7 +92,7 @@ class ZipFiles:
 
     @property
     def _zip(self) -> zipfile.ZipFile:
-        # A handle shared by forked workers would share its file position.
+        # forked workers would share the file position of a common handle
         if os.getpid() not in self._open:
             try:
                 self._open[os.getpid()] = zipfile.ZipFile(self.root)
@@ -121,13 +121,13 @@ class ZipFiles:
         dense = entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         try:
             check_size(entry.file_size)
-            with self._zip.open(entry) as file:  # what it says of its size need not be true
+            with self._zip.open(entry) as file:  # the size that the archive states may be wrong
                 return read_stream(file, LARGEST_IMAGE, PIECE_OF_DENSE_ARCHIVE if dense else PIECE)
         except BROKEN as error:
             raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
 
     def mark(self, name: str) -> tuple[int, int]:
-        """Size and checksum of a file, which the archive lists: nothing is unpacked."""
+        """Return the size and checksum of a file, as listed in the archive, without unpacking it."""
         entry = self._members[name]
         return entry.file_size, entry.CRC
 
@@ -136,7 +136,7 @@ class ZipFiles:
 
     @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
-        # a name that was written twice is one file, the later
+        # if a name occurs twice, the later file counts
         return {_name_in(entry): entry for entry in self._zip.infolist()}
 
 
@@ -146,7 +146,7 @@ def open_files(path: str | Path) -> Files:
     Raises
     ------
     DataError
-        Where nothing is there, or it is another kind of archive (the message then says how to unpack it).
+        If it does not exist, or is another kind of archive (the message then says how to unpack it).
     """
     path = Path(path)
     if path.is_dir():
@@ -164,7 +164,7 @@ def open_files(path: str | Path) -> Files:
 
 
 def file_behind(files: Files, name: str) -> Path:
-    """The file on the disk in which a file lies: itself, or its archive."""
+    """Return the file on disk that contains a file: itself, or its archive."""
     if isinstance(files, FolderFiles):
         return Path(files.root, name)
     if isinstance(files, ShardFiles):
@@ -178,7 +178,7 @@ def is_archive(path: Path) -> bool:
 
 
 def _shards_in(folder: Path) -> ShardFiles | None:
-    """The tar archives of a folder that holds nothing else, but for lists and descriptions of them."""
+    """Return the tar archives of a folder that contains only these, and lists and descriptions of them."""
     names = sorted(entry.name for entry in os.scandir(folder) if not hidden(entry.name))
     shards = tuple(name for name in names if name.endswith(TARS))
     if shards and all(name.endswith((*TARS, ".json", ".txt", ".md", ".idx")) for name in names):
@@ -209,12 +209,12 @@ def locate(files: Files, name: str) -> str:
     Raises
     ------
     DataNotFoundError
-        Where no top folder has it.
+        If neither the root nor a top folder has it.
     """
     for prefix in ("", *(top + "/" for top in files.tops())):
         if prefix + name in files:
             return prefix
-    raise DataNotFoundError(f"{files.root}: has no {name}, neither at its top nor one folder down")
+    raise DataNotFoundError(f"{files.root}: has no {name}; expected it at the top or in a folder there")
 
 
 def lines(files: Files, name: str) -> list[str]:
@@ -224,18 +224,18 @@ def lines(files: Files, name: str) -> list[str]:
 
 
 def _leads_up(folder: str, name: str) -> bool:
-    """Whether a link leads to a folder in which it lies: what is below would come again and again."""
+    """Return whether a link leads to a folder that contains it, which would repeat the contents forever."""
     path = os.path.join(folder, name)
     if not os.path.islink(path):
         return False
-    # other links may lie on the way
+    # the path may contain other links
     target = os.path.realpath(path)
     walked = (Path(folder), *Path(folder).parents)
     return any(Path(os.path.realpath(above)).is_relative_to(target) for above in walked)
 
 
 def _name_in(entry: zipfile.ZipInfo) -> str:
-    """The name of a file in an archive: many tools write UTF-8 and do not say so, as the format wants it."""
+    """Return the name of a file in an archive. Many tools write UTF-8 names without the required flag."""
     if entry.flag_bits & SAYS_UTF8 or entry.filename.isascii():
         return entry.filename
     try:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ...quoting import count_of
 from ..dataset import DataError, Source, some
 from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import Files, open_files, stem_of
@@ -15,7 +16,7 @@ from .tar_files import TarFiles
 from .text_tables import TABLES
 
 OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
-"""Endings of images that no reader here decodes: left out, and told."""
+"""Endings of images in unsupported formats, which are left out with a note."""
 ROLES = {
     "train": "train",
     "val": "validation",
@@ -71,14 +72,16 @@ def read_folder(
 def _read_class_folders(
     path: str | Path, files: Files, *, image_size: int | None, skip_bad: bool, unlabeled: str | None
 ) -> Source:
-    """Read images whose class is the folder in which they lie; arguments as of `read_folder`."""
+    """Read images whose class is the folder that contains them; arguments as for `read_folder`."""
     names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
     if not names:
-        raise DataError(f"{path}: holds no image (looked for {', '.join(SUFFIXES)}){_tables_in(path, files)}")
+        raise DataError(f"{path}: has no images (expected {', '.join(SUFFIXES)}){_tables_in(path, files)}")
     parts = _strip_common([tuple(place.split("/")[:-1]) for place in _places(files, names)])
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
     if len(loose) == len(names):
-        raise DataError(f"{path}: its {len(names)} images lie in no class folder; expected {path}/CLASS/IMAGE")
+        raise DataError(
+            f"{path}: its {count_of(len(names), 'image')} must be in class folders; expected {path}/CLASS/IMAGE"
+        )
     if loose and unlabeled is None:
         kept = [i for i, part in enumerate(parts) if part]
         names = [names[i] for i in kept]
@@ -90,47 +93,46 @@ def _read_class_folders(
         roles = None
         loose = []
     elif "" in labels:
-        raise DataError(f"{path}: {names[labels.index('')]} lies in no class folder of its split")
+        raise DataError(f"{path}: {names[labels.index('')]} is not in a class folder; expected SPLIT/CLASS/IMAGE")
     reader = ImageReader(files, tuple(names), guess_channels(files, names), size=image_size)
     if roles is None:
         split = ""
     else:
         split = "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
     source = image_source(stem_of(path), reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    notes = []
     if loose:
-        notes = [f"{len(loose)} image(s) in no class folder left out ({some(loose, 3)})"]
-    else:
-        notes = []
+        notes.append(f"{count_of(len(loose), 'image')} outside of class folders left out ({some(loose, 3)})")
     notes += unread(files)
     beside = [] if roles is not None else _beside_a_split(parts)
     if beside:
-        notes.append(f"train and its like are no split but parts of class names, as {some(beside, 3)} is beside them")
+        notes.append(f"folders such as train are read as classes, not as a split, because of {some(beside, 3)}")
     return replace(source, items=replace(source.items, notes=tuple(notes)))
 
 
 def _places(files: Files, names: list[str]) -> list[str]:
-    """Return where images lie; in a folder of archives within theirs, for classes go on from one to the next."""
+    """Return the paths of images; in a folder of archives, those inside their archive, which may share classes."""
     return [files.inside(name) for name in names] if isinstance(files, ShardFiles) else names
 
 
 def _tables_in(path: str | Path, files: Files) -> str:
-    """Say which table in a folder is meant, perhaps."""
+    """Return advice for a folder that contains tables: one of them was probably meant."""
     tables = [name for name in files.names() if name.endswith(TABLES)]
     if not tables or not Path(path).is_dir():
         return ""
-    return f"; a table in it is named by itself, such as {path}/{tables[0]}"
+    return f"; to read a table in it, give the path of the table, such as {path}/{tables[0]}"
 
 
 def unread(files: Files) -> list[str]:
-    """Return a note on images in formats that no reader decodes, if there are any."""
+    """Return a note on images in unsupported formats, if there are any."""
     others = [name for name in files.names() if name.lower().endswith(OTHERS)]
     if others:
-        return [f"{len(others)} file(s) of kinds that are not read left out ({some(others, 3)})"]
+        return [f"{count_of(len(others), 'file')} of unsupported formats left out ({some(others, 3)})"]
     return []
 
 
 def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Drop the folders that all paths share, as zip archives have at their top, but never a class folder."""
+    """Drop the top folders that all paths share, which zip archives often have, but never a class folder."""
     while len({part[:1] for part in parts}) == 1 and all(len(part) > 1 for part in parts):
         parts = [part[1:] for part in parts]
     return parts
@@ -144,12 +146,12 @@ def _roles(parts: list[tuple[str, ...]]) -> list[str] | None:
 
 
 def _split(tops: set[str]) -> bool:
-    """Whether folders of these names, in lower case, split the images."""
+    """Return whether folders of these names, in lower case, split the images."""
     return "train" in tops and any(ROLES.get(top) in ("validation", "test", "query") for top in tops)
 
 
 def _beside_a_split(parts: list[tuple[str, ...]]) -> list[str]:
-    """Return the folders that keep those beside them from being a split."""
+    """Return the top folders because of which folders such as train are not read as a split."""
     tops = sorted({part[0] for part in parts if part})
     if _split({top.lower() for top in tops}):
         return [top for top in tops if top.lower() not in ROLES]

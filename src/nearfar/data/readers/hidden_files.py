@@ -1,4 +1,4 @@
-"""Files and folders that are no part of the data."""
+"""Files and folders that do not belong to the data."""
 
 
 def hidden(name: str) -> bool:

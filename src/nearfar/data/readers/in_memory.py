@@ -1,4 +1,4 @@
-"""Items that are given in Python: arrays of images, or paths of image files."""
+"""Items in memory: arrays of images, or paths of image files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..decode import ImageReader, guess_channels, image_source
 from .files import FolderFiles
 
 GIVEN = "items given in Python"
-"""What stands in a config instead of a source."""
-ROWS = "; items of another kind come as rows, X.reshape(len(X), -1), which a trunk of your own takes apart"
+"""Value in a config instead of a source."""
+ROWS = "; pass other kinds of items as rows, X.reshape(len(X), -1), which a trunk of your own unpacks"
 
 
 def as_column(X: Any) -> Any:
-    """Return items, those of a table of one column of paths as that column."""
+    """Return items; for a table with one column of paths, return that column."""
     shape: Any = getattr(X, "shape", ())
     if len(shape) != 2 or shape[1] != 1:
         return X
@@ -29,7 +29,7 @@ def as_column(X: Any) -> Any:
 
 
 def are_rows(X: Any) -> bool:
-    """Return whether items are rows of numbers, and neither images nor paths."""
+    """Return whether items are rows of numbers, not images or paths."""
     shape = getattr(X, "shape", ())
     if len(shape) > 1:
         return len(shape) == 2
@@ -44,7 +44,7 @@ def are_paths(X: Any) -> bool:
 
 
 def even(X: Any) -> Any:
-    """Return rows as they are, unless some are longer than others."""
+    """Return rows unchanged; raise a DataError if they differ in length."""
     if not isinstance(X, Mapping) and len(getattr(X, "shape", (0,))) == 1 and hasattr(X, "__len__"):
         lengths = sorted({len(row) for row in X if hasattr(row, "__len__")})
         if len(lengths) > 1:
@@ -53,7 +53,7 @@ def even(X: Any) -> Any:
 
 
 def _are_separate(X: Any) -> bool:
-    """Return whether items are a list of images, each an array or a picture of its own."""
+    """Return whether items are a list of arrays or pictures."""
     if isinstance(X, Mapping) or not hasattr(X, "__len__") or len(getattr(X, "shape", (0,))) != 1:
         return False
     return np.ndim(next(iter(X), 0)) > 1
@@ -93,7 +93,7 @@ def images(X: Any, labels: NDArray[np.int64], name: str = "X") -> Dataset:
         expected = "images must be (n, H, W) or (n, H, W, 1 or 3) uint8"
         raise DataError(f"{name}: {expected}; got shape {array.shape} of {array.dtype}{ROWS}")
     if not len(pixels):
-        raise DataError(f"{name}: holds no images")
+        raise DataError(f"{name}: expected at least one image, got none")
     return Dataset.from_array(name, pixels, labels)
 
 
@@ -109,13 +109,13 @@ def _files(name: str, column: Sequence[Any], labels: NDArray[np.int64]) -> Datas
     no_paths = [i for i, path in enumerate(column) if not isinstance(path, str | os.PathLike)]
     if no_paths:
         first = f"number {no_paths[0]} is {quoted(column[no_paths[0]])}"
-        raise DataError(f"{name}: {len(no_paths)} of {len(column)} items are no paths; {first}")
+        raise DataError(f"{name}: {len(no_paths)} of {len(column)} items are not paths; {first}")
     paths = [os.fspath(path) for path in column]
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing:
         first = quoted(missing[0], PATH)
         raise DataError(
-            f"{name}: {len(missing)} of {len(paths)} files are not there, first {first}; text is a path here"
+            f"{name}: {len(missing)} of {len(paths)} files do not exist, first {first}; texts are read as paths"
         )
     files = FolderFiles(os.sep)
     absolute = tuple(os.path.abspath(path) for path in paths)

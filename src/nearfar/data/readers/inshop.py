@@ -67,6 +67,6 @@ def _partition(files: Files) -> tuple[str, str]:
 
 
 def _image_base(files: Files, top: str, names: list[str]) -> str:
-    """The names in the list begin with img/; the official archive nests that folder once more in Img/."""
+    """Return the prefix of the names in the list, which begin with img/: in the official archive, it is in Img/."""
     bases = (top, f"{top}Img/", f"{top}img/")
     return next((base for name in names for base in bases if base + name in files), top)

@@ -1,4 +1,4 @@
-"""A table that names an image and its label in every row, or holds rows of numbers and their labels."""
+"""A table of images and their labels, or of rows of numbers and their labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...quoting import in_brief, quoted
+from ...quoting import count_of, in_brief, quoted
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
 from ..decode import Box, ImageReader, guess_channels, image_source
 from .arrays import TOO_LARGE, as_singles
@@ -25,24 +25,24 @@ from .text_tables import TABLES, read_text_table
 from .texts import text_items
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
-SYNONYMS |= {"file_name": "path"}  # as beside the images of Hugging Face
+SYNONYMS |= {"file_name": "path"}  # the name in metadata files of Hugging Face
 ANY_CASE = ("path", "label", "class", "target", "split", "query", "gallery", "group", "name", "text")
 """Columns that are also recognized as `Class` or `LABEL`, unless two columns differ by case only."""
 SIDES = ("x1", "y1", "x2", "y2")
 LABELS = ("label", "class", "target", "y")
-"""Columns that may hold the labels of rows of numbers; the first of them that exists is taken."""
-NAME_IT = "name the column of the classes with --label NAME, or label=NAME in Python"
+"""Columns that may hold the labels of rows of numbers; the first one that exists is used."""
+NAME_IT = "give the column of the classes with --label NAME, or label=NAME in Python"
 ABOUT = ("split", "query", "gallery", "group", "name")
 EMBEDDING = re.compile(r"embeddings?\[\d+\]", re.IGNORECASE)
-"""Names that `text_tables` gives to the numbers of a column `embedding` of lists."""
+"""Names of the columns that `text_tables` makes from a column `embedding` of lists."""
 NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
-"""The last two are pandas' index."""
+"""The last two are the index of pandas."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
 TRUE = ("1", "1.0", "true", "yes")
 FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
-MAX_SHOWN_COLUMNS = 12  # columns of a table that a message shows
-MAX_CELL_LENGTH = 20  # characters of a cell that it shows
-MAX_SEARCHED_COLUMNS = 1000  # columns that are compared with a misspelled one
+MAX_SHOWN_COLUMNS = 12  # maximum number of columns in a message
+MAX_CELL_LENGTH = 20  # maximum number of characters of a cell in a message
+MAX_SEARCHED_COLUMNS = 1000  # maximum number of columns among which a misspelled one is searched
 MAX_COORDINATE = 2**31 - 1  # pixels; no image is larger
 
 Table = Mapping[str, Sequence[Any]]
@@ -79,7 +79,7 @@ def read_manifest(
         Class of items without a label. By default, they are an error.
     pairs : bool
         Read every image with the text of its row, in the column `text` or `caption`. If the table has no labels, every
-        image is a class of its own, to which all its texts belong.
+        image forms its own class, to which all its texts belong.
 
     Returns
     -------
@@ -146,11 +146,11 @@ def _source(
     unlabeled: str | None,
     pairs: bool = False,
 ) -> Source:
-    """Make a source of the columns of a table."""
+    """Make a source from the columns of a table."""
     texts = None
     if pairs:
         texts = _texts_of_pairs(path, whole)
-        if label is None and "label" not in whole:  # every image is a class of its own
+        if label is None and "label" not in whole:  # every image forms its own class
             whole = {**whole, "label": [str(image) for image in whole["path"]]}
     place = _place(path, whole, label, unlabeled)
     if place is not None:
@@ -181,12 +181,12 @@ def _source(
 
 
 def read_columns(path: str | Path) -> Table:
-    """Return the columns of a table under the names that `read_manifest` knows them by, and leave images alone.
+    """Return the columns of a table under the names that `read_manifest` uses, without images.
 
     Raises
     ------
     DataError
-        Where the table cannot be read.
+        If the table cannot be read.
     """
     path = Path(path)
     if not path.exists():
@@ -214,7 +214,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
             hint = f"; did you mean {quoted(near[0])}?"
         raise DataError(f"{path}: has no column {quoted(label)}{hint}; it has {_few(list(table))}")
     images = "path" in table
-    candidates = LABELS[:1] if images else LABELS  # beside images, only `label`
+    candidates = LABELS[:1] if images else LABELS  # in tables of images, only `label`
     found = next((name for name in candidates if name in table), None)
     if found is not None or (unlabeled is not None and not any(name in table for name in LABELS)):
         return found
@@ -228,7 +228,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
 
 
 def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
-    """Return the table with one of its columns, which may be that of the classes, under the name `group`."""
+    """Return the table with a column `group`, a copy of one of its columns, which may be that of the classes."""
     if group not in whole:
         raise DataError(f"{path}: has no column {quoted(group)}; it has {_few(list(whole))}")
     return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
@@ -249,7 +249,7 @@ def _named_by_text(table: Table) -> Table:
 
 
 def _are_texts(table: Table) -> bool:
-    """Return whether the texts of a table are its items: it has a column of them, and no numbers."""
+    """Return whether the items of a table are texts: it has a column of texts, and no numbers."""
     others = [name for name in table if name not in (*NO_FEATURES, "text")]
     return "text" in table and not others and _numbers(table["text"]) is None
 
@@ -270,7 +270,9 @@ def _texts(path: Path, column: Sequence[Any]) -> list[str]:
     texts = ["" if text is None or text != text else str(text) for text in column]
     empty = [i for i, text in enumerate(texts) if not text.strip()]
     if empty:
-        raise DataError(f"{path}: {len(empty)} row(s) have no text, first row {empty[0] + 1} after the header")
+        raise DataError(
+            f"{path}: the text is empty in {_rows_from(len(empty), empty[0])}; expected a text in every row"
+        )
     return texts
 
 
@@ -305,19 +307,19 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
             raise DataError(f"{path}: column {quoted(name)} {found}; expected lists of one length in all rows")
     row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
     raise DataError(
-        f"{path}: column {quoted(wrong)} holds {quoted(value)} in row {row}, but features must be numbers; encode the "
-        "column or remove it. The classes are in the column that --label names, names of rows in `name`, and paths of "
-        f"images in `path`. The table has {_few(list(whole))}"
+        f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers; encode the "
+        "column or remove it. Give the column of the classes with --label, and put names of rows into a column `name` "
+        f"and paths of images into `path`. The table has {_few(list(whole))}"
     )
 
 
 def _uneven_lists(column: Sequence[Any]) -> str:
-    """Say which two rows of a column of lists differ in length; nothing if they do not, or if it has other cells."""
+    """Return which two rows of a column of lists differ in length; "" if none do, or if it has other cells."""
     lengths = [_list_length(value) for value in column]
     if None in lengths or len(set(lengths)) < 2:
         return ""
     row = next(row for row, length in enumerate(lengths) if length != lengths[0])
-    return f"holds a list of {lengths[0]} in row 1, and of {lengths[row]} in row {row + 1}"
+    return f"has a list of {lengths[0]} numbers in row 1, and of {lengths[row]} in row {row + 1}"
 
 
 def _list_length(value: Any) -> int | None:
@@ -330,14 +332,14 @@ def _list_length(value: Any) -> int | None:
 
 
 def _numbers(column: Sequence[Any]) -> NDArray[np.float64] | None:
-    """A column (n,) of numbers, or of true and false; None where it is neither. An empty cell is a missing number."""
+    """Return a column (n,) of numbers, or of true and false, else None. An empty cell is a missing number."""
     if isinstance(column, np.ndarray):
         return column
     values = ["nan" if value in ("", None) else value for value in column]
     try:
         found = np.array(values, dtype=np.float64)
         return found if found.ndim == 1 else None
-    except OverflowError:  # integers of JSON have no end
+    except OverflowError:  # integers in JSON may be arbitrarily large
         return None
     except (TypeError, ValueError):
         flags = [LOGICAL.get(str(value).lower()) for value in values]
@@ -361,7 +363,7 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
         column = columns[int(np.isfinite(rows[bad[0]]).argmin())]
         where = f"first row {bad[0] + 1} after the header, in {quoted(column)}"
         raise DataError(
-            f"{path}: {len(bad)} row(s) have an empty, NaN or infinite cell, {where}; "
+            f"{path}: {count_of(len(bad), 'row')} with an empty, NaN or infinite cell, {where}; "
             "fill such cells, or remove the rows"
         )
     names = [str(name) for name in table["name"]] if "name" in table else None
@@ -372,7 +374,7 @@ def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: li
 
 
 def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
-    """Return the columns under the names that they have here, and the images, if the table itself contains them."""
+    """Return the columns under the names of this module, and the images if the table contains them."""
     labels = _labels_of(label)
     stored: Files | None
     if path.is_dir():
@@ -392,10 +394,10 @@ def _labels_of(label: str | None) -> Sequence[str]:
 
 
 def _renamed(table: Table, label: str | None) -> Table:
-    """Return the columns under the names that they have here."""
+    """Return the columns under the names of this module."""
     small = [name.lower() for name in table]
     any_case = set(ANY_CASE)
-    if label is not None:  # the usual names of labels then mean nothing
+    if label is not None:  # the usual names of labels then have no meaning
         any_case -= set(LABELS)
     known = {name: name.lower() for name in table if name.lower() in any_case and small.count(name.lower()) == 1}
     known |= {name: plain for name, plain in SYNONYMS.items() if plain not in small}
@@ -419,11 +421,13 @@ def _few(values: Sequence[str]) -> str:
 def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[Any]:
     empty = [i for i, value in enumerate(column) if value in (None, "") or (isinstance(value, float) and isnan(value))]
     if empty and unlabeled is None:
-        raise DataError(f"{path}: {len(empty)} row(s) have no label, first row {empty[0] + 1} after the header")
+        raise DataError(
+            f"{path}: the label is empty in {_rows_from(len(empty), empty[0])}; expected a label in every row"
+        )
     several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
     if several is not None:
         what = f"row {several + 1} has the label {quoted(column[several])}"
-        raise DataError(f"{path}: {what}; expected one text or number")
+        raise DataError(f"{path}: {what}; expected a text or a number")
     missing = set(empty)
     if empty:
         return [unlabeled if i in missing else str(value) for i, value in enumerate(column)]
@@ -431,17 +435,23 @@ def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[An
 
 
 def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
-    """Return the camera, video or the like of every row, where the table tells them."""
+    """Return the camera, video or the like of every row; None if the table has no such column."""
     if "group" not in table:
         return None
     names = ["" if value is None or value != value else str(value) for value in table["group"]]
     if "" in names:
-        raise DataError(f"{path}: {names.count('')} row(s) have no group, first row {names.index('') + 1}")
+        rows = _rows_from(names.count(""), names.index(""))
+        raise DataError(f"{path}: the group is empty in {rows}; expected a group in every row")
     return np.array(names, dtype=np.str_)
 
 
+def _rows_from(count: int, first: int) -> str:
+    """Return a number of rows and the first of them, which is counted from 0."""
+    return f"{count_of(count, 'row')}, first in row {first + 1} after the header"
+
+
 def _roles(path: Path, table: Table) -> list[str] | None:
-    """Return the role of every row: its split, or for a row of the test whether it is a query or in the gallery."""
+    """Return the role of every row: its split, or "query" or "gallery" for test rows with such a flag."""
     flagged = "query" in table or "gallery" in table
     if "split" not in table and not flagged:
         return None
@@ -468,7 +478,7 @@ def _split(path: Path, table: Table) -> str:
 
 
 def _flagged(path: Path, roles: list[str], held: list[int], query: list[bool], gallery: list[bool]) -> list[str]:
-    """Return the roles with "query" or "gallery" for the test rows, as their flags say."""
+    """Return the roles with "query" or "gallery" for the test rows, according to their flags."""
     if all(query[i] and gallery[i] for i in held):
         return roles  # leave-one-out: every test row searches all others
     both = [i for i in held if query[i] and gallery[i]]
@@ -492,7 +502,7 @@ def _flags(path: Path, table: Table, column: str) -> list[bool]:
     values = ["" if value is None else str(value).lower() for value in table[column]]
     unknown = [value for value in values if value not in TRUE + FALSE]
     if unknown:
-        raise DataError(f"{path}: column {column!r} holds {quoted(unknown[0])}; expected true or false")
+        raise DataError(f"{path}: column {column!r} has {quoted(unknown[0])}; expected true or false")
     return [value in TRUE for value in values]
 
 

@@ -1,4 +1,4 @@
-"""What the official archives share: official counts, and the cut of the classes in two halves."""
+"""Shared by the official archives: the check of their counts, and the split of the classes into two halves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .files import Files
 
 @dataclass(frozen=True)
 class Counts:
-    """Images and classes that one part of an archive must have."""
+    """Expected numbers of images and classes of a part of an archive."""
 
     images: int
     classes: int
@@ -24,7 +24,7 @@ Expected = Mapping[str, Counts]
 
 
 def first_half(class_ids: NDArray[np.int64]) -> list[str]:
-    """Give "train" to the items of the first half of the class ids in sorted order, "test" to the rest."""
+    """Return "train" for the items of the first half of the class ids in sorted order, "test" for the others."""
     ids = np.unique(class_ids)
     seen = ids[: len(ids) // 2]
     return np.where(np.isin(class_ids, seen), "train", "test").tolist()
@@ -52,18 +52,18 @@ def check_counts(name: str, roles: Sequence[str], labels: Sequence[object], expe
 
 
 def present(files: Files, paths: Sequence[str], expected: Expected | None) -> NDArray[np.intp]:
-    """Return the numbers of the images to read: all, or where any counts are accepted those that are there.
+    """Return the numbers of the images to read: all, or only the existing ones if any counts are accepted.
 
     Raises
     ------
     DataError
-        If none is there.
+        If none exists.
     """
     if expected is not None:
         return np.arange(len(paths))
     found = np.array([place for place, path in enumerate(paths) if path in files], dtype=np.intp)
     if not len(found):
-        raise DataError(f"{files.root}: none of the {len(paths)} images that its lists name is there")
+        raise DataError(f"{files.root}: none of the {len(paths)} images in its lists exists")
     return found
 
 

@@ -37,18 +37,18 @@ def read_omniglot(path: str | Path, *, image_size: int | None = None, skip_bad: 
     files = open_files(path)
     names = [name for name in files.names() if is_character(name)]
     if not names:
-        raise DataError(f"{path}: holds no <alphabet>/character<NN>/<image>.png, so it is not an Omniglot archive")
+        raise DataError(f"{path}: is not an Omniglot archive; expected <alphabet>/character<NN>/<image>.png")
     labels = ["/".join(name.split("/")[-3:-1]) for name in names]
     reader = ImageReader(files, tuple(names), channels=1, size=image_size or 28, invert=True)
     return image_source(f"Omniglot {stem_of(path)}", reader, labels, skip_bad=skip_bad)
 
 
 def is_character(name: str) -> bool:
-    """Whether a path is one of an Omniglot image."""
+    """Return whether a path is that of an Omniglot image."""
     return CHARACTER.search(name) is not None
 
 
 def is_omniglot(path: str | Path) -> bool:
-    """Whether a folder or zip holds Omniglot images and nothing else."""
+    """Return whether a folder or zip contains only Omniglot images."""
     names = [name for name in open_files(path).names() if name.lower().endswith(SUFFIXES)]
     return bool(names) and all(map(is_character, names))

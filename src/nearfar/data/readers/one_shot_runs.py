@@ -1,7 +1,7 @@
 """Omniglot's own one-shot classification runs (Lake et al., 2015): 20 runs of 20-way 1-shot.
 
 run01/training/class01.png ... class20.png      one image of each class
-run01/test/item01.png ... item20.png            what is classified
+run01/test/item01.png ... item20.png            images to classify
 run01/class_labels.txt                          a line per test item: its path and that of its training image
 """
 
@@ -66,12 +66,12 @@ def read_one_shot_runs(path: str | Path, *, image_size: int | None = None) -> li
     files = open_files(path)
     folders = [PurePosixPath(name).parent for name in files.names() if PurePosixPath(name).name == LABELS]
     if not folders:
-        raise DataError(f"{path}: holds no {LABELS}, so there are no one-shot runs in it")
+        raise DataError(f"{path}: has no one-shot runs; expected folders with {LABELS}")
     parts = {PurePosixPath(name).parent for name in files.names()}
     bare = sorted(part.parent for part in parts if part.name == "test" and part.parent / "training" in parts)
     lost = [folder for folder in bare if folder not in folders]
     if lost:
-        raise DataError(f"{path}: {lost[0]} holds no {LABELS}, though it has test/ and training/")
+        raise DataError(f"{path}: {lost[0]} has test/ and training/, but no {LABELS}")
     return [_read_run(files, folder, image_size or 28) for folder in folders]
 
 
@@ -84,10 +84,10 @@ def _read_run(files: Files, folder: PurePosixPath, size: int) -> OneShotRun:
     asked = [name for name in _images(files, folder / "test") if name not in tests]
     if asked:
         raise DataError(
-            f"{files.root}/{folder / LABELS}: has no line for {PurePosixPath(asked[0]).name} of {folder}/test"
+            f"{files.root}/{folder / LABELS}: expected a line for {PurePosixPath(asked[0]).name} of {folder}/test"
         )
     training = _images(files, folder / "training")
-    answers = np.searchsorted(training, own)  # `names` gives the training images sorted
+    answers = np.searchsorted(training, own)  # the training images are sorted
     return OneShotRun(folder.name, _pixels(files, training, size), _pixels(files, tests, size), answers)
 
 
@@ -97,10 +97,10 @@ def _images(files: Files, folder: PurePosixPath) -> list[str]:
 
 
 def _image(files: Files, folder: PurePosixPath, part: str, name: str) -> str:
-    """Return where an image of a run lies: lines name it from the run's parent on, whatever the parent is called."""
+    """Return the path of an image of a run. Lines name it relative to the run's parent, which may have any name."""
     found = str(folder / part / PurePosixPath(name).name)
     if found not in files or PurePosixPath(name).parent.name != part:
-        raise DataError(f"{files.root}/{folder / LABELS}: {quoted(name)} is no image of {folder / part}")
+        raise DataError(f"{files.root}/{folder / LABELS}: {quoted(name)} is not an image of {folder / part}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The columns of a Parquet table: a list of numbers in every row, as embeddings are stored, is as many columns."""
+"""The columns of a Parquet table. A column of lists of numbers, as embeddings are stored, becomes several columns."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from ...quoting import PATH, in_brief, quoted
 from ..dataset import DataError, some
 from .parquet_images import ParquetImages
 
-WITHOUT = "write the table anew without the metadata `huggingface`"
+WITHOUT = "write the table again without the metadata `huggingface`"
 
 
 def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ParquetImages | None]:
-    """Return the columns by their names, and the images where a column holds them: their names are the column `path`.
+    """Return the columns by their names, and the images if a column contains them; the column `path` has their names.
 
-    Lists of d numbers in a column `e` become e[0], ..., e[d - 1]. Beside images, or paths of images, which are read in
-    place of numbers, lists stay as they are. In the columns `labels`, numbers of Hugging Face's classes become their
-    names, and -1 a missing label.
+    Lists of d numbers in a column `e` become e[0], ..., e[d - 1], unless the table has images or paths of images. In
+    the columns `labels`, class numbers of Hugging Face become the names of the classes, and -1 becomes a missing label.
 
     Raises
     ------
     DataError
-        Where pyarrow is missing, the file cannot be read, or lists differ in length.
+        If pyarrow is missing, the file cannot be read, or lists differ in length.
     """
     try:
         from pyarrow import ArrowException
@@ -57,9 +56,9 @@ def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
 def columns_of(
     path: Path, table: Any, names: Mapping[str, Sequence[str]], labels: Sequence[str], *, beside_images: bool
 ) -> dict[str, Sequence[Any]]:
-    """Return the columns of a table of Arrow: classes by their `names`, lists of numbers as columns of their own.
+    """Return the columns of an Arrow table: class numbers become their `names`, and lists of numbers become columns.
 
-    Beside images lists stay as they are.
+    In a table with images, lists remain unchanged.
     """
     columns: dict[str, Sequence[Any]] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -73,7 +72,7 @@ def columns_of(
 
 
 def pictures_in(path: Path, schema: Any) -> str | None:
-    """Return the name of the column that holds images; None where none does."""
+    """Return the name of the column that contains images; None if there is none."""
     found = [field for field in schema if _holds_bytes(field.type)]
     if not found:
         return None
@@ -81,7 +80,7 @@ def pictures_in(path: Path, schema: Any) -> str | None:
 
 
 def _check_size(path: Path) -> None:
-    """Raise an OSError for a table that would fill the memory: a few bytes may stand for a million equal cells."""
+    """Raise an OSError for a table that would fill the memory: a few bytes may encode a million equal cells."""
     from pyarrow.parquet import read_metadata
 
     about = read_metadata(path)
@@ -89,7 +88,7 @@ def _check_size(path: Path) -> None:
 
 
 def _holds_bytes(kind: Any) -> bool:
-    """Whether the cells of a column are bytes, or Hugging Face's pairs of bytes and path."""
+    """Return whether the cells of a column are bytes, or Hugging Face's pairs of bytes and path."""
     from pyarrow import types
 
     if types.is_struct(kind):
@@ -98,7 +97,7 @@ def _holds_bytes(kind: Any) -> bool:
 
 
 def _images(path: Path, fields: Sequence[Any]) -> ParquetImages:
-    """The images of the one column that holds bytes, or of that which is called image."""
+    """Return the images of the only column of bytes, or of the column named image."""
     from pyarrow import types
 
     chosen = _chosen(path, fields)
@@ -106,22 +105,22 @@ def _images(path: Path, fields: Sequence[Any]) -> ParquetImages:
 
 
 def _chosen(path: Path, fields: Sequence[Any]) -> Any:
-    """The one column that holds bytes, or that which is called image."""
+    """Return the only column of bytes, or the column named image."""
     if len(fields) == 1:
         chosen = list(fields)
     else:
         chosen = [field for field in fields if field.name == "image"]
     if not chosen:
         several = some([field.name for field in fields])
-        raise DataError(f"{path}: {len(fields)} columns hold bytes ({several}); call that of the images 'image'")
+        raise DataError(f"{path}: {len(fields)} columns contain bytes ({several}); name that of the images 'image'")
     return chosen[0]
 
 
 def class_names(path: Path, schema: Any) -> dict[str, list[str]]:
-    """The class names of columns of numbers, where Hugging Face tells them."""
+    """Return the class names of columns of numbers from the metadata of Hugging Face, if any."""
     try:
-        told = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
-        features = told.get("info", {}).get("features", {})
+        metadata = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = metadata.get("info", {}).get("features", {})
         found = {name: kind["names"] for name, kind in features.items() if isinstance(kind, dict) and "names" in kind}
     except (ValueError, AttributeError) as error:
         raise DataError(f"{path}: its metadata of Hugging Face are damaged ({error}); {WITHOUT}") from error
@@ -133,21 +132,19 @@ def class_names(path: Path, schema: Any) -> dict[str, list[str]]:
 
 
 def _called(path: Path, name: str, numbers: Sequence[Any], names: Sequence[str]) -> list[str | None]:
-    """The names of classes by their numbers; of -1, which stands for no label, none."""
+    """Return the names of classes by their numbers; None for -1, which means no label."""
     other = next((number for number in numbers if number is not None and type(number) is not int), None)
     if other is not None:
-        detail = (
-            f"its metadata of Hugging Face name classes by numbers, but column {quoted(name)} holds {quoted(other)}"
-        )
+        detail = f"its metadata of Hugging Face name classes by numbers, but column {quoted(name)} has {quoted(other)}"
         raise DataError(f"{path}: {detail}; {WITHOUT}")
     far = next((number for number in numbers if number is not None and not -1 <= number < len(names)), None)
     if far is not None:
-        raise DataError(f"{path}: column {quoted(name)} holds {far}, but there are {len(names)} classes")
+        raise DataError(f"{path}: column {quoted(name)} has {far}, but there are {len(names)} classes")
     return [None if number in (None, -1) else names[number] for number in numbers]
 
 
 def _holds_numbers(kind: Any) -> bool:
-    """Whether the cells of a column are lists of numbers."""
+    """Return whether the cells of a column are lists of numbers."""
     from pyarrow import types
 
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
@@ -161,7 +158,7 @@ def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
     if len(lengths - {None}) > 1:
         first_two = " and ".join(str(length) for length in sorted(lengths - {None})[:2])
         raise DataError(
-            f"{path}: column {quoted(name)} holds lists of {first_two} numbers; features are equally many in every row"
+            f"{path}: column {quoted(name)} has lists of {first_two} numbers; expected lists of one length in all rows"
         )
     if None in lengths:
         raise DataError(f"{path}: column {quoted(name)} has no list in {column.null_count} of {len(column)} rows")

@@ -1,4 +1,4 @@
-"""Images that a Parquet table holds itself, as the sets of Hugging Face do: read when they are needed."""
+"""Images inside a Parquet table, as in data sets of Hugging Face, which are read when they are needed."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any, TypeAlias
 
 from ..dataset import DataError
 
-KEPT = 2**29  # bytes of groups of rows that a process keeps, and the last one; a group is the least that can be read
-OFTEN = 100  # groups read again while fewer than ten times as many images were asked for: a shuffled order
-SMALL_GROUP = 100  # images in a group that costs little
+KEPT = 2**29  # bytes of row groups that a process keeps, besides the last one; only whole groups can be read
+OFTEN = 100  # warn after this many repeated reads of groups for fewer than ten times as many images (shuffled order)
+SMALL_GROUP = 100  # images in a group that is cheap to read
 Group: TypeAlias = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True)
 class ParquetImages:
-    """The encoded images in a column of a table, as files of the names that they have there.
+    """The encoded images in a column of a table, as files with the names in the table.
 
     Parameters
     ----------
     root : str
-        The table.
+        Path of the table.
     column : str
-        Of bytes, or of Hugging Face's pairs of bytes and path.
+        Name of the column, which has bytes, or Hugging Face's pairs of bytes and path.
     places : mapping of str to int
-        The row of each name.
+        Row of each name.
     written : int
-        When the table was written, in nanoseconds: groups of an older one of its name are no longer its own.
+        Date of the file in nanoseconds. If the table is written again, groups of the old one are not used.
     """
 
     root: str
@@ -42,7 +42,7 @@ class ParquetImages:
 
     @classmethod
     def of(cls, path: Path, column: str, paired: bool) -> ParquetImages:
-        """Name the images by their paths where these tell them apart, else by their rows."""
+        """Name the images by their paths if these are distinct, else by their rows."""
         from pyarrow.parquet import ParquetFile
 
         with ParquetFile(path) as file:
@@ -69,7 +69,7 @@ class ParquetImages:
         value = _group(self.root, self.column, group, self.written)[i - self._starts[group]].as_py()
         value = value["bytes"] if isinstance(value, dict) else value
         if value is None:
-            raise DataError(f"{self.root}: {name} holds no bytes")
+            raise DataError(f"{self.root}: {name} has no bytes; expected an encoded image")
         return bytes(value)
 
     def __contains__(self, name: str) -> bool:
@@ -77,7 +77,7 @@ class ParquetImages:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """The first row of each group."""
+        """Return the first row of each group."""
         from pyarrow.parquet import read_metadata
 
         about = read_metadata(self.root)
@@ -88,7 +88,7 @@ class ParquetImages:
 
 
 class RowGroups:
-    """The groups of rows that were read last, as many as KEPT bytes hold."""
+    """Cache of the row groups that were read last, up to KEPT bytes."""
 
     def __init__(self) -> None:
         self.columns: dict[Group, Any] = {}
@@ -97,19 +97,19 @@ class RowGroups:
         self.again = Counter[str]()
 
     def __call__(self, root: str, column: str, number: int, written: int) -> Any:
-        """Return the column of a group of the table that was written then."""
+        """Return the column of a group of the table with this date."""
         from pyarrow.parquet import ParquetFile
 
         group = root, column, number, written
         self.asked[root] += 1
         found = self.columns.pop(group, None)
         if found is None:
-            with ParquetFile(root) as file:  # opened anew: a file is shared neither by processes nor by threads
+            with ParquetFile(root) as file:  # opened each time, because processes and threads cannot share a file
                 found = file.read_row_group(number, columns=[column]).column(0)
             self._make_room(found.nbytes)
             if group in self.dropped and len(found) > SMALL_GROUP:
                 self._tell(root, found.nbytes)
-        self.columns[group] = found  # as the last one
+        self.columns[group] = found  # moves it to the end
         return found
 
     def _make_room(self, size: int) -> None:
@@ -120,12 +120,12 @@ class RowGroups:
             self.dropped.add(group)
 
     def _tell(self, root: str, size: int) -> None:
-        """Warn once where nearly every image costs the reading of a whole group."""
+        """Warn once if a whole group is read for nearly every image."""
         self.again[root] += 1
         if self.again[root] == OFTEN > self.asked[root] / 10:
             warnings.warn(
-                f"{root}: images are asked for in another order than theirs, so that a group of {size / 2**20:.0f} MB "
-                f"is read for nearly each one ({KEPT >> 20} MB are kept); write the table anew in small groups, with "
+                f"{root}: because images are read in random order, a group of {size / 2**20:.0f} MB is read for nearly "
+                f"every image ({KEPT >> 20} MB are cached); write the table again in small groups, with "
                 f"pyarrow.parquet.write_table(table, path, row_group_size={SMALL_GROUP})",
                 stacklevel=4,
             )

@@ -1,6 +1,6 @@
-"""Sets of Hugging Face's `datasets`: folders that `save_to_disk` wrote, and objects, both read through pyarrow alone.
+"""Data sets of Hugging Face's `datasets`: folders of `save_to_disk`, and objects, both read with pyarrow only.
 
-A folder holds tables in Arrow's format of streams, and JSON that lists them; nothing of it is run.
+A folder contains tables in Arrow's stream format, and JSON files that list them. Nothing in it is run as code.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from .parquet import class_names, columns_of, pictures_in
 
 STATE = "state.json"
 PARTS = "dataset_dict.json"
-SAVE = "save it anew with save_to_disk of a current version of datasets"
+SAVE = "save it again with save_to_disk of a current version of datasets"
 
 
 @dataclass(frozen=True)
 class ArrowImages:
-    """The encoded images in a column of Arrow, as files of the names that they have there.
+    """The encoded images in an Arrow column, as files with the names in the table.
 
     Parameters
     ----------
     root : str
-        The folder.
+        Path of the folder.
     column : pyarrow.ChunkedArray
-        Of bytes, or of pairs of bytes and path.
+        Column of bytes, or of pairs of bytes and path.
     labels : sequence of str
-        Their names.
+        Names of the images.
     paths : bool
-        Whether images of which the column has the path alone are read from there.
+        Whether images with a path but without bytes are read from that path.
     """
 
     root: str
@@ -54,13 +54,13 @@ class ArrowImages:
         value = self.column[self._places[name]].as_py()
         content = value
         path = None
-        if isinstance(value, dict):  # as datasets stores an image: its bytes, its path, or both
+        if isinstance(value, dict):  # the form of images in datasets: bytes, a path, or both
             content = value.get("bytes")
             path = value.get("path")
         if content is not None:
             return bytes(content)
         if path is None or not self.paths:
-            raise DataError(f"{self.root}: {name} holds no bytes; {SAVE}, which keeps images in the folder")
+            raise DataError(f"{self.root}: {name} has no bytes; {SAVE}, which stores images in the folder")
         try:
             return read_file(Path(path), LARGEST_IMAGE)
         except (Unreadable, OSError, ValueError) as error:
@@ -75,22 +75,22 @@ class ArrowImages:
 
 
 def is_saved(path: Path) -> bool:
-    """Whether `save_to_disk` wrote a folder."""
+    """Return whether `save_to_disk` wrote a folder."""
     return (path / STATE).is_file() or (path / PARTS).is_file()
 
 
 def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
-    """Return the columns of a folder and its images, as `read_parquet` does; parts by name are the column `split`.
+    """Return the columns of a folder and its images, as `read_parquet` does; the column `split` has the names of parts.
 
     Raises
     ------
     DataError
-        Where pyarrow is missing, or the folder is not readable.
+        If pyarrow is missing, or the folder is not readable.
     """
     try:
         import pyarrow
     except ImportError as error:
-        raise DataError(f"{path}: sets of Hugging Face need pyarrow; pip install 'nearfar[tables]'") from error
+        raise DataError(f"{path}: data sets of Hugging Face need pyarrow; pip install 'nearfar[tables]'") from error
     try:
         if (path / PARTS).is_file():
             parts = _listed(path / PARTS, "splits")
@@ -118,9 +118,9 @@ def columns_and_images(
     paths: bool = False,
     names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
-    """Return the columns of a table of Arrow, and the images that one of them holds.
+    """Return the columns of an Arrow table, and the images in one of them, if any.
 
-    The `names` of classes are those that the table tells itself, where they are not given.
+    By default, the `names` of the classes are those in the metadata of the table.
     """
     picture = pictures_in(path, table.schema)
     stored = None
@@ -144,7 +144,7 @@ def _holds_media(field: Any) -> bool:
 
 
 def _listed(file: Path, field: str) -> list[str]:
-    """Names of folders or files beside a JSON file, which lists them in a field."""
+    """Return the names of folders or files that a JSON file lists in a field."""
     try:
         content = read_json(file)
     except (OSError, ValueError) as error:
@@ -156,7 +156,7 @@ def _listed(file: Path, field: str) -> list[str]:
 
 
 def _table(folder: Path) -> Any:
-    """The table of one part, of which the numbers and bytes stay on the disk until they are asked for."""
+    """Return the table of one part, memory-mapped."""
     import pyarrow
 
     try:
@@ -164,13 +164,15 @@ def _table(folder: Path) -> Any:
     except (OSError, ValueError) as error:
         raise DataError(f"{folder / STATE}: not readable ({error})") from error
     listed = state.get("_data_files") if isinstance(state, Mapping) else None
-    names = [one.get("filename") for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    names = []
+    if isinstance(listed, list):
+        names = [one.get("filename") for one in listed if isinstance(one, Mapping)]
     if not names or state.get("_indices_data_files"):
-        raise DataError(f"{folder / STATE}: lists no files, or an order of their rows beside them; {SAVE}")
+        raise DataError(f"{folder / STATE}: expected a list of files, and no separate order of their rows; {SAVE}")
     parts = []
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise DataError(f"{folder / STATE}: names {quoted(name)}, which is no file in the folder")
+            raise DataError(f"{folder / STATE}: lists {quoted(name)}, which is not a file in the folder")
         with pyarrow.memory_map(str(folder / name)) as source:
             parts.append(pyarrow.ipc.open_stream(source).read_all())
     return pyarrow.concat_tables(parts)

@@ -1,4 +1,4 @@
-"""A folder of tar archives, read like one archive: the shards in which large sets are kept."""
+"""A folder of tar archives, read like one archive: the shards of a large data set."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class ShardFiles:
     Parameters
     ----------
     root : str
-        The folder.
+        Path of the folder.
     shards : tuple of str
-        Names of the archives, from there.
+        Names of the archives, relative to the folder.
     """
 
     root: str
     shards: tuple[str, ...]
 
     def __getstate__(self) -> dict[str, object]:
-        return {"root": self.root, "shards": self.shards}  # another process opens the archives for itself
+        return {"root": self.root, "shards": self.shards}  # another process opens the archives again
 
     def names(self) -> list[str]:
         return [f"{shard}/{name}" for shard in self.shards for name in self._archives[shard].names()]
@@ -47,11 +47,11 @@ class ShardFiles:
         return inside in self._archives[shard]
 
     def archive(self, name: str) -> Path:
-        """The archive in which a file lies."""
+        """Return the archive that contains a file."""
         return Path(self.root, self._place(name)[0])
 
     def inside(self, name: str) -> str:
-        """The name that a file has within its archive."""
+        """Return the name of a file within its archive."""
         return self._place(name)[1]
 
     def _place(self, name: str) -> tuple[str, str]:
@@ -60,7 +60,7 @@ class ShardFiles:
         raise DataNotFoundError(f"{self.root}: none of its archives has a file {name!r:.200}")
 
     def _leading_to(self, name: str) -> Iterator[str]:
-        """Yield the archives whose name is a part of this path."""
+        """Yield the archives whose names are prefixes of this path."""
         end = name.find("/")
         while end >= 0:
             if name[:end] in self._archives:

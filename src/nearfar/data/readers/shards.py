@@ -1,10 +1,10 @@
-"""Tar shards in the layout of webdataset: what belongs to one sample has one name and different endings.
+"""Tar shards in the layout of webdataset: the files of a sample have the same name and different endings.
 
     000017.jpg  000017.cls      the class in a text
     000018.jpg  000018.json     the class in a field of a JSON object
 
-They are read here and nothing of them is run: members of other endings, such as pickles, are not looked at, and a
-source is a file or a folder, never a command.
+Nothing in them is run as code: members with other endings, such as pickles, are not read, and a source is a file or a
+folder, never a command.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 
 from ...io.untrusted import parse_json
 from ...progress import counted
-from ...quoting import PATH, in_brief, quoted
+from ...quoting import PATH, count_of, in_brief, quoted
 from ..dataset import DataError, Source, some
 from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import Files, stem_of
 
 CLASS = "cls"
 FIELDS = ("label", "class", "cls")
-"""Of a JSON object, in which the class may stand; the first that there is."""
+"""Fields of a JSON object that may contain the class; the first one that exists is used."""
 
 
 def is_sharded(names: Sequence[str]) -> bool:
-    """Whether images have their classes beside them, under their own names."""
+    """Return whether there are files with the classes of images, under the names of the images."""
     classes = {key_of(name)[0] for name in names if key_of(name)[1] in (CLASS, "json")}
     return any(key_of(name)[0] in classes for name in names if name.lower().endswith(SUFFIXES))
 
@@ -78,30 +78,30 @@ def read_shards(
     beside = {key_of(name): name for name in names if key_of(name)[1] in (CLASS, "json")}
     images = [name for name in names if name.lower().endswith(SUFFIXES)]
     found: dict[str, str] = {}
-    told: dict[str, str] = {}
+    classes: dict[str, str] = {}
     for image in counted(images, "reading classes", len(images)):
         key = key_of(image)[0]
-        if key not in told:
-            told[key] = _class_of(files, key, beside)
-        found[image] = told[key]
+        if key not in classes:
+            classes[key] = _class_of(files, key, beside)
+        found[image] = classes[key]
     left_out = [image for image in images if not found[image]]
     if unlabeled is None:
         images = [image for image in images if found[image]]
     if not images:
         raise DataError(
-            f"{path}: none of its {len(found):,} images has a class: expected KEY.cls or KEY.json beside it"
+            f"{path}: none of its {len(found):,} images has a class; expected KEY.cls or KEY.json next to KEY.jpg"
         )
     labels = [found[image] or unlabeled for image in images]
     reader = ImageReader(files, tuple(images), guess_channels(files, images), size=image_size)
     source = image_source(stem_of(path), reader, labels, skip_bad=skip_bad)
     if left_out and unlabeled is None:
-        notes = (f"{len(left_out)} image(s) without a class left out ({some(left_out, 3)})",)
+        notes = (f"{count_of(len(left_out), 'image')} without a class left out ({some(left_out, 3)})",)
         source = replace(source, items=replace(source.items, notes=notes))
     return source
 
 
 def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str:
-    """The class of a sample; nothing where it has none."""
+    """Return the class of a sample, or "" if it has none."""
     plain = beside.get((key, CLASS))
     if plain is not None:
         return _text(files, plain)
@@ -112,7 +112,7 @@ def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str
     try:
         content = parse_json(files.read(sidecar))
     except ValueError as error:
-        raise DataError(f"{where}: no readable JSON ({error})") from error
+        raise DataError(f"{where}: not readable as JSON ({error})") from error
     if not isinstance(content, dict):
         raise DataError(
             f"{where}: expected a JSON object with the class as {' or '.join(FIELDS)}, got {quoted(content)}"
@@ -121,7 +121,7 @@ def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise DataError(f"{where}: expected a text or a whole number as the class, got {quoted(value)}")
+        raise DataError(f"{where}: expected a text or an integer as the class, got {quoted(value)}")
     return str(value)
 
 
@@ -130,7 +130,9 @@ def _text(files: Files, name: str) -> str:
     try:
         text = content.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise DataError(f"{in_brief(f'{files.root}/{name}', PATH)}: the class is no text ({error.reason})") from error
+        raise DataError(
+            f"{in_brief(f'{files.root}/{name}', PATH)}: the class is not UTF-8 text ({error.reason})"
+        ) from error
     if "\n" in text or len(text) > 1000:
         where = in_brief(f"{files.root}/{name}", PATH)
         raise DataError(f"{where}: expected one line with the class, got {quoted(text)}")

@@ -1,4 +1,4 @@
-"""A tar archive, read like a folder: by the places of its members, without unpacking it."""
+"""A tar archive, read like a folder: members are read from their positions, without unpacking the archive."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .hidden_files import hidden
 
 TARS = (".tar", ".tar.gz", ".tgz")
 BROKEN = (OSError, ValueError, EOFError, RuntimeError, tarfile.TarError, zlib.error)
-"""What reading a damaged archive raises; RuntimeError where headers lie inside each other without end."""
+"""Exceptions of a damaged archive; RuntimeError if headers are nested without end."""
 BLOCK = 512
-"""Bytes of a header; blocks of zeros end an archive."""
+"""Number of bytes of a header; blocks of zeros end an archive."""
 TAR_ENDS = 4096
-"""Bytes at the end of a file that tell it from others."""
+"""Number of bytes at the end of a file that distinguish it from most others."""
 
 _moving = threading.Lock()
 
 
 class Member(NamedTuple):
-    """Where the content of a file lies in the archive, in bytes."""
+    """Position and size of the content of a file in the archive, in bytes."""
 
     start: int
     size: int
@@ -40,15 +40,15 @@ class Member(NamedTuple):
 
 @dataclass
 class TarFiles:
-    """The files of a tar archive. Its headers are read once, and then each file from its place.
+    """The files of a tar archive. Its headers are read once, and then each file from its position.
 
-    A packed archive (.tar.gz) has no places to go to: it is unpacked once into a temporary file without a name.
+    A compressed archive (.tar.gz) has no fixed positions, so it is decompressed once into a temporary file.
     """
 
     root: str
 
     def __getstate__(self) -> dict[str, object]:
-        return {"root": self.root}  # another process opens the archive for itself
+        return {"root": self.root}  # another process opens the archive again
 
     def names(self) -> list[str]:
         return self._names
@@ -65,7 +65,7 @@ class TarFiles:
             raise DataNotFoundError(f"{self.root}: has no file {quoted(name)}")
         member = self._members[name]
         if member.size > LARGEST_IMAGE:
-            why = f"it is larger than the {in_megabytes(LARGEST_IMAGE)} that one file may have"
+            why = f"it is larger than {in_megabytes(LARGEST_IMAGE)}, the maximum size of a file"
             raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({why})")
         try:
             return _read_at(self._file, member.start, member.size)
@@ -73,7 +73,7 @@ class TarFiles:
             raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
 
     def mark(self, name: str) -> tuple[int, bytes]:
-        """Size and last bytes of a file, which tell most files apart at little cost."""
+        """Return the size and the last bytes of a file, which distinguish most files at little cost."""
         member = self._members[name]
         size = min(member.size, TAR_ENDS)
         return member.size, _read_at(self._file, member.start + member.size - size, size)
@@ -83,7 +83,7 @@ class TarFiles:
 
     @cached_property
     def _file(self) -> IO[bytes]:
-        """The archive, unpacked where it is packed."""
+        """The open archive, decompressed if necessary."""
         file = Path(self.root).open("rb")  # noqa: SIM115 - it is closed with this object
         if self.root.endswith(".tar"):
             return file
@@ -99,16 +99,16 @@ class TarFiles:
 
     @cached_property
     def _members(self) -> dict[str, Member]:
-        # a name that was written twice is one file, the later
+        # if a name occurs twice, the later file counts
         return dict(self._listed())
 
     def _listed(self) -> Iterator[tuple[str, Member]]:
-        """Yield the name and the place of every file.
+        """Yield the name and the position of every file.
 
         Raises
         ------
         DataError
-            Where the archive is damaged, or has a member that leads out of it or is neither a file nor a folder.
+            If the archive is damaged, or has a member that leads out of it or is neither a file nor a folder.
         """
         length = self._file.seek(0, os.SEEK_END)
         self._file.seek(0)
@@ -116,7 +116,7 @@ class TarFiles:
             with tarfile.open(fileobj=self._file, mode="r:") as archive:
                 kept: list[tarfile.TarInfo] = vars(archive)["members"]
                 while (found := archive.next()) is not None:
-                    kept.clear()  # of millions, it would keep all headers
+                    kept.clear()  # tarfile would keep the headers of all members in memory
                     name = self._checked(found)
                     if found.offset_data + found.size > length:
                         raise DataError(f"{self.root}: damaged; it ends within {quoted(name)}")
@@ -127,26 +127,28 @@ class TarFiles:
             raise
         except BROKEN as error:
             raise DataError(f"{self.root}: not a readable tar archive ({error})") from error
-        # at a damaged header tarfile ends as at the end
+        # tarfile stops at a damaged header as if it were the end
         if any(_read_at(self._file, end, min(BLOCK, length - end))):
             raise DataError(f"{self.root}: damaged; the header at byte {end:,} cannot be read")
 
     def _checked(self, member: tarfile.TarInfo) -> str:
-        """The name of a member without ./ and the like, if it is a file or a folder inside of the archive."""
+        """Return the name of a member without ./ and the like; refuse links, devices and paths out of the archive."""
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts:
-            raise DataError(f"{self.root}: its member {quoted(member.name)} leads out of the archive; pack it anew")
+            raise DataError(
+                f"{self.root}: its member {quoted(member.name)} leads out of the archive; create the archive again"
+            )
         if member.issym() or member.islnk():
-            advice = "pack it anew with tar --dereference --hard-dereference"
+            advice = "create the archive again with tar --dereference --hard-dereference"
             raise DataError(f"{self.root}: its member {quoted(member.name)} is a link; {advice}")
         if member.issparse() or not (member.isfile() or member.isdir()):
-            advice = "expected files and folders only; pack it anew"
+            advice = "create the archive again with files and folders only"
             raise DataError(f"{self.root}: its member {quoted(member.name)} is a device or the like; {advice}")
         return path.as_posix()
 
 
 def _read_at(file: IO[bytes], start: int, size: int) -> bytes:
-    """Read from a place, also while other threads and forked processes read from the same open file."""
+    """Read from a position; safe while other threads and forked processes read from the same open file."""
     if hasattr(os, "pread"):
         content = bytearray()
         while len(content) < size:

@@ -1,4 +1,4 @@
-"""The columns of a table that is text: .csv, .tsv, and .jsonl with one object in every line; also packed as .gz."""
+"""The columns of a text table: .csv, .tsv, and .jsonl with one object per line; also compressed as .gz."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet
 
 
 def check_label(source: str, label: str | None) -> None:
-    """Refuse the name of a column if the source is not a table."""
+    """Raise a DataError if the name of a column is given for a source that is not a table."""
     if label is not None and not source.endswith(TABLES) and not is_saved(Path(source)):
         endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
-        raise DataError(f"label: {source} has no columns, so {quoted(label)} names none; tables have them ({endings})")
+        raise DataError(f"label: got {quoted(label)}, but {source} has no columns; only tables have them ({endings})")
 
 
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
-    """Return the columns by their names; those of a .csv or .tsv are text, and a key that a .jsonl lacks is None.
+    """Return the columns by their names. The cells of a .csv or .tsv are text; a missing key of a .jsonl is None.
 
     Without images, lists of d numbers under a key or in a column `e` become e[0], ..., e[d - 1].
 
     Raises
     ------
     DataError
-        Where the file cannot be read, is empty, or its lines do not fit each other.
+        If the file cannot be read, is empty, or its lines have different numbers of cells.
     """
     if path.suffix == ".gz":
         kind = path.with_suffix("").suffix
@@ -52,7 +52,7 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
             delimiter = "\t" if kind == ".tsv" else ","
             rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its text is not UTF-8; save it as {kind[1:].upper()} in UTF-8") from error
+        raise DataError(f"{path}: is not UTF-8; save it as {kind[1:].upper()} in UTF-8") from error
     except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise DataError(f"{path}: not a readable {kind[1:].upper()} file ({error})") from error
     return _of_rows(path, rows, "tabs" if kind == ".tsv" else "commas")
@@ -101,7 +101,7 @@ def _listed_features(name: str, column: list[str]) -> dict[str, Sequence[Any]]:
         return {name: column}
     try:
         numbers = np.array(lists, dtype=np.float64)
-    except ValueError:  # text, or numbers that NumPy left out as "..."
+    except ValueError:  # text, or an array that NumPy printed with "..."
         return {name: column}
     return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}
 
@@ -114,9 +114,9 @@ def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
         try:
             row = parse_json(line)
         except ValueError as error:
-            raise DataError(f"{path}: line {number} is no JSON ({error})") from error
+            raise DataError(f"{path}: line {number} is not JSON ({error})") from error
         if not isinstance(row, dict):
-            raise DataError(f'{path}: line {number} is no object such as {{"path": ..., "label": ...}}')
+            raise DataError(f'{path}: line {number}: expected an object such as {{"path": ..., "label": ...}}')
         rows.append(row)
     if not rows:
         raise DataError(f'{path}: is empty; expected lines such as {{"path": ..., "label": ...}}')
@@ -138,6 +138,6 @@ def _features(name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
         return {name: column}
     try:
         numbers = np.array(column, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):  # lists of several lengths, of text, or of integers without end
+    except (TypeError, ValueError, OverflowError):  # lists of several lengths, of text, or of huge integers
         return {name: column}
     return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}

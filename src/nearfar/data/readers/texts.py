@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from ..dataset import DataError, Dataset, number_labels
 
-SHOWN = 60  # characters of a text that its name has
+SHOWN = 60  # maximum number of characters of a text in its name
 
 
 @dataclass(frozen=True)
 class TextReader:
-    """Item i of a list of texts, which is no array before a network's tokenizer has made numbers of it."""
+    """Reader of a list of texts, which can be read only after a tokenizer has converted them to numbers."""
 
     texts: tuple[str, ...]
 
@@ -36,7 +36,7 @@ def text_items(
     names: list[str] | None = None,
     groups: NDArray[np.str_] | None = None,
 ) -> Dataset:
-    """Create a data set of texts; without names, they are named by their first words."""
+    """Create a data set of texts. By default, each text is named by its first words."""
     classes, numbers = number_labels(labels)
     if len(numbers) != len(texts):
         raise DataError(f"{name}: {len(texts)} texts but {len(numbers)} labels")
@@ -53,7 +53,7 @@ def text_items(
 
 
 def first_words(texts: Sequence[str]) -> list[str]:
-    """Return a name for each text, its first words; where they are those of another text, too, with a number.
+    """Return a name for each text: its first words, with a number if another text has the same ones.
 
     >>> first_words(["red shoe", "hat", "red  shoe"])
     ['red shoe', 'hat', 'red shoe (2)']

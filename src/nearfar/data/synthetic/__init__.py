@@ -1,1 +1,1 @@
-"""Data drawn on the spot, which need no files."""
+"""Generated data, which need no files."""

@@ -96,7 +96,7 @@ def distort(
 
 
 def _warp(drawn: NDArray[np.uint8], size: int, rng: np.random.Generator, s: Strength) -> Floats:
-    """Sample the drawings at distorted positions, four samples to a pixel."""
+    """Sample the drawings at distorted positions, with four samples per pixel."""
     n = len(drawn)
     fine = 2 * size
     x, y = _grid(fine)  # (fine, fine) each, in [-1, 1]
@@ -124,14 +124,14 @@ def _affine(n: int, rng: np.random.Generator, s: Strength) -> Floats:
 
 
 def _grid(side: int) -> tuple[Floats, Floats]:
-    """Pixel centers of a square over [-1, 1], with the drawing's margin cut a little."""
+    """Return the pixel centers of a square over [-1, 1], without a small margin of the drawing."""
     line: Floats = (((np.arange(side) + 0.5) / side * 2 - 1) * 0.85).astype(np.float32)
     y, x = np.meshgrid(line, line, indexing="ij")
     return x, y
 
 
 def _sample(drawn: NDArray[np.uint8], u: Floats, v: Floats) -> Floats:
-    """Bilinear values in [0, 1] at positions (u, v) in [-1, 1]; 0 outside."""
+    """Return bilinear values in [0, 1] at positions (u, v) in [-1, 1]; 0 outside."""
     side = drawn.shape[1]
     padded = np.zeros((len(drawn), side + 2, side + 2), np.float32)
     padded[:, 1:-1, 1:-1] = drawn
@@ -167,7 +167,7 @@ def _pool(fine: Floats) -> Floats:
 
 
 def _ground(other: NDArray[np.uint8], size: int, rng: np.random.Generator, s: Strength) -> Floats:
-    """A dim piece of another drawing, lines, and uneven light."""
+    """Return backgrounds: a dim piece of another drawing, lines, and uneven light."""
     n = len(other)
     x, y = _grid(size)
     side = rng.choice([-1.0, 1.0], (2, n, 1, 1)) * rng.uniform(0.5, 1.0, (2, n, 1, 1))
@@ -185,7 +185,7 @@ def _ground(other: NDArray[np.uint8], size: int, rng: np.random.Generator, s: St
 
 
 def _develop(glyph: Floats, ground: Floats, rng: np.random.Generator, s: Strength) -> NDArray[np.uint8]:
-    """Lay the glyph over the ground with some contrast, add noise, and make bytes of it."""
+    """Draw the glyph over the background with some contrast, add noise, and convert to uint8."""
     ink = rng.uniform(*s.contrast, (len(glyph), 1, 1)).astype(np.float32)
     picture = ground * (1 - glyph) + ink * glyph + 0.5 * ground * glyph
     picture += rng.normal(0, 1, picture.shape).astype(np.float32) * rng.uniform(0, s.noise, (len(glyph), 1, 1))

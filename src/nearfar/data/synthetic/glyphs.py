@@ -1,8 +1,8 @@
 """Glyphs: hundreds of classes of small distorted characters, drawn from the fonts that matplotlib ships.
 
-A class is a character (Latin, Greek, Cyrillic, Armenian, Georgian letters, digits, mathematical signs), an image
-is one font face of it, distorted, noisy and on a cluttered ground. Nothing is downloaded and nothing is cached:
-the same seed draws the same images.
+A class is a character (Latin, Greek, Cyrillic, Armenian, Georgian letters, digits, mathematical signs). An image shows
+it in one font face, distorted, with noise and a cluttered background. Nothing is downloaded and nothing is cached: the
+same seed draws the same images.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .distortions import distort
 
 FAMILIES = ("DejaVuSans", "DejaVuSansMono", "DejaVuSerif", "STIXGeneral")
 ASCII_FACES = ("cmb10.ttf", "cmr10.ttf", "cmss10.ttf", "cmti10.ttf", "cmtt10.ttf")
-"""Computer Modern keeps letters and digits where ASCII has them, and other glyphs in the rest of its charmap."""
+"""Computer Modern has letters and digits at their ASCII codes, and other glyphs at the remaining codes."""
 RANGES = (
     (0x30, 0x39),  # digits
     (0x41, 0x5A),  # Latin
@@ -44,7 +44,7 @@ RANGES = (
 )
 FEWEST_FACES = 6
 SIDE = 64
-"""Pixels of the square on which a glyph is drawn before it is distorted."""
+"""Side in pixels of the square on which a glyph is drawn before it is distorted."""
 REFERENCE_FACES = ("DejaVuSans.ttf", "DejaVuSerif.ttf", "STIXGeneral.ttf")
 SAME_GLYPH_CORRELATION = 0.87
 """Two characters whose normalized drawings correlate more than this in one face are the same glyph."""
@@ -119,7 +119,7 @@ def find_faces() -> list[Face]:
 
 
 def distinct(faces: Sequence[Face]) -> list[int]:
-    """List the code points that several faces can draw, each without a look-alike earlier in the list."""
+    """List the code points that several faces can draw, without those that look like an earlier one."""
     wanted = [p for a, b in RANGES for p in range(a, b + 1)]
     points = np.array([p for p in wanted if sum(p in face.points for face in faces) >= FEWEST_FACES])
     alike = np.zeros((len(points), len(points)), dtype=bool)
@@ -135,7 +135,7 @@ def distinct(faces: Sequence[Face]) -> list[int]:
 
 
 def _correlation(shapes: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Correlation of slightly blurred drawings, so that shapes off by a pixel still agree."""
+    """Return the correlation of slightly blurred drawings, so that shapes shifted by a pixel still agree."""
     blocks = shapes.reshape(len(shapes), SIDE // 4, 4, SIDE // 4, 4).mean(axis=(2, 4), dtype=np.float32)
     rows = blocks.reshape(len(shapes), -1)
     rows -= rows.mean(axis=1, keepdims=True)
@@ -146,7 +146,7 @@ def _correlation(shapes: NDArray[np.uint8]) -> NDArray[np.float32]:
 def _choices(
     faces: Sequence[Face], points: Sequence[int], per_class: int, rng: np.random.Generator
 ) -> Iterator[tuple[int, Face, int]]:
-    """Choose for every image its character, face (all of a character before any repeats) and stroke weight."""
+    """Choose a character, a face and a stroke weight for every image; all faces are used before any repeats."""
     for point in points:
         able = [face for face in faces if point in face.points]
         order = np.concatenate([rng.permutation(len(able)) for _ in range(-(-per_class // len(able)))])

@@ -1,1 +1,1 @@
-"""Random changes of images, and classes made by symmetries."""
+"""Random transforms of images, and further classes from symmetries."""

@@ -1,7 +1,7 @@
-"""Random changes of the colors and the sharpness of images, beside those of place and shape in `geometry`.
+"""Random transforms of the colors and the sharpness of images.
 
-Each is a callable of (images, draw), where draw(low, high, *shape) gives uniform values on the images' device. Images
-are floats in [0, 1]; those of other than three channels have brightness and contrast, and no colors to change.
+Each is a callable of (images, draw), where draw(low, high, *shape) returns uniform values on the images' device. Images
+are floats in [0, 1]. If they do not have three channels, only brightness and contrast are changed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional
 from .geometry import Chance, Draw, NotNegative
 
 LUMA = (0.299, 0.587, 0.114)
-"""What red, green and blue weigh in the brightness of a pixel (ITU-R BT.601)."""
+"""Weights of red, green and blue in the brightness of a pixel (ITU-R BT.601)."""
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ class Blur:
 
 
 def _gray(images: Tensor) -> Tensor:
-    """(n, 1, H, W) brightness."""
+    """Return the (n, 1, H, W) brightness."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
     return torch.einsum("nchw,c->nhw", images, images.new_tensor(LUMA))[:, None]
 
 
 def _turned(angle: Tensor) -> Tensor:
-    """(n, 3, 3) rotations by angles about the axis (1, 1, 1) of grays."""
+    """Return (n, 3, 3) rotations by angles about the axis (1, 1, 1) of grays."""
     cos = torch.cos(angle)[:, None, None]
     sin = torch.sin(angle)[:, None, None] / math.sqrt(3)
     axis = angle.new_tensor([[0, -1, 1], [1, 0, -1], [-1, 1, 0]])

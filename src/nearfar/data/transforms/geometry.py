@@ -1,6 +1,6 @@
-"""The random changes of which `nearfar.data.augment` makes augmentations, on whole batches of images.
+"""Random geometric transforms of whole batches of images, and erasing, for `nearfar.data.augment`.
 
-Each is a callable of (images, draw), where draw(low, high, *shape) gives uniform values on the images' device.
+Each is a callable of (images, draw), where draw(low, high, *shape) returns uniform values on the images' device.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from ..dataset import DataError
 
-TRIES = 10  # as torchvision
+TRIES = 10  # as in torchvision
 Draw = Callable[..., Tensor]
-"""draw(low, high, *shape): uniform values on the images' device."""
+"""draw(low, high, *shape) returns uniform values on the images' device."""
 
 Chance = Annotated[float, Meta(ge=0, le=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -63,7 +63,7 @@ class Affine:
         shift = draw(-2 * self.translate, 2 * self.translate, 2, n)
         cos = torch.cos(angle) * zoom
         sin = torch.sin(angle) * zoom
-        aspect = height / width  # grid coordinates are shares of the sides, a rotation is in pixels
+        aspect = height / width  # grid coordinates are relative to the sides, but a rotation is in pixels
         rows = [cos, (shear * cos - sin) * aspect, shift[0], sin / aspect, shear * sin + cos, shift[1]]
         return _sample(images, torch.stack(rows, dim=1).view(n, 2, 3), (height, width), self.fill)
 
@@ -116,8 +116,8 @@ class ResizedCrop:
     def box(self, width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
         """Return left, top, width and height of a random rectangle in pixels.
 
-        Area and ratio are drawn together until the rectangle fits, ten times at most; then it is the largest central
-        one whose ratio is allowed.
+        Area and ratio are drawn until the rectangle fits, at most ten times. If none fits, the result is the largest
+        central rectangle with an allowed ratio.
         """
         for _ in range(TRIES):
             area = rng.uniform(*self.area) * width * height
@@ -229,7 +229,7 @@ def _between(start: Tensor, length: Tensor, side: int) -> Tensor:
 
 
 def _sample(images: Tensor, rows: Tensor, size: tuple[int, int], fill: float) -> Tensor:
-    """Bilinear values at affinely mapped positions; `rows` (n, 2, 3) maps result to image, both in [-1, 1]."""
+    """Return bilinear values at affinely mapped positions; `rows` (n, 2, 3) maps result to image, both in [-1, 1]."""
     shape = [len(images), images.shape[1], *size]
     grid = functional.affine_grid(rows.to(images.dtype), shape, align_corners=False)
     return functional.grid_sample(images - fill, grid, mode="bilinear", align_corners=False) + fill

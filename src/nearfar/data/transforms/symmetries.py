@@ -1,4 +1,4 @@
-"""More classes from symmetries: a character turned or mirrored is another character (Santoro et al., 2016)."""
+"""More classes from symmetries: a rotated or mirrored character is another character (Santoro et al., 2016)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ TURNS = {"rotations": 4, "all": 8}
 
 @dataclass(frozen=True)
 class TurnedReader:
-    """Item i of n x turns: item i % n of another reader, turned i // n times by 90 degrees, from 4 on mirrored too."""
+    """Reader of n x turns items: item i is item i % n of another reader, turned i // n times by 90 degrees.
+
+    From the fourth turn on, it is also mirrored.
+    """
 
     read: Callable[[int], NDArray[Any]]
     n: int
@@ -30,7 +33,7 @@ class TurnedReader:
 
 
 def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
-    """Add the rotations of every class by multiples of 90 degrees, and its mirror images, as classes of their own.
+    """Add the rotations of every class by multiples of 90 degrees, and its mirror images, as further classes.
 
     Parameters
     ----------
@@ -78,10 +81,11 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
 
 
 def with_more_classes(task: Task, kind: str) -> Task:
-    """Return the task with the symmetries of its training classes as further classes; validation and test stay."""
+    """Return the task with the symmetries of its training classes as further classes; validation and test are kept."""
     train = with_symmetries(task.train, kind)
-    more = f"trained on {len(train.classes):,} classes, with those turned{' or mirrored' if kind == 'all' else ''}"
-    test = train if task.test is task.train else task.test  # as of a final model
+    turned = "rotated or mirrored" if kind == "all" else "rotated"
+    more = f"trained on {len(train.classes):,} classes, including {turned} ones"
+    test = train if task.test is task.train else task.test  # the test of a final model is its training set
     return replace(task, train=train, test=test, protocol=f"{task.protocol.removesuffix('.')}; {more}.")
 
 

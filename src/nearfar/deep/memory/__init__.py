@@ -1,1 +1,1 @@
-"""What a loss remembers of earlier batches."""
+"""Memories of earlier batches, and teachers, with which losses compare."""

@@ -113,6 +113,6 @@ class Distill(SetTerm):
 
 
 def teacher_of(rows: Any) -> str:
-    """Say of what kind a wrong teacher is."""
+    """Return the type of an invalid teacher, for the message."""
     shape = getattr(rows, "shape", None)
     return type(rows).__name__ if shape is None else f"{type(rows).__name__} of shape {tuple(shape)}"

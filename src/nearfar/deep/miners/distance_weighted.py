@@ -80,7 +80,7 @@ class DistanceWeighted(Miner):
     Euclidean distances whatever the distance of the loss. Weights carry no gradient.
 
     The cutoff of the published code takes the place of the paper's min(lambda, 1 / q). In the second exponent of q, the
-    survey prints the batch size in place of the dimension; it trains the triplet loss, whereas the paper trains
+    survey prints the batch size instead of the dimension; it trains the triplet loss, whereas the paper trains
     ``MarginLoss``.
 
     Random numbers follow from one draw of PyTorch's global generator per call, which the first process shares with the

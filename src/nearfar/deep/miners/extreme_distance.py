@@ -50,7 +50,7 @@ class ExtremeDistance(Miner):
     Parameters
     ----------
     positive, negative : {"easiest", "hardest", "assorted"}
-        "easiest", "hardest", or "assorted", where each anchor draws one of the two anew at every call.
+        "easiest", "hardest", or "assorted", where each anchor draws one of the two at every call.
 
     Notes
     -----

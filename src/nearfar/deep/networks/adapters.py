@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .weights import TrunkError
 
-NAME = "default"  # of the adapter, in peft
+NAME = "default"  # name of the adapter in peft
 BASE = ".base_layer."
 DOWN = f".lora_A.{NAME}.weight"
 UP = f".lora_B.{NAME}.weight"
@@ -52,7 +52,7 @@ def add_adapters(trunk: nn.Module, rank: int, alpha: float) -> list[str]:
         if largest == 0:
             detail = "the trunk has no linear layer and no pointwise convolution"
         else:
-            detail = f"no layer of the trunk takes it; the largest takes up to {largest - 1}"
+            detail = f"every layer of the trunk is too small for it; the largest takes up to rank {largest - 1}"
         raise TrunkError(f"lora: rank {rank}: {detail}")
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -69,9 +69,8 @@ def adaptable(trunk: nn.Module) -> dict[str, Any]:
 
     Those inside PyTorch's own attention are left out, because it reads their weights without calling them.
     """
-    inside = {
-        id(part) for module in trunk.modules() if isinstance(module, nn.MultiheadAttention) for part in module.modules()
-    }
+    attentions = [module for module in trunk.modules() if isinstance(module, nn.MultiheadAttention)]
+    inside = {id(part) for attention in attentions for part in attention.modules()}
     return {
         name: module
         for name, module in trunk.named_modules()
@@ -101,7 +100,7 @@ def merged(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
         if base and last == "weight":
             down = tensors[place + DOWN]
             up = tensors[place + UP]
-            # (out, r) (r, in) = (out, in), and of a pointwise convolution (out, in, 1, 1)
+            # W + scale B A: (out, r) (r, in) = (out, in), or (out, in, 1, 1) for a pointwise convolution
             product = (up.flatten(1).float() @ down.flatten(1).float()).reshape(value.shape)
             value = (value.float() + scale * product).to(value.dtype)
         found[f"{place}.{last}" if base else name] = value

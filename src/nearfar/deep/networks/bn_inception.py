@@ -139,11 +139,11 @@ class BNInception(PreciseBuffers):
 
 
 def _halved(x: Tensor) -> Tensor:
-    """Return the maxima of 3x3 windows at every second place, ceil(n / 2) of them along a side of n.
+    """Return the maxima of 3x3 windows with stride 2, ceil(n / 2) of them along a side of length n.
 
-    The convolutions beside this pool give as many. The published network has even sides there, at 224 pixels, and its
-    windows begin at 0, 2, ..., so that the last one hangs over by one; an odd side, which Caffe refuses, gets one more
-    window in the same way.
+    The parallel convolutions have outputs of this size, too. The published network has even sides here, for images of
+    224 pixels: its windows begin at 0, 2, ..., and the last one extends over the edge by one. Odd sides, which Caffe
+    refuses, get one more window that extends over the edge.
     """
     height, width = x.shape[2:]
     if height % 2 or width % 2:

@@ -18,26 +18,26 @@ import torch
 from torch import Tensor
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-"""Wire types of protocol buffers; the others are not in use any more."""
-LONGEST_VARINT = 10  # bytes of a number of 64 bits
+"""Wire types of protocol buffers; the other types are obsolete."""
+LONGEST_VARINT = 10  # maximum number of bytes of a 64-bit number
 MOST_DIMENSIONS = 8
 PARTS = ("weight", "bias")
-"""What the blobs of a convolution or of a linear layer are, in their order."""
+"""Names of the blobs of a convolution or a linear layer, in their order."""
 
 
 class CaffeFileError(ValueError):
-    """A file is not a `.caffemodel`, or is damaged; the message is one line."""
+    """A file is not a `.caffemodel`, or is damaged. The message is one line."""
 
 
 class LayerFields(NamedTuple):
-    """Numbers of the fields of a layer, which differ between the two generations of the format."""
+    """Field numbers of a layer, which differ between the two generations of the format."""
 
     name: int
     blobs: int
 
 
 LAYERS = {2: LayerFields(name=4, blobs=6), 100: LayerFields(name=1, blobs=7)}
-"""By the number of the field of the network that holds layers."""
+"""Field numbers of a layer, by the number of the field in which the network holds its layers."""
 
 
 def read_caffe_weights(data: bytes) -> dict[str, Tensor]:
@@ -84,7 +84,7 @@ def _layer(data: memoryview, fields: LayerFields) -> tuple[str, list[Tensor]]:
 
 
 def _blob(data: memoryview) -> Tensor:
-    """Return the numbers of a blob in its shape."""
+    """Return the numbers of a blob as a tensor of its shape."""
     pieces: list[bytes] = []
     shape: list[int] = []
     older: dict[int, int] = {}
@@ -121,7 +121,7 @@ def _dimensions(data: memoryview) -> list[int]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and the value of every field of a message: a number, or the bytes of what has other lengths."""
+    """Yield the number and the value of every field of a message; the value is a number or bytes."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)
@@ -143,7 +143,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _varint(data: memoryview, place: int) -> tuple[int, int]:
-    """Return a number of variable length, and the place behind it."""
+    """Return a number of variable length, and the position after it."""
     value = 0
     for shift in range(LONGEST_VARINT):
         if place >= len(data):

@@ -1,6 +1,6 @@
 """Denoising autoencoder (Vincent, Larochelle, Bengio & Manzagol, 2008).
 
-    min 1/n sum_i ||x_i - dec(enc(x~_i))||^2 + lambda Omega        x~_i: x_i with noise, drawn anew in every step
+    min 1/n sum_i ||x_i - dec(enc(x~_i))||^2 + lambda Omega        x~_i: x_i with new noise in every step
 
 A single linear map of full rank, trained under Gaussian noise of variance s^2 on centered rows, tends to
 Sigma (Sigma + s^2 I)^-1, with their covariance Sigma.
@@ -18,7 +18,7 @@ from .reconstruction.learner import Reconstruction, check_numbers
 
 
 def denoising_autoencoder(network: nn.Module, x: Tensor, noisy: Tensor, penalty: str, lam: float) -> Tensor:
-    """Return the mean squared error of what the network makes of noisy rows, with its penalty."""
+    """Return the mean squared error of the rows that the network reconstructs from noisy ones, with its penalty."""
     decoded, code = network(noisy)
     error = squared_error(x, decoded).mean()
     return error + lam * omega(penalty, network, code) if lam else error

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from torch import nn
 
-LAST_STAGE = 0.5  # share of the weights that the last layers hold at least which count as the last stage
+LAST_STAGE = 0.5  # the last stage is the fewest last layers that hold at least this share of all weights
 
 
 def layer_numbers(trunk: nn.Module) -> dict[str, int]:
@@ -62,7 +62,7 @@ def _by_timm(model: nn.Module) -> dict[str, int]:
 
 
 def _layers(module: nn.Module, place: str) -> list[tuple[str, nn.Module]]:
-    """Return the layers below a module with their places, from the input to the output."""
+    """Return the layers inside a module with their names, from the input to the output."""
     children = [(name, child) for name, child in module.named_children() if _has_weights(child)]
     if not children:
         return [(place, module)]
@@ -73,7 +73,7 @@ def _layers(module: nn.Module, place: str) -> list[tuple[str, nn.Module]]:
             found += _layers(child, whole)
         else:
             found.append((whole, child))
-    if _is_sequence(module):  # what is inside of its elements is theirs
+    if _is_sequence(module):  # each element is one layer, whatever it contains
         return [(f"{place}.{name}" if place else name, child) for name, child in children]
     return found
 
@@ -87,11 +87,11 @@ def _is_sequence(module: nn.Module) -> bool:
 
 
 def _holds_sequence(module: nn.Module) -> bool:
-    """Return whether layers of a network are a list inside of this module, as blocks are inside of an encoder."""
+    """Return whether a module holds a list of layers, as an encoder holds its blocks."""
     return any(isinstance(child, nn.ModuleList) and len(child) > 1 for child in module.children())
 
 
 def _ranked(numbers: dict[str, int]) -> dict[str, int]:
-    """Return 0, 1, 2, ... instead of the numbers in use, in their order."""
+    """Renumber the layers 0, 1, 2, ... without gaps, in the same order."""
     rank = {number: k for k, number in enumerate(sorted(set(numbers.values())))}
     return {name: rank[number] for name, number in numbers.items()}

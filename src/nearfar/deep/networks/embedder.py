@@ -98,8 +98,8 @@ class Embedder(nn.Module):
             self.layer = nn.Linear(width, embedding_dim)
         self.embedding_dim = width if embedding_dim is None else embedding_dim
         if text is not None and text.embedding_dim != self.embedding_dim:
-            expected = f"{self.embedding_dim} dimensions like those of images, got {text.embedding_dim}"
-            raise ValueError(f"text: embeddings of texts need {expected}")
+            expected = f"{self.embedding_dim} dimensions, like those of images, got {text.embedding_dim}"
+            raise ValueError(f"text: expected embeddings with {expected}")
         self.text = text
         self.metric: nn.Module = nn.Identity()
         self.freeze_bn = freeze_bn
@@ -119,7 +119,7 @@ class Embedder(nn.Module):
         return [*norms, *self.still]
 
     def train_only(self, names: Collection[str]) -> None:
-        """Train only the parameters of the trunk with these names; the normalizations of all others are frozen."""
+        """Train only the parameters of the trunk with these names, and freeze batch normalizations without them."""
         for name, parameter in self.trunk.named_parameters():
             if name not in names:
                 parameter.requires_grad_(False)
@@ -148,7 +148,7 @@ class Embedder(nn.Module):
         """Embed (n, D) features that the trunk returned earlier, perhaps in another precision."""
         weight = getattr(self.layer, "weight", None)
         if weight is not None and pooled.dtype != weight.dtype:
-            # autocast casts both to one precision itself, except float64
+            # autocast casts both to one precision, except float64
             autocast = torch.is_autocast_enabled(pooled.device.type)
             if not autocast or pooled.dtype == torch.float64:
                 pooled = pooled.to(weight.dtype)

@@ -27,7 +27,7 @@ Loss = Callable[..., Tensor]
 
 
 def value_of(net: nn.Module, weights: Weights, loss: Loss, part: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:
-    """Return the loss of a part of an episode with other weights; terms are given pooled features and ids, too."""
+    """Return the loss of the support or the query with these weights; terms also get the pooled features and ids."""
     items, labels, ids = part
     found = functional_call(net, weights, (items,))
     if isinstance(loss, Term):
@@ -40,7 +40,7 @@ def value_of(net: nn.Module, weights: Weights, loss: Loss, part: tuple[Tensor, T
 def adapted(
     net: nn.Module, weights: Weights, loss: Loss, episode: Episode, lr: float, steps: int, second: bool
 ) -> Weights:
-    """Return theta' after gradient steps on the support; `second` keeps how it depends on theta."""
+    """Return theta' after gradient steps on the support; `second` keeps its dependence on theta, for second order."""
     for _ in range(steps):
         value = value_of(net, weights, loss, episode.of_support)
         grads = torch.autograd.grad(value, list(weights.values()), create_graph=second, allow_unused=True)
@@ -116,7 +116,7 @@ class EpisodicTrainer(Checked):
         check_options(self, ("batch", "frozen"), norm=norm)
         if inner_lr < 0 or inner_steps < 1:
             raise ValueError(
-                f"EpisodicTrainer: expected inner_lr >= 0 and inner_steps >= 1, got {inner_lr}, {inner_steps}"
+                f"EpisodicTrainer: expected inner_lr >= 0 and inner_steps >= 1, got {inner_lr} and {inner_steps}"
             )
         self.net = net
         self.loss = loss

@@ -1,4 +1,4 @@
-"""What models of other libraries share: how they start, and the errors for missing libraries and weights."""
+"""What models of timm and transformers share: their start, and the errors for missing libraries and weights."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .preprocessing import Preprocessing
 from .weights import TrunkError
 
 RUN_CODE = ("trust_remote_code", "auto_map", "code_revision", "checkpoint_path", "use_safetensors", "use_kernels")
-"""Options that make models of other packages run or unpickle the content of a file."""
+"""Options with which models of other packages would run or unpickle the content of a file."""
 OTHER_WEIGHTS = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 """Options of timm that lead to other files of weights."""
 HUB_REFUSALS = ("GatedRepoError", "RepositoryNotFoundError")
-"""Errors of a hub that does not show a repository to who asks."""
+"""Errors of a hub that hides a repository: it is private, gated or does not exist."""
 
 MAX_REASON = 300
-"""Characters of the reason why a hub cannot be reached that an error shows; longer ones list every address."""
+"""Maximum number of characters of the reason why a hub cannot be reached; longer reasons list every address."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Start:
     pretrained : bool
         Whether to use the weights of the hub.
     preprocessing : Preprocessing or None
-        How images reach the model; None for runs of versions that had no such record.
+        How images are prepared for the model; None for runs of versions that had no such record.
     architecture : mapping or None
         Settings of a model of transformers, as stored with a run.
     """
@@ -76,13 +76,17 @@ def of_torchvision(error: BaseException, package: str) -> TrunkError:
 
 
 def check_options(package: str, options: Mapping[str, Any]) -> None:
-    """Refuse options by which a model would run code, or take weights from elsewhere."""
+    """Refuse options with which a model would run code, or load weights from another source."""
     for name, value in options.items():
         fetched = name.endswith("_implementation") and "/" in str(value)  # code from a hub
         if name in RUN_CODE or name in OTHER_WEIGHTS or fetched:
-            raise TrunkError(f"trunk {package}: {name} is refused, files must run no code; give weights as pretrained")
+            raise TrunkError(
+                f"trunk {package}: {name} is refused, because files must not run code; give weights as pretrained"
+            )
         if name == "pretrained":
-            raise TrunkError(f"trunk {package}: pretrained is no option of the model; use --pretrained (pretrained=)")
+            raise TrunkError(
+                f"trunk {package}: pretrained is not an option of the model; use --pretrained (pretrained=)"
+            )
 
 
 def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError:
@@ -91,18 +95,20 @@ def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError
         reason = "HF_HUB_OFFLINE is set" if hub_is_switched_off() else "the hub does not answer"
     else:
         reason = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
-    page = f"https://huggingface.co/{repository}" if repository and "://" not in repository else repository
+    page = repository
+    if repository and "://" not in repository:
+        page = f"https://huggingface.co/{repository}"
     kinds = [type(cause).__name__ for cause in _causes(error)]
     text = " ".join(str(cause) for cause in _causes(error)).lower()
     if any(kind in HUB_REFUSALS for kind in kinds) or "gated repo" in text or "401 client error" in text:
         return TrunkError(
-            f"trunk {trunk}: the hub does not show {page}: the name is wrong, or a token is missing; accept its terms "
-            f"there, and run `hf auth login` or set HF_TOKEN"
+            f"trunk {trunk}: the hub does not show {page}: the name is wrong, or it needs a token; check the name, "
+            f"accept the terms on that page, and run `hf auth login` or set HF_TOKEN"
         )
     return TrunkError(
         f"trunk {trunk}: its weights are not in the local cache and cannot be downloaded "
-        f"({in_brief(reason, MAX_REASON)}); download model.safetensors from {page} on a machine with network, and give "
-        "that file as pretrained"
+        f"({in_brief(reason, MAX_REASON)}); download model.safetensors from {page} on a machine with a network, and "
+        "give that file as pretrained"
     )
 
 

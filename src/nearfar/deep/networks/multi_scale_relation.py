@@ -21,7 +21,7 @@ from ..autograd import recomputed
 from ..episodes import Episode, prototypes
 from .scales import GROUPS, Relation
 
-MAX_LAYER_VALUES = 2**24  # values of one layer held at a time
+MAX_LAYER_VALUES = 2**24  # maximum number of values of one layer in memory at a time
 
 
 def multi_scale_relation(scores: Tensor, labels: Tensor, margin: float, weight: float, scale: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Networks that score pairs as parts of an objective: they see the items and the embedder, not embeddings alone.
+"""Networks that score pairs as terms of an objective: they read the items and the embedder, not only embeddings.
 
     "MultiScaleRelationNet(width=16)"           relations of the trunk's maps (D45)
     "ContinuousSimilarityNet(update='fixed')"   relations of the embeddings (D46)
@@ -42,17 +42,17 @@ def episode_of(labels: Tensor, shots: int) -> Episode:
 
 
 class PairTerm(Term):
-    """Base class of parts of an objective that score pairs with a network of their own."""
+    """Base class of terms of an objective that score pairs with a network."""
 
     net: nn.Module
     seen: Any = None
 
     def see(self, embedder: Any, items: Tensor) -> None:
-        """Keep what the next call needs of the items."""
+        """Keep the items, or their features, for the next call."""
         self.seen = items
 
     def features(self, embedder: Any, items: Tensor) -> list[Tensor]:
-        """Return the features that pairs are scored by: one or several tensors with a row per item."""
+        """Return the features from which pairs are scored: tensors with one row per item."""
         raise NotImplementedError
 
     def score(self, query: Sequence[Tensor], support: Sequence[Tensor], labels: Tensor, n_way: int) -> Tensor:
@@ -60,7 +60,7 @@ class PairTerm(Term):
         raise NotImplementedError
 
     def value(self, seen: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of a batch: what was seen, embeddings (n, d), classes (n,)."""
+        """Return the loss of a batch: `seen` as `see` kept it, embeddings x (n, d), classes y (n,)."""
         raise NotImplementedError
 
     @property
@@ -72,9 +72,11 @@ class PairTerm(Term):
         seen = self.seen
         self.seen = None
         if distributed.world() > 1:
-            raise ValueError(f"{self.title}: it runs in one process only, because an episode cannot be divided")
+            raise ValueError(
+                f"{self.title}: runs in one process only, because an episode cannot be divided; use one device"
+            )
         if seen is None:
-            raise ValueError(f"{self.title}: needs the items, call `see(embedder, items)` first")
+            raise ValueError(f"{self.title}: needs the items; call `see(embedder, items)` before the objective")
         known = batch.known(self.title)
         if known is not batch:
             keep = y != UNKNOWN
@@ -139,7 +141,8 @@ class MultiScaleRelationTerm(PairTerm):
         episode = episode_of(y, self.shots)
         if not len(episode.query):
             raise ValueError(f"{self.title}: no class of the batch has more than shots={self.shots} samples")
-        support, query = ([m[rows] for m in seen] for rows in (episode.support, episode.query))
+        support = [m[episode.support] for m in seen]
+        query = [m[episode.query] for m in seen]
         scores = self.score(query, support, episode.support_labels, int(y.unique().numel()))
         net = self.net
         return multi_scale_relation(scores, episode.query_labels, net.margin, net.weight, net.scale)

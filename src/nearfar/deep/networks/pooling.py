@@ -1,4 +1,4 @@
-"""From the last map or the last tokens of a trunk to one vector of features."""
+"""Pooling of the last map or the last tokens of a trunk to one vector of features."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from torch import Tensor
 
 from .weights import TrunkError
 
-GEM_POWER = 3.0  # p of GeM in the paper's experiments with a fixed one
-GEM_EPS = 1e-6  # what smaller values count as in GeM: its power is of positive numbers
+GEM_POWER = 3.0  # p of GeM in the paper's experiments with a fixed p
+GEM_EPS = 1e-6  # smaller values are raised to this in GeM, whose powers are of positive numbers
 
 
 def pool_features(features: Tensor, pool: str, prefix: int, name: str) -> Tensor:
@@ -34,12 +34,14 @@ def pool_features(features: Tensor, pool: str, prefix: int, name: str) -> Tensor
     if features.ndim == 4:
         patches = features.flatten(2).transpose(1, 2)  # (n, HW, C)
     elif features.ndim == 3:
-        patches = features[:, prefix:]
+        patches = features[:, prefix:]  # (n, T - prefix, C)
     else:
-        raise TrunkError(f"{name}: pool={pool!r} needs a map or tokens, and its features are {tuple(features.shape)}")
+        raise TrunkError(
+            f"{name}: pool={pool!r} needs an (n, C, H, W) map or (n, T, C) tokens, got {tuple(features.shape)}"
+        )
     if pool == "cls":
         if features.ndim == 4 or prefix == 0:
-            raise TrunkError(f"{name}: pool='cls' needs a class token, and the model has none; use avg, gem or model")
+            raise TrunkError(f"{name}: pool='cls' needs a class token, which the model lacks; use avg, gem or model")
         return features[:, 0]
     if pool == "gem":
         return patches.clamp(min=GEM_EPS).pow(GEM_POWER).mean(1).pow(1 / GEM_POWER)

@@ -1,7 +1,7 @@
-"""How images are prepared for a trunk: size, interpolation, mean and deviation, in one record saved with a run.
+"""How images are prepared for a trunk: size, interpolation, mean and standard deviation, in one record of a run.
 
-The first functions read the settings of timm or of an image processor of transformers. This module imports neither of
-them, nor torch.
+`of_timm` and `of_processor` read the settings of timm and of the image processors of transformers. This module imports
+neither of the two, nor torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Side = Annotated[int, Meta(ge=1, le=8192)]
 FROM_HEADER = "from the header of"
 """Words in the source of a record some of whose values a file of weights has stated."""
 OVERRIDES = ("mean", "std", "interpolation", "crop", "pool")
-"""Options in the text of a trunk that belong to this record, and not to the model."""
+"""Options in the text of a trunk that set this record instead of the model."""
 INTERPOLATIONS: dict[int, Interpolation] = {
     0: "nearest",
     1: "lanczos",
@@ -30,7 +30,7 @@ INTERPOLATIONS: dict[int, Interpolation] = {
     4: "box",
     5: "hamming",
 }
-"""Pillow's numbers, which image processors are saved with."""
+"""Filters by Pillow's numbers, which the files of image processors contain."""
 
 
 class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,7 +156,7 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return msgspec.structs.replace(record, source=f"{self.source}; {', '.join(used)} {FROM_HEADER} {file}")
 
     def with_channels(self, channels: int) -> Preprocessing:
-        """Return the record for another number of channels: all have the average of the means and deviations."""
+        """Return the record for another number of channels, all with the average mean and standard deviation."""
         if channels == self.channels:
             return self
         mean, std = (sum(values) / len(values) for values in (self.mean, self.std))
@@ -184,7 +184,7 @@ def make(fields: Mapping[str, Any]) -> Preprocessing:
 
 
 def per_channel(name: str, value: Any, channels: int) -> tuple[float, ...]:
-    """Return a number for each channel, where one number may stand for all."""
+    """Return a number for each channel; a single number applies to all."""
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
         raise ValueError(f"{name}: expected a number or one per channel, got {value!r:.60}")
@@ -225,7 +225,7 @@ def _resize(size: int, crop: Any) -> int:
 
 
 def of_factory(config: Any, source: str) -> Preprocessing:
-    """Return the record in the attribute `preprocessing` of your own factory.
+    """Return the record in the attribute `preprocessing` of a factory of trunks.
 
     Parameters
     ----------
@@ -259,9 +259,9 @@ def of_timm(config: Mapping[str, Any], *, fixed_size: bool, source: str) -> Prep
     channels, height, width = config["input_size"]
     mode = config.get("crop_mode", "center")
     if mode not in ("center", "squash"):
-        raise ValueError(f"crop_mode {mode!r} of its data config is not supported, only center and squash")
+        raise ValueError(f"crop_mode {mode!r} of its data config is not supported; expected center or squash")
     if height != width:
-        raise ValueError(f"it takes images of {height} x {width} pixels; only squares are supported, give img_size")
+        raise ValueError(f"it takes images of {height} x {width} pixels; only squares are supported: give img_size")
     fields = {
         "mean": config["mean"],
         "std": config["std"],
@@ -299,16 +299,22 @@ def of_processor(config: Mapping[str, Any], given: Mapping[str, Any], source: st
         "source": source,
         **_sizes(config, source),
     }
-    fields = {**fields, **{name: per_channel(name, fields[name], fields["channels"]) for name in ("mean", "std")}}
+    for name in ("mean", "std"):
+        fields[name] = per_channel(name, fields[name], fields["channels"])
     return make(fields).changed(given)
 
 
 def _moments(
     config: Mapping[str, Any], given: Mapping[str, Any], source: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and deviation for x in [0, 1]; a processor computes (255 f x - o - mean) / std."""
-    f = float(config.get("rescale_factor") or 1 / 255) if config.get("do_rescale", True) else 1.0
-    offset = 1.0 if config.get("rescale_offset") else 0.0
+    """Return mean and standard deviation of each channel, for x in [0, 1].
+
+    A processor computes (255 f x - o - mean) / std = (x - (mean + o) / (255 f)) / (std / (255 f)).
+    """
+    f = 1.0
+    if config.get("do_rescale", True):
+        f = float(config.get("rescale_factor") or 1 / 255)
+    o = 1.0 if config.get("rescale_offset") else 0.0
     normalizes = config.get("do_normalize", True)
     found: dict[str, tuple[float, ...]] = {}
     if not normalizes:
@@ -318,15 +324,15 @@ def _moments(
             found[name] = per_channel(f"{source}: image_{name}", config[f"image_{name}"], _count(config, given))
         if name not in found and name not in given:
             raise ValueError(
-                f"{source} has no image_{name}, so that nothing says how to normalize images; give mean= and std="
+                f"{source} has no image_{name}, so it is not known how to normalize images; give mean= and std="
             )
-    mean = tuple((value + offset) / (255 * f) for value in found.get("mean", (0.0,)))
+    mean = tuple((value + o) / (255 * f) for value in found.get("mean", (0.0,)))
     std = tuple(value / (255 * f) for value in found.get("std", (1.0,)))
     return mean, std
 
 
 def _count(config: Mapping[str, Any], given: Mapping[str, Any]) -> int:
-    """Count the channels by the means or deviations that are listed; 3 where none are."""
+    """Return the number of channels, which is that of the listed means or standard deviations; 3 if none are listed."""
     for values in (config.get("image_mean"), config.get("image_std"), given.get("mean"), given.get("std")):
         if isinstance(values, list | tuple) and values:
             return len(values)
@@ -334,25 +340,28 @@ def _count(config: Mapping[str, Any], given: Mapping[str, Any]) -> int:
 
 
 def _sizes(config: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Read size, crop and whether the ratio of the sides is kept."""
-    crop = config.get("crop_size") if config.get("do_center_crop", "crop_size" in config) else None
-    size = config.get("size", 224)
+    """Return the fields `image_size`, `resize` and `squash`."""
+    crops = config.get("do_center_crop", "crop_size" in config)
+    crop = config.get("crop_size") if crops else None
     cut = None if crop is None else _side(crop, source)
+    size = config.get("size", 224)
     if isinstance(size, Mapping) and "height" in size:
         resize = _side(size, source)
         squash = True
     elif isinstance(size, Mapping) and "shortest_edge" in size:
         resize = int(size["shortest_edge"])
         squash = False
-        if config.get("crop_pct"):  # ConvNext: below 384 the crop is a share of a larger image, above it none
+        if config.get("crop_pct"):
+            # ConvNeXT: images of fewer than 384 pixels are cropped from larger ones, other images are squashed
             cut = resize
             squash = resize >= 384
-            resize = resize if squash else int(resize / config["crop_pct"])
+            if not squash:
+                resize = int(resize / config["crop_pct"])
     elif isinstance(size, int):
         resize = size
         squash = cut is None
     else:
-        raise ValueError(f"{source}: expected a size of height and width, or of the shortest edge, got {size!r:.60}")
+        raise ValueError(f"{source}: expected a size with height and width or shortest_edge, got {size!r:.60}")
     side = cut or resize
     return {"image_size": (side, side), "resize": max(side, resize), "squash": squash}
 

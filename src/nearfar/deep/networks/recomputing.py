@@ -28,4 +28,4 @@ def checkpoint_gradients(trunk: nn.Module) -> None:
         if getattr(module, "supports_gradient_checkpointing", False):
             cast(Any, module).gradient_checkpointing_enable({"use_reentrant": False})  # a model of transformers
             return
-    raise TrunkError("gradient_checkpointing: the trunk has none; models of timm and transformers have")
+    raise TrunkError("gradient_checkpointing: this trunk does not support it; models of timm and transformers do")

@@ -27,7 +27,7 @@ def siamese(net: Callable[[Tensor], Any], branches: tuple[Tensor, ...]) -> list[
 
 
 def _split(output: Any, sizes: list[int]) -> list[Any]:
-    """Cut a tensor, or every tensor of a (named) tuple, into branches."""
+    """Split a tensor, or every tensor of a (named) tuple, into branches."""
     if isinstance(output, Tensor):
         return list(output.split(sizes))
     make = getattr(type(output), "_make", tuple)

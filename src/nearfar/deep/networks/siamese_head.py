@@ -34,7 +34,7 @@ class SiameseHead(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(-torch.rand(dim) / dim**0.5)  # farther apart is less alike
+        self.weight = nn.Parameter(-torch.rand(dim) / dim**0.5)  # a larger distance means less similar
         self.bias = nn.Parameter(torch.zeros(()))
 
     def forward(self, h: Tensor, ref: Tensor) -> Tensor:
@@ -59,7 +59,9 @@ class SiameseHead(nn.Module):
         i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
         same = labels[i] == labels[j]
         known = labels != UNKNOWN
-        counts = (known[i] & known[j]).to(h.dtype)  # all pairs are kept, so that nothing waits for a device
+        counts = (known[i] & known[j]).to(
+            h.dtype
+        )  # a mask instead of a selection, whose size the CPU would have to wait for
         values = binary_cross_entropy_with_logits(self(h, h)[i, j], same.to(h.dtype), reduction="none")
         kinds = [counts * same, counts * ~same] if balanced else [counts]
         return torch.stack([(values * part).sum() / part.sum().clamp_min(1) for part in kinds]).mean()

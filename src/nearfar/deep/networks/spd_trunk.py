@@ -22,14 +22,14 @@ from .spd import orthonormal_columns
 
 PLACES = 5
 NUMBERS_PER_PIXEL = 8
-"""Numbers per pixel: those of its place, and those of each channel."""
+"""Numbers per pixel: 5 of its position, and 8 of each channel."""
 
 
 def pixel_numbers(images: Tensor) -> Tensor:
     """Return the (n, 5 + 8 C, H, W) numbers per pixel of (n, C, H, W) images.
 
-    Place, from -1 to 1, and its products; then intensity, differences, their absolute values and second differences,
-    each for all channels. Beyond the edge, images are 0.
+    These are the position, from -1 to 1, and its products; then intensity, differences, their absolute values and
+    second differences, each for all channels. Beyond the edge, images are 0.
     """
     n, _, height, width = images.shape
     around = pad(images, (1, 1, 1, 1))
@@ -136,8 +136,8 @@ def _pair(n: int, m: int, floor: float) -> nn.Sequential:
 
 def _check(D: int, sizes: Sequence[int], eps: float) -> None:
     if not isinstance(sizes, Sequence) or not all(isinstance(m, int) and m >= 1 for m in sizes):
-        raise ValueError(f"spd: sizes must be whole numbers from 1, such as (11, 9), got {sizes!r}")
+        raise ValueError(f"spd: sizes must be integers of at least 1, such as (11, 9), got {sizes!r}")
     if any(m > n for n, m in pairwise([D, *sizes])):
-        raise ValueError(f"spd: sizes must not rise, and start at {D} or less, got {tuple(sizes)}")
+        raise ValueError(f"spd: sizes must be non-increasing, from {D} or less, got {tuple(sizes)}")
     if eps < 0:
         raise ValueError(f"spd: eps must be at least 0, got {eps}")

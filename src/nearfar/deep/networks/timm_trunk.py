@@ -37,15 +37,17 @@ class TimmTrunk(nn.Module):
         """Return the last map (n, C, H, W), or the last tokens (n, T, C)."""
         forward_features = cast(Callable[[Tensor], Tensor], self.inner.forward_features)
         found = forward_features(images)
-        last = found.ndim == 4 and str(getattr(self.inner, "output_fmt", "")).endswith("NHWC")
-        return found.permute(0, 3, 1, 2) if last else found
+        channels_last = str(getattr(self.inner, "output_fmt", "")).endswith("NHWC")
+        if found.ndim == 4 and channels_last:
+            return found.permute(0, 3, 1, 2)
+        return found
 
     def forward(self, images: Tensor) -> Tensor:
         if self.pool == "model":
             found: Tensor = self.inner(images)
             return found
         features = pool_features(self.maps(images), self.pool, self.prefix, type(self.inner).__name__)
-        # the norm after pooling of vision transformers that average; of others it is the identity
+        # vision transformers that average have a norm after pooling; in the others, fc_norm is the identity
         norm = getattr(self.inner, "fc_norm", None)
         return features if norm is None else norm(features)
 
@@ -55,7 +57,7 @@ class TimmTrunk(nn.Module):
 
 
 def find_preprocessing(name: str, options: Mapping[str, Any]) -> Preprocessing:
-    """Return how timm feeds images to a model, by its data config."""
+    """Return how timm prepares images for a model, from the model's data config."""
     check_options("timm", options)
     timm = _with_model(name)
     config = timm.get_pretrained_cfg(name)
@@ -64,7 +66,8 @@ def find_preprocessing(name: str, options: Mapping[str, Any]) -> Preprocessing:
     given: dict[str, Any] = {}
     if size is not None:
         height, width = size if isinstance(size, list | tuple) else (size, size)
-        given["input_size"] = (data_config.get("input_size", (3,))[0], int(height), int(width))
+        channels = data_config.get("input_size", (3,))[0]
+        given["input_size"] = (channels, int(height), int(width))
     data = timm.data.resolve_data_config(given, pretrained_cfg=data_config)
     free = options.get("dynamic_img_size") or options.get("strict_img_size") is False
     fixed_size = bool(data_config.get("fixed_input_size")) and not free
@@ -84,7 +87,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
     where = Provenance()
     if start.pretrained:
         where = _source(timm, name)
-    # the option comes first, so that nothing in a text can ask for another file
+    # an option of the user with one of these names is an error, so no option can request other weights
     how = {"pretrained": start.pretrained, "num_classes": 0, "in_chans": channels}
     try:
         with hub_cache_if_offline() if start.pretrained else nullcontext():
@@ -96,17 +99,18 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
             raise TrunkError(f"trunk timm:{name}: {str(error).partition(chr(10))[0]}") from error
         config = timm.get_pretrained_cfg(name)
         raise unreachable(f"timm:{name}", config.hf_hub_id or config.url or "", error) from error
-    return TimmTrunk(model, "model" if record is None else record.pool), where
+    pool = "model" if record is None else record.pool
+    return TimmTrunk(model, pool), where
 
 
 def _source(timm: Any, name: str) -> Provenance:
-    """Return where timm has the weights of a model from."""
+    """Return the provenance of timm's weights of a model."""
     config = timm.get_pretrained_cfg(name)
     if config is None or not config.has_weights:
         family = name.partition(".")[0].partition("_")[0]
         near = get_close_matches(name, timm.list_models(f"{family}*", pretrained=True), n=1, cutoff=0.3)
         hint = f"; {near[0]} has some" if near else ""
-        raise TrunkError(f"trunk timm:{name}: timm knows no pretrained weights of it{hint}; or give a file")
+        raise TrunkError(f"trunk timm:{name}: timm has no pretrained weights of it{hint}; give a file of weights")
     if not pickles_are_safe():
         raise TrunkError(
             f"trunk timm:{name}: pretrained=true may read pickled weights, which can run code in this PyTorch; use "
@@ -120,5 +124,6 @@ def _with_model(name: str) -> Any:
     timm = installed("timm")
     if not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), n=1)
-        raise TrunkError(f"timm has no model {name!r:.60}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TrunkError(f"timm has no model {name!r:.60}{hint}")
     return timm

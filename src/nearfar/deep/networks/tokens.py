@@ -1,4 +1,4 @@
-"""Texts as rows of token numbers, by the tokenizer in the folder of a model; nothing in it runs as code.
+"""Texts as rows of token numbers, made by the tokenizer in a model's folder. Nothing in that file is run as code.
 
 A row has a fixed number of tokens, padded with -1.
 """
@@ -17,7 +17,7 @@ from .weights import TrunkError
 
 TOKENIZER = "tokenizer.json"
 NO_TOKEN = -1
-MOST_TOKENS = 128  # of a text, where neither tokenizer nor model has a limit: attention costs their square
+MOST_TOKENS = 128  # per text, if neither tokenizer nor model has a limit: the cost of attention grows with the square
 
 
 class Tokens:
@@ -88,15 +88,16 @@ class Tokens:
 
 
 def _positions(folder: Path) -> int:
-    """Return how many tokens the text model of a folder takes; many where its settings do not say."""
+    """Return how many tokens the text model in a folder takes, or `MOST_TOKENS` if its settings do not say."""
     try:
-        told = parse_json((folder / "config.json").read_text("utf-8"))
+        config = parse_json((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return MOST_TOKENS
-    settings = told.get("text_config", told) if isinstance(told, dict) else {}
+    settings = config.get("text_config", config) if isinstance(config, dict) else {}
     number = settings.get("max_position_embeddings") if isinstance(settings, dict) else None
     if not isinstance(number, int) or number < 1:
         return MOST_TOKENS
-    # models of the kind of RoBERTa number positions from behind the padding on
-    offset = settings.get("pad_token_id") if "roberta" in str(settings.get("model_type")) else None
-    return number - (offset + 1 if isinstance(offset, int) else 0)
+    padding = settings.get("pad_token_id")
+    if "roberta" in str(settings.get("model_type")) and isinstance(padding, int):
+        return number - (padding + 1)  # models like RoBERTa number positions from the padding token + 1
+    return number

@@ -27,12 +27,12 @@ class TransformersTextTrunk(TransformersTrunk):
         super().__init__(inner, pool)
 
     def maps(self, images: Tensor) -> Tensor:
-        """Return the last states of the tokens, (n, L, C)."""
+        """Return the last hidden states of the tokens, (n, L, C)."""
         hidden: Tensor = self._outputs(images).last_hidden_state
         return hidden
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the (n, D) features of rows of token numbers (n, L), -1 where a text has ended."""
+        """Return the (n, D) features of rows of token numbers (n, L), padded with -1."""
         found = self._outputs(images)
         if self.pool == "pooler":
             pooled: Tensor = found.pooler_output
@@ -49,12 +49,12 @@ class TransformersTextTrunk(TransformersTrunk):
 
 
 def _places(rows: Tensor) -> Tensor:
-    """Return which places of rows hold tokens, (n, L) bool; the first of an empty text does, too."""
+    """Return the attention mask of rows, (n, L) bool. The first place counts even if the text is empty."""
     return (rows > NO_TOKEN) | (torch.arange(rows.shape[1], device=rows.device) == 0)
 
 
 def text_half(model: nn.Module) -> TransformersTextTrunk:
-    """Return the trunk of a text model, or of the text half of a model of images and texts."""
+    """Return the trunk of a text model, or of the text tower of a model of images and texts."""
     inner = getattr(model, "text_model", model)
     config: Any = inner.config
     pool = "pooler" if str(config.model_type).endswith("_text_model") else "tokens"

@@ -23,12 +23,13 @@ from .weights import Provenance, TrunkError, pickles_are_safe
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 POOLERS = ("pooler.", "head.")
+"""Prefixes of the names of the weights that pool the tokens of a model to one vector."""
 SIGLIP = ("siglip", "siglip2")
 TEXT_HALVES = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
-SIGLIP_DIM = 768  # of a model whose file does not say it, in transformers
-"""Names of the weights that make one vector of the tokens of a model."""
+SIGLIP_DIM = 768
+"""Default width of SigLIP models in transformers, which their files may omit."""
 MIDDLE_GRAY = 0.5
-"""Mean and deviation where a model is made without weights: those of most vision transformers."""
+"""Mean and standard deviation for a model without weights: those of most vision transformers."""
 
 
 class TransformersTrunk(nn.Module):
@@ -44,9 +45,9 @@ class TransformersTrunk(nn.Module):
     """
 
     untrained: list[str]
-    """Names of weights that no file has given."""
+    """Names of the weights that were not in any file, and are random."""
     projection: Tensor | None
-    """The weights (d, D) from the features of this half of a model to the space that images and texts share."""
+    """Weights (d, D) that map the features of this tower to the space that images and texts share."""
 
     def __init__(self, inner: nn.Module, pool: str = "tokens") -> None:
         super().__init__()
@@ -83,9 +84,9 @@ def prefix_tokens(model: nn.Module) -> int:
 
 
 def own_pool(trunk: TransformersTrunk, images: Tensor, untrained: Collection[str]) -> str:
-    """Return how a model computes its features itself.
+    """Return how a model computes its own features.
 
-    This is its pooler if the pooler's weights are trained or it has none, else the class token, else the average of all
+    It uses its pooler if the pooler is trained or has no weights, else the class token, else the average of all
     patches.
 
     Parameters
@@ -124,12 +125,12 @@ def find_preprocessing(
         if Path(name).is_dir() and _is_of_texts(Path(name)) and not given:
             return None
         if Path(name).is_dir():
-            told, source = _processor_in(Path(name), given)
+            config, source = _processor_in(Path(name), given)
         elif pretrained:
-            told, source = _processor_of_hub(name, given)
+            config, source = _processor_of_hub(name, given)
         else:
             return _of_settings(name, options).changed(given)
-        return of_processor(told, given, source)
+        return of_processor(config, given, source)
     except TrunkError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -137,12 +138,12 @@ def find_preprocessing(
 
 
 def _is_of_texts(folder: Path) -> bool:
-    """Return whether a model has a tokenizer and no image processor beside it."""
+    """Return whether the folder of a model has a tokenizer and no image processor."""
     return (folder / TOKENIZER).is_file() and not any((folder / name).is_file() for name in PROCESSORS)
 
 
 def _of_settings(name: str, options: Mapping[str, Any]) -> Preprocessing:
-    """Return the record of a model without weights, for which nothing says how images were."""
+    """Return the preprocessing for a model without weights, whose settings have the size of images only."""
     config = _settings(name, options)
     size = getattr(config, "image_size", None)
     side = size[0] if isinstance(size, list | tuple) else size
@@ -184,21 +185,21 @@ def _without(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     if "mean" in given and "std" in given:
         return {}, "no processor"
     raise TrunkError(
-        f"trunk transformers:{name}: has no {PROCESSORS[0]}, so that nothing says how to normalize images; give mean= "
+        f"trunk transformers:{name}: has no {PROCESSORS[0]}, so it is not known how to normalize images; give mean= "
         "and std= as options of the trunk, such as mean=0.5, std=0.5"
     )
 
 
 def _read(file: Path) -> dict[str, Any]:
-    told = parse_json(file.read_text("utf-8"))
-    if not isinstance(told, dict):
+    content = parse_json(file.read_text("utf-8"))
+    if not isinstance(content, dict):
         raise ValueError(f"{file}: expected a JSON object")
-    inner = told.get("image_processor", told)
-    return inner if isinstance(inner, dict) else told
+    inner = content.get("image_processor", content)
+    return inner if isinstance(inner, dict) else content
 
 
 def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tuple[TransformersTrunk, Provenance]:
-    """Build a model, and say where its weights are from; `trunk.untrained` names those that are random."""
+    """Build a model, and return it with the provenance of its weights; `trunk.untrained` names the random ones."""
     check_options("transformers", options)
     transformers = installed("transformers")
     where, missing = Provenance(), None
@@ -219,7 +220,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
             raise
         if start.pretrained and isinstance(error, OSError):
             raise unreachable(f"transformers:{name}", name, error) from error
-        reason = str(error).splitlines()[0].partition(". Should contain")[0]  # the list of all models follows
+        reason = str(error).splitlines()[0].partition(". Should contain")[0]  # without the list of all models
         raise TrunkError(f"transformers:{name}: {reason}") from error
     except (ImportError, RuntimeError) as error:
         if "torchvision" in "".join(str(cause) for cause in (error, error.__cause__, error.__context__)):
@@ -232,7 +233,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         trunk.projection = _projection(model, "text_projection")
         trunk.untrained = [key for key, _ in trunk.inner.named_parameters()] if missing is None else missing
         return trunk, where
-    inner = getattr(model, "vision_model", model)  # of models of images and texts
+    inner = getattr(model, "vision_model", model)  # models of images and texts have two towers
     trunk = TransformersTrunk(inner, "tokens" if start.preprocessing is None else start.preprocessing.pool)
     trunk.projection = _projection(model, "visual_projection")
     trunk.untrained = [key for key, _ in inner.named_parameters()] if missing is None else missing
@@ -240,9 +241,9 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
 
 
 def _projection(model: nn.Module, name: str) -> Tensor | None:
-    """Return the weights of a layer into the space that images and texts share, None of a model without it.
+    """Return the weights of the layer that maps to the space that images and texts share; None without such a layer.
 
-    The features of a SigLIP model's halves are in that space already: its weights are the identity.
+    The features of both towers of a SigLIP model are in that space already, so its weights are the identity.
     """
     layer = getattr(model, name, None)
     if isinstance(layer, nn.Linear):
@@ -253,7 +254,7 @@ def _projection(model: nn.Module, name: str) -> Tensor | None:
 
 
 def _dim_of_siglip(config: Mapping[str, Any]) -> int | None:
-    """Return the number of dimensions of the features of both halves of a SigLIP model, None of another model."""
+    """Return the number of dimensions of the features of both towers of a SigLIP model; None for other models."""
     vision = config.get("vision_config")
     text = config.get("text_config")
     if config.get("model_type") not in SIGLIP or not isinstance(vision, dict) or not isinstance(text, dict):
@@ -266,29 +267,29 @@ def _dim_of_siglip(config: Mapping[str, Any]) -> int | None:
 def projection_dim(folder: Path) -> int | None:
     """Return the number of dimensions of the space that images and texts share in a folder's model, or None."""
     try:
-        told = parse_json((folder / "config.json").read_text("utf-8"))
+        config = parse_json((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(told, dict):
+    if not isinstance(config, dict):
         return None
-    found = told.get("projection_dim")
-    if type(found) is int and found > 0 and "vision_config" in told:
+    found = config.get("projection_dim")
+    if type(found) is int and found > 0 and "vision_config" in config:
         return found
-    return _dim_of_siglip(told)
+    return _dim_of_siglip(config)
 
 
 def _loaded(transformers: Any, name: str, options: Mapping[str, Any], **how: Any) -> tuple[Any, list[str]]:
-    """Load a model with its weights; returns the names of those that the files lack, too."""
-    # without the first, it asks on the terminal whether to run the code in the folder
+    """Load a model with its weights, and return it with the names of the weights that its files lack."""
+    # without trust_remote_code=False, transformers asks on the terminal whether to run the code in the folder
     safe = {"trust_remote_code": False, "use_safetensors": None if pickles_are_safe() else True}
     with _quiet(transformers):
-        model, told = transformers.AutoModel.from_pretrained(name, output_loading_info=True, **how, **safe, **options)
-    return model.float(), sorted(told.get("missing_keys", ()))
+        model, report = transformers.AutoModel.from_pretrained(name, output_loading_info=True, **how, **safe, **options)
+    return model.float(), sorted(report.get("missing_keys", ()))
 
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Leave out the bars and the table of missing weights that transformers shows; what is missing is returned."""
+    """Keep transformers from printing progress bars and its table of missing weights."""
     logging = getattr(getattr(transformers, "utils", None), "logging", None)
     if logging is None:
         yield
@@ -305,23 +306,23 @@ def _quiet(transformers: Any) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _of_architecture(transformers: Any, told: Mapping[str, Any]) -> Any:
-    """Build the model of a run by the settings that it kept; they come from a file."""
-    settings = {key: value for key, value in told.items() if key not in ("model_type", "transformers_version")}
+def _of_architecture(transformers: Any, architecture: Mapping[str, Any]) -> Any:
+    """Build a model from the settings in a checkpoint, which may come from a stranger."""
+    settings = {key: value for key, value in architecture.items() if key not in ("model_type", "transformers_version")}
     check_options("transformers", settings)
-    kind = str(told["model_type"])
+    kind = str(architecture["model_type"])
     config = transformers.AutoConfig.for_model(kind, **settings)
-    if kind in TEXT_HALVES:  # which AutoModel does not know
+    if kind in TEXT_HALVES:  # AutoModel does not know these
         return getattr(transformers, TEXT_HALVES[kind])(config)
     return transformers.AutoModel.from_config(config, trust_remote_code=False)
 
 
 def architecture_of(trunk: TransformersTrunk) -> dict[str, Any]:
-    """Return the settings of a model as JSON has them, by which it is built without the folder or the hub."""
-    config: Any = trunk.inner.config  # of the library's own kind
-    told: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
-    foreign = ("auto_map", "_name_or_path", "dtype", "torch_dtype")  # weights are loaded in float32
-    return {key: value for key, value in told.items() if key not in foreign}
+    """Return the settings of a model as plain data, from which it can be built without its folder or the hub."""
+    config: Any = trunk.inner.config  # a PretrainedConfig of transformers
+    settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
+    left_out = ("auto_map", "_name_or_path", "dtype", "torch_dtype")  # code, a path, and dtypes: weights are float32
+    return {key: value for key, value in settings.items() if key not in left_out}
 
 
 def _settings(name: str, options: Mapping[str, Any]) -> Any:
@@ -331,7 +332,7 @@ def _settings(name: str, options: Mapping[str, Any]) -> Any:
         return transformers.AutoConfig.for_model(name, **options)
     except ValueError as error:
         if "/" in name:
-            detail = f"expected a folder; a name of the hub needs --pretrained true (pretrained=True), got {name!r:.60}"
+            detail = f"no such folder: {name!r:.60}; for a model of the hub, give --pretrained true (pretrained=True)"
             raise TrunkError(f"transformers:{name}: {detail}") from error
         near = get_close_matches(name, list(getattr(transformers, "CONFIG_MAPPING", {})), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -340,7 +341,7 @@ def _settings(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def license_in(folder: Path) -> str:
-    """Return the license that the model card in a folder states, or an empty text."""
+    """Return the license that the model card in a folder states, or "" if there is none."""
     card = folder / "README.md"
     if not card.is_file():
         return ""
@@ -355,5 +356,5 @@ def _license_of_hub(name: str) -> str:
     try:
         with hub_cache_if_offline():
             return license_in(Path(hub.hf_hub_download(name, "README.md")).parent)
-    except Exception:  # no card, no network: the license is then not known
+    except Exception:  # without a card or a network, the license is unknown
         return ""

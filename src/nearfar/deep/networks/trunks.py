@@ -1,4 +1,4 @@
-"""Trunks by name, with weights from local files; hubs are asked only if pretrained weights are requested by name."""
+"""Trunks by name. Weights come from local files, or from a hub if pretrained weights are requested by name."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def make_trunk(
         else:
             for option in OVERRIDES:
                 options.pop(option, None)
-            if hub != "transformers" or len(shape) == 3:  # of transformers there are models of texts, too
+            if hub != "transformers" or len(shape) == 3:  # transformers also has models of texts, which take rows
                 _channels(hub, shape)
             start = Start(pretrained and weights is None, preprocessing, architecture)
             trunk, where = HUBS[hub].build(name.partition(":")[2], shape, start, **options)
@@ -98,10 +98,10 @@ def make_trunk(
             _hold_unused_pooler(trunk)
         if not hasattr(trunk, "num_features"):
             trunk = _probed(trunk, shape, text, preprocessing)
-        made = cast(Trunk, trunk)  # it has a width by now
+        made = cast(Trunk, trunk)  # its two attributes are set here
         made.provenance = where
         return made
-    except (TypeError, OverflowError, RuntimeError) as error:  # the last two are torch's, for layers it cannot build
+    except (TypeError, OverflowError, RuntimeError) as error:  # torch raises the last two for impossible layers
         raise TrunkError(f"trunk {shown(text)}: {error}") from error
 
 
@@ -110,7 +110,7 @@ def find_preprocessing(
 ) -> Preprocessing | None:
     """Return how images are prepared for a trunk with its own preprocessing; None if it takes pixels in [0, 1].
 
-    Models of timm and transformers have their own preprocessing, and so do your own factories with an attribute
+    Models of timm and transformers have their own preprocessing. A factory of your own may have an attribute
     `preprocessing`. A .safetensors file of weights for a model of timm may state ``mean``, ``std`` and ``input_size``
     in its header, which take precedence. In the text, ``mean=``, ``std=``, ``interpolation=``, ``crop=`` and ``pool=``
     take precedence over both.
@@ -120,7 +120,7 @@ def find_preprocessing(
     text : str
         Text of the trunk, as in `make_trunk`.
     pretrained : bool
-        Whether a hub may be asked.
+        Whether files may be downloaded from a hub.
     weights : str or Path, optional
         File of the trunk's weights.
 
@@ -149,37 +149,40 @@ def find_preprocessing(
 
 
 def _hub(name: str) -> str | None:
-    """Return the library whose model a trunk is, None where it is none of theirs."""
+    """Return "timm" or "transformers" for the name of one of their models, otherwise None."""
     hub, colon, _ = name.partition(":")
-    return hub if colon and hub in HUBS else None
+    if colon and hub in HUBS:
+        return hub
+    return None
 
 
 def _of_this_library(name: str, shape: Shape, options: dict[str, Any], pretrained: bool) -> nn.Module:
-    """Build a trunk of this library, or by a factory of the user's own."""
+    """Build a trunk of this library, or call a factory of the user."""
     trunk = _builder(name)(shape, **options)
     if not isinstance(trunk, nn.Module):
         raise TrunkError(f"trunk {shown(name)}: expected a module, got {trunk!r:.60}")
     if pretrained:
-        detail = "only timm:NAME and transformers:NAME have weights by name; give a file of weights"
+        detail = "only timm:NAME and transformers:NAME have pretrained weights by name; give a file of weights"
         raise TrunkError(f"trunk {shown(name)}: pretrained=true: {detail}")
     if len(shape) == 3 and not hasattr(trunk, "in_channels"):
-        cast(Any, trunk).in_channels = shape[0]  # a number; torch declares that modules hold tensors and modules
+        cast(Any, trunk).in_channels = shape[0]  # torch's annotations allow only tensors and modules as attributes
     return trunk
 
 
 def _inner(trunk: nn.Module) -> nn.Module:
-    """Return the module whose state dict fits public weights."""
+    """Return the module whose state dict has the names of public weights."""
     return trunk.inner if isinstance(trunk, TimmTrunk | TransformersTrunk) else trunk
 
 
 def inner_place(trunk: nn.Module) -> str:
     """Return the prefix of the names of a trunk's weights that public weights do not have, such as ``inner.``."""
     inner = trunk.inner if isinstance(trunk, Probed) else _inner(trunk)
-    return next(f"{place}." if place else "" for place, module in trunk.named_modules() if module is inner)
+    place = next(place for place, module in trunk.named_modules() if module is inner)
+    return f"{place}." if place else ""
 
 
 def _optional(trunk: nn.Module) -> tuple[str, ...]:
-    """Return the beginnings of names that a file of weights may lack: poolers are not always trained."""
+    """Return the prefixes of names that a file of weights may lack: poolers are not always trained."""
     return POOLERS if isinstance(trunk, TransformersTrunk) else ()
 
 
@@ -192,7 +195,7 @@ def _settle_pool(trunk: TransformersTrunk, shape: Shape, where: Provenance, *, l
 
 
 def _hold_unused_pooler(trunk: TransformersTrunk) -> None:
-    """Leave a pooler that makes no features out of the training: several processes wait for all gradients."""
+    """Freeze a pooler that is not used: with several processes, a weight without a gradient would block a step."""
     if trunk.pool == "pooler":
         return
     for name, parameter in trunk.inner.named_parameters():
@@ -201,7 +204,7 @@ def _hold_unused_pooler(trunk: TransformersTrunk) -> None:
 
 
 def _probed(trunk: nn.Module, shape: Shape, text: str, record: Preprocessing | None) -> Probed:
-    """Find the width of the features by one pass; items of a size that the trunk does not take are named."""
+    """Find the number of features with one pass; raise an error that names the size if images do not fit."""
     try:
         return Probed(trunk, shape)
     except (RuntimeError, AssertionError, ValueError) as error:
@@ -242,8 +245,8 @@ def _builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _factory(name: str) -> Callable[..., nn.Module]:
-    """Return a function or a class of a user's own that makes a trunk; it has not been called yet."""
-    libraries = () if name.startswith("torch.") else LIBRARIES  # which has classes of modules
+    """Import a function or a class of the user that builds a trunk, without calling it."""
+    libraries = () if name.startswith("torch.") else LIBRARIES  # torch itself has usable classes of modules
     try:
         found = take_own(name, _makes_trunks, OWN, libraries=libraries)
     except OwnCodeError as error:
@@ -257,7 +260,7 @@ def _factory(name: str) -> Callable[..., nn.Module]:
 
 
 def _makes_trunks(found: Any, module: str) -> bool:
-    """Return whether something is a class of modules, or a function that this module wrote: not one it imported."""
+    """Return whether an object is a class of torch modules, or a function that is defined in `module` itself."""
     if isinstance(found, type):
         return issubclass(found, nn.Module)
     function = found.func if isinstance(found, partial) else found
@@ -325,7 +328,7 @@ HUBS: dict[str, Any] = {"timm": timm_trunk, "transformers": transformers_trunk}
 
 
 class Probed(nn.Module):
-    """A module of any origin, whose number of features is found in one pass.
+    """A module without `num_features`, whose number of features is found in one pass.
 
     Outputs of shape (n, C, H, W) are averaged over space.
     """
@@ -342,7 +345,7 @@ class Probed(nn.Module):
 
     @property
     def inner(self) -> nn.Module:
-        """The module whose state dict fits public weights."""
+        """The module whose state dict has the names of public weights."""
         return _inner(self.module)
 
     def maps(self, images: Tensor) -> Tensor:
@@ -354,7 +357,7 @@ class Probed(nn.Module):
     def forward(self, items: Tensor) -> Tensor:
         found = self.module(items)
         if not isinstance(found, Tensor) or found.ndim not in (2, 4):
-            raise TrunkError(f"{type(self.inner).__name__}: a trunk returns an (n, D) or (n, C, H, W) tensor")
+            raise TrunkError(f"{type(self.inner).__name__}: a trunk must return an (n, D) or (n, C, H, W) tensor")
         return found.mean((2, 3)) if found.ndim == 4 else found
 
 

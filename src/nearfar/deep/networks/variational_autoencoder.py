@@ -18,7 +18,7 @@ from ...numerics.types import AnyArray, Seed
 from .reconstruction.codecs import Codec, Hidden, squared_error, widths
 from .reconstruction.learner import Reconstruction, check_numbers
 
-MAX_LOG_VARIANCE = 20.0  # log s^2 stays within this, up and down
+MAX_LOG_VARIANCE = 20.0  # log s^2 is clipped to plus or minus this
 
 
 def divergence(mu: Tensor, logvar: Tensor) -> Tensor:

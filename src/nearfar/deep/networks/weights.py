@@ -25,19 +25,20 @@ HEADS = (
     "loss2_",
     "loss3_",
 )
-"""Beginnings of the names of classifiers, which a metric has no use for."""
+"""Prefixes of the names of classifier weights, which a trunk does not use."""
 
-TRUNK = "embedder.trunk."  # in the checkpoint of a run
+# prefixes of the names of weights in the checkpoint of a run
+TRUNK = "embedder.trunk."
 NETWORK = "embedder."  # the trunk and its embedding layer
-METRIC = "embedder.metric."  # fitted to embeddings after the training of the network that gives them
+METRIC = "embedder.metric."  # whitening, which is fitted to the embeddings after the network is trained
 NAMES = {TRUNK: "trunk", NETWORK: "network"}
-SAFE_PICKLES = (2, 10)  # the first PyTorch without known ways around `weights_only`
-LICENSE_LENGTH = 60  # characters of a license that are shown
-WRAPPERS = ("module.", "inner.")  # of processes that train together, and of trunks from elsewhere
+SAFE_PICKLES = (2, 10)  # the first version of PyTorch in which no way around `weights_only` is known
+LICENSE_LENGTH = 60  # maximum number of characters of a license that are shown
+WRAPPERS = ("module.", "inner.")  # prefixes that DistributedDataParallel and the trunks of other libraries add
 
 
 class TrunkError(ValueError):
-    """A trunk or its weights cannot be built or loaded; the message is one line."""
+    """A trunk cannot be built, or its weights cannot be loaded. The message is one line."""
 
 
 class Provenance(NamedTuple):
@@ -60,25 +61,25 @@ class Provenance(NamedTuple):
     left_out: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 
-    def told(self, trunk: str, parameters: int) -> str:
+    def sentence(self, trunk: str, parameters: int) -> str:
         """Return the origin as one sentence.
 
-        >>> Provenance().told("conv4", 112_000)
+        >>> Provenance().sentence("conv4", 112_000)
         'Weights: random (conv4, 0.11 million parameters).'
-        >>> Provenance("a.safetensors", "apache-2.0", ("fc.weight",)).told("timm:resnet18", 11_200_000)[9:77]
+        >>> Provenance("a.safetensors", "apache-2.0", ("fc.weight",)).sentence("timm:resnet18", 11_200_000)[9:77]
         'pretrained, a.safetensors, license apache-2.0; its classifier (fc.we'
         """
         size = f"({trunk}, {parameters / 1e6:.2f} million parameters)"
         if not self.source:
             return f"Weights: random {size}."
-        said = [f"license {self.license}" if self.license else "its license is not told"]
+        details = [f"license {self.license}" if self.license else "license unknown"]
         if self.left_out:
-            said.append(f"its classifier ({_some(self.left_out)}) is left out")
-        return f"Weights: pretrained, {self.source}, {'; '.join(said)} {size}."
+            details.append(f"its classifier ({_some(self.left_out)}) is left out")
+        return f"Weights: pretrained, {self.source}, {'; '.join(details)} {size}."
 
 
 class Trunk(nn.Module):
-    """What `make_trunk` returns, in annotations only: a module of any kind that says these two things of itself."""
+    """Type of the modules that `make_trunk` returns, for annotations only: any module with these two attributes."""
 
     num_features: int
     provenance: Provenance
@@ -133,16 +134,25 @@ def load_weights(
     foreign = [key for key in unknown if not key.startswith(HEADS)]
     missing = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
     lacking = [key for key in missing if not key.startswith(optional)]
-    wrong = [f"{verb} {keys[0]!r}" for verb, keys in (("lacks", lacking), ("has", foreign)) if keys]
+    wrong = []
+    if lacking:
+        wrong.append(f"lacks {lacking[0]!r}")
+    if foreign:
+        wrong.append(f"has {foreign[0]!r}")
     if wrong:
-        counts = f"{len(lacking)} missing, {len(foreign)} foreign"
+        counts = f"{len(lacking)} missing, {len(foreign)} unexpected"
         raise TrunkError(f"{path}: does not fit this {NAMES[part]}: it {' and '.join(wrong)} ({counts})")
-    found = {key: value.flatten() if own[key].ndim == 1 else value for key, value in state.items() if key in own}
-    other = sorted(key for key, value in found.items() if value.shape != own[key].shape)
-    if other:
-        key = other[0]
+    found = {}
+    for key in state.keys() & own.keys():
+        # old files have (1, C) statistics of batch normalization, which are (C,) today
+        found[key] = state[key].flatten() if own[key].ndim == 1 else state[key]
+    misshapen = sorted(key for key, value in found.items() if value.shape != own[key].shape)
+    if misshapen:
+        key = misshapen[0]
         sizes = f"{key} is {tuple(state[key].shape)}, expected {tuple(own[key].shape)}"
-        more = f" ({len(other)} of {len(found)} weights have another shape)" if len(other) > 1 else ""
+        more = ""
+        if len(misshapen) > 1:
+            more = f" ({len(misshapen)} of {len(found)} weights have another shape)"
         raise TrunkError(f"{path}: does not fit this {NAMES[part]}: {sizes}{more}")
     module.load_state_dict(found, strict=False)
     left_out = tuple(key for key in unknown if key.startswith(HEADS))
@@ -150,7 +160,7 @@ def load_weights(
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """Return the metadata in the header of a .safetensors file; nothing for other files and those without any."""
+    """Return the metadata in the header of a .safetensors file; {} for other files and if there are none."""
     if path.suffix != ".safetensors" or not path.is_file():
         return {}
     from safetensors import SafetensorError, safe_open
@@ -158,23 +168,26 @@ def read_header(path: Path) -> dict[str, str]:
     try:
         with safe_open(path, framework="pt") as file:
             return file.metadata() or {}
-    except (OSError, SafetensorError):  # the error is raised where the weights are read
+    except (OSError, SafetensorError):  # reading the weights will raise the error
         return {}
 
 
 def _license(path: Path) -> str:
-    """Return the license that the header of a safetensors file states, or an empty text."""
-    told = read_header(path)
-    return " ".join(str(told.get("license") or told.get("licence") or "").split())[:LICENSE_LENGTH]
+    """Return the license that the header of a safetensors file states, or "" if it states none."""
+    header = read_header(path)
+    license = str(header.get("license") or header.get("licence") or "")
+    return " ".join(license.split())[:LICENSE_LENGTH]
 
 
 def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str, base: str) -> dict[str, Tensor]:
-    """Take the part of a run, and drop prefixes that all names have but the module's own names lack.
+    """Select the weights of a part of a run, and drop prefixes that all names have but the module's own names lack.
 
-    Models of transformers with a classifier have the rest under a prefix, `base`.
+    In models of transformers with a classifier, the names of the other weights begin with `base`.
     """
     state = {key: value for key, value in state.items() if not key.startswith(METRIC)}
-    state = {key.removeprefix(part): value for key, value in state.items() if key.startswith(part)} or state
+    of_part = {key.removeprefix(part): value for key, value in state.items() if key.startswith(part)}
+    if of_part:
+        state = of_part
     for prefix in WRAPPERS:
         if all(key.startswith(prefix) for key in state) and not all(key.startswith(prefix) for key in own):
             state = {key.removeprefix(prefix): value for key, value in state.items()}
@@ -203,8 +216,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
 
             return load_file(path)
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # both readers raise nearly anything on a foreign file
-        # torch's text explains how to run what is in the file
+    except Exception as error:  # a file of another kind makes both readers raise nearly anything
+        # the message of torch explains how to run the code in the file
         foreign = isinstance(error, (UnpicklingError, LookupError))
         if foreign:
             reason = "holds something other than tensors"
@@ -213,8 +226,6 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     if isinstance(found, dict):
         found = found.get("state_dict", found)
-    else:
-        found = found
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise TrunkError(f"{path}: contains no state dict (a mapping from names to tensors)")
     return found

@@ -1,1 +1,1 @@
-"""What an objective is made of: batches and labels, terms and their sums, and objectives as text."""
+"""The parts of an objective: batches and labels, terms and their sums, and objectives as text."""

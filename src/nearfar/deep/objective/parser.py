@@ -138,7 +138,7 @@ def _made(call: Call, sizes: dict[str, Any]) -> Any:
 
 
 def _settings(make: Any, call: Call, sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a method: the sizes that it takes, overridden by what the text says."""
+    """Return the settings of a method: the sizes that it takes, overridden by the settings in the text."""
     takes = signature(make).parameters
     call = _by_present_names(make, call)
     known = {key: one for key, one in takes.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}

@@ -69,7 +69,7 @@ class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
         "paper" is E, the formula of the paper. "ecaml_code" is log E, which the published code minimizes and to which
         the published weights appear to be tuned.
     layer : nn.Module or "embedding", optional
-        Embedding layer of the network; "embedding" stands for that of a training run. If it is given, the term computes
+        Embedding layer of the network; "embedding" is that of a training run. If it is given, the term computes
         ``layer(pooled)`` itself from detached features, which needs ``pooled=``, and its gradient reaches this layer
         only, as in the published code. The term does not own the layer: it is neither among its parameters nor in its
         state. By default, the term uses the embeddings.

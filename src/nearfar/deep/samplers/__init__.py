@@ -1,1 +1,1 @@
-"""Batch samplers: which samples meet in a batch."""
+"""Batch samplers: which samples form a batch."""

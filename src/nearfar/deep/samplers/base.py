@@ -1,4 +1,4 @@
-"""What every batch sampler shares: seeded epochs, ranks, exact resumption.
+"""The base of all batch samplers: seeded epochs, division among processes, exact resumption.
 
 A sampler implements ``plan(rng)``, which returns the (batches, batch_size) sample indices of an epoch, and
 ``batches_per_epoch()``. A plan depends on the seed and the epoch alone, so any process can draw it: rank r of w takes
@@ -142,7 +142,7 @@ def chances_of(weights: ArrayLike, samples: int) -> NDArray[np.float64]:
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
-    """Raise unless a setting is an integer of at least `least`: a float such as 64 / 2 would fail only in an epoch."""
+    """Raise unless a setting is an integer of at least `least`; a float such as 64 / 2 would fail only in an epoch."""
     if not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: must be an integer, got {value!r}")
     if value < least:

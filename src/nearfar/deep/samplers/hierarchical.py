@@ -106,7 +106,7 @@ class HierarchicalSampler(ClassBatchSampler):
 
 
 def _grouped(members: Classes, groups: ArrayLike, samples: int) -> Classes:
-    """Return the classes sorted by group, numbers of classes in the place of samples."""
+    """Return the classes sorted by group, with numbers of classes instead of samples."""
     of_sample = np.asarray(groups)
     if of_sample.shape != (samples,):
         raise ValueError(f"groups: expected one for each of {samples} labels, got shape {of_sample.shape}")

@@ -72,7 +72,7 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
 
 
 def _own(call: Call, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampler:
-    """Return a sampler of a user's own."""
+    """Build a sampler from a class of the user."""
     try:
         make: Any = take_own(call.name, _is_sampler, OWN)
         options = settings_of(call, {}, hands_on=True)

@@ -69,7 +69,7 @@ class TripletSampler(BatchSampler):
             self.places = np.zeros(0, dtype=np.int64)
         self.count = len(self.places) if self.given is None else len(self.given)
         if not self.count:
-            raise ValueError(f"labels: no triplet, {len(self.classes.counts)} classes with {len(anchors)} samples")
+            raise ValueError("labels: expected a class with two samples and another class, got none")
         if batch_size % 3 or batch_size > 3 * self.count:
             raise ValueError(
                 f"batch_size: must be a multiple of 3, at most 3 x {self.count} triplets, got {batch_size}"

@@ -24,7 +24,7 @@ What the default protocol does differently from the paper: it holds training cla
 freezes the scales of batch normalization with its statistics, and cuts random crops of 20 to 100% of the area from a
 central square of the photographs.
 
-What still differs with `--protocol paper`: settings of the paper's public code stand for what the paper leaves open
+What still differs with `--protocol paper`: what the paper leaves open is taken from its public code
 (eps 0.01 and weight decay 1e-4 of Adam, crops of 8 to 100% of the area of the whole photograph, evaluation at 224 of
 256 pixels); the rates fall after 20 epochs, as the paper says (after 19 in the code); the last batch of an epoch, if it
 is shorter, is left out; the paper chose alpha, margin and batch size by ten-fold cross-validation, of which these are

@@ -1,4 +1,4 @@
-"""What all losses of this module share: their calls, their distance and reducer, and where nearfar computes them.
+"""The base of all losses of this module: their calls, their distance and reducer, and their terms of nearfar.
 
 A loss that nearfar has with the given distance and reducer is a term of nearfar, `term`, which holds no list of pairs
 and shares the batch of several processes. With any other distance or reducer, `compute_loss` finds the losses of
@@ -118,7 +118,7 @@ class BaseMetricLossFunction(nn.Module):
     ) -> None:
         """Raise where the loss does not take what is given, or needs what is not."""
         if labels is None and indices_tuple is None:
-            raise Mismatch(f"{type(self).__name__}: labels: needed where there is no indices_tuple")
+            raise Mismatch(f"{type(self).__name__}: labels: needed without indices_tuple")
 
     def value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
@@ -138,7 +138,7 @@ class BaseMetricLossFunction(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return the batch and the references of all processes, of which each has as many samples."""
         if indices is not None or y is None:
-            detail = "with this distance or reducer, indices_tuple is of one process only; leave it out"
+            detail = "with this distance or reducer, indices_tuple works in one process only; leave it out"
             raise NotImplementedError(f"{type(self).__name__}: {detail}")
         both = [None if part is None else distributed.gather(part) for part in (ref, ref_y)]
         return distributed.gather(x), distributed.gather(y), both[0], both[1]
@@ -165,7 +165,7 @@ class BaseMetricLossFunction(nn.Module):
 
         Without references, `ref_emb` and `ref_labels` are the very tensors `embeddings` and `labels`.
         """
-        raise NotImplementedError(f"{type(self).__name__}: this distance or this reducer is not here")
+        raise NotImplementedError(f"{type(self).__name__}: this distance or reducer is not supported")
 
     def zero_losses(self) -> LossDict:
         """Return that all kinds of losses are 0."""
@@ -204,12 +204,12 @@ class BaseMetricLossFunction(nn.Module):
     def require_reducer(self, *kinds: str) -> None:
         """Raise where the loss is no mean of losses of samples, pairs or triplets that a reducer could take."""
         if self.kind not in kinds:
-            detail = f"only {', '.join(kinds)} is here, got {type(self.reducer).__name__}"
+            detail = f"expected {', '.join(kinds)}, got {type(self.reducer).__name__}"
             raise NotImplementedError(f"{type(self).__name__}: reducer: {detail}")
 
 
 class NeedsLabels(BaseMetricLossFunction):
-    """A loss that reads labels also where there are indices."""
+    """A loss that needs labels even with indices."""
 
     takes_ref = False
 
@@ -290,6 +290,6 @@ def reduced(loss: Tensor) -> dict[str, Any]:
 
 
 def of_samples(term: Term, x: Tensor, y: Tensor, **more: Any) -> Tensor:
-    """Return the (n,) losses of the samples as a term of nearfar has them."""
+    """Return the (n,) losses of the samples from a term of nearfar."""
     assert isinstance(term, AnchorLoss)
     return term.sample_losses(x, y, **more)

@@ -56,7 +56,7 @@ class GenericPairLoss(BaseMetricLossFunction):
         return self._compute_loss(mat[pairs[0], pairs[1]], mat[pairs[2], pairs[3]], pairs)
 
     def _compute_loss(self, *args: Any) -> LossDict:
-        raise NotImplementedError(f"{type(self).__name__}: this distance or this reducer is not here")
+        raise NotImplementedError(f"{type(self).__name__}: this distance or reducer is not supported")
 
 
 class ContrastiveLoss(GenericPairLoss):
@@ -272,7 +272,7 @@ def masked(values: Tensor, keep: Tensor) -> Tensor:
 
 
 class GeneralizedLiftedStructureLoss(GenericPairLoss):
-    """All positives of an anchor against all its negatives; 0 stands for the logarithm of those that are missing."""
+    """All positives of an anchor against all its negatives; the logarithm of an empty sum counts as 0."""
 
     def __init__(self, neg_margin: float = 1, pos_margin: float = 0, **settings: Any) -> None:
         super().__init__(mat_based_loss=True, **settings)

@@ -304,7 +304,7 @@ class DynamicSoftMarginLoss(BaseMetricLossFunction):
 
 
 def _gaps_to_nearest(mat: Tensor) -> Tensor:
-    """Return d_ii - min over the other entries of row and column i; 0 stands for a row or column that is missing."""
+    """Return d_ii - min over the other entries of row and column i; a missing row or column counts as 0."""
     size = max(mat.shape)
     number = min(mat.shape)
     own = mat.new_zeros(size)

@@ -316,7 +316,9 @@ class ProxyAnchorLoss(WeightRegularizerMixin):
 
     def computed_by_term(self, indices: Indices | None) -> bool:
         if indices is not None:
-            raise NotImplementedError("ProxyAnchorLoss: indices_tuple is not here; mined samples cannot be weighted")
+            raise NotImplementedError(
+                "ProxyAnchorLoss: indices_tuple is not supported, because mined samples cannot be weighted"
+            )
         return True
 
     def get_logits(self, embeddings: Tensor) -> Tensor:

@@ -84,7 +84,7 @@ def shift_indices_tuple(indices_tuple: Sequence[Tensor], batch_size: int) -> tup
 
 
 def try_next_on_generator(gen: Iterator[Any], iterable: Any) -> tuple[Iterator[Any], Any]:
-    """Return the next item of an iterator; one that is at its end starts anew."""
+    """Return the next item of an iterator; at its end, restart it."""
     try:
         return gen, next(gen)
     except StopIteration:

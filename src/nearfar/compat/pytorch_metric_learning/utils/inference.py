@@ -189,7 +189,7 @@ class FaissKMeans:
     def __init__(self, niter: int = 20, nredo: int = 1, seed: int = 1234, **others: Any) -> None:
         if others:
             raise NotImplementedError(
-                f"FaissKMeans: {', '.join(sorted(others))} is not here; niter, nredo and seed are"
+                f"FaissKMeans: {', '.join(sorted(others))} is not supported; expected niter, nredo or seed"
             )
         self.niter = niter
         self.nredo = nredo

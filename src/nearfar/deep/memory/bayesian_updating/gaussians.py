@@ -11,8 +11,8 @@ from ...autograd import applied, in_transform
 from ...precision import PreciseBuffers, precise
 
 SAMPLES_PER_CHUNK = 64  # samples whose outer products are held at once
-DRAWS_IN_CACHE = 1 << 20  # numbers of draws that are worked on together on a CPU
-HELD = 1 << 26  # on a device
+DRAWS_IN_CACHE = 1 << 20  # number of values of draws that are processed at a time on a CPU
+HELD = 1 << 26  # the same on an accelerator
 JITTER = 1e-6  # share of the mean variance, added to each variance
 
 

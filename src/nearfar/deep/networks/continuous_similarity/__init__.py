@@ -21,7 +21,7 @@ from ...precision import PreciseBuffers
 from .pair_labels import continuous_labels, interval_labels, known_pairs, unit_range
 
 UPDATES = ("fixed", "alternate", "anchored")
-MAX_RELATION_VALUES = 2**23  # relation values held at a time
+MAX_RELATION_VALUES = 2**23  # maximum number of relation values in memory at a time
 
 
 def continuous_similarity(s: Tensor, target: Tensor, same: Tensor, lam: float, anchored: bool) -> Tensor:
@@ -102,7 +102,9 @@ class ContinuousSimilarityNet(Checked, PreciseBuffers):
         super().__init__()
         check_options(self, UPDATES, update=update)
         if not (0 < alpha < beta < 1 and lam > 0):
-            raise ValueError(f"ContinuousSimilarityNet: 0 < alpha < beta < 1, lam > 0; got {alpha=}, {beta=}, {lam=}")
+            raise ValueError(
+                f"ContinuousSimilarityNet: expected 0 < alpha < beta < 1 and lam > 0, got {alpha=}, {beta=}, {lam=}"
+            )
         self.trunk = nn.Flatten() if trunk is None else trunk
         self.pair = nn.Conv2d(1, relations, (2, 1))
         self.score = nn.Sequential(nn.Linear(relations * in_features, hidden), nn.ReLU(), nn.Linear(hidden, 1))

@@ -14,6 +14,7 @@ from torch import Tensor
 from ....estimators.validation import error_context, mark_training_rows
 from ....numerics.checks import numbered
 from ....numerics.types import AnyArray
+from ....quoting import count_of
 from ...objective.relations import UNKNOWN
 from ..reconstruction.codecs import squared_error, widths
 from ..reconstruction.learner import ENCODED_ROWS, NetworkLearner
@@ -30,7 +31,7 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
     Parameters
     ----------
     views : sequence of array-like of shape (n, D_v), or None
-        Modalities. A row with a NaN is missing. None stands for a modality that is missing in all rows, which needs
+        Modalities. A row with a NaN is missing. None means that a modality is missing in all rows, which needs
         `expected`.
     expected : sequence of int, optional
         Number D_v of columns of each modality.
@@ -42,9 +43,9 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
     """
     if not isinstance(views, Sequence) or not len(views) or (expected is not None and len(views) != len(expected)):
         if expected is None:
-            many = "one array or more"
+            many = "arrays"
         else:
-            many = f"{len(expected)} arrays"
+            many = count_of(len(expected), "array")
         needs = f"views: expected a list of {many}, one per modality, or one table and view_sizes"
         raise ValueError(f"{needs}; got {type(views).__name__}")
     how: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
@@ -65,7 +66,7 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
 
 
 def cut_views(views: Views, sizes: Sequence[int] | None) -> Views:
-    """Return columns side by side, (n, sum of D_v), as one array per modality; a list of arrays as it is."""
+    """Split concatenated columns, (n, sum of D_v), into one array per modality; return a list of arrays unchanged."""
     if sizes is None or isinstance(views, Sequence) or len(getattr(views, "shape", ())) != 2:
         return views
     X: AnyArray = check_array(views, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
@@ -141,7 +142,7 @@ class ViewReconstruction(NetworkLearner):
         if y is None:
             return torch.full((n,), UNKNOWN, device=self.device)
         with error_context(self):
-            y = column_or_1d(numbered(y, unlabeled=-1))  # which refuses missing labels, and keeps -1 beside text
+            y = column_or_1d(numbered(y, unlabeled=-1))  # numbers text labels, keeps -1, and refuses missing labels
             if y.dtype.kind == "f":
                 check_classification_targets(y)
         if len(y) != n:
@@ -150,7 +151,7 @@ class ViewReconstruction(NetworkLearner):
         return self._to(np.where(y < 0, UNKNOWN, codes) if np.issubdtype(y.dtype, np.number) else codes)
 
     def _standard(self, found: Sequence[AnyArray]) -> Modalities:
-        """Return standardized modalities, 0 where they are missing, and raise where all are."""
+        """Return standardized modalities, 0 where missing; raise if a sample has none."""
         present = np.stack([~np.isnan(X).any(axis=1) for X in found], axis=1)
         if not present.any(axis=1).all():
             none = int((~present.any(axis=1)).sum())
@@ -160,7 +161,7 @@ class ViewReconstruction(NetworkLearner):
         return Modalities([self._to(X) for X in rows], self._to(present))
 
     def _cut(self, row: AnyArray) -> list[AnyArray]:
-        """Cut the columns of all modalities into those of each."""
+        """Split the columns of all modalities into those of each."""
         return np.split(row, np.cumsum(self.n_features_in_)[:-1], axis=-1)
 
     def _errors(self, views: Modalities, decoded: Sequence[Tensor]) -> Tensor:

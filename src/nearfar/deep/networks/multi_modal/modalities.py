@@ -54,7 +54,7 @@ class MultiCodec(nn.Module):
         )
         self.shared = nn.Linear(sum(s[-1] for s in sizes), p)
         self.decoders = nn.ModuleList(stack([p, *s[::-1]], activation) for s in sizes)
-        self.defaults = nn.ParameterList(torch.zeros(s[0]) for s in sizes)  # what stands for a missing modality
+        self.defaults = nn.ParameterList(torch.zeros(s[0]) for s in sizes)  # inputs for missing modalities
 
     def hidden(self, views: Modalities) -> list[Tensor]:
         """Return the output of each encoder for its modality, or for the default where that is missing."""
@@ -75,7 +75,7 @@ class MultiCodec(nn.Module):
 
 
 def hide(present: Tensor, share: float, draws: torch.Generator) -> Tensor:
-    """Hide a random share of the modalities that are there, but never all of a sample."""
+    """Hide a random share of the present modalities, but never all modalities of a sample."""
     kept = present & (torch.rand(present.shape, generator=draws) >= share).to(present.device)
     return torch.where(kept.any(1, keepdim=True), kept, present)
 
@@ -85,7 +85,7 @@ def greedy(codec: MultiCodec, views: Modalities, level: float, draws: torch.Gene
 
     ``train(parameters, loss of row numbers, n)`` minimizes; `level`: standard deviation of the Gaussian noise.
     """
-    # a ModuleList declares modules of any kind
+    # in annotations, a ModuleList holds modules of any kind
     encoders = cast(Iterable[nn.Sequential], codec.encoders)
     decoders = cast(Iterable[nn.Sequential], codec.decoders)
     for v, (encoder, decoder) in enumerate(zip(encoders, decoders, strict=True)):

@@ -1,1 +1,1 @@
-"""What the networks that reconstruct their input share: their layers, and the learner around them."""
+"""Shared parts of the networks that reconstruct their input: their layers, and the learner that trains them."""

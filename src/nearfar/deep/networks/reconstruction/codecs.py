@@ -22,7 +22,7 @@ LEVELS = {"gaussian": 0.1, "masking": 0.2, "salt_pepper": 0.2}
 
 
 def widths(d: int, p: int, hidden: Hidden) -> list[int]:
-    """Return the layer sizes from d to p, for given hidden sizes or that many in geometric steps.
+    """Return the layer sizes from d to p, with the given hidden sizes or a number of them in geometric steps.
 
     >>> widths(64, 4, 1), widths(10, 2, (7, 5))
     ([64, 16, 4], [10, 7, 5, 2])
@@ -34,7 +34,7 @@ def widths(d: int, p: int, hidden: Hidden) -> list[int]:
 
 
 def stack(sizes: Sequence[int], activation: str) -> nn.Sequential:
-    """Return linear layers with the activation between them, none after the last."""
+    """Return linear layers with the activation between them, but not after the last."""
     layers = [layer for m, n in pairwise(sizes) for layer in (nn.Linear(m, n), ACTIVATIONS[activation]())]
     return nn.Sequential(*layers[:-1])
 

@@ -1,4 +1,4 @@
-"""What learners that reconstruct share: training with batches, files of weights, and the scikit-learn verbs."""
+"""Base classes of learners that reconstruct their input: training on batches, saving, and scikit-learn's methods."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .codecs import ACTIVATIONS, Codec
 Self = TypeVar("Self", bound="NetworkLearner")
 
 FORMAT = "nearfar-network-1"
-EPOCH_PATIENCE = 10  # epochs without progress before a fit ends
-ENCODED_ROWS = 8192  # encoded at a time
+EPOCH_PATIENCE = 10  # a fit ends after this many epochs without progress
+ENCODED_ROWS = 8192  # number of rows that are encoded at a time
 
 
 class NetworkLearner(Fitted):
     """Base class of networks that are fitted by Adam on batches, and saved in a file of weights and settings.
 
-    Distances, neighbors and decisions on pairs are those between codes.
+    Distances, neighbors and decisions about pairs are based on the codes.
 
     A subclass stores `max_iter`, `batch_size`, `learning_rate`, `tol`, `random_state`, `verbose` and `device`, and
     builds its network from its settings and `n_features_in_`.
@@ -48,7 +48,7 @@ class NetworkLearner(Fitted):
     _holds = ("n_features_in_", "mean_", "scale_")
 
     def _check(self) -> None:
-        """Raise for a setting that a network cannot have."""
+        """Raise a ValueError if a setting of the network is invalid."""
         with error_context(self):
             check_settings(self)
         check_numbers(self, 1, n_components=self.n_components, max_iter=self.max_iter, batch_size=self.batch_size)
@@ -61,7 +61,7 @@ class NetworkLearner(Fitted):
         raise NotImplementedError
 
     def _begin(self, dtype: Any) -> tuple[torch.Generator, torch.Generator]:
-        """Make the network; return the generators of the order of rows and of the noise."""
+        """Build the network, and return the generators that draw the order of rows and the noise."""
         given = self.random_state
         if isinstance(given, np.random.Generator):
             draw = given.integers
@@ -81,7 +81,7 @@ class NetworkLearner(Fitted):
         order: torch.Generator,
         max_iter: int | None = None,
     ) -> list[float]:
-        """Minimize the mean of a loss of row numbers; return its mean in every epoch."""
+        """Minimize the mean of `loss`, which takes row numbers; return its mean in every epoch."""
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
         curve: list[float] = []
         best = np.inf
@@ -96,7 +96,7 @@ class NetworkLearner(Fitted):
                 total += float(value.detach()) * len(rows)
             curve.append(total / n)
             self._report(len(curve), curve[-1])
-            if curve[-1] < best * (1 - self.tol):  # no loss is below 0
+            if curve[-1] < best * (1 - self.tol):  # losses are not negative
                 best = curve[-1]
                 since = 0
             elif self.tol:
@@ -165,18 +165,20 @@ class NetworkLearner(Fitted):
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{key!r} is no fitted attribute")
-            setattr(
-                learner, key, tensor_file.texts(value) if key == "feature_names_in_" else tensor_file.as_tuple(value)
-            )
+            if key == "feature_names_in_":
+                value = tensor_file.texts(value)
+            else:
+                value = tensor_file.as_tuple(value)
+            setattr(learner, key, value)
         weights = {key[4:]: torch.from_numpy(a) for key, a in arrays.items() if key.startswith("net/")}
         needed = (*cls._holds, *(key for key in arrays if key.startswith("net/")))
         if weights:
             flaw = tensor_file.missing_keys(fitted | arrays, needed)
         else:
-            flaw = "it lacks the weights"
+            flaw = "it has no weights"
         if flaw:
             raise ValueError(flaw)
-        with torch.device("meta"):  # draws nothing, and takes no memory for sizes that the weights do not have
+        with torch.device("meta"):  # no random numbers, and no memory for sizes that a damaged file may claim
             learner.network_ = learner._network()
         learner.network_.load_state_dict(weights, assign=True)
         learner.network_.to(device=learner.device)
@@ -188,7 +190,7 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _json(values: dict[str, Any]) -> str:
-    """Return values as JSON, or raise with the name of the one that cannot be."""
+    """Return values as JSON; raise a ValueError that names the value that has no JSON form."""
     for key, value in values.items():
         try:
             json.dumps(value, default=_plain)
@@ -267,7 +269,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         return self
 
     def _look(self, x: Tensor) -> None:
-        """Keep what the noise needs to know of the standardized training rows."""
+        """Store what the noise depends on, such as the range of the standardized training rows."""
 
     def _standard(self, X: AnyArray) -> Tensor:
         return self._to(((X - self.mean_) / self.scale_).astype(self.mean_.dtype, copy=False))
@@ -284,7 +286,7 @@ class Reconstruction(ClassNamePrefixFeaturesOutMixin, TransformerMixin, NetworkL
         return self._run(X, self._encode)
 
     def inverse_transform(self, Z: AnyArray) -> AnyArray:
-        """Return the (n, d) rows that the decoder makes from (n, n_components) codes, in the units of X."""
+        """Decode (n, n_components) codes to (n, d) rows in the units of X."""
         check_is_fitted(self)
         with torch.no_grad():
             decoded = self.network_.decoder(self._to(np.asarray(Z, dtype=self.mean_.dtype))).cpu().numpy()
