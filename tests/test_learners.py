@@ -413,7 +413,7 @@ def bad_calls(method: Method) -> dict[str, tuple[dict[str, Any], str]]:
         calls["pair label"] = ({"X": X, "pairs": good, "pair_labels": [0, 1]}, "pair_labels")
         calls["pair lengths"] = ({"X": X, "pairs": good, "pair_labels": [1]}, "pair_labels")
         if "contradicting pairs" not in told(method, "EXCEPTIONS", {}):
-            calls["torn"] = ({"X": X, "pairs": [[0, 1], [1, 0]], "pair_labels": [1, -1]}, "contradict")
+            calls["torn"] = ({"X": X, "pairs": [[0, 1], [1, 0]], "pair_labels": [1, -1]}, "one label")
         if make(method)._both_kinds:
             calls["no dissimilar"] = ({"X": X, "pairs": good, "pair_labels": [1, 1]}, "dissimilar")
             calls["no similar"] = ({"X": X, "pairs": good, "pair_labels": [-1, -1]}, "similar")

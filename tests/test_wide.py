@@ -152,7 +152,7 @@ def test_memory_that_is_missing_is_told_with_a_way_out(monkeypatch):
 @pytest.mark.parametrize("name", ["IML", "MLKR", "RCA", "DMBK"])
 def test_more_components_than_directions_are_refused_with_the_reason(name):
     with pytest.raises(
-        ValueError, match=rf"in 1..{N - 1} .* got {N}: the rows differ only in {N - 1} directions, of {D}"
+        ValueError, match=rf"in 1..{N - 1} .* got {N}; the rows of {D} features differ in only {N - 1} directions"
     ):
         learned(name, {"n_components": N})
     assert learned("RCA", {"n_components": N - 1}).components_.shape == (N - 1, D)
@@ -160,6 +160,6 @@ def test_more_components_than_directions_are_refused_with_the_reason(name):
 
 def test_all_directions_of_few_rows_are_too_many_for_divergences():
     with pytest.raises(
-        ValueError, match=rf"DMBK: n_components={N - 1} must be below the rank, {N - 1}; n_features={D}"
+        ValueError, match=rf"DMBK: n_components must be below {N - 1}, the rank of X; got {N - 1} \(n_features={D}\)"
     ):
         learned("DMBK", {"n_components": N - 1})

@@ -75,15 +75,15 @@ def test_errors_name_the_argument() -> None:
     for call, words in (
         (lambda: nearfar.GMML().fit(array, y[:50]), "y must hold one value per row of X, 60; got 50"),
         (lambda: nearfar.GMML().fit(array), "requires y"),
-        (lambda: nearfar.GMML("auto").fit(array, y), "a collection of Dask cannot be used with"),
-        (lambda: nearfar.GMML().fit(array, pairs=[[0, 1]]), "goes with labels y, not with pairs="),
+        (lambda: nearfar.GMML("auto").fit(array, y), "a Dask collection cannot be used with"),
+        (lambda: nearfar.GMML().fit(array, pairs=[[0, 1]]), "requires labels y; got pairs= as well"),
         (lambda: nearfar.GMML().fit(array[:, :, None], y), "3 dimensions"),
         (lambda: nearfar.GMML().fit(da.where(array > 1, np.nan, array), y), "NaN"),
     ):
         with pytest.raises(ValueError, match=f"GMML: .*{words}"):
             call()
     frame = dd.from_pandas(pd.DataFrame(X), npartitions=4)
-    with pytest.raises(ValueError, match="y has 1 parts and X has 4; repartition y as X"):
+    with pytest.raises(ValueError, match="y must have 4 parts, like X; got 1: repartition y"):
         nearfar.GMML().fit(frame, dd.from_pandas(pd.Series(y), npartitions=1))
 
 

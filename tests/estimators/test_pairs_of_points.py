@@ -37,7 +37,7 @@ def test_pairs_of_points_are_pairs_of_rows(learner):
 
 def test_pairs_of_one_point_are_left_out():
     twice = np.concatenate([POINTS, np.repeat(X[:3, None], 2, axis=1)])
-    with pytest.warns(UserWarning, match=r"^GMML: 3 of 203 pairs hold the same point twice; they are left out"):
+    with pytest.warns(UserWarning, match=r"^GMML: X: 3 of 203 pairs hold the same point twice; they are ignored"):
         found = GMML().fit(twice, np.r_[TOLD, 1, 1, -1])
     assert_allclose(found.components_, GMML().fit(POINTS, TOLD).components_)
     with pytest.raises(ValueError, match=r"^GMML: pair_labels must have one entry per pair, shape \(200,\)"):
@@ -99,7 +99,7 @@ def test_a_classifier_of_pairs_is_calibrated_on_pairs_held_out():
     assert p.shape == (len(POINTS), 2)
     assert roc_auc_score(TOLD, p[:, 1]) > 0.6
     assert cross_val_score(PairClassifier(GMML()), POINTS, TOLD, cv=3).shape == (3,)
-    with pytest.raises(ValueError, match=r"^PairClassifier: X must be pairs of points, shape \(m, 2, d\); got"):
+    with pytest.raises(ValueError, match=r"^PairClassifier: X must hold pairs of points, shape \(m, 2, d\); got"):
         PairClassifier(GMML()).fit(X, Y)
     with pytest.raises(ValueError, match="two values, the larger one for similar pairs; got"):
         PairClassifier(GMML()).fit(POINTS, np.zeros(len(POINTS)))

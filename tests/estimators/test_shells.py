@@ -160,7 +160,7 @@ def test_named_classes_and_unknown_rows():
 
 def test_counts_and_thresholds_that_are_no_numbers_are_refused():
     learner = RCA().fit(X, Y)
-    with pytest.raises(ValueError, match=r"^RCA: n_neighbors must be 1 to .* got 3.0"):
+    with pytest.raises(ValueError, match=r"^RCA: n_neighbors must be an integer in 1\.\.59; got 3.0"):
         learner.kneighbors(X, n_neighbors=3.0)
     with pytest.raises(ValueError, match=r"^RCA: threshold must be a number; got 'far'"):
         learner.set_threshold("far")
@@ -188,7 +188,7 @@ def test_pairs_of_points_need_no_feature_names():
 @pytest.mark.parametrize(("n_neighbors", "queries"), [(0, None), (len(X), None), (len(X) + 1, X[:2])])
 def test_neighbors_asked_for_must_exist(n_neighbors, queries):
     most = len(X) if queries is not None else len(X) - 1
-    with pytest.raises(ValueError, match=f"^GMML: n_neighbors must be 1 to {most} .* got {n_neighbors}$"):
+    with pytest.raises(ValueError, match=f"^GMML: n_neighbors must be an integer in 1[.][.]{most}; got {n_neighbors}$"):
         GMML().fit(X, Y).kneighbors(X, queries, n_neighbors=n_neighbors)
 
 
@@ -498,7 +498,7 @@ def test_arguments_that_a_learner_does_not_take_are_named_with_those_it_takes():
         with pytest.raises(TypeError, match=f"^{message}"):
             call()
     assert list(inspect.signature(LFDA.fit).parameters) == ["self", "X", "y", "unlabeled"]
-    with pytest.raises(ValueError, match=r"^RCA: chunklets and pairs were given; pass one of them"):
+    with pytest.raises(ValueError, match=r"^RCA: chunklets and pairs must not both be given; pass one of them"):
         RCA().fit(X, chunklets=Y, pairs=PAIRS)
 
 
@@ -558,7 +558,7 @@ class Recorded(GMML):
 
 @pytest.mark.parametrize("m", [300, 60])
 def test_pairs_of_all_rows_serve_every_fold_of_a_search(m):
-    # as many pairs as rows are cut like rows on the way, which leaves out more, and is told, but none is wrong
+    # scikit-learn splits as many pairs as rows like rows: fewer of them are used, with a warning, but none is wrong
     keep = np.random.default_rng(0).permutation(len(SIGNS))[:m]
     told = {"pairs": PAIRS[keep], "pair_labels": SIGNS[keep], "pair_weights": np.ones(m), "rows": np.arange(60)}
     Recorded.seen.clear()
@@ -566,7 +566,7 @@ def test_pairs_of_all_rows_serve_every_fold_of_a_search(m):
         warnings.simplefilter("always")
         search(Recorded(), told)
     for n, warned in zip([40] * 6 + [60] if m == 60 else [], said, strict=True):
-        assert f"as many pairs as rows, {n}: scikit-learn cuts pairs by its folds" in str(warned.message)
+        assert f"as many pairs as rows, {n}: scikit-learn splits pairs by its folds" in str(warned.message)
     assert len(Recorded.seen) == 2 * 3 + 1
     known = {(*sorted(np.round([X[i].sum(), X[j].sum()], 6)),): sign for (i, j), sign in zip(PAIRS, SIGNS, strict=True)}
     for fold, (train, _) in enumerate(KFold(3, shuffle=True, random_state=0).split(X)):
@@ -626,67 +626,87 @@ REFUSED = {
     "infinite": (GMML(), {"X": INF, "y": Y}, "infinity"),
     "one dimension": (GMML(), {"X": X[0], "y": Y}, "2D"),
     "three dimensions": (GMML(), {"X": X[None], "y": Y}, "dim 3"),
-    "pairs of points": (RCA(), {"X": X[PAIRS], "y": Y}, r"give X.reshape\(-1, 4\), pairs=np.arange\(.*pair_labels="),
+    "pairs of points": (RCA(), {"X": X[PAIRS], "y": Y}, r"pass X.reshape\(-1, 4\), pairs=np.arange\(.*pair_labels="),
     "labels of rows": (GMML(), {"X": X[PAIRS], "y": Y}, r"pair_labels must have one entry per pair, shape \(1770,\)"),
     "one row": (GMML(), {"X": X[:1], "y": Y[:1]}, "minimum of 2"),
     "lengths": (GMML(), {"X": X, "y": Y[1:]}, "inconsistent"),
     "nothing told": (GMML(), {"X": X}, "requires y"),
-    "row out of range": (GMML(), {"X": X, **PAIR, "pairs": [[0, 60], [1, 2]]}, "pairs must point at rows 0..59"),
-    "negative row": (GMML(), {"X": X, **PAIR, "pairs": [[0, -1], [1, 2]]}, "pairs must point at rows 0..59"),
+    "row out of range": (GMML(), {"X": X, **PAIR, "pairs": [[0, 60], [1, 2]]}, "pairs must hold row numbers 0..59"),
+    "negative row": (GMML(), {"X": X, **PAIR, "pairs": [[0, -1], [1, 2]]}, "pairs must hold row numbers 0..59"),
     "row with itself": (GMML(), {"X": X, **PAIR, "pairs": [[0, 1], [2, 2]]}, r"pairs\[1\] joins a row with itself"),
     "pairs of floats": (GMML(), {"X": X, **PAIR, "pairs": [[0.0, 1.0], [2.0, 3.0]]}, "integer row numbers"),
     "pairs of several lengths": (GMML(), {"X": X, "pairs": [[0, 1], [2]]}, r"pairs must be an integer .*got \[\[0, 1"),
     "no pairs": (GMML(), {"X": X, "pairs": np.zeros((0, 2), int)}, "m >= 1"),
-    "points for pairs": (GMML(), {"X": X, "pairs": X[PAIRS]}, "points belong in X"),
-    "label zero": (GMML(), {"X": X, **PAIR, "pair_labels": [1, 0]}, r"must be \+1 .*got \[0, 1\]; 2 \* same - 1 makes"),
-    "labels of truth": (GMML(), {"X": X, **PAIR, "pair_labels": [True, False]}, r"got \[False, True\]; 2 \* same - 1"),
+    "points for pairs": (GMML(), {"X": X, "pairs": X[PAIRS]}, "pass the points as X"),
+    "label zero": (
+        GMML(),
+        {"X": X, **PAIR, "pair_labels": [1, 0]},
+        r"must be \+1 .*got \[0, 1\]; convert .* with 2 \* same - 1",
+    ),
+    "labels of truth": (
+        GMML(),
+        {"X": X, **PAIR, "pair_labels": [True, False]},
+        r"got \[False, True\]; convert .* with 2 \* same - 1",
+    ),
     "label two": (
         GMML(),
         {"X": X, **PAIR, "pair_labels": [1, 2]},
         r"\+1 \(similar\) or -1 \(dissimilar\); got \[1, 2\]$",
     ),
     "label lengths": (GMML(), {"X": X, **PAIR, "pair_labels": [1, -1, 1]}, r"pair_labels .* shape \(2,\)"),
-    "no similar pair": (GMML(), {"X": X, **PAIR, "pair_labels": [-1, -1]}, "set of similar pairs is empty"),
-    "no dissimilar pair": (GMML(), {"X": X, **PAIR, "pair_labels": [1, 1]}, "set of dissimilar pairs is empty"),
-    "both labels": (GMML(), {"X": X, "pairs": [[0, 1], [1, 0]], "pair_labels": [1, -1]}, r"contradict.*\[0, 1\]"),
+    "no similar pair": (GMML(), {"X": X, **PAIR, "pair_labels": [-1, -1]}, "pairs must hold at least one similar pair"),
+    "no dissimilar pair": (
+        GMML(),
+        {"X": X, **PAIR, "pair_labels": [1, 1]},
+        "pairs must hold at least one dissimilar pair",
+    ),
+    "both labels": (GMML(), {"X": X, "pairs": [[0, 1], [1, 0]], "pair_labels": [1, -1]}, r"one label; .*\[0, 1\]"),
     "negative weight": (GMML(), {"X": X, **PAIR, "pair_weights": [1.0, -1.0]}, "pair_weights must be"),
     "similar pairs weigh nothing": (
         GMML(),
         {"X": X, **PAIR, "pair_weights": [0.0, 1.0]},
-        "set of similar pairs is empty",
+        "pairs must hold at least one similar pair",
     ),
     "dissimilar pairs weigh nothing": (
         MMC(),
         {"X": X, **PAIR, "pair_weights": [1.0, 0.0]},
-        "set of dissimilar pairs is",
+        "pairs must hold at least one dissimilar pair",
     ),
     "weights of nothing": (GMML(), {"X": X, **PAIR, "pair_weights": [0.0, 0.0]}, "pair_weights must be"),
     "rows lengths": (GMML(), {"X": X, **PAIR, "rows": np.arange(59)}, "rows must be 60 different"),
     "rows twice": (GMML(), {"X": X, **PAIR, "rows": np.zeros(60)}, "rows must be 60 different"),
-    "no pair here": (GMML(), {"X": X, **PAIR, "rows": np.arange(100, 160)}, "none of 2 join"),
+    "no pair here": (GMML(), {"X": X, **PAIR, "rows": np.arange(100, 160)}, "none of 2 does"),
     "labels beside rows": (GMML(), {"X": X, **PAIR, "pair_labels": [1], "rows": np.arange(60)}, "labels and weights"),
     "one class": (GMML(), {"X": X, "y": np.zeros(60)}, "at least 2 classes"),
     "all unknown": (GMML(), {"X": X, "y": np.full(60, -1), "unlabeled": -1}, "at least 2 classes"),
     "all alone": (GMML(), {"X": X, "y": np.arange(60)}, "no similar pair"),
     "chunklets lengths": (RCA(), {"X": X, "chunklets": Y[1:]}, "chunklets must be 60 integers"),
-    "chunklets by name": (RCA(), {"X": X, "chunklets": ["a"] * 60}, r"dtype <U1; pandas.factorize\(c\)\[0\] numbers"),
+    "chunklets by name": (
+        RCA(),
+        {"X": X, "chunklets": ["a"] * 60},
+        r"dtype <U1; pandas.factorize\(c\)\[0\] turns names",
+    ),
     "chunklets with gaps": (RCA(), {"X": X, "chunklets": [np.nan, *Y[1:]]}, r"float64; pandas.factorize\(c\)\[0\]"),
-    "chunklets of rows": (RCA(), {"X": X, "chunklets": [[0, 1], [2, 3, 4]]}, r"one per row of X; got \[\[0, 1\]"),
-    "chunklets of floats": (RCA(), {"X": X, "chunklets": Y + 0.5}, "chunklets must be 60 integers .* dtype float64$"),
+    "chunklets of rows": (RCA(), {"X": X, "chunklets": [[0, 1], [2, 3, 4]]}, r"one per row of X, .*; got \[\[0, 1\]"),
+    "chunklets of floats": (RCA(), {"X": X, "chunklets": Y + 0.5}, "chunklets must be 60 integers, .* dtype float64$"),
     "chunklets unknown": (RCA(), {"X": X, "chunklets": np.full(60, -1)}, "at least one chunklet"),
     "links to nowhere": (DCA(), {"X": X, "chunklets": Y, "negative_links": [[0, 9]]}, "negative_links must be"),
     "torn chunklet": (
         DCA(),
         {"X": X, "pairs": [[0, 1], [1, 2], [0, 2]], "pair_labels": [1, 1, -1]},
-        "joined by a chain",
+        "chains of similar pairs join the dissimilar pairs",
     ),
     "components": (GMML(n_components=5), {"X": X, "y": Y}, r"n_components must be an integer in 1\.\.4"),
     "no components": (RCA(0), {"X": X, "y": Y}, r"n_components must be an integer in 1\.\.4"),
     "weighting": (GMML(weighting="row"), {"X": X, "y": Y}, "weighting must be one of"),
     "weightings": (GMML(weighting=["pairs"]), {"X": X, "y": Y}, "weighting must be one of"),
     "word for reg": (GMML(reg="some"), {"X": X, "y": Y}, 'reg must be a finite number >= 0 or "auto"'),
-    "bounds of text": (ITML(bounds="wide"), {"X": X, "y": Y}, "bounds must be two rising finite numbers.*got 'wide'"),
-    "percentiles of text": (ITML(percentiles="low"), {"X": X, "y": Y}, "percentiles must be two rising"),
+    "bounds of text": (
+        ITML(bounds="wide"),
+        {"X": X, "y": Y},
+        "bounds must be two increasing finite numbers.*got 'wide'",
+    ),
+    "percentiles of text": (ITML(percentiles="low"), {"X": X, "y": Y}, "percentiles must be two increasing"),
     "margins of text": (CDML(margins="wide"), {"X": X, "y": Y}, "margins must be two numbers.*got 'wide'"),
     "mean of text": (BayesianNCA(prior_mean="one"), {"X": X, "y": Y}, "prior_mean must be a finite number"),
     "covariance of text": (BayesianNCA(prior_cov="one"), {"X": X, "y": Y}, "prior_cov must be a number above 0"),
@@ -702,11 +722,15 @@ REFUSED = {
     "kernel not square": (KernelIdentity("precomputed"), {"X": X, "y": Y}, "square"),
     "kernel not symmetric": (KernelIdentity("precomputed"), {"X": np.triu(X @ X.T), "y": Y}, "symmetric"),
     "kernel not definite": (KernelIdentity("precomputed"), {"X": -X @ X.T, "y": Y}, "eigenvalue"),
-    "kernel of zeros": (KernelIdentity("precomputed"), {"X": np.zeros((60, 60)), "y": Y}, "is 0: no two rows differ"),
+    "kernel of zeros": (
+        KernelIdentity("precomputed"),
+        {"X": np.zeros((60, 60)), "y": Y},
+        "must not be 0; no two rows differ",
+    ),
     "kernel of points": (
         KernelIdentity(lambda a, b: 1.0),
         {"X": X, "y": Y},
-        r"\(60, 60\) numbers; its result has .*\(\)",
+        r"\(60, 60\) numbers; got a result of shape \(\)",
     ),
     "negative degree": (
         KernelIdentity("polynomial", degree=-1),
@@ -751,7 +775,7 @@ def test_columns_that_hold_no_numbers_are_named():
     table = pd.DataFrame(X, columns=[f"x{k}" for k in range(X.shape[1])])
     words = table.assign(city=["Rome"] * len(X), kind=pd.Categorical(["a", "b"] * (len(X) // 2)))
     with pytest.raises(
-        ValueError, match=r"^LFDA: X: 2 column\(s\) hold something other than numbers \('city', 'kind'\); "
+        ValueError, match=r"^LFDA: X: 2 column\(s\) hold values that are not numbers \('city', 'kind'\); "
     ):
         LFDA().fit(words, Y)
     gaps = table.assign(x1=pd.array([None, *range(len(X) - 1)], dtype="Int64"), x2=table["x2"].astype(object))
@@ -779,7 +803,7 @@ def test_repeated_pairs_are_told():
 @pytest.mark.parametrize("empty", [1, -1])
 def test_pairs_that_weigh_nothing_are_no_pairs(kind, empty):
     name = "similar" if empty == 1 else "dissimilar"
-    with pytest.raises(ValueError, match=f"^{kind.__name__}: the set of {name} pairs is empty"):
+    with pytest.raises(ValueError, match=f"^{kind.__name__}: pairs must hold at least one {name} pair"):
         kind().fit(X, pairs=PAIRS, pair_labels=SIGNS, pair_weights=np.where(empty == SIGNS, 0.0, 1.0))
 
 
@@ -803,21 +827,41 @@ def test_a_regularization_that_is_no_number_is_refused(reg):
 
 def test_chunklets_of_single_rows_only_are_refused():
     for kind in (DCA, RCA, KernelDCA):
-        with pytest.raises(ValueError, match=f"^{kind.__name__}: every chunklet has a single row"):
+        with pytest.raises(
+            ValueError,
+            match=f"^{kind.__name__}: chunklets must hold one of at least 2 rows; every chunklet has a single row",
+        ):
             kind().fit(X, chunklets=np.arange(len(X)))
-    with pytest.raises(ValueError, match=r"^DCA: every chunklet has a single row"):
+    with pytest.raises(
+        ValueError, match=r"^DCA: chunklets must hold one of at least 2 rows; every chunklet has a single row"
+    ):
         DCA().fit(X, pairs=PAIRS[SIGNS < 0], pair_labels=SIGNS[SIGNS < 0])
 
 
+@pytest.mark.parametrize("y", [np.arange(len(X)), np.arange(len(X)) / 1.0, [f"class {k}" for k in range(len(X))]])
+def test_one_row_per_class_is_one_error_without_a_warning(y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=r"^LMNN: y must hold a class of at least 2 rows; got one row per class"):
+            LMNN().fit(X, y)
+
+
+def test_real_targets_are_refused_and_pointed_to_a_learner_for_them():
+    with pytest.raises(ValueError, match=r"^LMNN: y must hold classes; got real numbers such as 0\.5; .* MLKR$"):
+        LMNN().fit(X, np.arange(len(X)) + 0.5)
+
+
 def test_a_pooled_covariance_of_single_rows_is_refused():
-    with pytest.raises(ValueError, match=r"^CovarianceMetric: y holds only classes of one sample"):
+    with pytest.raises(
+        ValueError, match=r"^CovarianceMetric: y must hold a class of at least 2 rows; got one row per class"
+    ):
         CovarianceMetric(pooled=True).fit(X, np.array([f"class {k}" for k in range(len(X))]))
 
 
 @pytest.mark.parametrize("learner", [GMML(), LowRankGMML()])
 def test_a_metric_that_vanishes_is_told(learner):
     X, y = data()
-    with pytest.warns(UserWarning, match=r"the metric is 0, and with it all distances, though rows of size .* differ"):
+    with pytest.warns(UserWarning, match=r"the metric and all distances are 0, although rows of size .* differ"):
         learner.fit(1e-150 * X, y)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from typing import Any
 
@@ -20,6 +21,7 @@ from sklearn.utils.validation import has_fit_parameter
 import nearfar
 from nearfar.catalog import Method
 from nearfar.estimators import sums
+from nearfar.estimators.mahalanobis import SPARSE_LEARNERS
 from nearfar.estimators.sums import FromSums
 from nearfar.numerics.class_sums import added, class_sums
 from tests.learners import LEARNERS, data, distances, fit, make
@@ -195,8 +197,20 @@ def test_other_learners_refuse_sparse_rows_in_one_line(method: Method) -> None:
     X, y = data(40)
     learner = make(method)
     assert not learner.__sklearn_tags__().input_tags.sparse
-    with pytest.raises((TypeError, ValueError), match=r"[Ss]parse"):
+    message = rf"^{method.name}: X must be dense; got a sparse matrix of shape \(40, \d+\); pass X.toarray\(\)"
+    with pytest.raises(TypeError, match=message):
         learner.fit(csr_array(X), y)
+
+
+def test_refusals_of_sparse_rows_name_learners_that_take_them() -> None:
+    names = SPARSE_LEARNERS.replace(" and ", ", ").split(", ")
+    assert len(names) > 3
+    for name in names:
+        assert getattr(nearfar, name)().__sklearn_tags__().input_tags.sparse, name
+    X, y = data(40)
+    learner = nearfar.LMNN().fit(X, y)
+    with pytest.raises(TypeError, match=rf"^LMNN: X must be dense; .* such as {SPARSE_LEARNERS}$"):
+        learner.transform(csr_array(X))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +234,9 @@ def test_settings_that_need_the_rows_are_named(learner: Any, words: str) -> None
     ):
         with pytest.raises(ValueError, match=words):
             call()
-    with pytest.raises(TypeError, match=r"[Ss]parse"):
+    start = f"^{type(learner).__name__}: X must be dense; got a sparse matrix of shape"
+    message = f"{start} .*, or change {re.escape(words)}, which needs dense rows$"
+    with pytest.raises(TypeError, match=message):
         learner.fit(csr_array(X), y)
 
 
@@ -228,14 +244,14 @@ def test_bad_weights_are_refused() -> None:
     X, y = data(40)
     for weight, words in (
         (np.ones(39), r"sample_weight must hold one number per row of X, shape \(40,\); got shape \(39,\)"),
-        (-np.ones(40), "at least 0"),
+        (-np.ones(40), "finite numbers >= 0; some are negative"),
         (np.full(40, np.nan), "finite"),
         (np.zeros(40), "zero"),
-        (np.full(40, 0.01), "sum of its weights"),
+        (np.full(40, 0.01), "y must hold a class whose weights sum to more than 1; got"),
     ):
         with pytest.raises(ValueError, match=f"GMML: .*{words}"):
             nearfar.GMML().fit(X, y, sample_weight=weight)
-    with pytest.raises(ValueError, match="goes with labels y, not with pairs="):
+    with pytest.raises(ValueError, match="requires labels y; got pairs= as well"):
         nearfar.GMML().fit(X, pairs=[[0, 1]], sample_weight=np.ones(40))
 
 
@@ -250,14 +266,14 @@ def test_too_little_leaves_a_learner_unfitted() -> None:
     equal(learner, nearfar.GMML().fit(X, y), X)
 
 
-def test_parts_after_a_fit_begin_anew() -> None:
+def test_parts_after_a_fit_start_over() -> None:
     X, y = data(40)
     learner = nearfar.GMML().fit(X[:20], y[:20])
-    with pytest.warns(UserWarning, match="holds no sums to go on from"):
+    with pytest.warns(UserWarning, match="holds no sums to continue from; partial_fit starts over with this part"):
         learner.partial_fit(X, y)
     equal(learner, nearfar.GMML().fit(X, y), X)
     learner = nearfar.GMML().partial_fit(X[:20], y[:20])
-    equal(learner.fit(X, y), nearfar.GMML().fit(X, y), X)  # a fit begins anew
+    equal(learner.fit(X, y), nearfar.GMML().fit(X, y), X)  # a fit starts over
 
 
 def test_other_settings_or_features_in_a_later_part_are_refused() -> None:

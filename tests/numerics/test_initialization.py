@@ -44,7 +44,7 @@ def test_starts_that_do_not_fit_are_refused():
     for bad in ([[1.0], [1.0, 2.0]], [["a"]], {"a": 1}):
         with pytest.raises(ValueError, match=r"init must be a finite array of shape \(2, 4\); got [\[{]"):
             initialization.start(X, Y, bad, 2)
-    with pytest.raises(ValueError, match='init="lda" needs labels'):
+    with pytest.raises(ValueError, match='init="lda" needs labels; got none'):
         initialization.start(X, None, "lda", 2)
     with pytest.raises(ValueError, match="init must be one of"):
         initialization.start(X, Y, "best", 2)

@@ -100,7 +100,7 @@ def test_precomputed():
         (np.ones((3, 2)), "square"),
         (np.array([[1.0, 2.0], [0.0, 1.0]]), "symmetric"),
         (np.array([[1.0, 2.0], [2.0, 1.0]]), "smallest eigenvalue is -1"),
-        (np.zeros((2, 2)), "is 0: no two rows differ"),
+        (np.zeros((2, 2)), "must not be 0; no two rows differ"),
     ],
 )
 def test_matrices_that_are_no_kernels_are_refused(K, word):

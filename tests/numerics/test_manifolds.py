@@ -26,14 +26,14 @@ def test_definite_is_judged_by_the_size_of_each_matrix(scale):
     thin = np.stack([np.eye(3), np.diag([1.0, 1.0, -1e-16])])
     manifolds.require_spd(scale * thin)
     for row, wrong, word in (
-        (1, np.diag([1.0, 1.0, -1e-6]), "not positive definite"),
-        (1, -np.eye(3), "not positive definite"),
-        (1, np.zeros((3, 3)), "not positive definite"),
-        (0, np.eye(3) + np.eye(3, k=1) * 1e-3, "not symmetric"),
-        (0, -5 * np.eye(3) + np.eye(3, k=-1), "not symmetric"),
+        (1, np.diag([1.0, 1.0, -1e-6]), "X must hold positive definite matrices; the smallest eigenvalue of"),
+        (1, -np.eye(3), "X must hold positive definite matrices; the smallest eigenvalue of"),
+        (1, np.zeros((3, 3)), "X must hold positive definite matrices; the smallest eigenvalue of"),
+        (0, np.eye(3) + np.eye(3, k=1) * 1e-3, "X must hold symmetric matrices;"),
+        (0, -5 * np.eye(3) + np.eye(3, k=-1), "X must hold symmetric matrices;"),
     ):
         stack = np.stack([np.eye(3), wrong] if row else [wrong, np.eye(3)])
-        with pytest.raises(ValueError, match=rf"X\[{row}\] is {word}"):
+        with pytest.raises(ValueError, match=rf"{word} X\[{row}\]"):
             manifolds.require_spd(scale * stack)
     with pytest.raises(ValueError, match="square"):
         manifolds.require_spd(B)
@@ -55,7 +55,7 @@ def test_rows_of_matrices_keep_inner_products_and_come_back():
     rows = manifolds.vectors(T)
     assert_allclose(rows @ rows.T, np.einsum("aij,bij->ab", T, T))
     assert_allclose(manifolds.matrices(rows), T)
-    with pytest.raises(ValueError, match="rows of 5 numbers are no symmetric matrices"):
+    with pytest.raises(ValueError, match=r"rows must hold d .* values of a symmetric matrix, .*; got 5"):
         manifolds.matrices(rows[:, :5])
     w = np.linalg.eigvalsh(T)
     assert (w[:, 0] < 0).any()
@@ -75,10 +75,10 @@ def test_spans_are_judged_by_the_size_of_each_basis(scale):
             manifolds.require_spans(scale * U)
     flat = U.copy()
     flat[3, :, 1] = flat[3, :, 0]
-    with pytest.raises(ValueError, match=r"X\[3\] spans fewer than 2 dimensions"):
+    with pytest.raises(ValueError, match=r"matrices of 2 independent columns; those of X\[3\] are dependent"):
         manifolds.require_spans(scale * flat)
     rows = np.stack([np.ones(3), np.zeros(3)])
-    with pytest.warns(UserWarning, match="1 of 2 rows are 0, through which no line goes"):
+    with pytest.warns(UserWarning, match="1 of 2 rows are 0 and define no line"):
         manifolds.require_spans(rows)
     M = np.diag([1.0, 2.0, 3.0])
     V = manifolds.unit_bases(manifolds.spans(rows), M)

@@ -156,7 +156,7 @@ def test_steps_on_batches_that_only_rise_are_not_called_converged():
     )
     assert rising.n_iter == 6
     assert not rising.converged
-    assert "rose from 1 to 6 in 6 epochs" in rising.message
+    assert "increased the value from 1 to 6 in 6 epochs" in rising.message
     settled = gradient_descent.descend(
         lambda x, batch: (float(x @ x), 2 * x), lambda: [None], np.ones(2), step=0.1, max_iter=200, tol=1e-3
     )

@@ -106,7 +106,7 @@ def test_chunklets_apart():
     apart[0, 2] = apart[2, 0] = True
     means = scatter.class_means(X[:-1], LABELS[:-1])
     assert_allclose(scatter.chunklets_apart(X, LABELS, apart), np.outer(means[0] - means[2], means[0] - means[2]))
-    with pytest.raises(ValueError, match="negative link"):
+    with pytest.raises(ValueError, match="negative_links must separate at least one pair of chunklets"):
         scatter.chunklets_apart(X, LABELS, np.zeros((3, 3), dtype=bool))
 
 
@@ -154,7 +154,7 @@ def test_data_span_of_many_rows_holds_their_principal_directions():
 @pytest.mark.parametrize(("similar", "word"), [(True, "dissimilar"), (False, "similar")])
 def test_an_empty_set_is_named(similar, word):
     pairs = some_pairs(6)._replace(similar=np.full(6, similar))
-    with pytest.raises(ValueError, match=f"set of {word} pairs is empty"):
+    with pytest.raises(ValueError, match=f"pairs must hold at least one {word} pair"):
         scatter.pair_scatters(X, pairs)
 
 

@@ -285,12 +285,16 @@ def test_equal_scores_keep_their_order():
 
 def test_bad_selections():
     learner, X, pairs, _ = fitted()
-    for pool, n, word in ((pairs[:3], 4, "n=4"), (pairs[:0], 1, "n=1"), (pairs, 0, "n must")):
+    for pool, n, word in (
+        (pairs[:3], 4, "pool must hold at least n=4 pairs; got"),
+        (pairs[:0], 1, "pool must hold at least n=1"),
+        (pairs, 0, "n must"),
+    ):
         with pytest.raises(ValueError, match=f"^ActivePairSelector: {word}"):
             ActivePairSelector(learner).select(pool, n, X)
     with pytest.raises(ValueError, match="strategy"):
         ActivePairSelector(learner, "guess").select(pairs, 1, X)
-    with pytest.raises(ValueError, match="unique_points"):
+    with pytest.raises(ValueError, match="unique_points=True requires a pool of row numbers"):
         ActivePairSelector(learner, unique_points=True).select(X[pairs], 1)
     with pytest.raises(ValueError, match="batch_size"):
         ActivePairSelector(learner).loop(X, pairs, lambda asked: asked[:, 0], batch_size=0)

@@ -141,7 +141,7 @@ def test_ledoit_wolf_keeps_few_rows_usable():
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({"n_components": 4}, "n_components=4"),
+        ({"n_components": 4}, "n_components must be below 4, the rank of X; got 4"),
         ({"reg": -1.0}, "reg"),
         ({"alpha": -1.0}, "alpha"),
         ({"shrinkage": 2.0}, "shrinkage"),
@@ -156,7 +156,7 @@ def test_bad_settings(settings, word):
 
 def test_one_feature_leaves_nothing_to_choose():
     X, y = data()
-    with pytest.raises(ValueError, match=r"^DMBK: needs 2 independent features, got 1; n_features=1"):
+    with pytest.raises(ValueError, match=r"^DMBK: X must have at least 2 independent features; got 1 \(n_features=1\)"):
         DMBK().fit(X[:, :1], y)
 
 
@@ -164,7 +164,9 @@ def test_a_class_of_one_sample_is_an_error():
     X, y = data()
     y = y.copy()
     y[0] = 9
-    with pytest.raises(ValueError, match=r"^DMBK: y holds 1 classes of one sample"):
+    with pytest.raises(
+        ValueError, match=r"^DMBK: y must hold at least 2 rows of each class; 1 classes have a single row"
+    ):
         DMBK().fit(X, y)
 
 

@@ -40,7 +40,7 @@ def test_gradient_equals_differences(neighbors):
 
 def test_too_many_neighbors_are_told_by_the_name_of_the_setting():
     X, y, _ = problem()
-    with pytest.warns(UserWarning, match="neighbors=50 is more than any row's"):
+    with pytest.warns(UserWarning, match="neighbors=50 is more than there are; each row has at most"):
         LDM(neighbors=50, max_iter=2).fit(X, y)
 
 

@@ -152,10 +152,10 @@ def test_bad_quadruplets_are_one_clear_error():
     wrong = {
         r"quadruplets must be an integer array of shape \(m, 4\)": {"quadruplets": good[:, :3]},
         "quadruplets must hold integer row numbers": {"quadruplets": good + 0.5},
-        r"quadruplets must point at rows 0..29; got \[30\]": {"quadruplets": [[0, 1, 2, 30]]},
+        r"quadruplets must hold row numbers 0..29; got \[30\]": {"quadruplets": [[0, 1, 2, 30]]},
         "quadruplets must join different rows": {"quadruplets": [[0, 1, 2, 2]]},
         "quadruplet_weights must be 2 finite": {"quadruplets": good, "quadruplet_weights": [1, -1]},
-        "quadruplet_weights belong to quadruplets=": {"y": Y, "quadruplet_weights": [1, 1]},
+        "quadruplet_weights must be given with quadruplets=": {"y": Y, "quadruplet_weights": [1, 1]},
         "requires y.*triplets= or quadruplets=": {},
     }
     for message, told in wrong.items():

@@ -313,7 +313,7 @@ def test_the_similar_pairs_of_labels_are_the_labels(learner):
         assert_allclose(by_pairs.objective_, by_labels.objective_, rtol=1e-8)
         assert_allclose(distances(by_pairs, X), distances(by_labels, X), rtol=1e-3, atol=1e-3)
     assert set(by_pairs.predict(pairs, X)) == {-1, 1}
-    with pytest.raises(ValueError, match="the set of similar pairs is empty"):
+    with pytest.raises(ValueError, match="pairs must hold at least one similar pair"):
         fit(clone(learner), X, pairs=pairs[signs < 0], pair_labels=signs[signs < 0])
 
 

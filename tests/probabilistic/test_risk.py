@@ -232,7 +232,7 @@ def test_ldml_of_few_components_is_better_than_cutting():
 def test_pairs_of_one_kind_are_told():
     X, *_ = problem()
     for label in (1, -1):
-        with pytest.warns(UserWarning, match="b undetermined"):
+        with pytest.warns(UserWarning, match="b is undetermined; it stays 1"):
             assert LDML(max_iter=5).fit(X, pairs=[[0, 1], [2, 3]], pair_labels=[label, label]).b_ == 1.0
 
 

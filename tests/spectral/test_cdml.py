@@ -255,7 +255,7 @@ def test_units_and_place_of_the_data_do_not_matter():
 @pytest.mark.parametrize("solver", ["lbfgs", "adam"])
 def test_message_counts_all_iterations(solver):
     learner = nearfar.CDML(random_state=0, max_iter=5, solver=solver)
-    with pytest.warns(ConvergenceWarning, match=r"after 3 iterations .*; 2 iterations on straight lines came before$"):
+    with pytest.warns(ConvergenceWarning, match=r"after 3 iterations .*, after 2 iterations on straight lines$"):
         learner.fit(X, Y)
     assert learner.n_iter_ == 5
 

@@ -133,7 +133,9 @@ def test_warns_when_cut_short_and_keeps_the_best_round():
 def test_refuses():
     thin = X.copy()
     thin[11, :, 1] = 2 * thin[11, :, 0]
-    with pytest.raises(ValueError, match=r"^GrassmannGMML: X\[11\] spans fewer than 2 dimensions"):
+    with pytest.raises(
+        ValueError, match=r"^GrassmannGMML: X must hold matrices of 2 independent columns; those of X\[11\]"
+    ):
         nearfar.GrassmannGMML().fit(thin, Y)
     with pytest.raises(ValueError, match=r"^GrassmannGMML: X must hold matrices with at least as many rows"):
         nearfar.GrassmannGMML().fit(X.transpose(0, 2, 1), Y)

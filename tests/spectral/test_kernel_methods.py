@@ -144,7 +144,7 @@ def test_spectrum_learns_the_eigenvectors_with_other_weights():
     same(Z @ Z.T, expected, 1e-7)  # whatever the signs of the eigenvectors
     assert np.linalg.matrix_rank(Z @ Z.T) == 6
     pairs, labels = all_pairs(Y)
-    with pytest.raises(ValueError, match=r"^KernelSpectrumMetric: the set of similar pairs is empty"):
+    with pytest.raises(ValueError, match=r"^KernelSpectrumMetric: pairs must hold at least one similar pair"):
         KernelSpectrumMetric().fit(X, pairs=pairs[labels == -1], pair_labels=labels[labels == -1])
 
 
@@ -472,7 +472,9 @@ def test_laplacian_errors():
 
 @pytest.mark.filterwarnings("ignore:all similar pairs coincide")
 def test_equal_rows_leave_the_nu_support_vectors_nothing_to_separate():
-    with pytest.raises(ValueError, match=r"^KernelNuSVMMetric: all dissimilar pairs coincide"):
+    with pytest.raises(
+        ValueError, match=r"^KernelNuSVMMetric: pairs must hold dissimilar rows that differ; all of them coincide"
+    ):
         nearfar.KernelNuSVMMetric().fit(np.ones((20, 3)), np.arange(20) % 2)
 
 

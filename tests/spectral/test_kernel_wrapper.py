@@ -203,11 +203,11 @@ def test_a_file_cannot_name_what_is_no_learner():
 
 
 def test_what_is_not_linear_is_refused():
-    with pytest.raises(ValueError, match=r"^Kernelized: learner must (be linear|fit one linear map).*KernelDCA"):
+    with pytest.raises(ValueError, match=r"^Kernelized: learner must (be linear|learn one linear map).*KernelDCA"):
         Kernelized(nearfar.KernelDCA()).fit(X, Y)
-    with pytest.raises(ValueError, match=r"^Kernelized: learner must be linear; PCA"):
+    with pytest.raises(ValueError, match=r"^Kernelized: learner must be linear; the transform of PCA"):
         Kernelized(PCA(2, whiten=True)).fit(X)
-    with pytest.raises(ValueError, match=r"^Kernelized: learner must fit one linear map.*KNeighborsClassifier"):
+    with pytest.raises(ValueError, match=r"^Kernelized: learner must learn one linear map.*KNeighborsClassifier"):
         Kernelized(KNeighborsClassifier()).fit(X, Y)
     assert fit(Kernelized(PCA(2)), X).transform(X).shape == (60, 2)
 
@@ -282,7 +282,7 @@ def test_a_warm_start_of_the_learner_counts(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if not issubclass(getattr(nearfar, name), nearfar.estimators.base.Mahalanobis):
-            with pytest.raises(ValueError, match="learner must fit one linear map"):
+            with pytest.raises(ValueError, match="learner must learn one linear map"):
                 model.fit(X, y)
             return
         model.fit(X, y)

@@ -103,10 +103,10 @@ def test_dims_and_components():
     [
         ({"n_layers": 0}, "n_layers must be"),
         ({"dims": [2, 2]}, "dims must hold an integer >= 1 for each layer but the last, 1 in"),
-        ({"dims": [5]}, "layer 1 has 4 inputs"),
-        ({"dims": [2], "n_components": 3}, "layer 2 has 2 inputs"),
+        ({"dims": [5]}, "layer 1 has 4 inputs; got 5 outputs"),
+        ({"dims": [2], "n_components": 3}, "layer 2 has 2 inputs; got 3 outputs"),
         ({"activation": "sine"}, "activation must be one of"),
-        ({"activation": "reeig"}, "rows of 4 numbers are no symmetric matrices"),
+        ({"activation": "reeig"}, "rows must hold d .* values of a symmetric matrix, .*; got 4"),
         ({"t": 2.0}, "t must be"),
     ],
 )

@@ -81,5 +81,5 @@ def test_rows_that_coincide_with_their_neighbors_have_affinity_with_copies_only(
 
 @pytest.mark.filterwarnings("ignore")
 def test_rows_all_alike_are_told():
-    with pytest.raises(ValueError, match=r"^LFDA: no direction separates the classes"):
+    with pytest.raises(ValueError, match=r"^LFDA: X must separate the classes in some direction"):
         LFDA().fit(np.ones((12, 3)), np.arange(12) % 2)

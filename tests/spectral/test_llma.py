@@ -143,7 +143,7 @@ def test_bad_settings_are_named(settings, word):
 
 def test_no_similar_pair_is_refused():
     X, _ = data()
-    with pytest.raises(ValueError, match=r"^LLMA: the set of similar pairs is empty"):
+    with pytest.raises(ValueError, match=r"^LLMA: pairs must hold at least one similar pair"):
         LLMA().fit(X, pairs=[[0, 1]], pair_labels=[-1])
 
 

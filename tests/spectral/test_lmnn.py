@@ -344,7 +344,9 @@ def test_mined_triplets_of_small_classes(strategy):
 def test_the_warning_of_rare_classes_names_the_smallest():
     X, y = data()
     y = np.where(np.arange(len(y)) < 2, y.max() + 1, y)
-    with pytest.warns(UserWarning, match=rf"^LMNN: n_neighbors=3: class {y.max()} has 2 row\(s\); a row has at most"):
+    with pytest.warns(
+        UserWarning, match=rf"^LMNN: n_neighbors=3: class {y.max()} has 2 row\(s\); each row gets at most"
+    ):
         LMNN(max_iter=3, tol=1.0).fit(X, y)
 
 
@@ -781,10 +783,10 @@ def test_strata_draw_fewer_spheres_and_rows_from_round_to_round():
         ({"share": 0.0}, "share must be"),
         ({"share": 1.5}, "share must be"),
         ({"identity": "no"}, "identity must be one of True, False"),
-        ({"identity": False}, r"stratified: identity=False needs rounds=1 and spheres=1, got rounds=10 and"),
+        ({"identity": False}, r"stratified: identity=False needs rounds=1 and spheres=1; got rounds=10 and"),
         (
             {"identity": False, "rounds": 1},
-            r"stratified: identity=False needs .*, got rounds=1 and spheres=None: a sphere would",
+            r"stratified: identity=False needs .*; got rounds=1 and spheres=None: a further sphere",
         ),
     ],
 )
@@ -794,7 +796,9 @@ def test_bad_settings_of_strata_are_named(settings, word):
 
 
 def test_strata_need_classes():
-    with pytest.raises(ValueError, match=r"^LMNN: stratified draws rows of classes: it needs labels, not triplets"):
+    with pytest.raises(
+        ValueError, match=r"^LMNN: stratified needs labels, because it draws rows of each class; got triplets"
+    ):
         LMNN(stratified=True).fit(data()[0], triplets=[[0, 1, 2]])
 
 

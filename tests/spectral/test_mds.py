@@ -103,7 +103,7 @@ def test_distances_kept_in_fewer_dimensions():
     assert learner.components_.shape == (2, 4)
     assert_allclose(distances(learner, X), np.linalg.norm(X[:, None] - X, axis=2)[np.triu_indices(60, 1)], atol=0.05)
     for n_components in (None, 4):
-        with pytest.raises(ValueError, match=r"^MDSMetric: targets=.euclidean. needs n_components"):
+        with pytest.raises(ValueError, match=r"^MDSMetric: n_components must be below .* with targets=.euclidean."):
             MDSMetric("euclidean", n_components=n_components).fit(X, y)
 
 

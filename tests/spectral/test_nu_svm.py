@@ -163,5 +163,7 @@ def test_defaults_have_a_margin_and_a_margin_of_0_is_told():
     assert learner.margin_ > 0
     top = 300.0 / (learner.pair_labels_ == -1).sum()
     assert (learner.dual_ < top * (1 - 1e-6)).any(), "not every pair is at its bound"
-    with pytest.warns(UserWarning, match=r"^NuSVMMetric: the margin is 0: every dissimilar pair counts alike"):
+    with pytest.warns(
+        UserWarning, match=r"^NuSVMMetric: the margin is 0, so that all dissimilar pairs have the same weight"
+    ):
         assert NuSVMMetric(l2=5.0, nu=0.5, random_state=0).fit(X, y).margin_ == 0

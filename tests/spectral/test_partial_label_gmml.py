@@ -106,7 +106,7 @@ def test_learns_from_ambiguous_labels():
 
 def test_classes_far_apart_leave_nothing_to_push():
     far = X + 1000 * Y[:, None]
-    with pytest.warns(UserWarning, match=r"^PartialLabelGMML: within reach of no row lies one"):
+    with pytest.warns(UserWarning, match=r"^PartialLabelGMML: no row that shares no candidate is nearer"):
         learner = nearfar.PartialLabelGMML(3, reg=0.1).fit(far, Y)
     S, D = scatters(far - far.mean(axis=0), np.eye(3, dtype=bool)[Y], 3, 0.1, 1.0)
     assert not D.any()
@@ -115,7 +115,7 @@ def test_classes_far_apart_leave_nothing_to_push():
     expected = L.T @ L
     assert_allclose(learner.get_mahalanobis_matrix(), expected, rtol=1e-6)
     for reg in (0, "auto"):
-        with pytest.raises(ValueError, match=r"^PartialLabelGMML: D is 0: .* set reg above 0"):
+        with pytest.raises(ValueError, match=r"^PartialLabelGMML: reg must be above 0 here; got .* D is 0"):
             nearfar.PartialLabelGMML(3, reg=reg).fit(far, Y)
     # nor do rows in two classes at once
     twice, classes = np.repeat(X[:20], 2, axis=0), np.tile([0, 1], 20)
@@ -137,8 +137,8 @@ def one_row_without_candidates():
 @pytest.mark.parametrize(
     ("settings", "sets", "word"),
     [
-        ({}, np.ones((60, 3), dtype=int), "every two rows share a candidate"),
-        ({}, np.eye(60, dtype=int), "no two rows share a candidate"),
+        ({}, np.ones((60, 3), dtype=int), "y must hold rows without a common candidate class"),
+        ({}, np.eye(60, dtype=int), "y must hold rows that share a candidate class; no two"),
         (
             {},
             np.zeros((60, 3), dtype=int),

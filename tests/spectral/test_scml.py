@@ -172,7 +172,7 @@ def test_no_table_of_triplets_and_directions_is_held():
 
 def test_triplets_the_wrong_way_round_give_no_metric():
     X, y = data(40)
-    with pytest.warns(UserWarning, match="the metric is 0"):
+    with pytest.warns(UserWarning, match="the metric and all distances are 0"):
         model = SCML(random_state=0).fit(X + 9 * np.eye(4)[y], triplets=nearest_triplets(X, y, 3, 10)[:, [0, 2, 1]])
     assert model.objective_ == 1
     assert model.weights_.shape == (0,)
@@ -269,7 +269,7 @@ def test_what_is_no_basis(basis):
 
 def test_discriminants_need_labels():
     X, y = data(40)
-    with pytest.raises(ValueError, match=r"^SCML: basis=.* needs labels"):
+    with pytest.raises(ValueError, match=r"^SCML: basis=.* requires labels; got triplets"):
         SCML(basis="discriminants").fit(X, triplets=nearest_triplets(X, y, 1, 1))
 
 

@@ -131,9 +131,9 @@ def broken(i, change):
 @pytest.mark.parametrize(
     ("points", "word"),
     [
-        (broken(7, lambda A: A + np.triu(np.ones((3, 3)), 1)), r"X\[7\] is not symmetric"),
-        (broken(5, lambda A: A - 10 * np.eye(3)), r"X\[5\] is not positive definite; its smallest eigenvalue"),
-        (broken(4, lambda A: 0 * A), r"X\[4\] is not positive definite"),
+        (broken(7, lambda A: A + np.triu(np.ones((3, 3)), 1)), r"symmetric matrices; X\[7\] differs"),
+        (broken(5, lambda A: A - 10 * np.eye(3)), r"positive definite matrices; the smallest eigenvalue of X\[5\]"),
+        (broken(4, lambda A: 0 * A), r"the smallest eigenvalue of X\[4\]"),
         (broken(4, lambda A: A * np.nan), "NaN"),
         (X[:, :2], "square matrices"),
     ],
@@ -148,9 +148,9 @@ def test_refuses_other_settings_and_sizes():
         with pytest.raises(ValueError, match=f"^SPDGMML: {next(iter(settings))} "):
             nearfar.SPDGMML(**settings).fit(X, Y)
     learner = nearfar.SPDGMML().fit(X, Y)
-    with pytest.raises(ValueError, match=r"^SPDGMML: X must hold what fit got"):
+    with pytest.raises(ValueError, match=r"^SPDGMML: X must hold matrices or rows of the same size as in fit"):
         learner.transform(X.reshape(30, 9))
-    with pytest.raises(ValueError, match=r"^SPDGMML: X\[5\] is not positive definite"):
+    with pytest.raises(ValueError, match=r"^SPDGMML: X must hold positive definite matrices; .* X\[5\]"):
         learner.transform(broken(5, lambda A: A - 10 * np.eye(3)))
 
 

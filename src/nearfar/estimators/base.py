@@ -1,44 +1,45 @@
-"""The scikit-learn shells: here is what every method shares, while a method's own file holds its formula.
+"""The scikit-learn base classes: what all learners share. The module of a learner holds its formula.
 
 How to add a learner
 --------------------
-One file where `catalog.py` says: a docstring (name, paper, formula), one pure function named like it, one final class::
+Write one module at the path in `catalog.py`: a docstring (name, paper, formula), one pure function, one final class::
 
     class GMML(FromPairs, Mahalanobis):                # how supervision arrives, what is learned
         def __init__(self, t=0.5, *, n_components=None, n_pairs="all", random_state=None):
-            self.t = t                                 # only store, as scikit-learn asks
+            self.t = t                                 # only store settings, as scikit-learn requires
             ...
 
         def _solve(self, X, pairs, work):              # X: float64, centered; pairs: Pairs or LabelPairs
             return gmml(X, pairs, self.t)              # L (k, d), or a numerics.optimize.Solution with x = L
 
-A fit is `MetricLearner._fit`: `_supervise` validates what the user gave and returns `Supervised` rows, `_workspace`
-puts them into the coordinates of the problem, `_solve` solves it, `_store` sets the fitted attributes. Only the last
-of them changes the learner. What `_solve` gets besides X:
+`MetricLearner._fit` runs a fit: `_supervise` validates the arguments and returns `Supervised` rows, `_workspace` maps
+them to the coordinates of the problem, `_solve` solves it, and `_store` sets the fitted attributes. Only `_store`
+changes the learner. Besides X, `_solve` gets:
 
 =============  ==========================================================================================
-FromLabels     ``labels``: codes 0..c-1, -1 unlabeled; at least two classes and one similar pair are there
-FromPairs      ``pairs``: `Pairs` (i, j, similar, weight), or `LabelPairs` where the class has ``n_pairs="all"``;
-               `scatter.pair_scatters` takes both, `constraints.written_out` makes the first of the second
+FromLabels     ``labels``: codes 0..c-1, -1 unlabeled; there are at least two classes and one similar pair
+FromPairs      ``pairs``: `Pairs` (i, j, similar, weight), or `LabelPairs` if the setting is ``n_pairs="all"``;
+               `scatter.pair_scatters` takes both, `constraints.written_out` converts `LabelPairs` to `Pairs`
 FromTriplets   ``labels, triplets``: one of them is None; triplets (m, 3) are (anchor, positive, negative)
-FromChunklets  ``chunklets``: codes, -1 for rows in none; with ``_links = True`` also which of them are apart
+FromChunklets  ``chunklets``: codes, -1 for rows in none; with ``_links = True`` also which chunklets differ in class
 FromSets       ``candidates``: (n, q) booleans, the classes that each row may have
 =============  ==========================================================================================
 
-and ``work``, the `Workspace`: `work.start()` returns the last components under `warm_start`, `work.as_given(values)`
-puts values of the rows of X into the user's order.
+It also gets ``work``, the `Workspace`: `work.start()` returns the last components if `warm_start` is set, and
+`work.as_given(values)` returns values of the rows of X in the user's order.
 
-The shells validate, check `n_components`, `max_iter` and `tol`, center (``_center = False`` turns that off), sort rows
-so that their order does not matter when constraints come from labels, set the fitted attributes (`Solution.attributes`
-adds any others), cast to the input's float type, and put the estimator's name in front of every ValueError: functions
-in `numerics` and in method files just raise ``ValueError("reg must be ...")`` (`numerics.checks` has the usual ones).
-`_solve` hands its function `self._settings("reg", ...)` and `self._search()` (`max_iter`, `tol`, `report`). A linear
-method that needs only row differences says ``_span = True``: see `Mahalanobis`.
+The base classes validate the input; check `n_components`, `max_iter` and `tol`; center the rows (unless ``_center =
+False``); sort them if constraints come from labels, so that their order does not matter; set the fitted attributes
+(`Solution.attributes` adds others); cast to the float type of the input; and prefix every ValueError with the name of
+the estimator. Functions in `numerics` and in the modules of methods therefore just raise ``ValueError("reg must be
+...")`` (`numerics.checks` has the usual checks). `_solve` passes `self._settings("reg", ...)` and `self._search()`
+(`max_iter`, `tol`, `report`) to its function. A linear method that needs only differences of rows sets ``_span =
+True``: see `Mahalanobis`.
 
-A closed form that needs of the rows only sums over each class also takes weights, parts, sparse rows and Dask: `sums`
-says how.
+A closed form that needs only sums over each class also takes weights, parts of a table, sparse rows and Dask
+collections: see `sums`.
 
-The laws that every learner must obey, and what a method's reference file holds, are in `tests/test_learners.py`.
+`tests/test_learners.py` states the laws that every learner obeys, and what the reference of a method holds.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ class FromPairs(MetricLearner):
             points, numbers = rows_of_points(X)
             apart = numbers[:, 0] != numbers[:, 1]
             if not apart.all():
-                warn(f"{np.count_nonzero(~apart)} of {len(apart)} pairs hold the same point twice; they are left out")
+                warn(f"X: {np.count_nonzero(~apart)} of {len(apart)} pairs hold the same point twice; they are ignored")
             signs = constraints.check_pair_labels(y, len(apart))
             labels = np.where(signs, 1, -1)[apart]
             supervised = self._supervise(points, None, pairs=numbers[apart], pair_labels=labels)
@@ -189,23 +190,25 @@ class FromPairs(MetricLearner):
             return Supervised(known.X, (self._from_labels(known.labels),), known.order, classes=known.classes)
         X = self._rows(X)
         if pair_weights is not None and not self._weights:
-            raise ValueError("pair_weights are not supported by this method")
+            raise ValueError("pair_weights must be None: this method weighs all pairs equally")
         if rows is not None:
             pairs, pair_labels, pair_weights = constraints.present(
                 pairs, rows, len(X), "pairs", pair_labels, pair_weights
             )
-        told = self._from_pairs(pairs, pair_labels, pair_weights, len(X))
+        checked = self._from_pairs(pairs, pair_labels, pair_weights, len(X))
         if self._both_kinds:
-            counts = told.weights > 0
-            constraints.require_both(int((told.similar & counts).sum()), int((~told.similar & counts).sum()))
-        return Supervised(X, (told,), pairs=told)
+            counted = checked.weights > 0
+            n_similar = int((checked.similar & counted).sum())
+            n_dissimilar = int((~checked.similar & counted).sum())
+            constraints.require_both(n_similar, n_dissimilar)
+        return Supervised(X, (checked,), pairs=checked)
 
     def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
         """Return the user's pairs of rows 0..n-1, checked."""
         return constraints.check_pairs(pairs, pair_labels, pair_weights, n)
 
     def _from_labels(self, labels: Ints) -> Pairs | LabelPairs:
-        """Make pairs from labels as the setting `n_pairs` says."""
+        """Return the pairs that the setting `n_pairs` requests from labels."""
         checks.require_classes(labels)
         n_pairs: Any = getattr(self, "n_pairs", "all")
         if n_pairs == "all":
@@ -282,8 +285,8 @@ class FromChunklets(MetricLearner):
     """Learners from chunklets: `fit(X, y)`, `fit(X, chunklets=...)` or `fit(X, pairs=...)`.
 
     With labels, each class is one chunklet, unless `n_chunklets` asks for small ones to be drawn. Similar pairs form
-    chunklets by transitive closure. With ``_links = True``, `_solve` also gets (c, c) booleans that tell which
-    chunklets are of different classes.
+    chunklets by transitive closure. With ``_links = True``, `_solve` also gets (c, c) booleans that are True for
+    chunklets of different classes.
     """
 
     _links = False
@@ -358,22 +361,25 @@ class FromChunklets(MetricLearner):
         checks.only_with("chunklets", chunklets, negative_links=negative_links)
         checks.only_with("pairs", pairs, pair_labels=pair_labels)
         if chunklets is not None and pairs is not None:
-            raise ValueError("chunklets and pairs were given; pass one of them")
+            raise ValueError("chunklets and pairs must not both be given; pass one of them")
         if chunklets is None and pairs is None:
             known = self._labeled(X, y, unlabeled, "; pass labels, chunklets= or pairs=")
             checks.require_classes(known.labels)
             return Supervised(known.X, self._linked(*self._from_labels(known.labels)), known.order)
         X = self._rows(X)
         if chunklets is not None:
-            told = constraints.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
-            return Supervised(X, self._linked(*told))
+            checked = constraints.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
+            return Supervised(X, self._linked(*checked))
         if rows is not None:
             pairs, pair_labels = constraints.present(pairs, rows, len(X), "pairs", pair_labels)
         closed = constraints.close(constraints.check_pairs(pairs, pair_labels, None, len(X)), len(X))
         return Supervised(X, self._linked(*closed))
 
     def _linked(self, chunklets: Ints, apart: Bools) -> tuple[Any, ...]:
-        return (chunklets, apart) if self._links else (chunklets,)
+        """Return the chunklets, and which of them differ in class if `_solve` takes that."""
+        if self._links:
+            return chunklets, apart
+        return (chunklets,)
 
     def _from_labels(self, labels: Ints) -> tuple[Ints, Bools]:
         """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
@@ -386,7 +392,8 @@ class FromChunklets(MetricLearner):
             checks.counts(2, chunklet_size=size)
             chunklets = constraints.chunklets_from_labels(labels, n_chunklets, size, seed)
         known = chunklets >= 0
-        kind = labels[known][np.unique(chunklets[known], return_index=True)[1]]
+        first = np.unique(chunklets[known], return_index=True)[1]
+        kind = labels[known][first]  # (c,), the class of each chunklet
         return chunklets, kind[:, None] != kind
 
 
@@ -424,6 +431,6 @@ class FromSets(MetricLearner):
         candidates = check_array(y)
         whole = np.isin(candidates, (0, 1)).all() and candidates.any(axis=1).all()
         if candidates.shape[0] != len(X) or not whole:
-            needs = f"y must be a 0/1 matrix with {len(X)} rows, as X has, and a 1 in every row"
+            needs = f"y must be a 0/1 matrix with {len(X)} rows, like X, and a 1 in every row"
             raise ValueError(f"{needs}; got shape {candidates.shape}, values {np.unique(candidates)[:5].tolist()}")
         return Supervised(X, (candidates.astype(bool),))

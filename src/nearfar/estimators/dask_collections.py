@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-PARTS_JOINED_AT_ONCE = 8  # sums that one task joins
+PARTS_JOINED_AT_ONCE = 8  # number of sums that one task joins
 
 
 def is_collection(X: Any) -> bool:
@@ -19,7 +19,7 @@ def sample(X: Any) -> Any:
     """Return two rows of zeros with the features of X, with the column names of a data frame."""
     if not hasattr(X, "columns"):
         if X.ndim != 2:
-            raise ValueError(f"X must be rows, shape (n, d); got a Dask array of {X.ndim} dimensions")
+            raise ValueError(f"X must have shape (n, d); got a Dask array of {X.ndim} dimensions")
         return np.zeros((2, X.shape[1]))
     import pandas as pd
 
@@ -35,17 +35,16 @@ def summed(learner: Any, X: Any, y: Any, sample_weight: Any, unlabeled: Any) -> 
     labels = beside(y, X, len(parts), "y")
     weights = beside(sample_weight, X, len(parts), "sample_weight")
     plain = clone(learner)
-    found = [
-        delayed(part_sums)(plain, rows, own, weight, unlabeled)
-        for rows, own, weight in zip(parts, labels, weights, strict=True)
-    ]
+    found = []
+    for rows, own, weight in zip(parts, labels, weights, strict=True):
+        found.append(delayed(part_sums)(plain, rows, own, weight, unlabeled))
+    # join the sums in a tree, so that no task waits for all parts
     while len(found) > 1:
-        found = [
-            delayed(joined)(found[k : k + PARTS_JOINED_AT_ONCE]) for k in range(0, len(found), PARTS_JOINED_AT_ONCE)
-        ]
+        starts = range(0, len(found), PARTS_JOINED_AT_ONCE)
+        found = [delayed(joined)(found[k : k + PARTS_JOINED_AT_ONCE]) for k in starts]
     (whole,) = compute(found[0])
     if whole is None:
-        raise ValueError("X holds no rows")
+        raise ValueError("X must hold at least one row; got none")
     return whole
 
 
@@ -81,16 +80,17 @@ def beside(values: Any, X: Any, count: int, name: str) -> list[Any]:
     if not is_collection(values):
         sizes = getattr(X, "chunks", [[np.nan]])[0]
         if np.isnan(sizes).any():
-            raise ValueError(f"{name} must be a Dask collection with the parts of X, because their lengths are unknown")
+            cause = "because the lengths of its parts are unknown"
+            raise ValueError(f"{name} must be a Dask collection, divided like X, {cause}; got {type(values).__name__}")
         values = np.asarray(values)
         if len(values) != sum(sizes):
             raise ValueError(f"{name} must hold one value per row of X, {sum(sizes)}; got {len(values)}")
         return np.split(values, np.cumsum(sizes)[:-1])
-    own = getattr(values, "chunks", None)
-    rows = getattr(X, "chunks", None)
-    if own is not None and rows is not None and not np.isnan(rows[0]).any() and not np.isnan(own[0]).any():
-        values = values.rechunk({0: rows[0]}) if sum(own[0]) == sum(rows[0]) else values
+    own = getattr(values, "chunks", [[np.nan]])[0]
+    rows = getattr(X, "chunks", [[np.nan]])[0]
+    if sum(own) == sum(rows):  # False if some lengths are unknown, NaN
+        values = values.rechunk({0: rows})
     parts = list(np.ravel(values.to_delayed()))
     if len(parts) != count:
-        raise ValueError(f"{name} has {len(parts)} parts and X has {count}; repartition {name} as X")
+        raise ValueError(f"{name} must have {count} parts, like X; got {len(parts)}: repartition {name}")
     return parts

@@ -1,4 +1,4 @@
-"""Which features and directions a learned linear metric weights most, and how certain these weights are."""
+"""The features and directions with the largest weights in a learned linear metric, and how certain they are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Explanation(NamedTuple):
     names : list of str
         Names of the features.
     weights : ndarray of shape (d,)
-        Share of each feature by itself in the mean squared distance: M_kk var_k divided by their sum, which does not
+        Share of each feature alone in the mean squared distance: M_kk var_k divided by their sum, which does not
         depend on units.
     low, high : ndarray of shape (d,)
         Bounds of the intervals of the weights.
@@ -29,7 +29,7 @@ class Explanation(NamedTuple):
     shares : ndarray of shape (k,)
         Share of each direction in the trace of the metric, in these units.
     stability : ndarray of shape (k,)
-        Mean share of each direction that lies in the span of the first k directions of another half; 1 is all of it.
+        Mean share of each direction that is in the span of the first k directions of another half, at most 1.
     """
 
     names: list[str]
@@ -44,9 +44,10 @@ class Explanation(NamedTuple):
         """Return the features with the largest weights as lines of text: name, weight and interval."""
         order = np.argsort(-self.weights, kind="stable")[:most]
         width = max(len(self.names[k]) for k in order)
-        lines = [
-            f"{self.names[k]:{width}}  {self.weights[k]:6.1%}  ({self.low[k]:.1%} to {self.high[k]:.1%})" for k in order
-        ]
+        lines = []
+        for k in order:
+            interval = f"({self.low[k]:.1%} to {self.high[k]:.1%})"
+            lines.append(f"{self.names[k]:{width}}  {self.weights[k]:6.1%}  {interval}")
         return "\n".join(lines)
 
 
@@ -61,7 +62,7 @@ def explain(
     level: float = 0.9,
     random_state: Any = 0,
 ) -> Explanation:
-    """Explain which features a learned linear metric weights, and how much of that another sample would confirm.
+    """Explain which features have large weights in a learned linear metric, and which of them are reliable.
 
     Parameters
     ----------
@@ -72,13 +73,13 @@ def explain(
     y : array-like of shape (n,)
         Class labels.
     prefit : bool
-        Explain the learner as it was fitted. Only the intervals come from clones, which are fitted on halves of X.
+        Explain the fitted learner itself. Only the intervals come from clones, which are fitted on halves of X.
     n_directions : int
         Number of directions to return, at least 1; no more than d are returned.
     n_fits : int
         Number of fits on random halves of each class, at least 2. Each costs as much as a fit on n / 2 rows.
     level : float
-        Share of these fits that lies inside the intervals, in (0, 1).
+        Share of these fits inside the intervals, in (0, 1).
     random_state : int, RandomState, Generator or None
         Seed of the random number generator that draws the halves.
 
@@ -110,9 +111,13 @@ def explain(
         rows = np.asarray(X, dtype=np.float64)
         labels = checks.encode(np.asarray(checks.numbered(y)))[1]
         names = [str(name) for name in getattr(X, "columns", [f"x{k}" for k in range(rows.shape[1])])]
-        fitted = learner if prefit else clone(learner).fit(rows, y)
+        if prefit:
+            fitted = learner
+        else:
+            fitted = clone(learner).fit(rows, y)
         if not hasattr(fitted, "get_mahalanobis_matrix"):
-            raise ValueError("learner must be linear, with get_mahalanobis_matrix; a kernel has no weights of features")
+            name = type(learner).__name__
+            raise ValueError(f"learner must be linear, with get_mahalanobis_matrix; {name} has no weights of features")
         k = min(n_directions, rows.shape[1])
         deviation = rows.std(axis=0)
         weights, directions, shares = anatomy(fitted.get_mahalanobis_matrix(), deviation, k)

@@ -51,7 +51,7 @@ def has_threshold(estimator: Fitted) -> bool:
 
 
 def has_probability(estimator: Fitted) -> bool:
-    """Return True if probabilities are calibrated; else raise an AttributeError that says how to calibrate them."""
+    """Return True if probabilities are calibrated; else raise an AttributeError that names the method to call."""
     if not hasattr(estimator, "sigmoid_"):
         raise AttributeError("no probabilities yet: call calibrate_probability with pairs of both kinds")
     return True
@@ -60,13 +60,15 @@ def has_probability(estimator: Fitted) -> bool:
 class Fitted(BaseEstimator):
     """Methods that need only `transform`, because the learned distance is the Euclidean distance after it."""
 
-    _holds: tuple[str, ...] = ("n_features_in_", "components_")  # what `transform` cannot do without
+    _holds: tuple[str, ...] = ("n_features_in_", "components_")  # fitted attributes that `transform` requires
     _matrices = False  # whether X may be a stack of matrices
-    _training_marks: TrainingMarks | None = None  # of the rows that it has learned from
+    _training_marks: TrainingMarks | None = None  # marks of the training rows
 
     def _packed_marks(self) -> tuple[dict[str, AnyArray], dict[str, str]]:
         """Return the arrays and the text that a saved learner holds of its training rows."""
-        return ({}, {}) if self._training_marks is None else self._training_marks.packed()
+        if self._training_marks is None:
+            return {}, {}
+        return self._training_marks.packed()
 
     def transform(self, X: AnyArray) -> AnyArray:
         """Map rows so that Euclidean distances between them are the learned distances."""
@@ -149,11 +151,15 @@ class Fitted(BaseEstimator):
         with error_context(self):
             Z = np.asarray(self.transform(X))
             Q = Z if queries is None else np.asarray(self.transform(queries))
-            most = len(Z) - (queries is None)
+            most = len(Z)
+            if queries is None:
+                most = most - 1  # a row is not its own neighbor
             if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= most:
-                raise ValueError(f"n_neighbors must be 1 to {most} (the rows that can be found); got {n_neighbors!r}")
+                raise ValueError(f"n_neighbors must be an integer in 1..{most}; got {n_neighbors!r}")
             distances, indices = nearest.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
-        return (distances, indices) if return_distance else indices
+        if not return_distance:
+            return indices
+        return distances, indices
 
     def calibrate_threshold(
         self: Self,
@@ -384,14 +390,13 @@ class Fitted(BaseEstimator):
             raise ValueError(f"{os.fspath(path)} holds {kind.__name__}, not {cls.__name__}")
         try:
             settings = tensor_file.join("set", tensors, parse_json(text["settings"]))
-            # JSON has no tuples; a list would do for a setting that was a tuple, except in clones and `repr`
+            # JSON has no tuples: turn its lists back into them, because `clone` and `repr` distinguish the two
             learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
             flaw = tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_names(fitted)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"{os.fspath(path)} holds no {kind.__name__} of this version: {in_brief(str(error), 2 * PATH)}"
-            ) from error
+            cause = in_brief(str(error), 2 * PATH)
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {cause}") from error
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{os.fspath(path)} holds {quoted(key)}, which is no fitted attribute")
@@ -402,7 +407,7 @@ class Fitted(BaseEstimator):
         return learner
 
     def _restored(self: Self) -> Self:
-        """Return this learner, just made from a file; a subclass makes here what its settings only describe."""
+        """Return this learner, which was just loaded; a subclass builds what its settings only describe."""
         return self
 
 
@@ -410,20 +415,23 @@ def marks_in(arrays: dict[str, AnyArray], text: dict[str, str]) -> TrainingMarks
     """Return the marks of training rows that a saved learner holds, or None if there are none or they are damaged."""
     try:
         return TrainingMarks.unpacked(arrays, text)
-    except ValueError:  # a learner works without them, and scores say that they are damaged
+    except ValueError:  # the learner works without marks, and commands that need them report the damage
         return None
 
 
 def _flaw_of_names(fitted: dict[str, Any]) -> str:
-    """Say that the names of features, or their number, are none; return "" if they are fine or not told."""
-    names, n = fitted.get("feature_names_in_", np.empty(0, dtype=object)), fitted.get("n_features_in_", 1)
+    """Return what is wrong with the names of the features, or with their number; "" if they are valid or missing."""
+    names = fitted.get("feature_names_in_", np.empty(0, dtype=object))
+    n = fitted.get("n_features_in_", 1)
     if not isinstance(names, np.ndarray) or names.dtype != object:
         return f"feature_names_in_ must be a list of text, got {quoted(names)}"
-    return "" if isinstance(n, int) and n >= 1 else f"n_features_in_ must be a number of features, got {quoted(n)}"
+    if not isinstance(n, int) or n < 1:
+        return f"n_features_in_ must be a number of features, got {quoted(n)}"
+    return ""
 
 
 class PointDistance:
-    """Learned distance of two points, by the learner's own `transform`.
+    """Learned distance of two points, by the `transform` of the learner.
 
     Parameters
     ----------
@@ -438,7 +446,9 @@ class PointDistance:
         with nameless():
             a, b = np.asarray(self.learner.transform(np.stack([u, v])))
         d2 = float(np.sum((a - b) ** 2))
-        return d2 if squared else d2**0.5
+        if squared:
+            return d2
+        return d2**0.5
 
 
 class LinearDistance:
@@ -455,4 +465,7 @@ class LinearDistance:
 
     def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
         z = self.components @ (np.asarray(u, dtype=np.float64) - np.asarray(v, dtype=np.float64))
-        return float(z @ z) if squared else float(z @ z) ** 0.5
+        d2 = float(z @ z)
+        if squared:
+            return d2
+        return d2**0.5

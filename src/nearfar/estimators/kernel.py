@@ -1,4 +1,4 @@
-"""The learner of a metric in the feature space of a kernel."""
+"""The base class of learners of a metric in the feature space of a kernel."""
 
 from __future__ import annotations
 
@@ -43,18 +43,21 @@ class KernelMetric(MetricLearner):
             gamma = float(self.gamma)
         settings = self._settings("degree", "coef0", "landmarks")
         found = kernels.kernel_map(X, self.kernel, gamma=gamma, seed=getattr(self, "random_state", None), **settings)
-        attributes = {
-            "gamma_": gamma,
-            "landmarks_": found.landmarks if order is None else order[found.landmarks],
-            "X_fit_": np.zeros((0, X.shape[1])) if self.kernel == "precomputed" else X[found.landmarks],
-        }
+        landmarks = found.landmarks
+        if order is not None:
+            landmarks = order[landmarks]  # as numbers of the user's rows
+        if self.kernel == "precomputed":
+            X_fit = np.zeros((0, X.shape[1]))
+        else:
+            X_fit = X[found.landmarks]
+        attributes = {"gamma_": gamma, "landmarks_": landmarks, "X_fit_": X_fit}
         last = self._in_map(X, found)
         return Workspace(found.rows, order, basis=found.basis, last=last, attributes=attributes)
 
     def _in_map(self, X: Array, found: kernels.KernelMap) -> Array | None:
-        """Return, under `warm_start`, components in the new map that give its landmarks their images of the last fit.
+        """Return components in the new map with the images of its landmarks under the last fit, if `warm_start` is set.
 
-        In a wrapper, the setting `warm_start` is that of its `learner`.
+        The `warm_start` of a wrapper is that of its `learner`.
         """
         warm = getattr(getattr(self, "learner", self), "warm_start", False)
         if not warm or not hasattr(self, "dual_coef_"):
@@ -65,8 +68,9 @@ class KernelMetric(MetricLearner):
         return np.asarray(self._image(X[found.landmarks]).T @ found.basis)
 
     def _order(self, X: AnyArray) -> Ints:
-        # the columns of a kernel matrix belong to its rows, so rows may not be sorted alone
-        return np.arange(len(X)) if self.kernel == "precomputed" else row_order(X)
+        if self.kernel == "precomputed":
+            return np.arange(len(X))  # the columns of a kernel matrix correspond to its rows, which are not sorted
+        return row_order(X)
 
     def _check_search(self, work: Workspace, features: int) -> None:
         super()._check_search(work, features=work.rows.shape[1])

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import settings
@@ -36,7 +36,8 @@ from .validation import (
 Self = TypeVar("Self", bound="MetricLearner")
 
 
-NAMED_FEATURES = 2  # features of X that the name of a column of the result names
+NAMED_FEATURES = 2  # features of X that the name of an output column lists
+SPARSE_LEARNERS = "CovarianceMetric, DCA, DiscriminantWhitening, FisherMetric, GMML and RCA"  # examples for a message
 
 
 class Labeled(NamedTuple):
@@ -100,8 +101,8 @@ class Workspace:
     order : ndarray of shape (n,) or None
         Number of each row in the user's data. If None, 0 to n - 1.
     basis : ndarray or None
-        For linear methods, of shape (r, d), with rows = X basis' up to a shift; None stands for the features
-        themselves. For kernel methods, of shape (m, r), with rows = k(X) basis for m landmarks.
+        For linear methods, of shape (r, d), with rows = X basis' up to a shift; None if the coordinates are the
+        features themselves. For kernel methods, of shape (m, r), with rows = k(X) basis for m landmarks.
     last : ndarray of shape (k, r) or None
         Components of the previous fit in the coordinates of `rows`, if `warm_start` is set.
     attributes : dict
@@ -128,7 +129,9 @@ class Workspace:
 
     def given(self, places: Ints) -> Ints:
         """Return the numbers in the user's data of the rows at these places in `rows`."""
-        return places if self.order is None else self.order[places]
+        if self.order is None:
+            return places
+        return self.order[places]
 
     def as_given(self, values: AnyArray) -> AnyArray:
         """Return values of `rows` in the order of the user's rows."""
@@ -162,9 +165,9 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return super().__new__(cls)
 
     def _fit(self: Self, X: AnyArray, y: AnyArray | None = None, **given: Any) -> Self:
-        """Fit: validate, say what is known of the rows, solve, store. Every public `fit` calls this.
+        """Validate the input, collect the supervision, solve, and store the result. Every public `fit` calls this.
 
-        Nothing of a fit before is changed until the solution is there.
+        The attributes of an earlier fit stay unchanged until there is a solution.
         """
         with error_context(self):
             settings.check_settings(self)
@@ -176,20 +179,21 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             self._store(solution, work, dtype=supervised.X.dtype)
             self._training_marks = marks
             if supervised.pairs is not None:
-                # the user's X has the names of its columns, which the checked rows have lost
-                self._calibrate(X if supervised.points is None else supervised.points, supervised.pairs)
+                # the user's X, and not the checked rows, because it has the names of its columns
+                rows = X if supervised.points is None else supervised.points
+                self._calibrate(rows, supervised.pairs)
         return self
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, **given: Any) -> Supervised:
-        """Check what the user gave, and return rows and what is known of them."""
+        """Check the user's rows and supervision, and return both."""
         raise NotImplementedError
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
-        """Return the rows that `_solve` works on; where they were sorted (`order`), X may be overwritten."""
+        """Return the rows that `_solve` works on; if they were sorted (`order` is given), X may be overwritten."""
         raise NotImplementedError
 
     def _check_search(self, work: Workspace, features: int) -> None:
-        """Check the settings that most learners have, with the dimension that the problem has."""
+        """Check `n_components`, `max_iter` and `tol`, which most learners have, for a problem of this dimension."""
         spanned = None if work.basis is None else features
         check_n_components(getattr(self, "n_components", None), work.rows.shape[1], spanned)
         checks.counts(1, max_iter=getattr(self, "max_iter", 1))
@@ -198,7 +202,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _store(self, found: Array | Solution, work: Workspace, dtype: Any) -> None:
         """Set the fitted attributes instead of those of an earlier fit, and warn if the stopping rule was not met."""
         solution = found if isinstance(found, Solution) else Solution(found)
-        # if the objective is not a number, a search ends where it began
+        # a search whose objective is NaN ends at its start
         if not np.isfinite(solution.x).all() or np.isnan(solution.value):
             raise ValueError("the solution is not finite; scale the features or regularize more")
         fitted = {**work.attributes, **self._learned_map(solution.x, work, dtype)}
@@ -207,7 +211,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         for name, value in (("duality_gap_", solution.duality_gap), ("history_", solution.history)):
             if value is not None:
                 fitted[name] = value
-        # what only an earlier fit reported must not look like a result of this one
+        # delete the results of an earlier fit that this fit does not set again
         for name in [name for name in vars(self) if is_fitted_name(name)]:
             delattr(self, name)
         for name, value in fitted.items():
@@ -229,12 +233,17 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True, least: int | None = None) -> Any:
         """Check X (and y) as scikit-learn does, and return them in float32 or float64.
 
-        `least` rows must be there: 2 for a fit, which resets what is known of the features, else 1.
+        X must have at least `least` rows: by default 2 for a fit, which resets `n_features_in_`, and otherwise 1.
         """
-        least = least or (2 if reset else 1)
+        if least is None:
+            least = 2 if reset else 1
+        if issparse(X) and not self._takes_sparse:
+            raise TypeError(self._sparse_refusal(X.shape))
         if self._passes(X, y, reset, least):
             self.n_features_in_ = X.shape[1]
-            return X if y is None else (X, y)
+            if y is None:
+                return X
+            return X, y
         options: dict[str, Any] = {"dtype": [np.float64, np.float32], "reset": reset, "ensure_min_samples": least}
         if self._takes_sparse:
             options["accept_sparse"] = "csr"
@@ -243,37 +252,45 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
                 return validate_data(self, X, **options)
             return validate_data(self, X, y, **options)
         except (TypeError, ValueError) as error:
-            words = without_numbers(X)
-            if not words:
+            columns = without_numbers(X)
+            if not columns:
                 raise
-            first = ", ".join(map(repr, words[:3]))
-            hint = "encode them before, as by OneHotEncoder in make_column_transformer"
+            first = ", ".join(map(repr, columns[:3]))
+            hint = "encode them first, for example with OneHotEncoder in make_column_transformer"
             raise ValueError(
-                f"X: {len(words)} column(s) hold something other than numbers ({first}); {hint}"
+                f"X: {len(columns)} column(s) hold values that are not numbers ({first}); {hint}"
             ) from error
 
+    def _sparse_refusal(self, shape: tuple[int, ...]) -> str:
+        """Return the message for sparse rows of this shape, which the learner does not take."""
+        hint = f"pass X.toarray(), or use a learner that takes sparse rows, such as {SPARSE_LEARNERS}"
+        return f"{type(self).__name__}: X must be dense; got a sparse matrix of shape {shape}; {hint}"
+
     def _passes(self, X: AnyArray, y: AnyArray | None, reset: bool, least: int) -> bool:
-        """Whether scikit-learn's checks, which take longer than a small fit, would return these arrays as they are."""
-        if not is_plain(X) or not (y is None or is_plain_labels(y, len(X))) or hasattr(self, "feature_names_in_"):
+        """Return whether scikit-learn's checks, which take longer than a small fit, would return X and y unchanged."""
+        if not is_plain(X) or hasattr(self, "feature_names_in_"):
+            return False
+        if y is not None and not is_plain_labels(y, len(X)):
             return False
         if reset:
             return len(X) >= least
         return X.shape[1] == getattr(self, "n_features_in_", None)
 
     def _labeled(self, X: AnyArray, y: AnyArray | None, unlabeled: Any = None, needs: str = "") -> Labeled:
-        """Return checked rows in an order fixed by their values, with their label codes.
+        """Return checked rows, sorted by their values, with their label codes.
 
-        So neither the order of the rows nor the names of the classes can matter.
+        The result of a fit therefore depends neither on the order of the rows nor on the names of the classes.
         """
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
         given = y
         X, y, codes = self._coded(X, y, unlabeled)
-        if not is_plain_labels(y, len(y)) or 2 * len(np.unique(y)) >= len(y):  # others pass, without a warning
-            check_classification_targets(y)
+        checks.require_discrete(y)
         order = self._order(X)
-        numbers, labels = checks.encode(codes[order], unlabeled=-1)  # anew, by first appearance in this order
-        first = np.unique(codes, return_index=True)[1][-len(numbers) :]  # a row of each of 0, 1, ...; -1 comes before
+        # renumber the classes by their first appearance in this order
+        numbers, labels = checks.encode(codes[order], unlabeled=-1)
+        # one row of each class 0, 1, ...; np.unique puts the code -1 first, and the slice leaves it out
+        first = np.unique(codes, return_index=True)[1][-len(numbers) :]
         return Labeled(X[order], labels, order, np.asarray(given)[first][numbers])
 
     def _coded(
@@ -282,7 +299,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """Return checked rows and labels, and the labels' codes 0, 1, ..., with -1 for rows without a label."""
         names = checks.numbered(y, unlabeled)
         if names is not y and unlabeled is not None:
-            unlabeled = -1  # as `numbered` writes it
+            unlabeled = -1  # `numbered` has written -1 for it
         X, y = self._rows(X, names, reset=reset, least=least)
         y = np.asarray(y)
         if unlabeled is None:
@@ -306,16 +323,18 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def _found_before(self, name: str, work: Workspace) -> Any:
         """Return another result of the last fit by its name, if the workspace has that fit's components; else None."""
-        return None if work.last is None else getattr(self, name, None)
+        if work.last is None:
+            return None
+        return getattr(self, name, None)
 
     def _last_components(self) -> Array | None:
         """Return the last fit's components under `warm_start` if their number of columns still fits, else None."""
-        if getattr(self, "warm_start", False):
-            last = getattr(self, "components_", None)
-        else:
-            last = None
-        fits = isinstance(last, np.ndarray) and last.shape[1] == self.n_features_in_
-        return np.asarray(last, dtype=np.float64) if fits else None
+        if not getattr(self, "warm_start", False):
+            return None
+        last = getattr(self, "components_", None)
+        if not isinstance(last, np.ndarray) or last.shape[1] != self.n_features_in_:
+            return None
+        return np.asarray(last, dtype=np.float64)
 
     def _settings(self, *names: str) -> dict[str, Any]:
         """Return the settings of these names, to pass to the function of a method."""
@@ -357,7 +376,7 @@ class Mahalanobis(MetricLearner):
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         if order is None:
-            R = np.array(X, dtype=np.float64, order="C")
+            R = np.array(X, dtype=np.float64, order="C")  # a copy: X is the user's
         else:
             R = np.ascontiguousarray(X, dtype=np.float64)
         if self._center:
@@ -365,9 +384,9 @@ class Mahalanobis(MetricLearner):
         last = self._last_components()
         if not self._span or R.shape[1] <= len(R):
             return Workspace(R, order, last=last)
-        basis = scatter.data_span(R)
+        basis = scatter.data_span(R)  # (r, d), orthonormal rows
         if self._span == "identity" and (getattr(self, "n_components", None) or 0) > len(basis):
-            return Workspace(R, order, last=last)  # directions outside of the span are asked for
+            return Workspace(R, order, last=last)  # n_components exceeds the dimension of the span
         if len(basis) == 0:
             basis = np.eye(1, R.shape[1])
         if last is not None:
@@ -423,8 +442,13 @@ class Mahalanobis(MetricLearner):
         heaviest = np.argsort(-np.abs(self.components_), axis=1, kind="stable")[:, :NAMED_FEATURES]
         found = []
         for row, columns, name in zip(self.components_, heaviest, plain, strict=True):
-            terms = [f"-{names[k]}" if row[k] < 0 else str(names[k]) for k in columns if row[k] != 0]
-            found.append(f"{name}: {', '.join(terms)}" if terms else name)
+            terms = []
+            for k in columns[row[columns] != 0]:
+                sign = "-" if row[k] < 0 else ""
+                terms.append(f"{sign}{names[k]}")
+            if terms:
+                name = f"{name}: {', '.join(terms)}"
+            found.append(name)
         return np.array(found, dtype=object)
 
     def get_mahalanobis_matrix(self) -> AnyArray:

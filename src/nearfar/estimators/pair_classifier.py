@@ -1,4 +1,4 @@
-"""A classifier of pairs of points, similar or not, that decides by the distance of a learner."""
+"""A classifier of pairs of points as similar or dissimilar, by the distance of a learner."""
 
 from __future__ import annotations
 
@@ -66,9 +66,8 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
             points = self._points(X)
             classes, codes = np.unique(np.asarray(y), return_inverse=True)
             if len(classes) != 2:
-                raise ValueError(
-                    f"y must hold two values, the larger one for similar pairs; got {classes[:5].tolist()}"
-                )
+                got = classes[:5].tolist()
+                raise ValueError(f"y must hold two values, the larger one for similar pairs; got {got}")
             labels = 2 * codes - 1
             learner = clone(self.learner).fit(points, labels)
             learner.calibrate_threshold(points, labels, strategy=self.strategy)
@@ -100,7 +99,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
     def _points(self, X: AnyArray) -> AnyArray:
         points = np.asarray(X)
         if points.ndim != 3 or points.shape[1] != 2:
-            raise ValueError(f"X must be pairs of points, shape (m, 2, d); got shape {points.shape}")
+            raise ValueError(f"X must hold pairs of points, shape (m, 2, d); got shape {points.shape}")
         return points
 
     def __sklearn_tags__(self) -> Any:

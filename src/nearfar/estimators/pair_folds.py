@@ -1,4 +1,4 @@
-"""Folds of pairs for cross-validation in which no entity stands on both sides."""
+"""Folds of pairs for cross-validation in which no entity occurs in both training and test pairs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ class PairKFold:
             points are the same entity.
         """
         checks.counts(2, n_splits=self.n_splits)
-        entities = np.asarray(X if groups is None else groups)
+        if groups is None:
+            entities = np.asarray(X)
+        else:
+            entities = np.asarray(groups)
         if entities.ndim == 3 and groups is None:
             points = entities.reshape(-1, entities.shape[2])
             entities = np.unique(points, axis=0, return_inverse=True)[1].reshape(-1, 2)
@@ -83,7 +86,7 @@ class PairKFold:
         fold_of = np.empty(len(names), dtype=np.intp)
         for fold, part in enumerate(np.array_split(order, self.n_splits)):
             fold_of[part] = fold
-        side = fold_of[codes.reshape(-1, 2)]  # (m, 2): the fold of each side
+        side = fold_of[codes.reshape(-1, 2)]  # (m, 2), the fold of each entity of a pair
         for fold in range(self.n_splits):
             inside = side == fold
             yield np.flatnonzero(~inside.any(axis=1)), np.flatnonzero(inside.all(axis=1))

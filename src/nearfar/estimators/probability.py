@@ -1,4 +1,4 @@
-"""Probabilities from distances: the logistic curve of Platt (1999), with his targets that keep it finite."""
+"""Probabilities from distances: the logistic curve of Platt (1999), with targets for which its slope is finite."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from scipy.special import expit
 
 from ..numerics.types import Array, Bools
 
-SIGMOID_STEPS = 100
-SLOPE_RIDGE = 1e-9  # keeps the Hessian definite where all distances are equal
+SIGMOID_STEPS = 100  # most Newton steps
+SLOPE_RIDGE = 1e-9  # keeps the Hessian definite if all distances are equal
 
 
 def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
@@ -28,7 +28,9 @@ def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
     halves any step that raises the loss.
     """
     if similar.all() or not similar.any():
-        raise ValueError("calibration needs both similar and dissimilar pairs")
+        raise ValueError(
+            f"pairs must hold both similar and dissimilar ones; got {similar.sum()} of {len(similar)} similar"
+        )
     positive = int(similar.sum())
     negative = len(similar) - positive
     target = np.where(similar, (positive + 1) / (positive + 2), 1 / (negative + 2))
@@ -43,6 +45,7 @@ def fit_sigmoid(distance: Array, similar: Bools) -> tuple[float, float]:
 
     value = loss(w)
     for _ in range(SIGMOID_STEPS):
+        # gradient A' (p - target), Hessian A' diag(p (1 - p)) A
         p = expit(A @ w)
         gradient = A.T @ (p - target)
         H = (A * (p * (1 - p))[:, None]).T @ A + SLOPE_RIDGE * np.eye(2)

@@ -1,16 +1,16 @@
 """Learners whose solution follows from sums over rows: weights of rows, parts of a table, sparse rows, Dask.
 
-A closed form that needs of the rows only the count, the mean and the scatter of each class (`numerics.class_sums`)
+A closed form that needs only the count, the mean and the scatter of each class (`numerics.class_sums`)
 inherits `LabelSums`, `PairSums` or `ChunkletSums` instead of `FromLabels`, `FromPairs` or `FromChunklets`, and solves
 from these sums as well as from rows::
 
     def _solve_sums(self, sums, rows, work):       # classes 0..c-1; all rows, also those without a label, as one class
         return self._from_scatters(class_sums.pair_scatters(sums, self.weighting))
 
-Where points are matrices, `sums` are of each column of each class, and ``work.extra`` says how many columns there are.
+If points are matrices, `sums` are of each column of each class, and ``work.extra`` is the number of columns.
 
-Plain dense arrays without weights go the way of every learner, through `_solve`. Settings under which the sums are not
-enough are named by `_needs_rows`.
+Plain dense arrays without weights take the path of every learner, through `_solve`. `_needs_rows` names the setting for
+which sums are not enough.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
-from sklearn.utils.multiclass import check_classification_targets
 
 from .. import settings
 from ..fit_warnings import warn
@@ -37,8 +36,8 @@ from .mahalanobis import Mahalanobis, MetricLearner, Self, Workspace
 from .validation import error_context, mark_training_rows, with_signature_hint
 
 WRITTEN_OUT_VALUES = 1 << 16
-"""Numbers of a table that is simply written out, sparse rows and rows of whole weights alike: the result is then that
-of the written table bit for bit, also where eigenvalues coincide and rounding alone decides between directions."""
+"""Most values of a table that is written out as dense rows, which are repeated by their weights. The result then equals
+that of the dense table bit for bit, even if eigenvalues coincide and only rounding decides between directions."""
 
 ALL_ROWS = "all rows"  # the one class of a learner that takes no labels
 
@@ -123,7 +122,7 @@ class FromSums(MetricLearner):
 
     @property
     def _needs_rows(self) -> str:
-        """The setting, in words, under which sums over rows are not enough; "" where they are."""
+        """The setting, in words, for which sums over rows are not enough; "" if they are."""
         return ""
 
     @property
@@ -136,7 +135,11 @@ class FromSums(MetricLearner):
         return not self._needs_rows
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "components_")  # the first parts may say too little
+        return hasattr(self, "components_")  # the first parts may hold too few rows for a solution
+
+    def _sparse_refusal(self, shape: tuple[int, ...]) -> str:
+        fix = f"pass X.toarray(), or change {self._needs_rows}, which needs dense rows"
+        return f"{type(self).__name__}: X must be dense; got a sparse matrix of shape {shape}; {fix}"
 
     def _fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None, **given: Any) -> Self:
         if sample_weight is not None:
@@ -144,7 +147,7 @@ class FromSums(MetricLearner):
         elif issparse(X) and not self._needs_rows:
             what = "sparse X"
         elif dask_collections.is_collection(X):
-            what = "a collection of Dask"
+            what = "a Dask collection"
         else:
             super()._fit(X, y, **given)
             self._sums = None
@@ -171,7 +174,7 @@ class FromSums(MetricLearner):
 
         Between calls, only sums are kept: the count, the mean and the scatter of each class. The learner stays
         unfitted until the parts hold enough data (for example, two classes). The sums are not kept by `fit` nor saved
-        to files, so the first call after either starts anew, with a warning.
+        to files, so the first call after either starts over, with a warning.
 
         Parameters
         ----------
@@ -194,8 +197,8 @@ class FromSums(MetricLearner):
             settings.check_settings(self)
             self._require_sums("partial_fit", {})
             if self._sums is None and hasattr(self, "components_"):
-                held = "this learner was fitted by fit or read from a file, and holds no sums to go on from"
-                warn(f"{held}; partial_fit begins anew with this part")
+                held = "this learner was fitted by fit or loaded from a file, and holds no sums to continue from"
+                warn(f"{held}; partial_fit starts over with this part")
             found = self._summed(X, y, sample_weight, unlabeled, reset=self._sums is None)
             if self._sums is not None:
                 found = self._sums.joined(found)
@@ -205,12 +208,12 @@ class FromSums(MetricLearner):
         return self
 
     def _require_sums(self, what: str, given: dict[str, Any]) -> None:
-        """Raise where a setting or an argument needs the rows themselves."""
+        """Raise a ValueError if a setting or an argument needs the rows themselves."""
         if self._needs_rows:
             raise ValueError(f"{what} cannot be used with {self._needs_rows}, which needs the rows themselves")
         refused = [name for name, value in given.items() if name != "unlabeled" and value is not None]
         if refused:
-            raise ValueError(f"{what} goes with labels y, not with {refused[0]}=")
+            raise ValueError(f"{what} requires labels y; got {refused[0]}= as well")
 
     def _summed(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> RowSums:
         """Check rows, labels and weights, and return their sums."""
@@ -228,8 +231,7 @@ class FromSums(MetricLearner):
         else:
             given = np.asarray(y)
             X, y, codes = self._coded(X, y, unlabeled, reset=reset, least=1)
-            if y.dtype.kind not in "biuUS":
-                check_classification_targets(y)
+            checks.require_discrete(y)
             y = np.ravel(given)
             first = np.unique(codes[codes >= 0], return_index=True)[1]
             names = tuple(y[codes >= 0][first].tolist())
@@ -238,7 +240,8 @@ class FromSums(MetricLearner):
             weight = check_sample_weight(sample_weight, X.shape[0])
             keep = np.flatnonzero(weight > 0)
             X = X[keep]
-            y = None if y is None else y[keep]
+            if y is not None:
+                y = y[keep]
             codes = codes[keep]
             weight = weight[keep]
         others = np.where(codes < 0, 0, -1)
@@ -257,15 +260,17 @@ class FromSums(MetricLearner):
         )
 
     def _points(self, X: Any) -> Any:
-        """Return what the sums are taken over: the rows, or a row or a matrix (d, q) made of each."""
+        """Return the points to sum: the rows, or a vector or a matrix (d, q) computed from each row."""
         return X
 
     def _lacking(self, found: RowSums) -> str:
-        """Say what the rows lack for a solution; return "" if it is all there."""
+        """Return a message that states what the rows lack for a solution, or "" if they lack nothing."""
         if found.sums.n + found.others.n == 0:
-            return "sample_weight is zero for every row; some weight must be above 0"
+            return "sample_weight is zero for every row; at least one weight must be above 0"
         if not self._labels_read:
-            return "" if found.rows.n > 1 else "one row (a row counts as its weight) shows no spread; give more"
+            if found.rows.n > 1:
+                return ""
+            return "X holds one row (a row counts as its weight), which has no spread; pass at least two"
         try:
             checks.require_weighted_classes(found.count[found.count > 0])
         except ValueError as error:
@@ -288,7 +293,7 @@ class FromSums(MetricLearner):
         if last is not None and basis is not None:
             last = last @ basis.T
         spread = np.sqrt(np.maximum(np.diag(rows.total), 0.0) / rows.n)
-        two = np.stack([-spread, spread])  # rows as far apart as all are
+        two = np.stack([-spread, spread])  # two rows with the spread of all rows, for the checks of `_store`
         work = Workspace(two, basis=basis, last=last, extra=found.columns)
         self._check_search(work, features=d)
         self._store(self._solve_sums(sums, rows, work), work, dtype=found.dtype)
@@ -478,7 +483,9 @@ def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
     if (weight != np.floor(weight)).any() or weight.sum() * shape[1] > WRITTEN_OUT_VALUES or weight.sum() == 0:
         return None
     rows = np.repeat(np.arange(shape[0]), weight.astype(np.intp))
-    return _safe_indexing(X, rows), None if y is None else _safe_indexing(np.asarray(y), rows)
+    if y is not None:
+        y = _safe_indexing(np.asarray(y), rows)
+    return _safe_indexing(X, rows), y
 
 
 def check_sample_weight(sample_weight: Any, n: int) -> Array:
@@ -487,5 +494,5 @@ def check_sample_weight(sample_weight: Any, n: int) -> Array:
     if weight.shape != (n,):
         raise ValueError(f"sample_weight must hold one number per row of X, shape ({n},); got shape {weight.shape}")
     if not np.isfinite(weight).all() or (weight < 0).any():
-        raise ValueError("sample_weight must hold finite numbers of at least 0")
+        raise ValueError("sample_weight must hold finite numbers >= 0; some are negative, NaN or infinite")
     return weight

@@ -1,11 +1,11 @@
-"""Thresholds that divide distances into similar and dissimilar: one sort and running counts."""
+"""Thresholds that divide distances into similar and dissimilar, by one sort and cumulative counts."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..numerics import checks
-from ..numerics.types import Array, Bools
+from ..numerics.types import AnyArray, Array, Bools
 
 STRATEGIES = ("accuracy", "balanced", "f_beta", "max_tpr", "max_tnr")
 
@@ -54,16 +54,21 @@ def calibrate(
         similar = similar[weight > 0]
         weight = weight[weight > 0]
     if similar.all() or not similar.any():
-        raise ValueError("calibration needs both similar and dissimilar pairs")
+        raise ValueError(
+            f"pairs must hold both similar and dissimilar ones; got {similar.sum()} of {len(similar)} similar"
+        )
     if strategy.startswith("max") and (min_rate is None or not 0 <= min_rate <= 1):
         raise ValueError(f"min_rate must be in [0, 1] for strategy={strategy!r}; got {min_rate!r}")
     checks.at_least(0, beta=beta)
     order = np.argsort(distance, kind="stable")
     d = distance[order]
     truth = similar[order]
-    # equal weights are dropped, because rounding in their sums would decide between equal scores
-    counts = np.ones(len(d), dtype=np.intp) if weight is None or np.ptp(weight) == 0 else weight[order]
-    # the k nearest pairs may be accepted, k = 0..m, if the next distance differs
+    counts: AnyArray
+    if weight is None or np.ptp(weight) == 0:
+        counts = np.ones(len(d), dtype=np.intp)  # rounding in sums of equal weights would break ties between scores
+    else:
+        counts = weight[order]
+    # true and false positives if the k nearest pairs are accepted, k = 0..m; a cut needs a larger next distance
     tp = np.r_[0, np.cumsum(counts * truth)]
     fp = np.r_[0, np.cumsum(counts * ~truth)]
     cuts = np.r_[True, d[1:] > d[:-1], True]
@@ -74,8 +79,9 @@ def calibrate(
     if k == len(d):
         return float(d[-1])
     middle = d.dtype.type(d[k - 1] + (d[k] - d[k - 1]) / 2)  # NumPy 1 halves a float32 to a float64
-    # between two neighboring floats there is none: rounded up, the threshold would accept the next pair
-    return float(middle if middle < d[k] else d[k - 1])
+    if middle < d[k]:
+        return float(middle)
+    return float(d[k - 1])  # there is no float between the two, and d[k] would accept the next pair
 
 
 def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) -> Array:
@@ -87,8 +93,15 @@ def scores(tp: Array, fp: Array, strategy: str, min_rate: float, beta: float) ->
     if strategy == "balanced":
         return tpr + tnr
     if strategy == "f_beta":
-        wanted = beta**2 * tp[-1] + tp + fp  # 0 where nothing is accepted and only precision counts
+        # F_beta = (1 + beta^2) tp / (beta^2 (tp + fn) + tp + fp), whose divisor is 0 if beta is 0 and nothing is
+        # accepted
+        wanted = beta**2 * tp[-1] + tp + fp
         return (1 + beta**2) * tp / np.maximum(wanted, np.finfo(np.float64).tiny)
-    found, kept = (tpr, tnr) if strategy == "max_tpr" else (tnr, tpr)
-    # the rate decides first, then the other rate among equals
+    if strategy == "max_tpr":
+        found = tpr
+        kept = tnr
+    else:
+        found = tnr
+        kept = tpr
+    # among equal rates, the other rate decides
     return np.where(kept >= min_rate, found + 1e-9 * kept, -np.inf)

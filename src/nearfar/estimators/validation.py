@@ -16,8 +16,8 @@ from ..fit_warnings import LEARNER, warn
 from ..io.training_marks import TrainingMarks
 from ..numerics.types import AnyArray, Ints
 
-WIDE_FEATURES = 3000  # so many features that a square matrix of them may not fit into memory
-# messages of SciPy and Python about overflows inside a computation, which name nothing that a user knows
+WIDE_FEATURES = 3000  # number of features above which a d x d matrix may not fit into memory
+# messages of SciPy and Python about overflows inside a computation, which name no argument of the user
 OVERFLOWS = ("array must not contain infs or NaNs", "Numerical result out of range")
 
 
@@ -34,15 +34,15 @@ def error_context(estimator: object) -> Iterator[None]:
         d = getattr(estimator, "n_features_in_", 0)
         if d < WIDE_FEATURES or str(error).startswith(name):
             raise
-        wrapper = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
-        hint = "take fewer features; PCA(len(X) - 1) keeps all that fewer rows than features say"
-        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {wrapper}: {hint}") from error
+        needs = f"a matrix of {d} x {d} features takes {8e-9 * d * d:.2g} GB, and {name} may need several"
+        hint = "use fewer features; PCA(len(X) - 1) loses nothing if there are fewer rows than features"
+        raise MemoryError(f"{name}: {str(error) or 'out of memory'}; {needs}; {hint}") from error
     except (ValueError, OverflowError) as error:
         text = str(error)
         if text.startswith(name):
             raise
         if any(words in text for words in OVERFLOWS):
-            text = "numbers became infinite or vanished on the way; scale the features of X (or the weights)"
+            text = "values became infinite or zero during the computation; scale the features of X (or the weights)"
         elif isinstance(error, OverflowError):
             raise
         raise ValueError(f"{name}: {text}") from error
@@ -51,7 +51,7 @@ def error_context(estimator: object) -> Iterator[None]:
 
 
 def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `fit` so that its error for unexpected arguments names the learner and all arguments that it takes."""
+    """Wrap `fit` so that its error for unexpected arguments names the learner and all arguments of its `fit`."""
     form = signature(fit)
     takes = list(form.parameters)[1:]
 
@@ -65,8 +65,10 @@ def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
             return fit(self, *args, **named_ones)
         except ValueError as error:
             X = args[0] if args else named_ones.get("X")
-            hint = "" if self._matrices else as_rows_and_numbers(X, takes)
-            if hint and "dim 3" in str(error):  # else they were taken, and something else is wrong
+            if self._matrices or "dim 3" not in str(error):  # three dimensions are not what is wrong
+                raise
+            hint = as_rows_and_numbers(X, takes)
+            if hint:
                 raise ValueError(f"{type(self).__name__}: {hint}") from error
             raise
 
@@ -85,7 +87,7 @@ def as_rows_and_numbers(X: Any, takes: list[str]) -> str:
     m, size, d = shape
     also = " and their labels as pair_labels=" if word == "pairs" else ""
     numbers = f"{word}=np.arange({m * size}).reshape(-1, {size})"
-    return f"X must be rows, got {word} of points, shape {shape}; give X.reshape(-1, {d}), {numbers}{also}"
+    return f"X must be rows; got {word} of points, shape {shape}; pass X.reshape(-1, {d}), {numbers}{also}"
 
 
 def holds_tuples(X: Any, size: int) -> bool:
@@ -95,7 +97,7 @@ def holds_tuples(X: Any, size: int) -> bool:
 
 
 def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
-    """Return the different points as rows (n, d), and for each tuple the numbers of its rows (m, size).
+    """Return the distinct points as rows (n, d), and the row numbers of each tuple (m, size).
 
     >>> rows, numbers = rows_of_points(np.array([[[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]]]))
     >>> rows.tolist(), numbers.tolist()
@@ -111,7 +113,7 @@ def without_numbers(X: Any) -> list[str]:
     """Return the names of the columns of a table that hold anything but numbers."""
     found = []
     for name, kind in zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False):
-        if getattr(kind, "kind", "O") not in "biuf":  # missing values of numbers are another matter
+        if getattr(kind, "kind", "O") not in "biuf":  # a column of numbers may miss values, but that is another error
             try:
                 np.asarray(X[name], dtype=np.float64)
             except (TypeError, ValueError):
@@ -126,7 +128,7 @@ def warn_of_minus_one(y: AnyArray) -> None:
     others = np.unique(y[y != -1])
     count = len(y) - int(np.count_nonzero(y != -1))
     if count and len(others) >= 2 and others[0] >= 0:
-        warn(f"y: {count} of {len(y)} rows have the label -1, which is a class; unlabeled=-1 marks them as unlabeled")
+        warn(f"y: {count} of {len(y)} rows have the label -1, which counts as a class; pass unlabeled=-1 if it is none")
 
 
 def is_plain(X: Any) -> bool:
@@ -151,7 +153,7 @@ def row_order(X: AnyArray) -> Ints:
 def warn_if_degenerate(components: Any, X: AnyArray) -> None:
     """Warn if the metric is 0 although the training rows X differ."""
     if components is not None and not np.any(components) and (X[:1] != X).any():
-        message = f"the metric is 0, and with it all distances, though rows of size {np.abs(X).max():.3g} differ"
+        message = f"the metric and all distances are 0, although rows of size {np.abs(X).max():.3g} differ"
         warn(f"{message}; scale the features, or regularize less")
 
 
@@ -164,10 +166,10 @@ def check_n_components(n_components: int | None, d: int, features: int | None = 
         return
     if not isinstance(n_components, numbers.Integral) or isinstance(n_components, bool) or not 1 <= n_components <= d:
         if features is None:
-            why = ""
+            reason = ""
         else:
-            why = f": the rows differ only in {d} directions, of {features} features"
-        raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}{why}")
+            reason = f"; the rows of {features} features differ in only {d} directions"
+        raise ValueError(f"n_components must be an integer in 1..{d} (or None); got {n_components!r}{reason}")
 
 
 def mark_training_rows(learner: object, X: AnyArray, y: Any, after: TrainingMarks | None = None) -> TrainingMarks:

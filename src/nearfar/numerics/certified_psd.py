@@ -3,8 +3,8 @@
     min over M = L' L of f(M), f convex and smooth, G = df/dM
 
 A full-rank square L has no bad stationary points in practice, and its gradient 2 L G needs no projection. The search
-stops as soon as the method's own bound on f(M) - min f is small; where L stalls before, projected gradient goes on
-from M.
+stops as soon as the bound of the method on f(M) - min f is small. If L stalls before, projected gradient descent
+continues from M.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from .types import Array
 
 Evaluate = Callable[[Array], tuple[float, Array]]
 Gap = Callable[[Array, float, Array], float]
-STALL = 1e-14
-MIN_START_EIGENVALUE = 1e-6  # eigenvalue of a start's metric, relative to the largest
-CERTIFIED_MEMORY = (
-    30  # corrections of L-BFGS: they cost little beside an iteration, and with fewer of them the gap closes later
-)
+STALL = 1e-14  # relative decrease of f in one iteration below which the search over L has stalled
+MIN_START_EIGENVALUE = 1e-6  # least eigenvalue of the metric of a start, relative to the largest
+CERTIFIED_MEMORY = 30  # correction pairs of L-BFGS: they cost little, and with fewer the gap closes later
 
 
 def minimize(
@@ -62,7 +60,10 @@ def minimize(
     Solution
         `x` is L (d, d); ``attributes["kkt"]`` is (negative part of the smallest eigenvalue of G, |<M, G>|).
     """
-    K0 = np.eye(len(A)) if start is None else of_full_rank(start @ inv(A))
+    if start is None:
+        K0 = np.eye(len(A))
+    else:
+        K0 = of_full_rank(start @ inv(A))
     scale = max(1.0, abs(evaluate(K0 @ A)[0]))
     seen: dict[str, Any] = {}
 
@@ -70,7 +71,7 @@ def minimize(
         L = K @ A
         f, G = evaluate(L)
         seen.update(L=L, f=f, G=G)
-        return f / scale, 2 / scale * K @ (A @ G @ A)
+        return f / scale, 2 / scale * K @ (A @ G @ A)  # df/dK = 2 L G A
 
     def certified(before: float, now: float) -> bool:
         close = gap(seen["L"], seen["f"], seen["G"]) <= tol * max(1.0, abs(seen["f"]))
@@ -88,11 +89,15 @@ def minimize(
 
 
 def of_full_rank(K: Array) -> Array:
-    """Return K, or a square K of full rank and nearly the same metric if its rank is lower: no search raises a rank."""
+    """Return K if it is square and of full rank; otherwise such a K with almost the same metric.
+
+    A search over factors cannot increase their rank.
+    """
     if np.linalg.matrix_rank(K) == len(K) == K.shape[1]:
         return K
     w, V = psd.spectrum(K.T @ K)
-    return np.sqrt(np.maximum(w, max(MIN_START_EIGENVALUE * w[0], np.finfo(np.float64).tiny)))[:, None] * V.T
+    floor = max(MIN_START_EIGENVALUE * w[0], np.finfo(np.float64).tiny)
+    return np.sqrt(np.maximum(w, floor))[:, None] * V.T
 
 
 def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any) -> Solution:
@@ -110,7 +115,7 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
         return psd.project(M)[0]
 
     G = of_metric(K.T @ K)[1]
-    # K may have ended at 0, where its gradient vanishes: with one feature the first step from 1 often leads there
+    # at least 1e-2, because K may be 0: with one feature, the first step of L-BFGS from 1 often leads there
     step = max(float(np.linalg.norm(K.T @ K)), 1e-2) / max(float(np.linalg.norm(G)), 1e-300)
     found = fista(of_metric, project, K.T @ K, gap=bound, step=step, **settings)
     return found.with_x(psd.components(found.x) @ A)
@@ -126,5 +131,7 @@ def finished(evaluate: Evaluate, gap: Gap, L: Array, n_iter: int, tol: float, hi
         message = ""
     else:
         message = stopped("the search", n_iter, "duality gap", bound, limit)
-    kkt = np.array([max(0.0, -float(np.linalg.eigvalsh(G)[0])), abs(float(np.vdot(L, L @ G)))])
+    # G is positive semi-definite and <M, G> = 0 at the optimum
+    low = max(0.0, -float(np.linalg.eigvalsh(G)[0]))
+    kkt = np.array([low, abs(float(np.vdot(L, L @ G)))])
     return Solution(psd.compress(L), f, n_iter, converged, message, bound, history, {"kkt": kkt})

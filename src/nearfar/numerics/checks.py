@@ -35,7 +35,7 @@ def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int]
 
 
 def table(value: Any, needs: str, dtype: Any = np.float64) -> Array:
-    """Return `value` as an array (of any type if dtype is None), or raise a ValueError that says what is needed."""
+    """Return `value` as an array (of any type if dtype is None), or raise a ValueError with the text of `needs`."""
     try:
         return np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:  # text, lists of several lengths
@@ -68,12 +68,12 @@ def targets(y: AnyArray | None, n: int) -> Array:
         raise ValueError(f"{needs}; got shape {values.shape}")
     if len(values) != n:
         raise ValueError(f"{needs}; got {len(values)}: X and y have inconsistent numbers of samples")
-    try:
-        Y = values.astype(np.float64) if values.dtype.kind in "biufO" else None
-    except (TypeError, ValueError):
-        Y = None
-    if Y is None:
+    if values.dtype.kind not in "biufO":
         raise ValueError(f"{needs}; got {values.ravel()[0]!r}, ...")
+    try:
+        Y = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{needs}; got {values.ravel()[0]!r}, ...") from error
     bad = int((~(np.abs(Y) <= 1e150)).sum())
     if bad:
         raise ValueError(f"{needs}; {bad} of {Y.size} are NaN, infinite or above 1e150")
@@ -118,14 +118,14 @@ def above(low: float, **values: float) -> None:
 
 
 def between(low: float, high: float, **values: float) -> None:
-    """Raise a ValueError unless the value of each keyword lies in [low, high]."""
+    """Raise a ValueError unless the value of each keyword is in [low, high]."""
     for name, value in values.items():
         if not is_finite(value) or not low <= value <= high:
             raise ValueError(f"{name} must be in [{low}, {high}]; got {quoted(value)}")
 
 
 def share(stand_ins: tuple[str, ...], **values: float | str) -> None:
-    """Raise a ValueError unless the value of each keyword lies in [0, 1] or is the name of an estimator for it."""
+    """Raise a ValueError unless the value of each keyword is in [0, 1] or one of the names `stand_ins`."""
     for name, value in values.items():
         if isinstance(value, str):
             known = value in stand_ins
@@ -149,6 +149,21 @@ def only_with(other: str, there: AnyArray | None, **given: Any) -> None:
             raise ValueError(f"{name} must be given with {other}")
 
 
+def require_discrete(y: AnyArray) -> None:
+    """Raise a ValueError if the labels y are real numbers such as 0.5, which are targets of a regression.
+
+    >>> require_discrete(np.array([0.0, 1.0, 0.5]))
+    Traceback (most recent call last):
+    ValueError: y must hold classes; got real numbers such as 0.5; bin them (np.digitize), or learn from them with MLKR
+    """
+    if y.dtype.kind != "f":
+        return
+    real = y[y != np.floor(y)]
+    if len(real):
+        hint = "bin them (np.digitize), or learn from them with MLKR"
+        raise ValueError(f"y must hold classes; got real numbers such as {real[0]:.6g}; {hint}")
+
+
 def is_label(y: AnyArray, label: Any) -> Bools:
     """Return which entries of y equal this label; text and numbers are never equal."""
     if label is None or ((y.dtype.kind in "US") != isinstance(label, (str, bytes)) and y.dtype != object):
@@ -159,7 +174,7 @@ def is_label(y: AnyArray, label: Any) -> Bools:
 def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
     """Return labels as numbers if they are objects, or a list of text and numbers; return other labels unchanged.
 
-    Labels that equal `unlabeled` become -1, and other labels become 0, 1, ...
+    Labels that equal `unlabeled` become -1, and all other labels become 0, 1, ...
 
     Raises
     ------
@@ -177,7 +192,7 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
         and isinstance(y, (list, tuple))
         and not all(isinstance(name, (str, bytes)) for name in y)
     ):
-        names = np.array(y, dtype=object)  # beside text NumPy turns numbers into text, and so -1 into a class
+        names = np.array(y, dtype=object)  # NumPy would turn the numbers into text, and -1 into a class
     if names.dtype.kind == "f" and np.isnan(names).any():
         names = names.astype(object)
     if names.dtype != object or names.ndim != 1:
@@ -185,11 +200,11 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
     missing = sum(is_missing(label) for label in names)
     if missing:
         detail = f"y: {missing} of {len(names)} labels are missing"
-        raise ValueError(f"{detail}; write another value there, such as -1, and pass it as unlabeled=")
+        raise ValueError(f"{detail}; replace them by another value, such as -1, and pass it as unlabeled=")
     known = ~is_label(names, unlabeled)
     kinds = sorted({type(label).__name__ for label in names[known].tolist()})
     if len(kinds) > 1:
-        hint = "the value that marks rows without a label is passed as unlabeled="
+        hint = "pass the value that marks rows without a label as unlabeled="
         raise ValueError(f"y must hold labels of one type; got {', '.join(kinds)}; {hint}")
     codes = np.full(len(names), -1, dtype=np.intp)
     codes[known] = encode(names[known])[1]
@@ -241,8 +256,8 @@ def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, s
     name = smallest if names is None else names[smallest]
     detail = f"class {name!s} has {n[smallest]} row(s)"
     if len(small) > 1:
-        detail = f"{len(small)} classes have no more rows than that; the smallest, {name!s}, has {n[smallest]}"
-    warn(f"{setting}={k}: {detail}; a row has at most the other rows of its class as neighbors")
+        detail = f"{len(small)} classes have at most {k} rows; the smallest, {name!s}, has {n[smallest]}"
+    warn(f"{setting}={k}: {detail}; each row gets at most the other rows of its class as neighbors")
 
 
 def require_classes(labels: Ints, similar: bool = True) -> None:
@@ -257,7 +272,7 @@ def require_classes(labels: Ints, similar: bool = True) -> None:
     if len(n) < 2:
         raise ValueError(f"y must hold at least 2 classes; got {len(n)}")
     if similar and n.max() < 2:
-        raise ValueError("y holds only classes of one sample, so there is no similar pair")
+        raise ValueError("y must hold a class of at least 2 rows; got one row per class, so there is no similar pair")
 
 
 def require_weighted_classes(count: AnyArray) -> None:
@@ -271,5 +286,5 @@ def require_weighted_classes(count: AnyArray) -> None:
     if len(count) < 2:
         raise ValueError(f"y must hold at least 2 classes; got {len(count)}")
     if not (count > 1).any():
-        detail = "y holds only classes of one sample, so there is no similar pair"
-        raise ValueError(f"{detail} (a class counts as the sum of its weights)")
+        needs = "y must hold a class whose weights sum to more than 1"
+        raise ValueError(f"{needs}; got {float(np.max(count)):.6g} at most, so there is no similar pair")

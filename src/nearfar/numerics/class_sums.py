@@ -1,4 +1,4 @@
-"""What closed forms need to know of rows: the count, the mean and the scatter of each class, which add up over parts.
+"""The sums over rows that closed forms need: count, mean and scatter of each class, which can be added over parts.
 
 For the rows x of a class with weights w, and z = x - mu:
 
@@ -8,8 +8,8 @@ Sums about other means follow without the rows, with a = mu_old - mu_new (Chan, 
 
     S + n a a',   t + tr(S) a + 2 S a + n |a|^2 a,   q + 4 a't + 4 a'S a + 2 tr(S) |a|^2 + n |a|^4
 
-so that parts of a table give what the whole table gives, to rounding, in any order. All sums are about means: raw
-second moments would lose the digits of features that lie far from 0.
+so that the parts of a table, in any order, give the same sums as the whole table, up to rounding. All sums are about
+means, because raw second moments would lose the digits of features that are far from 0.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from . import psd, scatter
 from .scatter import PairScatters
 from .types import AnyArray, Array, Ints
 
-BLOCK_VALUES = 1 << 22  # numbers of sparse rows that are written out at a time
-CANCELLATION = 1e-4  # share of raw second moments below which scatters are taken about the mean, from rows written out
+BLOCK_VALUES = 1 << 22  # values of sparse rows that are made dense at a time
+CANCELLATION = 1e-4  # share of raw second moments below which scatters are computed about the mean, from dense rows
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,9 @@ class ClassMoments:
     def known(self) -> ClassMoments:
         """Sums over only those classes that have rows."""
         there = self.count > 0
-        return self if there.all() else self.chosen(there)
+        if there.all():
+            return self
+        return self.chosen(there)
 
     def chosen(self, classes: AnyArray) -> ClassMoments:
         """Return the sums over some of the classes.
@@ -112,7 +114,9 @@ class ClassMoments:
 
     def projected(self, V: Array) -> ClassMoments:
         """Return the sums in the coordinates V x of orthonormal rows V (r, d) that span all differences of rows."""
-        cube = None if self.cube is None else self.cube @ V.T
+        cube = self.cube
+        if cube is not None:
+            cube = cube @ V.T
         return replace(self, mean=self.mean @ V.T, scatter=V @ self.scatter @ V.T, cube=cube)
 
     def about(self, centers: Array) -> tuple[Array, Array]:
@@ -145,12 +149,14 @@ def class_sums(
     per_class : bool
         Keep the scatter of each class, and not only their sum.
     """
-    keep = codes >= 0 if weight is None else (codes >= 0) & (weight > 0)
+    if weight is None:
+        weight = np.ones(len(codes))
+    weight = np.asarray(weight, dtype=np.float64)
+    keep = (codes >= 0) & (weight > 0)
     if not keep.all():
         X = X[np.flatnonzero(keep)]
         codes = codes[keep]
-        weight = None if weight is None else weight[keep]
-    weight = np.ones(len(codes)) if weight is None else np.asarray(weight, dtype=np.float64)
+        weight = weight[keep]
     if len(codes) == 0:
         return no_rows(classes, X.shape[1], per_class)
     if issparse(X):
@@ -173,7 +179,8 @@ def column_sums(T: Array, codes: Ints, weight: Array | None = None, *, classes: 
     n, d, q = T.shape
     rows = T.transpose(0, 2, 1).reshape(n * q, d)
     columns = np.where(codes[:, None] < 0, -1, codes[:, None] * q + np.arange(q)).ravel()
-    weight = None if weight is None else np.repeat(weight, q)
+    if weight is not None:
+        weight = np.repeat(weight, q)
     return class_sums(rows, columns, weight, classes=classes * q)
 
 
@@ -192,6 +199,7 @@ def of_dense(X: AnyArray, codes: Ints, weight: Array, classes: int, per_class: b
     shift = np.asarray(X.mean(axis=0, dtype=np.float64))
     R = np.asarray(X, dtype=np.float64) - shift
     count = summed(codes, weight, classes)
+    # (c, n): a product with it takes the weighted sum over each class
     members = csr_array((weight, (codes, np.arange(len(R)))), shape=(classes, len(R)))
     mean = np.asarray(members @ R) / positive(count)[:, None]
     R -= mean[codes]
@@ -225,6 +233,7 @@ def of_sparse(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool)
     S = np.zeros((len(parts), d, d))
     for k, (rows, own) in enumerate(zip(parts, own_classes, strict=True)):
         part = X[rows]
+        # S = sum w x x' - n mu mu'
         raw = (part.T @ part.multiply(weight[rows, None]).tocsr()).toarray()
         S[k] = psd.symmetrize(raw - (mean[own] * count[own, None]).T @ mean[own])
         if (np.diag(S[k]) < CANCELLATION * np.diag(raw)).any():
@@ -248,7 +257,10 @@ def of_blocks(X: Any, codes: Ints, weight: Array, classes: int, per_class: bool)
     for a in range(0, len(codes), step):
         rows = slice(a, a + step)
         part = of_dense(X[rows].toarray(), codes[rows], weight[rows], classes, per_class)
-        found = part if found is None else added(found, part)
+        if found is None:
+            found = part
+        else:
+            found = added(found, part)
     assert found is not None
     return found
 
@@ -286,6 +298,7 @@ def shifted(sums: ClassMoments, a: Array) -> ClassMoments:
     S = sums.scatter
     trace = np.trace(S, axis1=1, axis2=2)
     Sa = np.einsum("cij,cj->ci", S, a)
+    # t + tr(S) a + 2 S a + n |a|^2 a, and q + 4 a't + 4 a'S a + 2 tr(S) |a|^2 + n |a|^4
     square = np.sum(a**2, axis=1)
     cube = sums.cube + trace[:, None] * a + 2 * Sa + (n * square)[:, None] * a
     fourth = sums.fourth + 4 * np.sum(a * sums.cube, axis=1) + 4 * np.sum(a * Sa, axis=1)
@@ -343,11 +356,13 @@ def label_scatters(sums: ClassMoments, weighting: str = "pairs") -> PairScatters
     c = len(n)
     several = n > 1
     if weighting == "pairs":
+        # sum_c n_c S_c, and n S_total minus that
         S = sums.weighted(n)
         D = sums.n * sums.total - S
         n_similar = float((n * (n - 1))[several].sum() / 2)
         n_all = sums.n * (sums.n - 1) / 2
         return PairScatters(S, D, n_similar, n_all - n_similar)
+    # the n_c (n_c - 1) / 2 pairs of a class have the weight 1 in total, as do the n_b n_c pairs of two classes
     S = sums.weighted(2 * several / np.where(several, n - 1, 1.0))
     M = sums.mean - sums.mean.mean(axis=0)
     D = sums.weighted((c - 1) / n) + c * M.T @ M

@@ -20,7 +20,7 @@ from .types import AnyArray, Array, Bools, Ints, Seed
 class Pairs(NamedTuple):
     """Pairs of rows, given or drawn from labels: i[k] and j[k] are similar or not.
 
-    If `weights` is None, all weights are 1.
+    If `weight` is None, all weights are 1.
     """
 
     i: Ints
@@ -32,11 +32,17 @@ class Pairs(NamedTuple):
     def part(self, similar: bool) -> Pairs:
         """Return only the similar pairs, or only the dissimilar pairs."""
         keep = self.similar == similar
-        return Pairs(self.i[keep], self.j[keep], self.similar[keep], None if self.weight is None else self.weight[keep])
+        weight = self.weight
+        if weight is not None:
+            weight = weight[keep]
+        return Pairs(self.i[keep], self.j[keep], self.similar[keep], weight)
 
     @property
     def weights(self) -> Array:
-        return np.ones(len(self.i)) if self.weight is None else self.weight
+        """Weights of the pairs, shape (m,)."""
+        if self.weight is None:
+            return np.ones(len(self.i))
+        return self.weight
 
     @property
     def sign(self) -> Array:
@@ -76,13 +82,11 @@ def require_both(similar: int, dissimilar: int) -> None:
     Raises
     ------
     ValueError
-        There is no pair of one kind; the message says which.
+        There is no pair of one kind, which the message names.
     """
     for n, kind in ((similar, "similar"), (dissimilar, "dissimilar")):
         if n == 0:
-            raise ValueError(
-                f"the set of {kind} pairs is empty; at least one {kind} pair (of weight above 0) is needed"
-            )
+            raise ValueError(f"pairs must hold at least one {kind} pair (of weight above 0); there is none")
 
 
 def with_similar(pairs: Pairs) -> Pairs:
@@ -112,24 +116,30 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     rng = generator(seed)
     rows = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
     sizes = class_sizes(labels)
-    n_pairs = 20 * len(sizes) ** 2 if n_pairs is None else n_pairs
-    i, j = unrank_same(sample(int((sizes * (sizes - 1) // 2).sum()), n_pairs, rng), sizes)
-    k, l = unrank_different(sample(int(count_different(sizes).sum()), n_pairs, rng), sizes)
+    if n_pairs is None:
+        n_pairs = 20 * len(sizes) ** 2
+    n_same = int((sizes * (sizes - 1) // 2).sum())
+    n_different = int(count_different(sizes).sum())
+    i, j = unrank_same(sample(n_same, n_pairs, rng), sizes)
+    k, l = unrank_different(sample(n_different, n_pairs, rng), sizes)
     similar = np.repeat([True, False], [len(i), len(k)])
     return Pairs(rows[np.r_[i, k]], rows[np.r_[j, l]], similar, from_labels=True)
 
 
 def quadruplets_from_labels(labels: Ints, n_quadruplets: int | None, seed: Seed) -> Ints:
-    """Draw rows (a, b, c, d), a and b of the same class, c and d of different classes.
+    """Draw quadruplets (a, b, c, d) of rows, with a and b of the same class, and c and d of different classes.
 
     Both pairs come from `pairs_from_labels` and are combined at random. If there are fewer pairs of one kind, they are
     used repeatedly.
     """
     rng = generator(seed)
     pairs = pairs_from_labels(labels, n_quadruplets, rng)
-    kinds = [rng.permutation(np.stack(pairs.part(similar)[:2], axis=1)) for similar in (True, False)]
-    m = max(len(kind) for kind in kinds)
-    return np.concatenate([np.resize(kind, (m, 2)) for kind in kinds], axis=1)
+    near = pairs.part(similar=True)
+    far = pairs.part(similar=False)
+    ab = rng.permutation(np.stack([near.i, near.j], axis=1))
+    cd = rng.permutation(np.stack([far.i, far.j], axis=1))
+    m = max(len(ab), len(cd))
+    return np.concatenate([np.resize(ab, (m, 2)), np.resize(cd, (m, 2))], axis=1)
 
 
 def written_out(pairs: Pairs | LabelPairs) -> Pairs:
@@ -168,10 +178,12 @@ def count_different(sizes: Ints) -> Ints:
 def unrank_same(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     """Return the k-th same-class pair (positions in class-sorted order, i < j)."""
     per_class = sizes * (sizes - 1) // 2
+    # the class of pair k, and the number of the pair within it
     c = np.searchsorted(np.cumsum(per_class), k, side="right")
     k = k - (np.cumsum(per_class) - per_class)[c]
     # position k of the strict lower triangle: row j holds j entries
     j = ((1 + np.sqrt(1 + 8.0 * k)) // 2).astype(np.intp)
+    # the square root may be rounded to the wrong side of an integer
     j += (j + 1) * j // 2 <= k
     j -= j * (j - 1) // 2 > k
     start = (np.cumsum(sizes) - sizes)[c]
@@ -184,7 +196,7 @@ def unrank_different(k: Ints, sizes: Ints) -> tuple[Ints, Ints]:
     c = np.searchsorted(np.cumsum(per_class), k, side="right")
     k = k - (np.cumsum(per_class) - per_class)[c]
     end = np.cumsum(sizes)[c]
-    later = sizes.sum() - end
+    later = sizes.sum() - end  # rows of later classes, each of which forms a pair with every row of class c
     return end - sizes[c] + k // later, end + k % later
 
 
@@ -200,8 +212,8 @@ def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed)
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")][(labels < 0).sum() :]
     sizes = class_sizes(labels)
-    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    whole = place < np.repeat(sizes // size * size, sizes)
+    place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # 0, 1, ... within each class
+    whole = place < np.repeat(sizes // size * size, sizes)  # False for the rest of a class, too few for a chunklet
     number = np.cumsum(whole & (place % size == 0)) - 1
     keep = rng.permutation(number.max(initial=-1) + 1)[:n_chunklets]
     renumber = np.full(number.max(initial=-1) + 1, -1)
@@ -238,7 +250,7 @@ def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
     torn = group[cannot.i] == group[cannot.j]
     if torn.any():
         clash = np.stack([cannot.i[torn], cannot.j[torn]], axis=1)[:5].tolist()
-        raise ValueError(f"pair_labels contradict: dissimilar pairs {clash} are joined by a chain of similar pairs")
+        raise ValueError(f"pair_labels must not contradict; chains of similar pairs join the dissimilar pairs {clash}")
     chunklets = np.full(n, -1)
     used = np.unique(np.r_[pairs.i, pairs.j])
     chunklets[used] = np.unique(group[used], return_inverse=True)[1]
@@ -262,7 +274,7 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
     indices = table(indices, needs, None)
     if indices.ndim != 2 or indices.shape[1] != width or len(indices) == 0:
         if indices.ndim == 3:
-            points = f"; points belong in X, and their row numbers in {name}"
+            points = f"; pass the points as X, and their row numbers as {name}"
         else:
             points = ""
         raise ValueError(f"{needs}; got shape {indices.shape}{points}")
@@ -270,8 +282,9 @@ def check_indices(indices: AnyArray | None, width: int, n: int, name: str) -> In
         raise ValueError(f"{name} must hold integer row numbers; got dtype {indices.dtype}")
     out = (indices < 0) | (indices >= n)
     if out.any():
-        raise ValueError(f"{name} must point at rows 0..{n - 1}; got {indices[out][:5].tolist()}")
-    ordered = np.sort(indices.reshape(len(indices), -1, 2 if width == 4 else width), axis=2)
+        raise ValueError(f"{name} must hold row numbers 0..{n - 1}; got {indices[out][:5].tolist()}")
+    size = 2 if width == 4 else width  # a quadruplet is two pairs, which may share a row
+    ordered = np.sort(indices.reshape(len(indices), -1, size), axis=2)
     twice = (ordered[..., 1:] == ordered[..., :-1]).any(axis=(1, 2))
     if twice.any():
         k = int(twice.argmax())
@@ -294,14 +307,19 @@ def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray |
     if indices.ndim != 2:
         raise ValueError(f"{name} must be an integer array of two dimensions; got shape {indices.shape}")
     if len(indices) == n:
-        cut = f"scikit-learn cuts {name} by its folds as if they were one per row; a list one longer is left whole"
-        warn(f"there are as many {name} as rows, {n}: {cut}, such as with one of them given twice")
+        cause = f"scikit-learn splits {name} by its folds as if there were one per row"
+        warn(f"there are as many {name} as rows, {n}: {cause}; repeat one of them, and the list is not split")
     order = np.argsort(rows)
     at = np.minimum(np.searchsorted(rows, indices, sorter=order), n - 1)
     kept = (rows[order][at] == indices).all(axis=1)
     if not kept.any():
-        raise ValueError(f"{name}: none of {len(indices)} join two of the rows given by rows=")
-    entries = (None if values is None else one_each(values, len(kept), name)[kept] for values in beside)
+        raise ValueError(f"{name} must join rows of rows=; none of {len(indices)} does")
+    entries: list[Any] = []
+    for values in beside:
+        if values is None:
+            entries.append(None)
+        else:
+            entries.append(one_each(values, len(kept), name)[kept])
     return [order[at[kept]], *entries]
 
 
@@ -344,10 +362,13 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
     _, first, which = np.unique(ij[:, 0] * n + ij[:, 1], return_index=True, return_inverse=True)
     torn = similar != similar[first[which]]
     if torn.any():
-        raise ValueError(f"pair_labels contradict: both +1 and -1 for pairs {np.unique(ij[torn], axis=0)[:5].tolist()}")
+        pairs_of_both = np.unique(ij[torn], axis=0)[:5].tolist()
+        raise ValueError(f"pair_labels must give each pair one label; got both +1 and -1 for the pairs {pairs_of_both}")
     keep = np.sort(first)
     if len(keep) < len(ij):
-        added = "" if weight is None else ", their weights added"
+        added = ""
+        if weight is not None:
+            added = ", and their weights added"
         warn(f"{len(ij) - len(keep)} of {len(ij)} pairs repeat others; they were merged{added}")
     if weight is None:
         return Pairs(ij[keep, 0], ij[keep, 1], similar[keep])
@@ -358,7 +379,7 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
 
 
 def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
-    """Return labels +1 as True and -1 as False; None stands for all True."""
+    """Return labels +1 as True and -1 as False; if they are None, all pairs are similar."""
     if pair_labels is None:
         return np.ones(m, dtype=bool)
     s = np.asarray(pair_labels)
@@ -366,7 +387,7 @@ def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:
         raise ValueError(f"pair_labels must have one entry per pair, shape ({m},); got shape {s.shape}")
     if not np.isin(s, (-1, 1)).all():
         if np.isin(s, (0, 1)).all():
-            hint = "; 2 * same - 1 makes them of 1 and 0, or of True and False"
+            hint = "; convert 1 and 0, or True and False, with 2 * same - 1"
         else:
             hint = ""
         got = np.unique(s)[:5].tolist()
@@ -403,18 +424,18 @@ def check_chunklets(
     partly : bool
         Whether links may name chunklets that have no row here; such links are left out.
     """
-    needs = f"chunklets must be {n} integers (-1: in none), one per row of X"
+    needs = f"chunklets must be {n} integers, one per row of X, with -1 for rows in no chunklet"
     c = table(chunklets, needs, None)
     if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
         called = c.shape == (n,) and (c.dtype.kind not in "iuf" or bool(np.isnan(c).any()))
         if called:
-            hint = "; pandas.factorize(c)[0] numbers names, and gives -1 to missing ones"
+            hint = "; pandas.factorize(c)[0] turns names into numbers, and missing names into -1"
         else:
             hint = ""
         raise ValueError(f"{needs}; got shape {c.shape}, dtype {c.dtype}{hint}")
     names, codes = encode(np.where(c < 0, -1, c), unlabeled=-1)
     if len(names) == 0:
-        raise ValueError("chunklets must name at least one chunklet; every entry is negative")
+        raise ValueError("chunklets must hold at least one chunklet number >= 0; every entry is negative")
     if negative_links is None:
         return codes, ~np.eye(len(names), dtype=bool)
     links = np.asarray(negative_links)

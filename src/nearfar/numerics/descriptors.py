@@ -1,4 +1,4 @@
-"""Describe sets of points, signals and images by one matrix each: a covariance (positive definite) or a subspace."""
+"""Descriptors of sets of points, signals and images by one matrix each: a covariance or the basis of a subspace."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ def set_covariances(sets: Sequence[AnyArray] | AnyArray, shrinkage: float = 1e-3
     means = np.stack([p.mean(axis=0) for p in points])
     C = np.stack([(p - m).T @ (p - m) / len(p) for p, m in zip(points, means, strict=True)])
     d = C.shape[1]
+    # (1 - a) C + a tr(C) / d I
     C = (1 - shrinkage) * C + shrinkage * np.trace(C, axis1=1, axis2=2)[:, None, None] / d * np.eye(d)
     if not with_mean:
         return C
     m = np.concatenate([means, np.ones((len(means), 1))], axis=1)
+    # [[C + m m', m], [m', 1]]
     G = m[:, :, None] * m[:, None, :]
     G[:, :d, :d] += C
     return G
@@ -68,8 +70,10 @@ def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, center: bool = False)
     points = [as_points(s, k) for k, s in enumerate(sets)]
     smallest = min(min(p.shape) for p in points)
     if not 1 <= q <= smallest:
-        raise ValueError(f"q must be in 1..{smallest}, the fewest points of a set (or their length); got {q}")
-    points = [p - p.mean(axis=0) if center else p for p in points]
+        limit = f"{smallest}, the number of points or of dimensions of the smallest set"
+        raise ValueError(f"q must be in 1..{limit}; got {q}")
+    if center:
+        points = [p - p.mean(axis=0) for p in points]
     return np.stack([np.linalg.svd(p, full_matrices=False)[2][:q].T for p in points])
 
 
@@ -93,7 +97,7 @@ def region_covariances(images: AnyArray, shrinkage: float = 1e-3) -> Array:
     """
     I = np.asarray(images, dtype=np.float64)
     if I.ndim != 3 or min(I.shape[1:]) < 2:
-        raise ValueError(f"images must have shape (n, height, width), two pixels each way at least; got {I.shape}")
+        raise ValueError(f"images must have shape (n, height, width), height and width at least 2; got {I.shape}")
     n, h, w = I.shape
     row, column = np.broadcast_arrays(np.arange(h)[:, None] / h, np.arange(w) / w)
     I_y, I_x = np.gradient(I, axis=(1, 2))

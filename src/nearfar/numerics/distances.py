@@ -3,7 +3,7 @@
 Three distances: ``euclidean`` |x - y|, ``sqeuclidean`` |x - y|^2, ``cosine`` 1 - x.y / (|x| |y|). A zero row has the
 cosine distance 1 to every row.
 
-Mahalanobis distances of points to sets, and between sets, are also available here: `point_to_set`, `set_to_set`.
+The module also offers Mahalanobis distances of points to sets and between sets: `point_to_set`, `set_to_set`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def as_rows(x: Any, name: str = "embeddings") -> AnyArray:
     if rows.dtype.kind not in "fiub":
         raise ValueError(f"{name}: expected real numbers, got dtype {rows.dtype}")
     if rows.dtype not in (np.float32, np.float64):
-        rows = rows.astype(np.float32 if rows.dtype == np.float16 else np.float64)
+        wider = np.float32 if rows.dtype == np.float16 else np.float64
+        rows = rows.astype(wider)
     _check_finite(rows, name)
     return rows
 
@@ -65,7 +66,9 @@ def _detached(x: Any) -> Any:
     if not hasattr(x, "detach"):
         return x
     x = x.detach().cpu()
-    return (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
+    if "bfloat16" in str(x.dtype):  # a type that NumPy does not have
+        x = x.float()
+    return x.numpy()
 
 
 def _check_finite(rows: AnyArray, name: str) -> None:
@@ -127,7 +130,9 @@ def pair_distances(x: AnyArray, y: AnyArray, i: Ints, j: Ints, distance: str = "
     if distance == "cosine":
         return np.maximum(1.0 - pair_cosines(x, y, i, j), 0.0)
     squares = _by_pairs(x, y, i, j, _squares)
-    return np.sqrt(squares) if distance == "euclidean" else squares
+    if distance == "euclidean":
+        return np.sqrt(squares)
+    return squares
 
 
 def pair_cosines(
@@ -142,27 +147,34 @@ def pair_cosines(
     ``squares``, the `row_squares` of x and of y, saves time over many calls.
     """
     if squares is None:
-        xx, yy = (_squares_of(x, i), _squares_of(y, j))
+        xx = _squares_of(x, i)
+        yy = _squares_of(y, j)
     else:
-        xx, yy = (squares[0][i], squares[1][j])
+        xx = squares[0][i]
+        yy = squares[1][j]
     length = np.sqrt(xx * yy)  # exactly |x|^2 where both rows are equal
     return _by_pairs(x, y, i, j, _dots) / np.where(length > 0, length, 1.0)
 
 
 def _squares_of(x: AnyArray, i: Ints) -> Array:
-    """Return squared lengths of the listed rows, shape of ``i``; a few rows do not cost the time of all."""
+    """Return the squared lengths of the listed rows, shape of ``i``; if they are few, without reading all rows."""
     if np.size(i) >= len(x):
         return row_squares(x)[i]
     return _by_pairs(x, x, i, i, _dots)
 
 
 def _by_pairs(x: Any, y: Any, i: Any, j: Any, value: Any) -> Array:
+    """Return ``value(a, b)``, for rows a and b of the listed pairs in float64, with the shape of i."""
     out = np.empty(np.size(i))
-    i, j, shape = np.ravel(i), np.ravel(j), np.shape(i)
+    shape = np.shape(i)
+    i = np.ravel(i)
+    j = np.ravel(j)
     step = max(1, PAIR_VALUES // x.shape[1])
     for start in range(0, len(out), step):
         part = slice(start, start + step)
-        out[part] = value(x[i[part]].astype(np.float64, copy=False), y[j[part]].astype(np.float64, copy=False))
+        a = x[i[part]].astype(np.float64, copy=False)
+        b = y[j[part]].astype(np.float64, copy=False)
+        out[part] = value(a, b)
     return out.reshape(shape)
 
 
@@ -180,16 +192,20 @@ def distance_blocks(
 ) -> Iterator[tuple[slice, Array]]:
     """Yield all distances of ``x`` to ``y``, one block of rows at a time: (rows of x, table of shape (block, m)).
 
-    With ``ahead``, a block is compared only with the rows of ``y`` from its own first row number on: if x is y, that
-    still covers every pair.
+    With ``ahead``, a block is compared only with the rows of ``y`` from its first row number on, which covers every
+    pair if x is y.
     """
     cosine = check_distance(distance) == "cosine"
-    center = 0.0 if cosine else y.mean(axis=0, dtype=np.float64)
     if cosine:
-        a, b = (unit_rows(x), unit_rows(y))
+        a = unit_rows(x)
+        b = unit_rows(y)
     else:
-        a, b = (x - center, y - center)
-    aa, bb = (np.einsum("ij,ij->i", rows, rows) for rows in (a, b))
+        # centered, because |a|^2 + |b|^2 - 2 a.b loses the digits of rows that are far from 0
+        center = y.mean(axis=0, dtype=np.float64)
+        a = x - center
+        b = y - center
+    aa = np.einsum("ij,ij->i", a, a)
+    bb = np.einsum("ij,ij->i", b, b)
     firsts = range(0, len(x), block)
     for start in counted(firsts, "comparing", len(firsts)):
         rows = slice(start, min(start + block, len(x)))
@@ -198,11 +214,14 @@ def distance_blocks(
         if cosine:
             np.subtract(1.0, table, out=table)
         else:
+            # |a|^2 - 2 a.b + |b|^2
             table *= -2.0
             table += aa[rows][:, None]
             table += bb[others]
         np.maximum(table, 0.0, out=table)
-        yield rows, np.sqrt(table, out=table) if distance == "euclidean" else table
+        if distance == "euclidean":
+            np.sqrt(table, out=table)
+        yield rows, table
 
 
 def starts(rows: AnyArray) -> range:

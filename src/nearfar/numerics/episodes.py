@@ -1,4 +1,4 @@
-"""Draw many episodes at once: N classes, and K support samples and some query samples of each.
+"""Episodes of few-shot learning, many at once: N classes, with K support samples and some query samples of each.
 
 N-way K-shot: N of the C classes without replacement, and K + Q samples of each without replacement, of which the
 first K are the support.
@@ -12,7 +12,7 @@ import numpy as np
 
 from .types import Ints
 
-EPISODE_BLOCK_VALUES = 2**22  # random numbers held at a time
+EPISODE_BLOCK_VALUES = 2**22  # random numbers in one block of episodes
 
 
 class EpisodeShape(NamedTuple):
@@ -98,7 +98,7 @@ def draw_episodes(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.rand
 
 def _draw(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     classes = rng.random((episodes, len(counts))).argpartition(shape.ways - 1)[:, : shape.ways]
-    classes = rng.permuted(classes, axis=1)  # argpartition leaves them in an order that depends on their numbers
+    classes = rng.permuted(classes, axis=1)  # the order that argpartition leaves depends on the numbers of the classes
     width = int(counts.max())
     keys = rng.random((episodes, shape.ways, width))
     keys[np.arange(width) >= counts[classes][..., None]] = np.inf
@@ -115,7 +115,8 @@ def _draw(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.random.Gener
 def _any_class(keys: np.ndarray, support: Ints, shape: EpisodeShape, rng: np.random.Generator) -> Ints:
     """Draw ways x queries samples from all that are not support; keys are infinite where a class has no sample."""
     flat = keys.reshape(len(keys), -1)
-    # new numbers: those that a small class has left, after it gave its least ones to the support, are large
+    # new random numbers, because those that remain after the smallest ones went to the support are large in small
+    # classes
     rest = np.where(np.isinf(flat), np.inf, rng.random(flat.shape))
     np.put_along_axis(rest, support, np.inf, axis=1)
     wanted = shape.ways * shape.queries

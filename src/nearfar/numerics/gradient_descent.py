@@ -1,4 +1,4 @@
-"""Stopping rules of searches, and steps of gradient descent on batches."""
+"""Stopping rules of searches, and gradient descent on batches."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ class Adam:
 
     def __call__(self, x: Array, gradient: Array, share: float = 1.0) -> Array:
         """Return x after one step of `share` times the usual length."""
+        # m <- 0.9 m + 0.1 g,  v <- 0.999 v + 0.001 g^2,  x - step (m / (1 - 0.9^k)) / sqrt(v / (1 - 0.999^k))
         self.k += 1
         self.mean = 0.9 * self.mean + 0.1 * gradient
         self.square = 0.999 * self.square + 0.001 * gradient**2
@@ -131,9 +132,7 @@ def descend(
             message = stopped("Adam", max_iter, "step length", adam.step * share, tol)
     epochs = len(values)
     if epochs > 5 and np.mean(values[-3:]) > values[0] + least:
-        message = (
-            f"Adam rose from {values[0]:.3g} to {total:.3g} in {epochs} epochs; larger batches make steadier steps"
-        )
+        message = f"Adam increased the value from {values[0]:.3g} to {total:.3g} in {epochs} epochs; use larger batches"
     return Solution(x, total, epochs, not message, message, history=np.array(values))
 
 

@@ -9,7 +9,7 @@ from .constraints import generator
 from .types import AnyArray, Array, Ints, Seed
 
 STARTS = ("auto", "pca", "lda", "identity", "random")
-SCALE_SAMPLE = 500  # rows whose distances scale a start
+SCALE_SAMPLE = 500  # rows from whose distances the scale of a start is computed
 
 
 def principal(X: Array, k: int) -> Array:
@@ -58,24 +58,31 @@ def start(
     if not isinstance(init, str):
         return given(init, k, d)
     checks.one_of(STARTS, init=init)
-    classes = 0 if labels is None else int(labels.max()) + 1
-    if init == "auto" and k <= min(d, classes - 1):
-        init = "lda"
-    elif init == "auto":
-        init = "pca" if k < min(d, n) else "identity"
+    if init == "auto":
+        init = chosen_start(labels, k, n, d)
     if init in ("lda", "pca") and d > n:
         V = scatter.data_span(X)  # holds all directions in which X varies, without a (d, d) matrix
         if k <= len(V):
             return start(X @ V.T, labels, init, k) @ V
     if init == "lda":
         if labels is None:
-            raise ValueError('init="lda" needs labels')
+            raise ValueError('init="lda" needs labels; got none, so choose another init')
         return discriminant(X, labels, k)
     if init == "pca":
         return principal(X, k)
     if init == "identity":
         return np.eye(k, d)
     return generator(seed).normal(size=(k, d)) / np.sqrt(d)
+
+
+def chosen_start(labels: Ints | None, k: int, n: int, d: int) -> str:
+    """Return the start that "auto" chooses for k components of n rows with d features."""
+    classes = 0 if labels is None else int(labels.max()) + 1
+    if k <= min(d, classes - 1):
+        return "lda"
+    if k < min(d, n):
+        return "pca"
+    return "identity"
 
 
 def in_span(init: str | AnyArray, n_components: int | None) -> bool:
@@ -93,8 +100,11 @@ def inside(
     k = n_components
     d = X.shape[1]
     if not isinstance(init, str):
-        return given(init, d if k is None else k, d) @ V.T
-    return start(X @ V.T, labels, init, k if k is None else min(k, len(V)), seed)
+        rows = d if k is None else k
+        return given(init, rows, d) @ V.T
+    if k is not None:
+        k = min(k, len(V))
+    return start(X @ V.T, labels, init, k, seed)
 
 
 def given(init: AnyArray, k: int, d: int) -> Array:
@@ -113,5 +123,7 @@ def median_scaled(X: Array, L: Array) -> Array:
     Z = Z / unit
     square = np.einsum("nk,nk->n", Z, Z)
     d = (square[:, None] + square - 2 * Z @ Z.T)[np.triu_indices(len(Z), 1)]
-    d = d[d > 1e-12 * square.max(initial=0.0)]
-    return L / unit / np.sqrt(np.median(d)) if len(d) else L
+    d = d[d > 1e-12 * square.max(initial=0.0)]  # of different rows
+    if len(d) == 0:
+        return L
+    return L / unit / np.sqrt(np.median(d))

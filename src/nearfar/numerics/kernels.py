@@ -1,4 +1,4 @@
-"""Kernels, and the empirical kernel map: a kernel method is the linear method on its rows."""
+"""Kernels, and the empirical kernel map: a kernel method is the linear method on the mapped rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Kernel = str | Callable[[Array, Array], Array]
 KERNELS = ("linear", "rbf", "polynomial", "laplacian", "cosine", "precomputed")
 KERNEL_BLOCK_VALUES = 1 << 20  # kernel values in one block of rows
 SLOW_KERNEL_ROWS = 8_000  # rows whose eigenvectors take minutes
-COPIES = 4  # of a kernel matrix: the memory that computing its eigenvectors takes
-GAMMA_SAMPLE = 500  # rows whose distances choose gamma
+COPIES = 4  # memory that computing the eigenvectors takes, in kernel matrices
+GAMMA_SAMPLE = 500  # rows from whose distances gamma is computed
 
 
 def linear(X: Array, Y: Array) -> Array:
@@ -64,10 +64,15 @@ def median_gamma(X: Array, kernel: Kernel) -> float:
     """
     if kernel not in ("rbf", "laplacian"):
         return 1.0 / X.shape[1]
-    rows = generator(0).permutation(len(X))[:GAMMA_SAMPLE] if len(X) > GAMMA_SAMPLE else np.arange(len(X))
-    d = pdist(X[rows], "sqeuclidean" if kernel == "rbf" else "cityblock")
+    rows = np.arange(len(X))
+    if len(X) > GAMMA_SAMPLE:
+        rows = generator(0).permutation(len(X))[:GAMMA_SAMPLE]
+    distance = "sqeuclidean" if kernel == "rbf" else "cityblock"
+    d = pdist(X[rows], distance)
     d = d[d > 0]
-    return 1.0 / float(np.median(d)) if len(d) else 1.0
+    if len(d) == 0:
+        return 1.0
+    return 1.0 / float(np.median(d))
 
 
 def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float = 3.0, coef0: float = 1.0) -> Array:
@@ -87,7 +92,7 @@ def gram(X: Array, Y: Array, kernel: Kernel, gamma: float = 1.0, degree: float =
         needs = f"kernel must be a function (X, Y) -> ({len(X)}, {len(Y)}) numbers"
         K = checks.table(kernel(X, Y), needs)
         if K.shape != (len(X), len(Y)):
-            raise ValueError(f"{needs}; its result has shape {K.shape}")
+            raise ValueError(f"{needs}; got a result of shape {K.shape}")
         return K
     if kernel == "precomputed":
         return X
@@ -162,23 +167,19 @@ def kernel_map(
         More than `SLOW_KERNEL_ROWS` rows span the map, which takes minutes and gigabytes of memory.
     """
     n = len(X)
-    if kernel == "precomputed":
-        if X.shape[0] != X.shape[1]:
-            raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
-        require_symmetric(X)
-    if kernel in ("polynomial", "poly"):
-        checks.above(0, degree=degree)
-        checks.at_least(0, coef0=coef0)
-    if landmarks is not None:
-        checks.counts(1, landmarks=landmarks)
+    check_kernel(X, kernel, degree, coef0)
+    checks.counts(1, **checks.not_none(landmarks=landmarks))
     m = n if landmarks is None else min(landmarks, n)
-    chosen = np.arange(n) if m == n else np.sort(generator(seed).permutation(n)[:m])
-    Z = X if m == n else X[chosen]
+    chosen = np.arange(n)
+    Z = X
+    if m < n:
+        chosen = np.sort(generator(seed).permutation(n)[:m])
+        Z = X[chosen]
     if m > SLOW_KERNEL_ROWS:
         memory = COPIES * 8 * m**2 / 2**30
         warn(
-            f"a kernel on all {m:,} rows takes about {memory:.0f} GB, and time by the cube of their number; "
-            "landmarks=500 spans the map by a sample of them"
+            f"a kernel on all {m:,} rows takes about {memory:.0f} GB, and time in proportion to the cube of their "
+            "number; landmarks=500 computes the map from a sample of 500 rows"
         )
 
     def values(part: slice) -> Array:
@@ -186,7 +187,10 @@ def kernel_map(
             return X[part, chosen]
         return gram(X[part], Z, kernel, gamma, degree, coef0)
 
-    K = Z[:, chosen] if kernel == "precomputed" else gram(Z, Z, kernel, gamma, degree, coef0)
+    if kernel == "precomputed":
+        K = Z[:, chosen]
+    else:
+        K = gram(Z, Z, kernel, gamma, degree, coef0)
     basis = roots(K, tol)
     if m == n:
         return KernelMap(chosen, K @ basis, basis)
@@ -197,12 +201,23 @@ def kernel_map(
     return KernelMap(chosen, rows, basis)
 
 
+def check_kernel(X: Array, kernel: Kernel, degree: float, coef0: float) -> None:
+    """Raise a ValueError unless a precomputed kernel is a symmetric matrix, and a polynomial kernel is definite."""
+    if kernel == "precomputed":
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(f"a precomputed kernel must be a square matrix; got shape {X.shape}")
+        require_symmetric(X)
+    if kernel in ("polynomial", "poly"):
+        checks.above(0, degree=degree)
+        checks.at_least(0, coef0=coef0)
+
+
 def roots(K: Array, tol: float) -> Array:
     """Return V w^(-1/2) of a kernel matrix K = V diag(w) V', without the eigenvalues below ``tol * largest``."""
     require_symmetric(K)
     w, V = psd.spectrum(K)
     if w[0] <= 0 <= w[-1]:
-        raise ValueError("the kernel matrix is 0: no two rows differ under this kernel")
+        raise ValueError("the kernel matrix must not be 0; no two rows differ under this kernel")
     if w[-1] < -1e-8 * max(w[0], 0.0):
         raise ValueError(f"the kernel matrix must be positive semi-definite; its smallest eigenvalue is {w[-1]:.3g}")
     keep = w > tol * w[0]

@@ -17,7 +17,7 @@ def covariance(X: AnyArray, assume_centered: bool = False) -> Array:
     if assume_centered:
         return X.T @ X / len(X)
     if len(X) < 2:
-        raise ValueError(f"a covariance needs at least 2 points; got {len(X)}")
+        raise ValueError(f"X must hold at least 2 points for a covariance; got {len(X)}")
     C = X - X.mean(axis=0)
     return C.T @ C / (len(X) - 1)
 
@@ -26,7 +26,7 @@ def pooled_covariance(sets: Sequence[AnyArray]) -> Array:
     """Return the pooled covariance sum_l (n_l - 1) Sigma_l / (n - c) of c sets of points with their own means."""
     n = sum(len(points) for points in sets)
     if n <= len(sets):
-        raise ValueError(f"{len(sets)} sets of {n} points leave no freedom for a covariance; one set needs 2 points")
+        raise ValueError(f"sets must hold one of at least 2 points; got {n} points in {len(sets)} sets")
     several = [points for points in sets if len(points) > 1]
     return np.sum([(len(p) - 1) * covariance(p) for p in several], axis=0) / (n - len(sets))
 
@@ -54,9 +54,12 @@ def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
 
 def ledoit_wolf_share(S: Array, fourth: float, freedom: float) -> float:
     """Return `ledoit_wolf` from the mean of |x|^4 over centered rows x."""
+    # |S - tr(S) / d I|^2, and the mean over rows of |x x' - S|^2 divided by their number
     spread = float(np.sum((S - np.trace(S) / len(S) * np.eye(len(S))) ** 2))
     error = (fourth - float(np.sum(S**2))) / freedom
-    return min(max(error, 0.0) / spread, 1.0) if spread > 0 else 0.0
+    if spread <= 0:
+        return 0.0
+    return min(max(error, 0.0) / spread, 1.0)
 
 
 def few_rows(
@@ -79,12 +82,12 @@ def few_rows(
     n_components : int or None
         Number of rows of the whitener.
     """
-    (n, d) = X.shape
-    (_, s, V) = np.linalg.svd(X, full_matrices=False)
-    w = s**2 / n
+    n, d = X.shape
+    _, s, V = np.linalg.svd(X, full_matrices=False)
+    w = s**2 / n  # eigenvalues of the covariance S other than 0
     mean = w.sum() / d
-    size = float(w @ w)
-    spread = size - d * mean**2
+    size = float(w @ w)  # |S|^2
+    spread = size - d * mean**2  # |S - tr(S) / d I|^2
     if shrinkage == "lw":
         error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / n - size
         if spread > 0:
@@ -98,6 +101,7 @@ def few_rows(
             share = 1.0
     else:
         share = float(shrinkage)
+    # eigenvalues of scale ((1 - share) S + share tr(S) / d I): v in the span of the rows V, and floor outside of it
     floor = scale * share * mean
     v = scale * (1 - share) * w + floor
     if floor <= 10 * d * psd.EPS * v[0] or (n_components or 0) > len(v):
@@ -124,12 +128,14 @@ def whitener(C: Array, n_components: int | None = None) -> tuple[Array, int]:
     w, V = psd.spectrum(C)
     r = psd.rank(w)
     if r < len(w):
-        message = f"the covariance has rank {r} of {len(w)}; distances along its null directions are 0 (or shrink it)"
-        warn(message)
+        hint = "distances along its null directions are 0; use shrinkage to avoid this"
+        warn(f"the covariance is singular (rank {r} of {len(w)}): {hint}")
     root = np.zeros(len(w))
     root[:r] = w[:r] ** -0.5
     L = root[:, None] * V.T
-    return (V @ L if n_components is None else L[:n_components]), r
+    if n_components is None:
+        return V @ L, r
+    return L[:n_components], r
 
 
 def point_to_point(x: AnyArray, y: AnyArray, C: Array) -> Array:

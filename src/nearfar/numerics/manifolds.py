@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 from ..fit_warnings import warn
 from .types import Array
 
-SPD_FLOOR = 1e-12
+SPD_FLOOR = 1e-12  # least eigenvalue of a matrix whose logarithm is taken, relative to its largest
 
 
 def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
@@ -36,6 +36,7 @@ def orthonormal(A: Array) -> tuple[Array, Callable[[Array], Array]]:
     R = signs[:, None] * R
 
     def pullback(G: Array) -> Array:
+        # dA = [(I - U U') G + U tril(U'G - G'U, -1)] R'^-1
         Y = U.T @ G
         H = G - U @ Y + U @ np.tril(Y - Y.T, -1)
         return solve_triangular(R, H.T).T
@@ -74,13 +75,13 @@ def require_spd(X: Array) -> None:
     scale = np.maximum(np.abs(X).max(axis=(1, 2)), np.finfo(X.dtype).tiny)
     off = np.abs(X - X.transpose(0, 2, 1)).max(axis=(1, 2)) / scale
     if off.max() > 1e-5:
-        raise ValueError(f"X[{off.argmax()}] is not symmetric; its transpose differs by a share of {off.max():.3g}")
+        gap = f"X[{off.argmax()}] differs from its transpose by {off.max():.3g} of its largest entry"
+        raise ValueError(f"X must hold symmetric matrices; {gap}")
     w = np.linalg.eigvalsh(X)
     low = np.where(w[:, -1] > 0, w[:, 0] / scale, -np.inf)
     if low.min() < -10 * np.finfo(X.dtype).eps:
-        raise ValueError(
-            f"X[{low.argmin()}] is not positive definite; its smallest eigenvalue is {w[low.argmin(), 0]:.3g}"
-        )
+        k = low.argmin()
+        raise ValueError(f"X must hold positive definite matrices; the smallest eigenvalue of X[{k}] is {w[k, 0]:.3g}")
 
 
 def spd_log(X: Array) -> Array:
@@ -94,12 +95,13 @@ def spd_log(X: Array) -> Array:
     w, V = np.linalg.eigh((X + X.transpose(0, 2, 1)) / 2)
     low = SPD_FLOOR * w[:, -1:]
     if (w < low).any():
-        warn(f"{(w < low).any(axis=1).sum()} matrices are singular; eigenvalues were raised")
+        count = (w < low).any(axis=1).sum()
+        warn(f"X: {count} matrices are singular; their eigenvalues were raised to {SPD_FLOOR:g} of the largest")
     return (V * np.log(np.maximum(w, low))[:, None, :]) @ V.transpose(0, 2, 1)
 
 
 def vectors(T: Array) -> Array:
-    """Return symmetric matrices (n, d, d) as rows of d (d + 1) / 2 numbers that have the same inner products.
+    """Return symmetric matrices (n, d, d) as rows of d (d + 1) / 2 values with the same inner products.
 
     >>> vectors(np.array([[[1.0, 2.0], [2.0, 3.0]]])).round(3)
     array([[1.   , 2.828, 3.   ]])
@@ -119,7 +121,7 @@ def matrices(rows: Array) -> Array:
     k = rows.shape[1]
     d = int((np.sqrt(8 * k + 1) - 1) / 2)
     if d * (d + 1) // 2 != k:
-        raise ValueError(f"rows of {k} numbers are no symmetric matrices; these have 1, 3, 6, 10, ... d (d + 1) / 2")
+        raise ValueError(f"rows must hold d (d + 1) / 2 values of a symmetric matrix, 1, 3, 6, 10, ...; got {k}")
     i, j = np.triu_indices(d)
     T = np.zeros((len(rows), d, d))
     T[:, i, j] = T[:, j, i] = rows / np.where(i == j, 1.0, np.sqrt(2.0))
@@ -138,7 +140,7 @@ def require_spans(X: Array) -> None:
     Raises
     ------
     ValueError
-        A basis spans too few dimensions; the message says which.
+        A basis spans too few dimensions; the message names it.
 
     Warns
     -----
@@ -148,7 +150,7 @@ def require_spans(X: Array) -> None:
     if X.ndim == 2:
         zero = ~X.any(axis=1)
         if zero.any():
-            warn(f"{np.count_nonzero(zero)} of {len(X)} rows are 0, through which no line goes; their projector is 0")
+            warn(f"X: {np.count_nonzero(zero)} of {len(X)} rows are 0 and define no line; their projectors are 0")
         return
     d, q = X.shape[1:]
     if q > d:
@@ -156,7 +158,7 @@ def require_spans(X: Array) -> None:
     s = np.linalg.svd(X, compute_uv=False)
     thin = s[:, -1] <= d * np.finfo(X.dtype).eps * s[:, 0]
     if thin.any():
-        raise ValueError(f"X[{thin.argmax()}] spans fewer than {q} dimensions")
+        raise ValueError(f"X must hold matrices of {q} independent columns; those of X[{thin.argmax()}] are dependent")
     off = np.abs(s - 1).max(axis=1)
     if off.max() > 1e-5:
         warn(f"the columns of X[{off.argmax()}] are not orthonormal; their span is used")
@@ -167,7 +169,7 @@ def spans(X: Array) -> Array:
     if X.ndim == 3:
         return np.linalg.qr(X)[0]
     largest = np.abs(X).max(axis=1, keepdims=True)
-    unit = X / np.where(largest > 0, largest, 1.0)  # lengths of which no square overflows
+    unit = X / np.where(largest > 0, largest, 1.0)  # so that no square overflows
     length = np.linalg.norm(unit, axis=1, keepdims=True)
     return (unit / np.where(length > 0, length, 1.0))[:, :, None]
 

@@ -1,4 +1,4 @@
-"""Optimizers with one convergence protocol: each returns a Solution that says whether, where and why it stopped.
+"""Optimizers with one convergence protocol: each returns a `Solution` with the result and the reason why it stopped.
 
 `one_thread` is for searches that take many small products.
 """
@@ -23,8 +23,8 @@ Bounds = tuple[float | Array | None, float | Array | None]
 Stop = Callable[[float, float], bool]
 
 NOISE = 1e-10  # relative difference of values below which rounding hides their order
-FLAT_GRADIENT = 1e-7  # gradient relative to the value below which rounding hides how far a step makes the value fall
-STEPS_PER_ROUND = 50  # steps of `lbfgs_in_rounds` before x is put right
+FLAT_GRADIENT = 1e-7  # gradient relative to the value below which rounding hides the decrease of a step
+STEPS_PER_ROUND = 50  # steps of `lbfgs_in_rounds` between two retractions
 LINE_SEARCH = 2  # SciPy's status of L-BFGS-B where no step lowers the value
 
 
@@ -76,9 +76,15 @@ class Solution:
 
     def times(self, factor: float) -> Solution:
         """Return the same solution with its objective times `factor`, to change its units or to restore its sign."""
-        objective = None if self.objective is None else factor * self.objective
-        gap = None if self.duality_gap is None else abs(factor) * self.duality_gap
-        history = None if self.history is None else factor * self.history
+        objective = self.objective
+        if objective is not None:
+            objective = factor * objective
+        gap = self.duality_gap
+        if gap is not None:
+            gap = abs(factor) * gap
+        history = self.history
+        if history is not None:
+            history = factor * history
         return replace(self, objective=objective, duality_gap=gap, history=history)
 
 
@@ -109,7 +115,7 @@ def lbfgs(
         Stop when the largest entry of the projected gradient falls below ``tol * max(1, |value|)``. If rounding errors
         prevent any step from lowering the value, a gradient of 1e-7 counts as converged as well.
     bounds : (low, high) or None
-        Numbers or arrays of the shape of `x0`; None stands for no bound on that side.
+        Numbers or arrays of the shape of `x0`, or None for no bound on that side.
     memory : int
         Number of corrections that approximate the Hessian.
     report : callable or None
@@ -153,10 +159,10 @@ def lbfgs(
         return Solution(iterate.reshape(x0.shape), history[-1], len(history), history=np.array(history))
     step = projected_step(found.x.reshape(x0.shape), found.jac.reshape(x0.shape), bounds)
     gradient = float(np.abs(step).max(initial=0.0))
-    least = tol
+    accepted = tol
     if found.status == LINE_SEARCH:
-        least = max(tol, FLAT_GRADIENT)
-    converged = bool(found.success or gradient <= least * max(1.0, abs(float(found.fun))))
+        accepted = max(tol, FLAT_GRADIENT)
+    converged = bool(found.success or gradient <= accepted * max(1.0, abs(float(found.fun))))
     message = ""
     if not converged:
         message = stopped("L-BFGS", found.nit, "gradient", gradient, None if stop else tol)
@@ -227,7 +233,9 @@ def in_unit(report: Report | None, unit: float) -> Report | None:
 
 def stopped(what: str, n_iter: int, measure: str, value: float, tol: float | None) -> str:
     """Return the message of a solver that ran out of iterations; tol is None if another measure decides."""
-    limit = "" if tol is None else f", tol {tol:.3g}"
+    limit = ""
+    if tol is not None:
+        limit = f", tol {tol:.3g}"
     return f"{what} stopped after {n_iter} iterations with {measure} {value:.3g}{limit}"
 
 
@@ -289,16 +297,23 @@ def fista(
     for k in range(1, max_iter + 1):
         if certificate <= tol * max(1.0, abs(value)):
             return Solution(x, value, max(1, k - 1), duality_gap=float(certificate), history=np.array(history))
-        fy, gy = (value, gradient) if y is x else fun(y)
+        if y is x:
+            fy = value
+            gy = gradient
+        else:
+            fy, gy = fun(y)
         x_new, value_new, gradient_new, step = backtrack(fun, project, y, fy, gy, step)
         if value_new > value + 1e-14 * abs(value) and y is not x:
+            # the extrapolation raised the value: repeat the step from x, which makes the method monotone
             y = x
             t = 1.0
             continue
         if np.vdot(gy, x_new - x) > 0:
+            # the step goes uphill: restart the momentum (O'Donoghue & Candes, 2015)
             t = 1.0
             y = x_new
         else:
+            # t_{k+1} = (1 + sqrt(1 + 4 t_k^2)) / 2, y = x_k + (t_k - 1) / t_{k+1} (x_k - x_{k-1})
             t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
             y = x_new + (t - 1) / t_next * (x_new - x)
             t = t_next
@@ -328,9 +343,10 @@ def backtrack(
         value, gradient = fun(x)
         D = x - y
         if abs(value - fy) > NOISE * abs(fy):
+            # f(x) <= f(y) + <g, x - y> + |x - y|^2 / (2 step)
             short = value <= fy + np.vdot(gy, D) + np.vdot(D, D) / (2 * step)
         else:
-            # rounding decides which of two such close values is smaller, but hardly changes gradients
+            # rounding determines which of two such close values is smaller, but has little effect on gradients
             short = np.vdot(gradient - gy, D) <= np.vdot(D, D) / step
         if short:
             break
@@ -340,8 +356,8 @@ def backtrack(
 
 @cache
 def linear_algebra() -> ThreadpoolController:
-    """Return the linear algebra libraries of NumPy and SciPy, looked up only once: that takes milliseconds."""
-    import scipy.linalg  # noqa: F401 - it loads the second of them
+    """Return the linear algebra libraries of NumPy and SciPy, cached because the search for them takes milliseconds."""
+    import scipy.linalg  # noqa: F401 - loads the library of SciPy
 
     return ThreadpoolController()
 

@@ -6,8 +6,8 @@ A function f of the distances under M = L' L with w_p = df/dd_p has, with Z = X 
 
     df/dM = X' Y,  df/dL = 2 Y_Z' X,  Y = (diag(S 1) - S) X,  Y_Z = (diag(S 1) - S) Z.
 
-`PairList` takes the pairs as they are listed. `Edges` takes them as the edges of a graph, which measures a pair once
-however often it is listed, and keeps one sparse matrix for weights that change from step to step.
+`PairList` holds the pairs in the order of a list. `Edges` holds them as the edges of a graph, which measures a pair
+once even if it is listed several times, and keeps one sparse matrix for weights that change from step to step.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from scipy.sparse import csr_array
 
 from .types import AnyArray, Array, Ints
 
-DIFFERENCE_BLOCK_VALUES = 1 << 15  # numbers in one block of differences: they stay in the cache
+DIFFERENCE_BLOCK_VALUES = 1 << 15  # values in one block of differences, which stay in the cache
 GRAPH_BLOCK_ROWS = 128  # rows in one block of products
-SPARSE = 32  # pairs of rows per edge, above which products of all rows take longer than differences
-NARROW_COLUMNS = (
-    32  # columns up to which differences cost in proportion to them, and leaving out idle edges does not pay
-)
+SPARSE = 32  # pairs of rows per edge above which products of all rows take longer than differences
+NARROW_COLUMNS = 32  # columns up to which the time of differences is proportional to them, and idle edges are kept
 PRODUCT_CANCELLATION = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
 
 
@@ -39,12 +37,12 @@ def pair_squares(Z: AnyArray, i: Ints, j: Ints) -> AnyArray:
 def differences(Z: AnyArray, i: Ints, j: Ints, least: int = 1) -> Iterator[tuple[slice, AnyArray]]:
     """Yield blocks of at least `least` pairs and their z_i - z_j, in a buffer that the next block overwrites."""
     step = max(least, DIFFERENCE_BLOCK_VALUES // max(Z.shape[1], 1))
-    Z = np.ascontiguousarray(Z)  # else `take` would copy all rows for each block
+    Z = np.ascontiguousarray(Z)  # otherwise, `take` would copy all rows for each block
     left, right = np.empty((2, min(step, len(i)), Z.shape[1]), Z.dtype)
     for a in range(0, len(i), step):
         part = slice(a, a + step)
         m = len(i[part])
-        # `take` is several times as fast as indexing where rows are short; "clip" writes to the buffer at once
+        # `take` is several times as fast as indexing for short rows; mode "clip" writes to the buffer without a copy
         D = Z.take(i[part], 0, left[:m], "clip")
         D -= Z.take(j[part], 0, right[:m], "clip")
         yield part, D
@@ -127,8 +125,10 @@ class Edges:
 
     def summed(self, values: Array, listed: Ints | None = None) -> Array:
         """Return the sums over each edge of the values of all pairs, or of the values on the `listed` edges."""
+        if listed is None:
+            listed = self.of
         out = np.zeros(len(self.a))
-        out += np.bincount(self.of if listed is None else listed, values, len(out))
+        out += np.bincount(listed, values, len(out))
         return out
 
     def laplacian_times(self, weight: Array, Y: Array) -> Array:
@@ -150,6 +150,7 @@ def dense_squared_distances(Z: Array, a: Ints, b: Ints) -> Array:
     """
     C = Z - Z.mean(axis=0)
     length = np.einsum("np,np->n", C, C)
+    # |z_a|^2 + |z_b|^2 - 2 z_a'z_b
     both = length.take(a) + length.take(b)
     out = both.copy()
     starts = range(0, len(Z), GRAPH_BLOCK_ROWS)

@@ -1,6 +1,7 @@
 """Positive semi-definite matrices: spectra, projections, powers, geodesics, and the factor L of a metric M = L' L.
 
-Eigenproblems of two of them are here too: the generalized one, with a policy for a singular B, and the trace ratio.
+The module also solves two eigenproblems of a pair of such matrices: the generalized one, with a policy for a singular
+B, and the trace ratio.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ from .types import Array
 
 EPS = float(np.finfo(np.float64).eps)
 SHRINK = 1e-6  # share of the mean eigenvalue that is added to a singular matrix
-ZERO_EIGENVALUE_IN_EPS = (
-    100  # times EPS: with thousands of rows a zero eigenvalue comes out as up to 16 EPS, even with few features
-)
+# eigenvalues up to this multiple of EPS count as 0; with thousands of rows they reach 16 EPS even for few features
+ZERO_EIGENVALUE_IN_EPS = 100
 
 
 def symmetrize(A: Array) -> Array:
@@ -51,7 +51,7 @@ def spectrum(A: Array) -> tuple[Array, Array]:
 def leading(A: Array, p: int) -> tuple[Array, Array]:
     """Return the p largest eigenvalues of `spectrum` and their eigenvectors.
 
-    A few of many take a third of the time of all.
+    A few of many eigenvalues take a third of the time of all.
     """
     d = len(A)
     if 4 * p > d:
@@ -128,6 +128,7 @@ def compress(L: Array, n_components: int | None = None) -> Array:
 def around(V: Array, w: Array, c: float) -> Array:
     """Return V' diag(w) V + c I, for V (r, d)."""
     A = (V.T * w) @ V
+    # add c to the diagonal
     A.ravel()[:: len(A) + 1] += c
     return A
 
@@ -137,6 +138,7 @@ def beside_identity(L: Array, V: Array) -> Array:
 
     The rows of V are orthonormal.
     """
+    # with L = P diag(s) Q, the root in coordinates V is Q' diag(s) Q; outside it is I: I + (Q V)' diag(s - 1) Q V
     _, s, Q = np.linalg.svd(L)
     return around(Q @ V, s - 1, 1.0)
 
@@ -230,7 +232,7 @@ def truncate_rank(L: Array, n_components: int | None) -> Array:
 def regularize_singular(
     B: Array, on_singular: str = "shrink", name: str = "the scatter matrix", amount: float = SHRINK
 ) -> Array:
-    """Return B itself if it is positive definite; otherwise treat it as `on_singular` says.
+    """Return B itself if it is positive definite; otherwise apply the policy `on_singular`.
 
     Parameters
     ----------
@@ -248,8 +250,14 @@ def regularize_singular(
         return B
     d = len(w)
     if on_singular == "raise":
-        raise ValueError(f"{name} is singular (rank {rank(w)} of {d}); shrink it, or drop or combine features first")
-    eps = amount * (w.sum() / d if w.max() > 0 else 1.0)
+        raise ValueError(
+            f"{name} is singular (rank {rank(w)} of {d}); use shrinkage, or drop or combine features first"
+        )
+    if w.max() > 0:
+        mean = w.sum() / d
+    else:
+        mean = 1.0
+    eps = amount * mean
     warn(f"{name} is singular (rank {rank(w)} of {d}); {eps:.3g} was added to its diagonal")
     return B + eps * np.eye(d)
 
@@ -267,7 +275,7 @@ def gevd(
     Parameters
     ----------
     A, B : ndarray of shape (d, d)
-        Symmetric matrices. B must be positive definite, unless `on_singular` says how to treat it.
+        Symmetric matrices. B must be positive definite, or `on_singular` applies.
     p : int or None
         Number of eigenvalues. If None, all (with "pinv", the dimension of the range of B).
     on_singular : str
@@ -287,12 +295,13 @@ def gevd(
 
     Notes
     -----
-    With p = d, U U' = B^-1 whatever A is, so a method that learns from A must keep fewer components.
+    With p = d, U U' = B^-1 for any A, so a method that learns from A must keep fewer components.
     """
     if on_singular == "pinv":
+        # P = V_r diag(b_r)^-1/2 gives P' B P = I: the problem becomes P' A P y = w y, u = P y
         b, V = spectrum(B)
         r = rank(b)
-        whiten = V[:, :r] / np.sqrt(b[:r])
+        whiten = V[:, :r] / np.sqrt(b[:r])  # (d, r)
         w, U = spectrum(whiten.T @ A @ whiten)
         return w[:p], fix_signs(whiten @ U[:, :p])
     B = symmetrize(regularize_singular(B, on_singular, name, amount))
@@ -323,12 +332,14 @@ def trace_ratio(Sb: Array, Sw: Array, p: int, tol: float = 1e-12, max_iter: int 
     w = eigh(symmetrize(Sw), eigvals_only=True)
     nullity = len(w) - rank(w)
     if p <= nullity:
+        # U in the null space of Sw makes the denominator 0; choose the widest directions of Sb in it
         null = spectrum(Sw)[1][:, len(w) - nullity :]
         _, Z = spectrum(null.T @ Sb @ null)
         return Solution(fix_signs(null @ Z[:, :p]), objective=np.inf)
     ratio = np.trace(Sb) / np.trace(Sw)
     k = 0
     for k in range(1, max_iter + 1):
+        # U maximizes tr(U' (Sb - ratio Sw) U), which is 0 at the optimal ratio
         w, U = leading(Sb - ratio * Sw, p)
         if abs(w.sum()) <= tol * np.trace(Sb):
             return Solution(U, objective=float(ratio), n_iter=k)

@@ -15,11 +15,10 @@ from .pair_differences import differences
 from .types import Array, Bools, Ints
 
 DEVIATION_BLOCK_VALUES = 1 << 20  # numbers in one block of deviations
-HIGH = 256  # fewest pairs in a block: with fewer, adding up (d, d) products would take most of the time
-MAX_FEATURES_OF_DIFFERENCES = 40  # up to so many features, differences of all pairs take less time than a Laplacian
-LAPLACIAN_CANCELLATION = (
-    1e-8  # share of squared lengths below which a Laplacian cannot tell squared differences from rounding
-)
+HIGH = 256  # least pairs in a block: with fewer, summing the (d, d) products would take most of the time
+MAX_FEATURES_OF_DIFFERENCES = 40  # features up to which differences of all pairs take less time than a Laplacian
+# share of squared lengths below which a Laplacian cannot distinguish squared differences from rounding
+LAPLACIAN_CANCELLATION = 1e-8
 EQUAL_ROWS_ROUNDING = 1e-24  # squares that rounding leaves between equal rows, relative to those of other rows
 
 
@@ -67,8 +66,7 @@ def not_all_equal(found: PairScatters) -> PairScatters:
     """Return the scatters; if the similar scatter holds only rounding errors, it is set to 0, with a warning."""
     if np.trace(found.similar) <= EQUAL_ROWS_ROUNDING * np.trace(found.dissimilar):
         found = found._replace(similar=np.zeros_like(found.similar))
-        message = "all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularization count"
-        warn(message)
+        warn("all similar pairs coincide, so their scatter is 0; only dissimilar pairs and regularization count")
     return found
 
 
@@ -155,7 +153,9 @@ def class_means(X: Array, labels: Ints) -> Array:
 def known(X: Array, labels: Ints) -> tuple[Array, Ints]:
     """Return the rows that have a class, and their labels; no copy is made if all rows have one."""
     keep = labels >= 0
-    return (X, labels) if keep.all() else (X[keep], labels[keep])
+    if keep.all():
+        return X, labels
+    return X[keep], labels[keep]
 
 
 def deviations(X: Array, labels: Ints, means: Array, weight: Array | None = None) -> Array:
@@ -165,7 +165,10 @@ def deviations(X: Array, labels: Ints, means: Array, weight: Array | None = None
     for a in range(0, len(X), step):
         c = labels[a : a + step]
         C = X[a : a + step] - means[c]
-        S += C.T @ (C if weight is None else C * weight[c, None])
+        weighted = C
+        if weight is not None:
+            weighted = C * weight[c, None]
+        S += C.T @ weighted
     return (S + S.T) / 2
 
 
@@ -191,7 +194,9 @@ def unit(X: Array) -> float:
     """Return a power of two near the standard deviation of the features: division by it causes no rounding."""
     largest = float(np.abs(X).max(initial=0.0)) or 1.0
     size = largest * float(np.sqrt(np.mean(np.var(X / largest, axis=0))))
-    return float(2.0 ** np.round(np.log2(size))) if size > 0 else 1.0
+    if size <= 0:
+        return 1.0
+    return float(2.0 ** np.round(np.log2(size)))
 
 
 def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
@@ -209,19 +214,20 @@ def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     means = class_means(*known(X, chunklets))
     links = np.count_nonzero(apart)
     if links == 0:
-        raise ValueError("no two chunklets are apart; at least one negative link is needed")
+        raise ValueError("negative_links must separate at least one pair of chunklets; there is none")
     S = np.zeros((X.shape[1],) * 2)
     step = max(1, DEVIATION_BLOCK_VALUES // len(means))
     for a in range(0, len(means), step):
         linked = apart[a : a + step].astype(np.float64)
         M = means[a : a + step]
-        # rows of the links' Laplacian at a time: often there are so many chunklets that a list of links would not fit
+        # some rows of the Laplacian of the links at a time: a list of all links may not fit into memory
         S += M.T @ (linked.sum(axis=1)[:, None] * M - linked @ means)
     return (S + S.T) / links
 
 
 def quartic(X: Array, W: Array) -> Array:
     """Return sum_{i<j} (z' W z) z z' over all pairs, z = x_i - x_j, for symmetric W, in O(n d^2)."""
+    # n sum_i a_i x_i x_i' + tr(W G) G + 2 G W G,  a_i = x_i'W x_i,  G = X'X, for centered rows
     C = X - X.mean(axis=0)
     G = C.T @ C
     a = np.einsum("nd,nd->n", C @ W, C)
@@ -242,10 +248,13 @@ def coordinates(X: Array) -> Array:
     n, d = X.shape
     if d > n:
         V = data_span(X)
-        return V if len(V) else np.eye(1, d)  # no two rows differ
+        if len(V) == 0:  # no two rows differ
+            return np.eye(1, d)
+        return V
     R = centered_triangle(X)
     lengths = np.linalg.norm(R, axis=0)
-    R = R[:, lengths > 0] / lengths[lengths > 0]  # whatever the units, what a dependent column adds is rounding
+    # with columns of unit length, a dependent column adds only rounding, in any units
+    R = R[:, lengths > 0] / lengths[lengths > 0]
     s = np.linalg.svd(R, compute_uv=False)
     if not s.size or s[-1] > n * psd.EPS * s[0]:
         return np.eye(d)
@@ -255,7 +264,7 @@ def coordinates(X: Array) -> Array:
 def widest(L: Array, X: Array, k: int | None) -> Array:
     """Return k rows of a factor of L' L (None: all), for the directions along which X varies most in the metric.
 
-    The last rows may be 0. The longest rows of L would not do: in some problems, the rows of X hardly vary along them.
+    The last rows may be 0. The longest rows of L are not used, because X may vary little along them.
     """
     if k is None:
         return psd.compress(L)
@@ -270,11 +279,12 @@ def widest_along(L: Array, U: Array, k: int) -> Array:
 def axes(X: Array, k: int) -> tuple[Array, Array]:
     """Return the k largest eigenvalues of ``total(X)`` in decreasing order, and their vectors (d, k) with fixed signs.
 
-    If there are more features than rows, the computation takes place in the span of the rows if that has k directions,
-    without a (d, d) matrix.
+    If there are more features than rows, and the rows span k directions, no (d, d) matrix is formed.
     """
-    span = data_span(X) if X.shape[1] > len(X) else None
-    if span is None or k > len(span):
+    span = np.empty((0, X.shape[1]))
+    if X.shape[1] > len(X):
+        span = data_span(X)
+    if k > len(span):
         w, V = psd.spectrum(total(X))
         return w[:k], V[:, :k]
     w, V = psd.spectrum(total(X @ span.T))
@@ -283,8 +293,11 @@ def axes(X: Array, k: int) -> tuple[Array, Array]:
 
 def span_or_axes(X: Array, least: int) -> Array:
     """Return `data_span` if there are more features than rows and it has `least` directions, else all axes (d, d)."""
-    span = data_span(X) if X.shape[1] > len(X) else None
-    return np.eye(X.shape[1]) if span is None or len(span) < least else span
+    if X.shape[1] > len(X):
+        span = data_span(X)
+        if len(span) >= least:
+            return span
+    return np.eye(X.shape[1])
 
 
 def centered_triangle(X: Array) -> Array:

@@ -6,8 +6,8 @@ With rows x of classes c, their mean mu and the scatter S_w within classes (over
     U, psi: directions and variances of the class means in the whitened space, W (mu_c - mean of all mu_c)
     L = (I + U (diag(w)^(1/2) - I) U') W,   w_k = g (1 + psi_k)^t / exp(t mean_k log(1 + psi_k)),   t = -1/2
 
-so that the span of the class means weighs g times as much as all other directions, which are kept: classes that were
-not learned from differ in them, too.
+so that the span of the class means has g times the weight of all other directions. These are kept, because classes
+outside of the training rows differ in them, too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .class_sums import ClassMoments
 from .constraints import generator
 from .types import AnyArray, Array, Ints, Seed
 
-POWER = -0.5  # t: directions in which the class means lie far apart already are emphasized a little less
+POWER = -0.5  # t: directions in which the class means are far apart already are emphasized a little less
 PER_CLASS = 0.1  # the rule for g is 1 + c / 10
-MAX_GAIN = 12.0  # of g: nothing above was ever better
+MAX_GAIN = 12.0  # largest g: no larger value was ever better
 CANDIDATES = (1.0, 1.5, 2.0, 3.0, 5.0, 8.0, MAX_GAIN)  # among which "cv" chooses g
 CLASS_FOLDS = 3  # of classes
-MAX_SCORED_ROWS = 1500  # rows of a fold that are scored: their similarities are a square matrix
-NEGLIGIBLE = 1e-4  # share of the largest psi below which a direction tells no classes apart
+MAX_SCORED_ROWS = 1500  # most rows of a fold that are scored, because their similarities are a square matrix
+NEGLIGIBLE = 1e-4  # share of the largest psi below which a direction does not separate classes
 WITHIN_SCATTER_ROUNDING = 1e-24  # share of the total scatter that rounding leaves within classes whose rows are equal
 
 
@@ -83,9 +83,12 @@ def discriminant_whitening(
     unit = scatter.unit(Z)  # squares of very large or small rows would leave the range of floats
     Z, labels = scatter.known(Z / unit, labels)
     labels = np.unique(labels, return_inverse=True)[1]
-    if isinstance(emphasis, str):
-        emphasis = chosen_emphasis(Z, labels, shrinkage, seed) if emphasis == "cv" else rule_of_thumb(labels)
+    if emphasis == "cv":
+        emphasis = chosen_emphasis(Z, labels, shrinkage, seed)
+    elif isinstance(emphasis, str):
+        emphasis = rule_of_thumb(labels)
     root, U, psi = whitened_means(Z, labels, shrinkage)
+    # L = (I + U (diag(w)^(1/2) - I) U') W
     stretch = np.sqrt(weights(psi, emphasis)) - 1
     components = root + (U * stretch) @ (U.T @ root)
     return Whitening(mean=mean, components=components / unit, ratios=psi, emphasis=float(emphasis))
@@ -98,17 +101,23 @@ def whitening_from_sums(
     mean = rows.center
     d = len(mean)
     n = sums.n
-    means = sums.mean - mean
+    means = sums.mean - mean  # (c, d)
     within = sums.within
     freedom = max(n - len(means), 1.0)
     variance = float(np.trace(within)) / freedom / d
     whole = float(np.trace(within) + np.sum(sums.count[:, None] * means**2)) / n / d
-    g = emphasis_by_rule(len(means)) if isinstance(emphasis, str) else emphasis
+    if isinstance(emphasis, str):
+        g = emphasis_by_rule(len(means))
+    else:
+        g = emphasis
     if variance <= WITHIN_SCATTER_ROUNDING * whole or variance == 0:
         root = np.eye(d) / np.sqrt(whole or 1.0)
     else:
-        basis = sums.span() if d > n else None
-        C = within if basis is None else basis @ within @ basis.T
+        basis = None
+        C = within
+        if d > n:
+            basis = sums.span()  # (r, d)
+            C = basis @ within @ basis.T
         root = shrunk_root((1 - shrinkage) * psd.symmetrize(C) / freedom, shrinkage * variance, basis)
     U, psi = mean_directions(means, root)
     stretch = np.sqrt(weights(psi, g)) - 1
@@ -124,12 +133,12 @@ def unit_rows(X: AnyArray) -> AnyArray:
 
 
 def rule_of_thumb(labels: Ints) -> float:
-    """Return g = 1 + c / 10 for c classes, at most the largest value that was ever better."""
+    """Return g = 1 + c / 10 for c classes, at most `MAX_GAIN`."""
     return emphasis_by_rule(len(class_sizes(labels)))
 
 
 def emphasis_by_rule(classes: int) -> float:
-    """Return g = 1 + c / 10, at most the largest value that was ever better."""
+    """Return g = 1 + c / 10, at most `MAX_GAIN`."""
     return min(1 + PER_CLASS * classes, MAX_GAIN)
 
 
@@ -137,20 +146,25 @@ def weights(psi: Array, g: float) -> Array:
     """Return the weights w (k,), whose geometric mean is g."""
     if not len(psi):
         return psi
+    # w_k = g (1 + psi_k)^t / exp(t mean_k log(1 + psi_k))
     logs = np.log1p(psi)
     return g * np.exp(POWER * (logs - logs.mean()))
 
 
 def whitened_means(Z: Array, labels: Ints, shrinkage: float) -> tuple[Array, Array, Array]:
     """Return W (d, d), and the directions U (d, k) and variances psi (k,) of the class means that W whitens."""
-    means = scatter.class_means(Z, labels) if len(labels) else Z[:0]
+    means = Z[:0]
+    if len(labels):
+        means = scatter.class_means(Z, labels)
     root = within_root(Z, labels, means, shrinkage)
     return root, *mean_directions(means, root)
 
 
 def mean_directions(means: Array, root: Array) -> tuple[Array, Array]:
     """Return the directions U (d, k) and variances psi (k,) of class means (c, d) that are whitened by `root`."""
-    spread = (means - means.mean(axis=0)) @ root.T if len(means) else means  # (c, d)
+    spread = means  # (c, d)
+    if len(means):
+        spread = (means - means.mean(axis=0)) @ root.T
     U, s, _ = np.linalg.svd(spread.T / np.sqrt(max(len(means), 1)), full_matrices=False)
     psi = s**2
     kept = psi > NEGLIGIBLE * psi.max(initial=0.0)
@@ -164,11 +178,12 @@ def within_root(Z: Array, labels: Ints, means: Array, shrinkage: float) -> Array
     variance = float(np.sum((Z - means[labels]) ** 2)) / freedom / d
     total = float(np.sum(Z**2)) / max(n, 1) / d
     if variance <= WITHIN_SCATTER_ROUNDING * total or variance == 0:
-        # rows are equal within their classes, or alone: nothing is known of S_w but the size of the rows
+        # rows are equal within their classes, or alone: only the size of the rows is known
         return np.eye(d) / np.sqrt(total or 1.0)
     floor = shrinkage * variance
-    basis = scatter.data_span(Z) if d > n else None  # (r, d)
-    if basis is not None:
+    basis = None
+    if d > n:
+        basis = scatter.data_span(Z)  # (r, d)
         Z = Z @ basis.T
         means = means @ basis.T
     return shrunk_root((1 - shrinkage) * scatter.deviations(Z, labels, means) / freedom, floor, basis)
@@ -179,6 +194,7 @@ def shrunk_root(C: Array, floor: float, basis: Array | None) -> Array:
     C = C.copy()
     C.flat[:: len(C) + 1] += floor
     factor = cholesky(C, lower=True, check_finite=False)
+    # with C + floor I = F F', W = F^-1
     root = solve_triangular(factor, np.eye(len(C)), lower=True, check_finite=False)
     if basis is None:
         return np.asarray(root)
@@ -216,11 +232,13 @@ def left_out_scores(Z: Array, labels: Ints, others: Array, other_labels: Ints, s
     codes = np.unique(labels, return_inverse=True)[1]
     root, U, psi = whitened_means(Z - mean, codes, shrinkage)
     T = (others - mean) @ root.T
-    G = T @ T.T
-    along = T @ U  # (m, k): w changes G by along diag(w - 1) along'
-    return np.array(
-        [mean_precision_at_r(G + (along * (weights(psi, g) - 1)) @ along.T, other_labels) for g in CANDIDATES]
-    )
+    G = T @ T.T  # (m, m)
+    along = T @ U  # (m, k); with the weights w, G becomes G + along diag(w - 1) along'
+    scores = []
+    for g in CANDIDATES:
+        emphasized = G + (along * (weights(psi, g) - 1)) @ along.T
+        scores.append(mean_precision_at_r(emphasized, other_labels))
+    return np.array(scores)
 
 
 def mean_precision_at_r(G: Array, labels: Ints) -> float:
@@ -228,7 +246,8 @@ def mean_precision_at_r(G: Array, labels: Ints) -> float:
     length = np.sqrt(np.maximum(np.diag(G), np.finfo(float).tiny))
     S = G / length / length[:, None]
     np.fill_diagonal(S, -np.inf)
-    mates = np.unique(labels, return_counts=True)[1][np.unique(labels, return_inverse=True)[1]] - 1  # R of each row
+    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    mates = sizes[codes] - 1  # R of each row
     if mates.max(initial=0) == 0:
         return 0.0
     k = int(mates.max())
@@ -236,6 +255,6 @@ def mean_precision_at_r(G: Array, labels: Ints) -> float:
     order = np.argsort(-np.take_along_axis(S, nearest, axis=1), axis=1, kind="stable")
     nearest = np.take_along_axis(nearest, order, axis=1)
     hit = (labels[nearest] == labels[:, None]) & (np.arange(k) < mates[:, None])
-    precision = np.cumsum(hit, axis=1) / np.arange(1, k + 1)
+    precision = np.cumsum(hit, axis=1) / np.arange(1, k + 1)  # (m, k), precision at 1, ..., k
     counted = mates > 0
     return float(np.mean(np.sum(precision * hit, axis=1)[counted] / mates[counted]))

@@ -6,9 +6,9 @@ A sum F of p_i, log p_i or -log sum_k exp(-d_ik) over anchors i has W = -dF/dd a
 
     dF/dL = 2 U' X,  dF/dM = X' U,  U = S Y - diag(S 1) Y  (Y = Z for the first, X for the second).
 
-Rows are sorted by class, so that the class of a block's rows is one slice of its columns. A block takes one product
-for its distances, one exponential per pair and two products for U. Exponents are relative to each row's nearest
-neighbor and end at a floor far below what the float type resolves beside 1: denormal numbers are slow.
+Rows are sorted by class, so that the class of the rows of a block is one slice of its columns. A block takes a product
+for its distances, one exponential per pair and two products for U. Exponents are relative to the nearest neighbor of
+each row, and clipped at a floor far below the resolution of the float type, because denormal numbers are slow.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 from ..numerics.checks import class_sizes
 from ..numerics.types import AnyArray, Array, Bools, Ints
 
-SOFTMAX_BLOCK_PAIRS = 1 << 18  # pairs of one block
-EXPONENT_FLOORS = {"float32": -40.0, "float64": -300.0}  # exponents
+SOFTMAX_BLOCK_PAIRS = 1 << 18  # pairs of one block: 2 MB in float64
+EXPONENT_FLOORS = {"float32": -40.0, "float64": -300.0}  # least exponents
 
 
 class SortedRows(NamedTuple):
@@ -44,17 +44,17 @@ class SortedRows(NamedTuple):
 
     @property
     def weight(self) -> Array:
-        """1.0 for rows that are anchors, 0.0 for those alone in their class, which are neighbors only."""
+        """1.0 for anchors, 0.0 for rows that are alone in their class, which are only neighbors of others."""
         return np.repeat(np.where(self.sizes > 1, 1.0, 0.0), self.sizes)
 
     def astype(self, dtype: str) -> SortedRows:
-        """The same rows in another float type."""
+        """Return the same rows in another float type."""
         return self._replace(X=self.X.astype(dtype, copy=False))
 
 
 def sorted_rows(X: Array, labels: Ints) -> SortedRows:
-    """Rows with a label of at least 0 in the order of their labels (codes 0..c-1)."""
-    order = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
+    """Return the rows with a label, sorted by their labels (codes 0..c-1, or -1 for none)."""
+    order = np.argsort(labels, kind="stable")[(labels < 0).sum() :]  # -1 sorts first
     return SortedRows(X[order], class_sizes(labels), order)
 
 
@@ -69,11 +69,12 @@ class AnchorBlock(NamedTuple):
 
 
 def cut(sizes: Ints, height: int) -> Iterator[AnchorBlock]:
-    """Blocks of at most `height` rows: parts of one class, or several small classes together."""
+    """Yield blocks of at most `height` rows: parts of one class, or several whole small classes."""
     ends = np.cumsum(sizes)
     c = 0
     while c < len(sizes):
         first = int(ends[c] - sizes[c])
+        # classes c, ..., many - 1 fit into one block together
         many = int(np.searchsorted(ends, ends[c] - sizes[c] + height, side="right"))
         if many > c + 1:
             codes = np.repeat(np.arange(c, many), sizes[c:many])
@@ -87,12 +88,15 @@ def cut(sizes: Ints, height: int) -> Iterator[AnchorBlock]:
 
 
 def height(n: int) -> int:
-    """Rows of a block over n columns."""
+    """Return the number of rows of a block over n columns."""
     return max(16, SOFTMAX_BLOCK_PAIRS // max(n, 1))
 
 
 class Shares(NamedTuple):
-    """For each anchor, its term of F, and the weights in W of its own class's columns and of all columns."""
+    """For each anchor i, its term f_i of F, and its weights in W = -dF/dd = near_i e_ij [same class] - every_i e_ij.
+
+    e_ij is the shifted exponential of pair (i, j).
+    """
 
     value: AnyArray
     near: AnyArray
@@ -100,13 +104,16 @@ class Shares(NamedTuple):
 
 
 def accuracy(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: AnyArray) -> Shares:
-    """F = sum_i p_i."""
+    """F = sum_i p_i,  p_i = same_i / total_i;  W_ij = e_ij [same] / total_i - p_i e_ij / total_i."""
     p = same / total
     return Shares(p, 1 / total, p / total)
 
 
 def log_accuracy(same: AnyArray, total: AnyArray, same_shift: AnyArray, shift: AnyArray) -> Shares:
-    """F = sum_i log p_i: both sums relative to their own largest term, so that nothing underflows."""
+    """F = sum_i log p_i, with both sums relative to their largest term, so that neither underflows.
+
+    log p_i = log same_i + same_shift_i - log total_i - shift_i.
+    """
     return Shares(np.log(same) + same_shift - np.log(total) - shift, 1 / same, 1 / total)
 
 
@@ -160,17 +167,19 @@ def neighbor_sums(
         columns = slice(block.first, block.last)
         part = weigh(P, block, kind, Z1, weight[rows], square)
         F += part.value
+        # S1 = [Z, 1]' S with S = W + W': the rows of W add moments = W [Z, 1], its columns W' [Z, 1]
         S1[:, rows] += part.moments.T
         if kind != "normalizer":
             S1[:, columns] += (part.near * Z1[rows]).T @ part.Q
         S1 -= (part.every * Z1[rows]).T @ P
+    # U = S Z - diag(S 1) Z
     return F, S1[:-1].T - S1[-1][:, None] * Z
 
 
 def neighbor_metric(
     Z: AnyArray, X: AnyArray, sizes: Ints, kind: str, weight: Array, *, blocks: Iterable[AnchorBlock] | None = None
 ) -> tuple[float, Array]:
-    """F and dF/dM (d, d), with A = X' W X: A + A' - X' diag(S 1) X.
+    """Return F and dF/dM = A + A' - X' diag(S 1) X with A = X' W X, (d, d).
 
     It takes two products per block where `neighbor_sums` takes three, so it is faster if d is at most about 2 k.
     """
@@ -193,20 +202,23 @@ def neighbor_metric(
 
 
 def with_ones(Y: AnyArray) -> AnyArray:
-    """[Y, 1], so that one product gives sums too."""
+    """Return [Y, 1], with which one product gives weighted rows and sums of weights."""
     return np.hstack([Y, np.ones((len(Y), 1), Y.dtype)])
 
 
 def exponents(
     Z: AnyArray, sizes: Ints, blocks: Iterable[AnchorBlock] | None = None
 ) -> Iterator[tuple[AnchorBlock, AnyArray, AnyArray]]:
-    """Blocks of |z_i|^2 - d_ij (-inf for i itself) in one buffer, and the |z_i|^2 of their rows."""
+    """Yield blocks of |z_i|^2 - d_ij (-inf for i itself), all in one buffer, and the |z_i|^2 of their rows."""
     n = len(Z)
     square = np.einsum("nk,nk->n", Z, Z)
+    # |z_i|^2 - d_ij = 2 z_i'z_j - |z_j|^2 = [2 z_i, 1]'[z_j, -|z_j|^2]
     left = with_ones(2 * Z)
     right = np.ascontiguousarray(np.hstack([Z, -square[:, None]]).T)
     buffer = np.empty((height(n), n), Z.dtype)
-    for block in cut(sizes, height(n)) if blocks is None else blocks:
+    if blocks is None:
+        blocks = cut(sizes, height(n))
+    for block in blocks:
         P = np.dot(left[block.start : block.stop], right, out=buffer[: block.stop - block.start])
         own = np.arange(len(P))
         P[own, block.start + own] = -np.inf
@@ -214,7 +226,10 @@ def exponents(
 
 
 class SoftmaxPart(NamedTuple):
-    """A block's part of F, its Q (own classes), and with W = near Q - every P (padded): W [Y, 1]."""
+    """Part of a block: its sum of F, its W = near Q - every P (Q padded with 0 to all columns), and W [Y, 1].
+
+    Q (b, q) holds the exponentials of the rows' own classes, P (b, n) those of all rows; near and every are (b, 1).
+    """
 
     value: float
     Q: AnyArray
@@ -224,21 +239,22 @@ class SoftmaxPart(NamedTuple):
 
 
 def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Array, square: AnyArray) -> SoftmaxPart:
-    """Return the block's part; P, which holds exponents, becomes their exp."""
+    """Return the part of a block; the exponents in P are replaced by their exponentials."""
     columns = slice(block.first, block.last)
     if kind == "log":
         Q, same_shift = own_class(P[:, columns], block.same)
+        shift = exponentiate(P)
     else:
-        Q, same_shift = (None, None)
-    shift = exponentiate(P)
-    if Q is None:
-        Q = P[:, columns] if block.same is None else P[:, columns] * block.same
-    near = Q @ Y1[columns]
-    every = P @ Y1
-    if kind == "normalizer":
+        shift = exponentiate(P)
         same_shift = shift
-        shift = shift - square
-    shares = KINDS[kind](near[:, -1], every[:, -1], shift if same_shift is None else same_shift, shift)
+        Q = P[:, columns]
+        if block.same is not None:
+            Q = Q * block.same
+    near = Q @ Y1[columns]  # (b, k + 1), whose last column holds the sums over the own class
+    every = P @ Y1  # (b, k + 1), whose last column holds the sums over all rows
+    if kind == "normalizer":
+        shift = shift - square  # log sum_k exp(-d_ik) = log total_i + shift_i - |z_i|^2
+    shares = KINDS[kind](near[:, -1], every[:, -1], same_shift, shift)
     w = weight.astype(P.dtype)
     a = (w * shares.near)[:, None]
     b = (w * shares.every)[:, None]
@@ -246,13 +262,16 @@ def weigh(P: AnyArray, block: AnchorBlock, kind: str, Y1: AnyArray, weight: Arra
 
 
 def own_class(C: AnyArray, same: Bools | None) -> tuple[AnyArray, AnyArray]:
-    """exp of the exponents of a block's own classes and their shift."""
-    Q = C.copy() if same is None else np.where(same, C, C.dtype.type(-np.inf))
+    """Return the exponentials of the rows' own classes, relative to the largest of each row, and this shift."""
+    if same is None:
+        Q = C.copy()
+    else:
+        Q = np.where(same, C, C.dtype.type(-np.inf))
     return Q, exponentiate(Q)
 
 
 def exponentiate(P: AnyArray) -> AnyArray:
-    """P becomes exp(P - shift) with each row's largest exponent as its shift, which is returned."""
+    """Replace P by exp(P - shift), where the shift is the largest exponent of each row, and return the shift."""
     shift = np.maximum(P.max(axis=1), np.finfo(P.dtype).min)
     P -= shift[:, None]
     np.maximum(P, EXPONENT_FLOORS[P.dtype.name], out=P)

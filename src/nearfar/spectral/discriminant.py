@@ -11,7 +11,7 @@ from ..numerics.optimize import Solution
 from ..numerics.types import Array, Ints
 
 SOLVERS = ("gevd", "hoi")
-SINGLE = "every chunklet has a single row; chunklets of two or more are needed"
+SINGLE = "chunklets must hold one of at least 2 rows; every chunklet has a single row"
 
 
 def discriminative_components(
@@ -42,14 +42,16 @@ def discriminative_components(
     rank = int((b > tol * max(b[0], 0.0)).sum())
     d = len(b)
     if rank == 0:
-        raise ValueError("all chunklet means coincide, so there is no scatter between them")
+        raise ValueError("the means of the chunklets must differ; all of them coincide")
     most = min(rank, max(d - 1, 1))
     if p is not None and p > most:
         raise ValueError(f"n_components must be at most {most} (the rank of the between scatter, below d); got {p}")
-    p = most if p is None else p
+    if p is None:
+        p = most
     if solver == "gevd":
         mu, A = psd.gevd(C_b, C_w, p, on_singular, "the within-chunklet covariance")
     else:
+        # Z' C_b Z = I; then the directions of Z in which C_w is smallest, scaled to A' C_w A = I
         Z = V[:, :rank] / np.sqrt(b[:rank])
         inner = psd.regularize_singular(Z.T @ C_w @ Z, on_singular, "the within-chunklet covariance")
         w, U = psd.spectrum(inner)
@@ -80,14 +82,18 @@ def without_singles(chunklets: Ints) -> Ints:
     ValueError
         No chunklet has two rows.
     """
-    sizes = np.append(np.bincount(chunklets[chunklets >= 0]), 0)  # the last entry is that of -1
+    sizes = np.append(np.bincount(chunklets[chunklets >= 0]), 0)  # the index -1 reads the last entry
     codes = np.where(sizes > 1, np.cumsum(sizes > 1) - 1, -1)[chunklets]
     if codes.max(initial=-1) < 0:
         raise ValueError(SINGLE)
-    alone = int((sizes == 1).sum())
-    if alone:
-        warn(f"left out {alone} of the chunklets, which have a single row and hence no scatter within")
+    warn_of_singles(int((sizes == 1).sum()))
     return codes
+
+
+def warn_of_singles(alone: int) -> None:
+    """Warn if there are chunklets of a single row; `alone` is their number."""
+    if alone:
+        warn(f"{alone} of the chunklets have a single row, and thus no within-chunklet scatter; they are ignored")
 
 
 def within_chunklets(X: Array, chunks: Ints, lost: int, weighting: str) -> Array:
@@ -129,7 +135,7 @@ def shrunk_within(
         rows, codes = scatter.known(X, chunks)
         weight = len(rows) * row_weights(codes, lost, weighting)
         rows = (rows - scatter.class_means(rows, codes)[codes]) * np.sqrt(weight)[codes, None]
-        # the two rows of a pair deviate alike: n rows of c chunklets are worth n - c
+        # the deviations of a chunklet sum to 0: n rows of c chunklets have n - c degrees of freedom
         shrinkage = mahalanobis.ledoit_wolf(rows, C, len(rows) - len(weight))
     return mahalanobis.shrink(C, shrinkage), shrinkage
 
@@ -137,13 +143,14 @@ def shrunk_within(
 def shrunk_from_sums(sums: ClassMoments, lost: int, weighting: str, shrinkage: float | str = 0.0) -> Array:
     """Return the covariance of `shrunk_within` from the sums over chunklets; chunklets of one row are not counted."""
     several = sums.count > 1
-    alone = int((~several).sum())
-    if alone:
-        warn(f"left out {alone} of the chunklets, which have a single row and hence no scatter within")
+    warn_of_singles(int((~several).sum()))
     n = sums.count[several]
     weight = np.zeros(len(sums.count))
     weight[several] = size_weights(n - lost, weighting)
-    C = sums.weighted(weight) if sums.per_class else sums.within * weight.max()
+    if sums.per_class:
+        C = sums.weighted(weight)
+    else:
+        C = sums.within * weight.max()
     if isinstance(shrinkage, str):
         assert sums.fourth is not None
         fourth = n.sum() * float(weight**2 @ sums.fourth)  # the mean of |z|^4 over rows scaled to the covariance C

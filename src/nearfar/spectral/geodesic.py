@@ -14,7 +14,7 @@ from ..numerics.checks import class_sizes, require_classes
 from ..numerics.constraints import LabelPairs, Pairs
 from ..numerics.types import AnyArray, Array, Ints
 
-SCATTER_CANCELLATION = 1e-6  # share of sums of squares: smaller differences of them have few digits left
+SCATTER_CANCELLATION = 1e-6  # share of sums of squares below which their differences have few digits left
 
 
 def relative(reg: float | str, S: Array) -> float:
@@ -27,8 +27,7 @@ def relative(reg: float | str, S: Array) -> float:
         w = eigvalsh(psd.symmetrize(S))
         if w[0] >= 1e-9 * w[-1] > 0:
             return 0.0
-        message = f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added"
-        warn(message)
+        warn(f"the similar scatter is nearly singular; {1e-6 * unit:.3g} times the prior was added")
         return 1e-6 * unit
     if isinstance(reg, str):
         raise ValueError(f'reg must be a finite number >= 0 or "auto"; got {reg!r}')
@@ -44,17 +43,21 @@ def regularized(S: Array, D: Array, reg: float | str, prior: AnyArray | None = N
     ValueError
         The prior is not a positive definite matrix of the shape of S, or S + lam M0^-1 is singular.
     """
-    M0 = None if prior is None else psd.require_pd(prior, "prior")
-    if M0 is not None and M0.shape != S.shape:
+    M0 = np.eye(len(S))
+    if prior is not None:
+        M0 = psd.require_pd(prior, "prior")
+    if M0.shape != S.shape:
         raise ValueError(f"prior must have shape {S.shape}; got {M0.shape}")
     lam = relative(reg, S)
-    I = np.eye(len(S))
     if lam > 0:
-        S = S + lam * (I if M0 is None else inv(M0))
-        D = D + lam * (I if M0 is None else M0)
+        M0_inverse = M0 if prior is None else inv(M0)
+        S = S + lam * M0_inverse
+        D = D + lam * M0
     w = eigvalsh(psd.symmetrize(S))
     if psd.is_singular(w):
-        raise ValueError(f"reg={reg} leaves the similar scatter singular (rank {psd.rank(w)} of {len(w)}); use reg > 0")
+        raise ValueError(
+            f"the similar scatter is singular with reg={reg} (rank {psd.rank(w)} of {len(w)}); use reg > 0"
+        )
     return S, D
 
 
@@ -68,7 +71,8 @@ def stack_scatters(T: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
     UserWarning
         All similar pairs coincide.
     """
-    return mean_of_columns([column_scatters(np.ascontiguousarray(T[:, :, k]), pairs) for k in range(T.shape[2])])
+    columns = (np.ascontiguousarray(T[:, :, k]) for k in range(T.shape[2]))
+    return mean_of_columns([column_scatters(column, pairs) for column in columns])
 
 
 def mean_of_columns(found: list[scatter.PairScatters]) -> tuple[Array, Array]:
@@ -88,7 +92,7 @@ def mean_of_columns(found: list[scatter.PairScatters]) -> tuple[Array, Array]:
 
 
 def column_scatters(X: Array, pairs: Pairs | LabelPairs) -> scatter.PairScatters:
-    """Scatters of one column; unlike `pair_scatters`, similar pairs may coincide in it without a warning."""
+    """Return the scatters of one column, without the warning of `pair_scatters` if all similar pairs coincide."""
     if isinstance(pairs, LabelPairs):
         return scatter.label_scatters(X, pairs)
     return scatter.listed_scatters(X, pairs)
@@ -106,9 +110,9 @@ def projector_scatters(V: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Arra
 
 
 def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array, float]:
-    """Return the mean scatters of all pairs that labels imply, and the sum of squares behind the first one's trace.
+    """Return the mean scatters of all pairs that labels imply, and the sum of squares in the trace of the first.
 
-    With Q_c the sum of T_i^2 over a class and P_c the mean of its T_i, the class scatters by Q_c - n_c P_c^2.
+    The scatter of class c is Q_c - n_c P_c^2, where Q_c is the sum of T_i^2 over the class and P_c the mean of T_i.
     """
     n = class_sizes(labels).astype(float)
     d = V.shape[1]
@@ -127,11 +131,13 @@ def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array
         share = np.ones(c)
         n_similar = float(several.sum())
         n_dissimilar = c * (c - 1) / 2
+    # S = sum_c near_c W_c, D = sum_c far_c W_c + scatter of the P_c with the weights share_c; W_c: scatter of class c
     S, D, between, mean = np.zeros((4, d, d))
     size = 0.0
     for k in range(c):
-        U = V[labels == k]
+        U = V[labels == k]  # (n_k, d, q)
         rows = U.transpose(0, 2, 1).reshape(-1, d)
+        # T_i^2 = U_i (U_i'U_i) U_i'
         Q = (U @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows
         P = rows.T @ rows / n[k]
         within = Q - n[k] * P @ P
@@ -141,7 +147,7 @@ def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array
         mean += share[k] * P
         size += near[k] * float(np.trace(Q))
     D += share.sum() * between - mean @ mean
-    n_similar = max(n_similar, 1.0)  # 0 where every class has one row
+    n_similar = max(n_similar, 1.0)  # it is 0 if every class has one row
     return psd.symmetrize(S) / n_similar, psd.symmetrize(D) / n_dissimilar, size / n_similar
 
 
@@ -149,5 +155,6 @@ def unit_mean(V: Array, pairs: Pairs | LabelPairs, t: float, reg: float | str) -
     """Return L of the geometric mean of projectors V_i V_i', scaled to tr M = d, and the objective before scaling."""
     S, D = regularized(*projector_scatters(V, pairs), reg)
     L = psd.sharp_factor(S, D, t)
+    # tr(M S) + tr(M^-1 D)
     value = np.sum(L * (L @ S)) + np.trace(np.linalg.solve(L.T @ L, D))
     return L * np.sqrt(len(L) / np.sum(L**2)), float(value)

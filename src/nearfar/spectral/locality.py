@@ -11,7 +11,7 @@ from ..numerics.optimize import Solution
 from ..numerics.types import Array
 
 SOLVERS = ("ratio", "gevd")
-RESIDUAL_BLOCK_VALUES = 1 << 22  # numbers in one block of residuals
+RESIDUAL_BLOCK_VALUES = 1 << 22  # values in one block of residuals
 
 
 def rebuilding_scatter(R: Array, S: csr_array) -> Array:
@@ -76,11 +76,14 @@ def ratio_directions(
     if p is None and wish is not None:
         p = max(1, min(wish, r - 1))
     if solver == "gevd":
-        p = max(1, r - 1) if p is None else p
+        if p is None:
+            p = max(1, r - 1)
         mu, U = psd.gevd(S_b, S_w, p, "shrink", "the scatter of similar pairs and neighborhoods")
         ratio = float(np.sum(U * (S_b @ U)) / np.sum(U * (S_w @ U)))
         return Solution((V @ U).T, objective=ratio, attributes={"eigenvalues": mu})
-    found = psd.trace_ratio(S_b, S_w, fewest(S_b, S_w, share, tol) if p is None else p, tol)
+    if p is None:
+        p = fewest(S_b, S_w, share, tol)
+    found = psd.trace_ratio(S_b, S_w, p, tol)
     return found.with_x(psd.fix_signs(V @ found.x).T)
 
 
@@ -92,7 +95,7 @@ def fewest(S_b: Array, S_w: Array, share: float, tol: float) -> int:
         p = (low + high) // 2
         U = psd.trace_ratio(S_b, S_w, p, tol).x
         if np.sum(U * (S_b @ U)) >= share * np.trace(S_b):
-            low, high = (low, p)
+            high = p
         else:
-            low, high = (p + 1, high)
+            low = p + 1
     return low

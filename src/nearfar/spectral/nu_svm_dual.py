@@ -1,19 +1,19 @@
-"""A metric that stretches dissimilar pairs by a margin which it chooses itself, solved through its dual.
+"""A metric that stretches dissimilar pairs by a margin, which is an unknown as well, solved through its dual.
 
     min  1/2 |M|^2 + l1 <M, S> + l2 (-nu margin + sum_p w_p xi_p)
     s.t. z_p' M z_p - |z_p|^2 >= margin - xi_p,   M PSD,   margin, xi >= 0
 
-S: mean scatter of the similar pairs; z_p: differences of the dissimilar pairs, with weights w_p of sum 1. The dual,
-over 0 <= a_p <= l2 w_p with sum_p a_p >= l2 nu, is smooth:
+S is the mean scatter of the similar pairs; z_p are the differences of the dissimilar pairs, with weights w_p of sum 1.
+The dual over 0 <= a_p <= l2 w_p with sum_p a_p >= l2 nu is smooth:
 
     max  sum_p a_p |z_p|^2 - 1/2 |M(a)|^2,   M(a) = [sum_p a_p z_p z_p' - l1 S]_+
 
-L-BFGS comes near the optimum, and Newton's method reaches it to rounding. At the optimum a_p is 0 if a pair is
+L-BFGS comes near the optimum, and Newton's method reaches it up to rounding. At the optimum, a_p is 0 if a pair is
 stretched beyond the margin, l2 w_p if it is stretched less, and between the two only on the margin. A Newton step
-assumes that the pairs that seem to be on the margin are, and solves
+assumes that it knows which pairs are on the margin, and solves for these
 
-    stretch_p + sum_q J_pq da_q = margin for them,   sum_p a_p = l2 nu where the margin is above 0
-    J_pq = <z_p z_p', derivative of M(a) towards z_q z_q'>
+    stretch_p + sum_q J_pq da_q = margin,   sum_p a_p = l2 nu if the margin is above 0
+    J_pq = <z_p z_p', derivative of M(a) in the direction of z_q z_q'>
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ from ..numerics import psd
 from ..numerics.optimize import Report, Solution, lbfgs, stopped
 from ..numerics.types import Array
 
-NU_DUAL_MEMORY = 30
-STIFFER = 10.0  # factor of the penalty where the multipliers' sum reaches its bound too slowly
-STEPS_BEFORE_NEWTON = (
-    50  # steps of L-BFGS before the first trial of Newton's method; twice as many before each further one
-)
+NU_DUAL_MEMORY = 30  # correction pairs of L-BFGS
+STIFFER = 10.0  # factor of the penalty if the sum of the multipliers approaches its bound too slowly
+STEPS_BEFORE_NEWTON = 50  # steps of L-BFGS before the first trial of Newton's method, doubled before each further one
 NEWTON = 30  # steps of one trial
-MAX_NEWTON_PAIRS = 1000  # Newton system: more pairs than this on the margin are left to L-BFGS
+MAX_NEWTON_PAIRS = 1000  # pairs on the margin up to which Newton's method is tried, because its system is that large
 SHORTEST = 1 / 256  # smallest share of a Newton step that is tried
 STRETCH_ROUNDING = 1e-13  # share of the largest stretch: smaller errors are rounding
 
@@ -56,7 +54,7 @@ class NuMargin(NamedTuple):
 
     @property
     def before(self) -> Array:
-        """Squared distances before learning: squared lengths of the differences, unless a prior metric gave others."""
+        """Squared distances before learning: `prior`, or the squared lengths of the differences."""
         if self.prior is None:
             return np.einsum("pd,pd->p", self.Z, self.Z)
         return self.prior
@@ -68,14 +66,19 @@ class NuMargin(NamedTuple):
     def metric(self, a: Array) -> Array:
         """Return M(a)."""
         G = self.moved(a) - self.l1 * self.S
-        return psd.project(G)[0] if self.definite else G
+        if not self.definite:
+            return G
+        return psd.project(G)[0]
 
     def rates(self, a: Array) -> tuple[Array, Array]:
-        """Return V and C: in the direction of any B, the derivative of M(a) is V (C * V'BV) V'."""
+        """Return V and C, with which the derivative of M(a) in the direction of B is V (C * V'BV) V'."""
         w, V = psd.spectrum(self.moved(a) - self.l1 * self.S)
+        if not self.definite:
+            return V, np.ones_like(V)
+        # C_kl = ([w_k]_+ + [w_l]_+) / (|w_k| + |w_l|), the divided differences of [w]_+
         up = np.maximum(w, 0.0)
         size = np.maximum(np.add.outer(abs(w), abs(w)), np.finfo(np.float64).tiny)
-        return V, np.add.outer(up, up) / size if self.definite else np.ones_like(V)
+        return V, np.add.outer(up, up) / size
 
     def stretched(self, M: Array) -> Array:
         """Return the increase of the squared distance of each pair."""
@@ -85,19 +88,22 @@ class NuMargin(NamedTuple):
         """Return the best margin for M: a quantile of the stretches at nu."""
         t = self.stretched(M)
         order = np.argsort(t)
+        # the first stretch up to which the weights sum to nu
         k = int(np.searchsorted(np.cumsum(self.weight[order]), self.nu * (1 - 1e-12)))
         return max(float(t[order[min(k, len(t) - 1)]]), 0.0)
 
     def primal(self, M: Array) -> float:
+        """Return 1/2 |M|^2 + l1 <M, S> + l2 (sum_p w_p xi_p - nu margin), with the best margin and slacks."""
         margin = self.margin(M)
         errors = self.weight @ np.maximum(margin - self.stretched(M), 0.0)
         return float(np.sum(M**2) / 2 + self.l1 * np.sum(M * self.S) + self.l2 * (errors - self.nu * margin))
 
     def dual(self, a: Array) -> float:
+        """Return sum_p a_p |z_p|^2 - 1/2 |M(a)|^2."""
         return float(a @ self.before - np.sum(self.metric(a) ** 2) / 2)
 
     def feasible(self, a: Array) -> Array:
-        """Return the nearest point toward the upper bounds at which the multipliers reach their smallest sum."""
+        """Return the multipliers, moved toward their upper bounds until their sum is at least l2 nu."""
         missing = self.l2 * self.nu - a.sum()
         if missing <= 0:
             return a
@@ -106,23 +112,42 @@ class NuMargin(NamedTuple):
 
 
 class Conditions(NamedTuple):
-    """How far multipliers are from the optimality conditions."""
+    """Violation of the optimality conditions by multipliers.
+
+    Attributes
+    ----------
+    a : ndarray of shape (m,)
+        Multipliers.
+    beyond : ndarray of shape (m,)
+        Stretch minus margin.
+    margin : float
+        Margin.
+    spare : float
+        Excess of the sum of the multipliers over its bound l2 nu.
+    wrong : float
+        Size of the violation, which is 0 at the optimum.
+    scale : float
+        Largest absolute stretch, at least 1.
+    """
 
     a: Array
-    beyond: Array  # (m,) stretch less the margin
+    beyond: Array
     margin: float
-    spare: float  # of the sum of the multipliers
-    wrong: float  # 0 at the optimum
+    spare: float
+    wrong: float
     scale: float
 
     @classmethod
     def of(cls, problem: NuMargin, a: Array) -> Conditions:
+        """Return the violation at the multipliers a."""
         top = problem.l2 * problem.weight
         M = problem.metric(a)
         t = problem.stretched(M)
         margin = problem.margin(M)
         spare = a.sum() - problem.l2 * problem.nu
-        missed = np.divide(a - np.clip(a - top * (t - margin), 0.0, top), top, out=np.zeros_like(a), where=top > 0)
+        # a = clip(a - top (t - margin), 0, top) at the optimum, and the margin or the spare sum is 0
+        step = a - np.clip(a - top * (t - margin), 0.0, top)
+        missed = np.divide(step, top, out=np.zeros_like(a), where=top > 0)
         wrong = np.hypot(np.linalg.norm(missed), min(margin, spare / problem.l2))
         return cls(a, t - margin, margin, float(spare), float(wrong), max(1.0, float(np.abs(t).max())))
 
@@ -131,11 +156,12 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
     """Run Newton's method until it makes no more progress; return the multipliers and the number of steps."""
     here = Conditions.of(problem, a)
     for k in range(max_iter):
-        if here.wrong > STRETCH_ROUNDING * here.scale:
-            step = newton_step(problem, here)
-        else:
-            step = None
-        there = None if step is None else shortened(problem, here, step)
+        if here.wrong <= STRETCH_ROUNDING * here.scale:
+            return here.a, k
+        step = newton_step(problem, here)
+        if step is None:
+            return here.a, k
+        there = shortened(problem, here, step)
         if there is None:
             return here.a, k
         here = there
@@ -145,30 +171,39 @@ def newton(problem: NuMargin, a: Array, max_iter: int = NEWTON, report: Report |
 
 
 def newton_step(problem: NuMargin, here: Conditions) -> Array | None:
-    """Return the step to optimal multipliers if the right pairs are on the margin, or None if too many are on it."""
-    # the sum is, else the margin is 0
+    """Return the step to the optimum if it has these pairs on the margin, or None if there are too many of them."""
     top = problem.l2 * problem.weight
+    # either the sum of the multipliers is at its bound, or the margin is 0
     fixed = here.margin > here.spare / problem.l2
     aim = here.a - top * here.beyond
-    free = ((aim > 0) & (aim < top)) | (fixed & (here.beyond == 0) & (top > 0))
-    step = np.where(free, 0.0, np.where(aim > 0, top, 0.0) - here.a)
+    free = ((aim > 0) & (aim < top)) | (fixed & (here.beyond == 0) & (top > 0))  # the pairs on the margin
+    at_bound = np.where(aim > 0, top, 0.0)
+    step = np.where(free, 0.0, at_bound - here.a)
     if free.sum() > MAX_NEWTON_PAIRS:
         return None
     V, rates = problem.rates(here.a)
     Y = problem.Z[free] @ V
     J = products(Y, rates)
-    miss = -here.beyond[free] - np.einsum("pd,pd->p", Y @ (rates * (V.T @ problem.moved(step) @ V)), Y)
+    # margin - stretch_p, less the change of the stretch by the steps of the other pairs
+    change = rates * (V.T @ problem.moved(step) @ V)
+    miss = -here.beyond[free] - np.einsum("pd,pd->p", Y @ change, Y)
     low = -here.a[free]
     high = (top - here.a)[free]
-    # where differences coincide the system is singular; a weight that falls with the error keeps the steps quadratic
-    J[np.diag_indices_from(J)] += max(np.trace(J), 1.0) * (10 * psd.EPS + 1e-3 * min(1.0, here.wrong) / max(1, len(J)))
-    total = -here.spare - float(step.sum()) if fixed else None
-    step[free] = bounded(J, miss if fixed else miss - here.margin, total, low, high)
+    # the system is singular if differences coincide; a ridge that decreases with the error keeps convergence quadratic
+    ridge = 10 * psd.EPS + 1e-3 * min(1.0, here.wrong) / max(1, len(J))
+    J[np.diag_indices_from(J)] += max(np.trace(J), 1.0) * ridge
+    if fixed:
+        step[free] = bounded(J, miss, -here.spare - float(step.sum()), low, high)
+    else:
+        step[free] = bounded(J, miss - here.margin, None, low, high)
     return step
 
 
 def bounded(J: Array, miss: Array, total: float | None, low: Array, high: Array) -> Array:
-    """x with J x = miss, or miss + const for that total; entries beyond bounds go there, the rest is solved again."""
+    """Return x with J x = miss, or with J x = miss + constant and the given total, within bounds.
+
+    Entries beyond a bound are set to it, and the others are solved for again.
+    """
     x = np.zeros_like(miss)
     inside = np.ones(len(miss), dtype=bool)
     while inside.any():
@@ -188,21 +223,27 @@ def bounded(J: Array, miss: Array, total: float | None, low: Array, high: Array)
 
 
 def products(Y: Array, rates: Array) -> Array:
-    """sum_kl rates_kl (y_pk y_qk)(y_pl y_ql) of all p and q; among positive eigenvalues rates are 1, among others 0."""
+    """Return J_pq = sum_kl rates_kl (y_pk y_qk)(y_pl y_ql).
+
+    The rates are 1 between two positive eigenvalues, and 0 between two others. So either the rates, or the rates minus
+    1, vanish unless k or l is one of the less frequent eigenvalues, and the sum has few terms.
+    """
     up = rates.diagonal() > 0
-    mostly = bool(2 * up.sum() > len(up))
-    # rates less 1 are 0 among positive eigenvalues, rates are among others: what is left has k or l among the fewer
-    if mostly:
-        few, J, left = (~up, (Y @ Y.T) ** 2, rates - 1)
+    if 2 * up.sum() > len(up):
+        few = ~up
+        J = (Y @ Y.T) ** 2  # all rates 1
+        left = rates - 1
     else:
-        few, J, left = (up, np.zeros((len(Y), len(Y))), rates)
+        few = up
+        J = np.zeros((len(Y), len(Y)))
+        left = rates
     for k in np.flatnonzero(few):
         J += np.outer(Y[:, k], Y[:, k]) * ((Y * (left[k] * np.where(few, 1.0, 2.0))) @ Y.T)
     return J
 
 
 def shortened(problem: NuMargin, here: Conditions, step: Array) -> Conditions | None:
-    """The whole step, or the first of its half, its quarter, ... after which the conditions are better met."""
+    """Return the conditions after the step, or after the first of its half, its quarter, ... that improves them."""
     top = problem.l2 * problem.weight
     share = 1.0
     while share >= SHORTEST:
@@ -246,34 +287,32 @@ def nu_margin(
     The bound on the sum of the multipliers is handled by an augmented Lagrangian, whose multiplier tends to the
     margin, and the box constraints by L-BFGS-B. One evaluation costs O(m d^2 + d^3).
 
-    After each round, Newton's method is tried, whatever `tol` is: if it converges, M is the optimum up to rounding.
-    One of its steps costs O(m d^2 + d^3 + k^2 d min(r, d - r)) with k pairs on the margin and r positive eigenvalues.
+    After each round, Newton's method is tried, for any `tol`: if it converges, M is the optimum up to rounding. One of
+    its steps costs O(m d^2 + d^3 + k^2 d min(r, d - r)) with k pairs on the margin and r positive eigenvalues.
     """
     top = problem.l2 * problem.weight
     floor = problem.l2 * problem.nu
     before = problem.before
     a = problem.nu * top
     margin = 0.0
-    # the penalty on the sum of a, and what the sum lacks
-    stiff = 1.0
-    missed = np.inf
+    stiff = 1.0  # penalty on the sum of a
+    missed = np.inf  # difference between the sum and its bound
     spent = 0
     length = STEPS_BEFORE_NEWTON
-    gap = np.inf
-    primal = 0.0
-    M = problem.metric(a)
+    here = Certified(np.inf, 0.0, problem.metric(a))
     if start is not None and len(start) == len(a):
         a = np.clip(start, 0.0, top)
-        gap, primal, M = certified(problem, a)
-        margin = problem.margin(M)
+        here = certified(problem, a)
+        margin = problem.margin(here.M)
 
     def lagrangian(a: Array) -> tuple[float, Array]:
+        # -dual + ([margin + stiff (l2 nu - sum a)]_+^2 - margin^2) / (2 stiff), where `margin` is the multiplier
         M = problem.metric(a)
         force = max(margin + stiff * (floor - a.sum()), 0.0)
         value = np.sum(M**2) / 2 - a @ before + (force**2 - margin**2) / (2 * stiff)
         return float(value), problem.stretched(M) - force
 
-    while spent < max_iter and gap > tol * max(1.0, abs(primal)):
+    while spent < max_iter and here.gap > tol * max(1.0, abs(here.primal)):
         limits: dict[str, Any] = {"max_iter": min(length, max_iter - spent), "tol": 1e-12, "memory": NU_DUAL_MEMORY}
         found = lbfgs(lagrangian, a, bounds=(0.0, top), report=report, **limits)
         a = found.x
@@ -284,36 +323,45 @@ def nu_margin(
             margin = max(margin + stiff * (floor - a.sum()), 0.0)
             last = missed
             missed = max(floor - float(a.sum()), 0.0)
-            stiff *= STIFFER if missed > last / 4 else 1.0
-        gap, primal, M = certified(problem, a)
+            if missed > last / 4:
+                stiff *= STIFFER
+        here = certified(problem, a)
         sharper, steps = newton(problem, a, min(NEWTON, max_iter - spent), report)
         spent += steps
-        proof = certified(problem, sharper) if steps else (gap, primal, M)
-        if proof[0] < gap:
+        there = certified(problem, sharper) if steps else here
+        if there.gap < here.gap:
             a = sharper
-            (gap, primal, M) = proof
-            margin = problem.margin(M)
+            here = there
+            margin = problem.margin(here.M)
         elif found.n_iter <= 1 and margin == old:
             break
-    converged = bool(gap <= tol * max(1.0, abs(primal)))
+    limit = tol * max(1.0, abs(here.primal))
+    converged = bool(here.gap <= limit)
     if converged:
         message = ""
     else:
-        message = stopped("the dual", spent, "duality gap", gap, tol * max(1.0, abs(primal)))
-    extra = {"margin": problem.margin(M), "dual": problem.feasible(a)}
-    return Solution(M, primal, spent, converged, message, max(gap, 0.0), attributes=extra)
+        message = stopped("the dual", spent, "duality gap", here.gap, limit)
+    extra = {"margin": problem.margin(here.M), "dual": problem.feasible(a)}
+    return Solution(here.M, here.primal, spent, converged, message, max(here.gap, 0.0), attributes=extra)
 
 
 def warn_without_margin(found: Solution) -> None:
-    """Warn if the margin is 0, because then no dissimilar pair is treated differently from another."""
+    """Warn if the margin is 0, because all dissimilar pairs then have the same effect."""
     if found.attributes["margin"] <= 0:
-        message = "the margin is 0: every dissimilar pair counts alike, as in no support vector machine"
-        warn(f"{message}; raise l2 or lower l1")
+        warn("the margin is 0, so that all dissimilar pairs have the same weight; increase l2 or reduce l1")
 
 
-def certified(problem: NuMargin, a: Array) -> tuple[float, float, Array]:
-    """Return the duality gap, the primal value and M of the nearest feasible multipliers."""
+class Certified(NamedTuple):
+    """Duality gap and primal value of a metric M."""
+
+    gap: float
+    primal: float
+    M: Array
+
+
+def certified(problem: NuMargin, a: Array) -> Certified:
+    """Return M of the nearest feasible multipliers, with its certificate."""
     inside = problem.feasible(a)
     M = problem.metric(inside)
     primal = problem.primal(M)
-    return primal - problem.dual(inside), primal, M
+    return Certified(primal - problem.dual(inside), primal, M)

@@ -2,8 +2,8 @@
 
     min  sum_S w softplus(d - u) + sum_D w softplus(u - d) + lam (tr(Lam P^-1) - log det(Lam P^-1) - p),  d = z' M z
 
-With prior P = I both manifolds drop out: M = L' L for any L (p, d) of full rank, and the last term is
-lam (|L|^2 - log det(L L') - p). Otherwise L = K U' with U from the QR factorization of any A, and Lam = K' K.
+With the prior P = I, neither manifold is needed: M = L' L for any L (p, d) of full rank, and the last term is
+lam (|L|^2 - log det(L L') - p). Otherwise L = K V', with V from the QR factorization of any A (d, p), and Lam = K' K.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..numerics.pair_differences import PairList
 from ..numerics.types import AnyArray, Array, Seed
 
 INITS = ("discriminant", "pca", "random")
-MAX_SUBSPACE_DIMENSION = 16
+MAX_SUBSPACE_DIMENSION = 16  # default number of dimensions if the rows span more
 
 
 def stiefel_spd(
@@ -82,7 +82,9 @@ def stiefel_spd(
     X = X @ span.T
     scale = mean_distance(X, pairs)
     loss = pair_loss(X / scale, pairs, bias)
-    root = np.eye(p) if prior is None else cholesky(given_prior(prior, p))
+    root = np.eye(p)
+    if prior is not None:
+        root = cholesky(given_prior(prior, p))  # P = root' root
     if last is not None and len(last) == p and np.linalg.matrix_rank(last @ span.T) == p:
         L = last @ span.T * scale
     elif isinstance(init, str):
@@ -99,7 +101,7 @@ def stiefel_spd(
         found = lbfgs_in_rounds(with_prior(loss, lam, root), start, retract, **limits)
         L, K, V, _ = factor(found.x, p)
     L = psd.compress(L / scale) @ span
-    # under a prior the value depends on the basis of a span: V and Lam are kept as they were found
+    # with a prior, the value depends on the basis of the span, so V and Lam are kept
     if prior is None:
         made = parts(L)
     else:
@@ -117,10 +119,12 @@ def paired(X: Array, pairs: Pairs) -> tuple[Array, Pairs]:
 def check_rank(p: int | None, rank: int) -> int:
     """Return p, or its default if p is None; raise a ValueError if p is above the rank."""
     if rank == 0:
-        raise ValueError("all rows of X are equal, so there is nothing to learn from")
+        raise ValueError("X must hold rows that differ; all of them are equal")
     if p is not None and p > rank:
         raise ValueError(f"n_components must be at most {rank}, the rank of the data; got {p}")
-    return min(rank, MAX_SUBSPACE_DIMENSION) if p is None else p
+    if p is None:
+        return min(rank, MAX_SUBSPACE_DIMENSION)
+    return p
 
 
 def mean_distance(X: Array, pairs: Pairs) -> float:
@@ -135,14 +139,19 @@ def pair_loss(X: Array, pairs: Pairs, bias: float) -> Objective:
     listed = PairList(pairs.i, pairs.j, len(X))
     similar = pairs.similar[listed.order]
     weight = pairs.weights[listed.order]
-    sums = [max(float(weight[similar == kind].sum()), np.finfo(np.float64).tiny) for kind in (False, True)]
-    c = weight / np.where(similar, sums[1], sums[0])
+    tiny = np.finfo(np.float64).tiny
+    similar_weight = max(float(weight[similar].sum()), tiny)
+    dissimilar_weight = max(float(weight[~similar].sum()), tiny)
+    c = weight / np.where(similar, similar_weight, dissimilar_weight)
     s = np.where(similar, 1.0, -1.0)
 
     def loss(L: Array) -> tuple[float, Array]:
+        # sum_p c_p softplus(s_p (d_p - u)), with the derivative c_p s_p sigmoid(s_p (d_p - u)) with respect to d_p
         Z = X @ L.T
         margin = s * (listed.squared_distances(Z) - bias)
-        return float(c @ np.logaddexp(0.0, margin)), 2 * listed.laplacian_times(c * s * expit(margin), Z).T @ X
+        value = float(c @ np.logaddexp(0.0, margin))
+        gradient = 2 * listed.laplacian_times(c * s * expit(margin), Z).T @ X
+        return value, gradient
 
     return loss
 
@@ -152,7 +161,7 @@ def without_prior(loss: Objective, lam: float) -> Objective:
 
     def fun(L: Array) -> tuple[float, Array]:
         value, G = loss(L)
-        # with one feature the first step from 1 may lead to exactly 0, where the divergence is infinite
+        # lam (|L|^2 - log det(L L') - p); tiny, because with one feature the first step from 1 may lead to exactly 0
         gram = L @ L.T + np.finfo(np.float64).tiny * np.eye(len(L))
         burg = np.sum(L * L) - np.linalg.slogdet(gram)[1] - len(L)
         return value + lam * float(burg), G + 2 * lam * (L - np.linalg.solve(gram, L))
@@ -169,6 +178,7 @@ def with_prior(loss: Objective, lam: float, root: Array) -> Objective:
         p = len(x)
         L, K, V, pullback = factor(x, p)
         value, G = loss(L)
+        # tr(Lam P^-1) - log det(Lam P^-1) - p with Lam = K'K and P^-1 = back back'
         burg = np.sum((K @ back) ** 2) - 2 * np.linalg.slogdet(K @ back)[1] - p
         G_K = G @ V + 2 * lam * (K @ precision - inv(K).T)
         return value + lam * float(burg), np.hstack([pullback(G.T @ K).T, G_K])
@@ -210,7 +220,7 @@ def directions(X: Array, pairs: Pairs, p: int, init: str, seed: Seed) -> Array:
     """Return orthonormal rows to start from."""
     checks.one_of(INITS, init=init)
     if init == "pca":
-        return np.eye(p, X.shape[1])  # the rows of the span are principal directions
+        return np.eye(p, X.shape[1])  # the coordinates are those of the principal directions
     if init == "random":
         return manifolds.orthonormal(generator(seed).normal(size=(X.shape[1], p)))[0].T
     S, D = scatter.pair_scatters(X, pairs).mean()

@@ -1,4 +1,4 @@
-"""Pairs with target distances, checked."""
+"""Validation of pairs with target distances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Array, Ints
 
 
-class Told(NamedTuple):
+class TargetPairs(NamedTuple):
     """Pairs with squared target distances."""
 
     i: Ints
@@ -20,7 +20,7 @@ class Told(NamedTuple):
 
 def check(
     pairs: AnyArray | None, distances: AnyArray | None, n: int, rows: AnyArray | None = None, prefix: str = ""
-) -> Told:
+) -> TargetPairs:
     """Validate pairs and target distances of the user.
 
     With `rows`, the numbers that pairs use for rows, only the pairs of existing rows are kept.
@@ -41,4 +41,4 @@ def check(
     if rows is not None:
         pairs, t = constraints.present(pairs, rows, n, f"{prefix}pairs", t)
     ij = constraints.check_indices(pairs, 2, n, f"{prefix}pairs")
-    return Told(ij[:, 0], ij[:, 1], t**2)
+    return TargetPairs(ij[:, 0], ij[:, 1], t**2)

@@ -3,8 +3,8 @@
     P(s_ij | theta) = sigma(-s_ij theta' w_ij),  theta = (g, mu) ~ N(theta0, I / delta)
     w_ij = [((x_i - x_j)' v_1)^2, ..., ((x_i - x_j)' v_K)^2, -1],  M = V diag(g) V'
 
-v_1..v_K: principal directions; mu: the squared distance at which similar and dissimilar are equally likely. The
-posterior q(theta) = N(m, C) maximizes a lower bound of the evidence.
+v_1, ..., v_K are the principal directions, and mu is the squared distance at which a pair is similar or dissimilar with
+equal probability. The posterior q(theta) = N(m, C) maximizes a lower bound of the evidence.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ def bayesian_pair_metric(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """Posterior mean (K + 1,) as `x` and ``attributes["cov"]``; V (d, K), see `BayesianPairMetric`."""
+    """Return the posterior mean (K + 1,) as `x`, with ``attributes["cov"]``, for V (d, K); see `BayesianPairMetric`."""
     W = augmented(weighted_directions.squares(X @ V, pairs.i, pairs.j))
     data = Answers(W, pairs.sign, pairs.weights)
-    xi = None if start is None else variational.spread(W, start)
+    xi = None
+    if start is not None:
+        xi = variational.spread(W, start)
     return variational.logistic_posterior(data, theta0, delta, xi=xi, max_iter=max_iter, tol=tol, report=report)
 
 
 def augmented(W: Array) -> Array:
-    """W with a last column of -1, which stands for the threshold."""
+    """Return W with a last column of -1, the coefficient of the threshold."""
     return np.hstack([W, -np.ones((len(W), 1))])
 
 
@@ -53,9 +55,9 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Number of principal directions. By default, 50 or the number of features, whichever is smaller.
+        Number of principal directions. By default, the number of features, but at most 50.
     prior_mean : float or array-like of shape (n_components + 1,)
-        Prior mean theta0 of the weights of the directions, followed by that of the threshold; a number stands for all
+        Prior mean theta0 of the weights of the directions, followed by that of the threshold; a number is used for all
         of them. The directions are scaled so that weights of 1 give two rows a mean squared distance of 1.
     prior_precision : float
         Precision delta of the prior, above 0.
@@ -131,15 +133,14 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         k = self.n_components or min(X.shape[1], 50)
         theta0 = weighted_directions.entries(self.prior_mean, k + 1, "prior_mean")
         V = weighted_directions.unit_principal(X, k)
-        told = constraints.written_out(pairs)
-        found = bayesian_pair_metric(X, told, V, theta0, self.prior_precision, start=self._last(k), **self._search())
+        pairs = constraints.written_out(pairs)
+        found = bayesian_pair_metric(X, pairs, V, theta0, self.prior_precision, start=self._last(k), **self._search())
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
         return found.with_x(weighted_directions.components(V, found.x[:-1]), attributes=attributes)
 
     def _last(self, k: int) -> Gaussian | None:
-        """The last posterior under `warm_start`."""
-        known = self.warm_start and len(getattr(self, "posterior_mean_", ())) == k + 1
-        if known:
+        """Return the posterior of the last fit if `warm_start` is set and it has k directions, else None."""
+        if self.warm_start and len(getattr(self, "posterior_mean_", ())) == k + 1:
             return Gaussian(self.posterior_mean_, self.posterior_cov_)
         return None
 

@@ -18,14 +18,14 @@ from ...numerics.types import AnyArray, Array, Ints, Seed
 
 
 def unit_principal(X: Array, k: int) -> Array:
-    """Return V (d, k), the k directions of largest variance, divided by the rows' root mean square distance in them."""
+    """Return V (d, k), the k directions of largest variance, divided by the root mean square distance along them."""
     w, V = scatter.axes(X, k)
     unit = 2 * float(np.maximum(w, 0).sum()) / max(len(X) - 1, 1) or 1.0
     return V / np.sqrt(unit)
 
 
 def squares(Z: Array, i: Ints, j: Ints) -> Array:
-    """Return w of the pairs (i, j) of projected rows Z = X V."""
+    """Return w (m, k) of the pairs (i, j) of projected rows Z = X V."""
     return (Z[i] - Z[j]) ** 2
 
 
@@ -39,12 +39,12 @@ def entries(value: AnyArray | float, n: int, name: str) -> Array:
 
 
 def components(V: Array, mean: Array) -> Array:
-    """L with L' L = V diag(max(mean, 0)) V'."""
+    """Return L with L' L = V diag(max(mean, 0)) V'."""
     return np.sqrt(np.maximum(mean, 0))[:, None] * V.T
 
 
 class RandomWeights:
-    """Methods about uncertainty, for learners with a Gaussian posterior over the weights of directions.
+    """Methods for uncertainty, for learners with a Gaussian posterior over the weights of directions.
 
     Attributes
     ----------
@@ -75,10 +75,12 @@ class RandomWeights:
             points = np.asarray(pairs)
             if points.ndim != 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
-            a, b = (np.asarray(self._rows(points[:, side], reset=False), np.float64) for side in (0, 1))
+            a = np.asarray(self._rows(points[:, 0], reset=False), np.float64)
+            b = np.asarray(self._rows(points[:, 1], reset=False), np.float64)
             return ((a - b) @ V) ** 2
         Z = np.asarray(self._rows(X, reset=False), np.float64) @ V
-        return squares(Z, *constraints.check_indices(pairs, 2, len(Z), "pairs").T)
+        i, j = constraints.check_indices(pairs, 2, len(Z), "pairs").T
+        return squares(Z, i, j)
 
     def sample_metric(self, n: int = 1, random_state: Seed = None) -> Array:
         """Draw metrics from the posterior, with negative weights set to 0.

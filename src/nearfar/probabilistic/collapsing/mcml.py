@@ -3,7 +3,8 @@
     min_{M PSD}  sum_i KL(p0_i || p_i) + reg tr(M)   (or reg |M|^2 / 2)
     p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik),  d_ij = (x_i - x_j)' M (x_i - x_j)
 
-p0_i: uniform over the other rows of i's class, or over the rows that pairs call similar to i. Convex in M.
+p0_i is uniform over the other rows of the class of i, or over the rows that are similar to i in the given pairs. The
+problem is convex in M.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .objective import WEIGHTINGS, Collapse
 
 def mcml(
     X: Array,
-    told: Ints | Pairs,
+    supervision: Ints | Pairs,
     reg: float = 0.0,
     penalty: str = "trace",
     weighting: str = "sample",
@@ -32,27 +33,27 @@ def mcml(
     report: Report | None = None,
 ) -> Solution:
     """Return L (d, d) at the convex optimum, or L (rank, d) at a local optimum. See `MCML`."""
-    problem = Collapse(X, told, weighting, **{penalty: reg})
+    problem = Collapse(X, supervision, weighting, **{penalty: reg})
     if rank is not None:
-        first = psd.gevd(scatter.total(X), problem.S0, rank)[1].T
-        return low_rank(
-            problem, initialization.median_scaled(X, first) if start is None else start, max_iter, tol, report
-        )
+        if start is None:
+            # the directions of largest total scatter relative to S0; (rank, d)
+            directions = psd.gevd(scatter.total(X), problem.S0, rank)[1].T
+            start = initialization.median_scaled(X, directions)
+        return low_rank(problem, start, max_iter, tol, report)
     A = problem.scaling()
     return certified_psd.minimize(problem, problem.gap, A, max_iter=max_iter, tol=tol, start=start, report=report)
 
 
 def low_rank(problem: Collapse, L0: Array, max_iter: int, tol: float, report: Report | None) -> Solution:
-    """A local minimum over L of few rows."""
+    """Return a local minimum over L (k, d) with few rows."""
     n = float(problem.weight.sum())
 
     def per_row(L: Array) -> tuple[float, Array]:
         f, G = problem(L)
-        return f / n, 2 / n * L @ G
+        return f / n, 2 / n * L @ G  # df/dL = 2 L G
 
-    found = lbfgs(
-        per_row, L0, stop=gradient_descent.hardly_changes(1e-2 * tol), max_iter=max_iter, tol=0.0, report=report
-    )
+    stop = gradient_descent.hardly_changes(1e-2 * tol)
+    found = lbfgs(per_row, L0, stop=stop, max_iter=max_iter, tol=0.0, report=report)
     return found.with_x(psd.compress(found.x), objective=problem(found.x)[0])
 
 
@@ -150,8 +151,12 @@ class MCML(FromPairs, Mahalanobis):
         start = work.start()
         rank = k if self.rank_mode == "factor" else None
         if start is not None and rank is not None and not np.linalg.matrix_rank(start) == len(start) == rank:
-            start = None
-        told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
-        settings = (self.reg, self.penalty, self.weighting)
-        found = mcml(X, told, *settings, rank=rank, start=start, **self._search())
+            start = None  # rows of L that are 0 or dependent would stay so during the search
+        supervision: Ints | Pairs
+        if isinstance(pairs, LabelPairs):
+            supervision = pairs.labels
+        else:
+            supervision = constraints.with_similar(pairs)
+        settings = self._settings("reg", "penalty", "weighting")
+        found = mcml(X, supervision, **settings, rank=rank, start=start, **self._search())
         return found.with_x(found.x[:k])

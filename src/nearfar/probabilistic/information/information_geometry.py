@@ -3,7 +3,8 @@
     min_{M PD}  KL(N(0, X M X') | N(0, K_L))  =>  M = (X' K_L^-1 X)^-1,  K_L = Y Y' + lam I
     M^-1 = 1/lam (S_w + sum_c lam n_c / (lam + n_c) mu_c mu_c')
 
-Y: one-hot labels; S_w: scatter within classes. What is minimized is tr(K_L^-1 X M X') - log det M.
+Y holds the one-hot labels, and S_w is the scatter within classes. Up to constants, the objective is
+tr(K_L^-1 X M X') - log det M.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class InformationGeometryMetric(LabelSums):
 
     @property
     def _span(self) -> bool:
-        return self.center  # the origin may lie outside of the span of differences
+        return self.center  # otherwise, the origin may be outside of the span of the differences
 
     @with_signature_hint
     def fit(
@@ -120,12 +121,15 @@ class InformationGeometryMetric(LabelSums):
 
     def _solve(self, X: Array, labels: AnyArray, work: Workspace) -> Solution:
         self._check_settings()
-        R = X - X.mean(axis=0) if self.center else X
-        return information_geometry(R, labels, self.lam, self.ridge, self.n_components)
+        if self.center:
+            X = X - X.mean(axis=0)
+        return information_geometry(X, labels, self.lam, self.ridge, self.n_components)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_settings()
-        means = sums.mean - rows.center if self.center else sums.mean
+        means = sums.mean
+        if self.center:
+            means = means - rows.center
         B = label_precision.precision_of_sums(sums.within, sums.count, means, self.lam)
         L, value = label_precision.inverse_metric(B, self.lam, self.ridge)
         if self.n_components is None:

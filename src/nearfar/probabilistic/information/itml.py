@@ -3,7 +3,8 @@
     min_{A PD, xi > 0}  D(A, A0) + gamma D(diag xi, diag xi0)   s.t.  s_c ((x_i - x_j)' A (x_i - x_j) - xi_c) <= 0
     D(A, B) = tr(A B^-1) - log det(A B^-1) - d
 
-A0: prior; s_c = +1, xi0_c = u for similar pairs, s_c = -1, xi0_c = l for dissimilar ones: bounds on squared distances.
+A0 is the prior. Similar pairs have s_c = +1 and xi0_c = u, dissimilar pairs s_c = -1 and xi0_c = l, where u and l bound
+squared distances.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from . import logdet, priors
 def itml(
     X: Array, pairs: Pairs, bounds: Array, L0: Array, gamma: float = 1.0, *, solver: str = "auto", **search: Any
 ) -> Solution:
-    """A (d, d) as `x`; bounds are (u, l), the prior is L0' L0, `search` is of `logdet.nearest`; see `ITML`."""
+    """Return A (d, d) as `x`, for bounds (u, l), the prior L0' L0 and a `search` of `logdet.nearest`; see `ITML`."""
     xi0 = np.where(pairs.similar, bounds[0], bounds[1])
-    told = logdet.Bounded(X[pairs.i] - X[pairs.j], pairs.sign, xi0, gamma * pairs.weights)
-    fitting = "projections" if np.isinf(gamma) else "newton"
-    return logdet.nearest(told, L0, fitting if solver == "auto" else solver, **search)
+    bounded = logdet.Bounded(V=X[pairs.i] - X[pairs.j], sign=pairs.sign, bound=xi0, gamma=gamma * pairs.weights)
+    if solver == "auto":
+        solver = "projections" if np.isinf(gamma) else "newton"
+    return logdet.nearest(bounded, L0, solver, **search)
 
 
 class ITML(FromPairs, Mahalanobis):
@@ -101,7 +103,7 @@ class ITML(FromPairs, Mahalanobis):
 
     Algorithm 1 of the paper prints a step that is exact for gamma = 1 only; here it is gamma / (gamma + 1), as in the
     authors' code. Their percentiles are taken from equal-width bins, and other implementations compare percentiles of
-    distances with squared distances; here both are squared. A survey derives the method from neighbor probabilities;
+    distances with squared distances; here, both are squared. A survey derives the method from neighbor probabilities;
     the objective is in fact the divergence between two Gaussians.
 
     `pair_weights` multiply gamma. Pairs of identical points are left out. Hard bounds that contradict each other cannot
@@ -172,5 +174,7 @@ class ITML(FromPairs, Mahalanobis):
 
     def _check(self) -> None:
         checks.one_of(("auto", "newton", "projections"), solver=self.solver)
-        if self.gamma is not None and (self.gamma != np.inf or self.solver == "newton"):  # which needs finite weights
+        if self.gamma is None:
+            return
+        if self.gamma != np.inf or self.solver == "newton":  # Newton's method needs finite weights
             checks.above(0, gamma=self.gamma)

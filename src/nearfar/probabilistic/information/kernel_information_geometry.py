@@ -38,7 +38,7 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
         Regularization of the label kernel, above 0.
     ridge : float
         The ridge eps, in units of the mean eigenvalue of R' K_L^-1 R, at least 0. Without it, and with all rows as
-        landmarks, the learned kernel of the training rows equals K_L whatever the data: squared distances are 2 lam
+        landmarks, the learned kernel of the training rows equals K_L for any data: squared distances are 2 lam
         within classes and 2 + 2 lam between them, which is pure overfitting.
     kernel : {"rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed"} or callable
         Kernel to use: its name, or a function that takes two sets of rows and returns their kernel matrix. With
@@ -66,8 +66,9 @@ class KernelInformationGeometryMetric(FromLabels, KernelMetric):
     -----
     Wang & Jin, AISTATS 2009.
 
-    The paper has no ridge and uses all rows; the defaults of `ridge` and `landmarks` are not from the paper. It is the
-    linear method without centering on the rows of the empirical kernel map: one eigendecomposition, no n x n inverse.
+    The paper has no ridge and uses all rows; the defaults of `ridge` and `landmarks` are not from the paper. This is
+    the linear method without centering on the rows of the empirical kernel map, with one eigendecomposition instead of
+    an n x n inverse.
     """
 
     def __init__(

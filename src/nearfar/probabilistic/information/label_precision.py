@@ -1,9 +1,10 @@
-"""The precision of rows under a label kernel, from class sums; information-geometric metrics invert it.
+"""The precision of rows under a label kernel, from class sums, whose inverse is an information-geometric metric.
 
     lam X' K_L^-1 X,  K_L = Y Y' + lam I
 
-Y (n, c): one-hot labels, or memberships. By Woodbury's identity this is X'X - X'Y (lam I + Y'Y)^-1 Y'X; for one-hot
-rows S_w + sum_c lam n_c / (lam + n_c) mu_c mu_c', with S_w the scatter within classes. No n x n matrix is formed.
+Y (n, c) holds one-hot labels, or memberships. By Woodbury's identity, this is X'X - X'Y (lam I + Y'Y)^-1 Y'X. For
+one-hot rows, it is S_w + sum_c lam n_c / (lam + n_c) mu_c mu_c', with S_w the scatter within classes. No n x n matrix
+is formed.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from ...numerics.types import AnyArray, Array, Ints
 
 
 def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
-    """lam X' K_L^-1 X, shape (d, d), for codes (n,) (rows with -1 are left out) or memberships (n, c)."""
+    """Return lam X' K_L^-1 X (d, d) for codes (n,), where rows with -1 are left out, or memberships (n, c)."""
     if labels.ndim == 2:
-        cross = X.T @ labels
-        return psd.symmetrize(X.T @ X - cross @ solve(lam * np.eye(labels.shape[1]) + labels.T @ labels, cross.T))
+        # X'X - X'Y (lam I + Y'Y)^-1 Y'X
+        cross = X.T @ labels  # (d, c)
+        inner = lam * np.eye(labels.shape[1]) + labels.T @ labels
+        return psd.symmetrize(X.T @ X - cross @ solve(inner, cross.T))
     X, labels = scatter.known(X, labels)
     n = class_sizes(labels)
     means = scatter.class_means(X, labels)
@@ -28,12 +31,12 @@ def label_precision(X: Array, labels: AnyArray, lam: float) -> Array:
 
 
 def precision_of_sums(within: Array, n: Array | Ints, means: Array, lam: float) -> Array:
-    """`label_precision` of one-hot labels from the scatter within classes (d, d), their sizes (c,) and means (c, d)."""
+    """Return `label_precision` of one-hot labels from the scatter within classes (d, d), sizes n (c,), means (c, d)."""
     return within + (means.T * (lam * n / (lam + n))) @ means
 
 
 def inverse_metric(B: Array, lam: float, ridge: float) -> tuple[Array, float]:
-    """Return L with L' L = M = (B / lam + eps I)^-1, and tr(M^-1 M) - log det M, which M minimizes.
+    """Return L with L' L = M = (B / lam + eps I)^-1, and the minimum tr(M^-1 M) - log det M.
 
     eps is `ridge` times the mean eigenvalue of B / lam.
     """

@@ -8,10 +8,10 @@ p_c where the bound is violated and b_c elsewhere, so that
 
     f(A) = D(A, A0) + sum over violated c of gamma_c (p_c / b_c - log(p_c / b_c) - 1),
 
-convex and once differentiable, is all there is to minimize. In coordinates where the prior, and then the current A, is
-the identity, the Hessian is I + sum gamma_c (n_c n_c') x (n_c n_c') over unit vectors n_c: never singular, and with few
-clusters of eigenvalues. Newton steps by conjugate gradients then need a handful of products with the matrix of the
-violated pairs instead of thousands of rank-one updates. One sweep of such updates makes the best start.
+convex and once differentiable, remains to be minimized. In coordinates in which the prior, and then the current A, is
+the identity, the Hessian is I + sum gamma_c (n_c n_c') x (n_c n_c') over unit vectors n_c: it is never singular and has
+few clusters of eigenvalues. Newton steps by conjugate gradients therefore need a few products with the matrix of the
+violated pairs, instead of thousands of rank-one updates. One sweep of such updates gives the best start.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Bounded(NamedTuple):
     V : ndarray of shape (c, d)
         Differences of the pairs' points.
     sign : ndarray of shape (c,)
-        +1.0: the squared distance is at most the bound, -1.0: at least.
+        +1.0 if the bound is an upper bound on the squared distance, -1.0 if it is a lower bound.
     bound : ndarray of shape (c,)
-        Above 0.
+        Bounds on the squared distances, above 0.
     gamma : ndarray of shape (c,)
         Cost of a violation: infinite for hard bounds, 0 for pairs that do not count.
     """
@@ -79,7 +79,7 @@ def nearest(
     solver : {"newton", "projections"}
         `projections` works with infinite gamma too.
     last : ndarray of shape (k, d), optional
-        Components where "newton" begins, where they are invertible and better than its own start.
+        Components from which "newton" starts, if they are invertible and better than its default start.
     tol : float
         See `newton` and `projections`.
 
@@ -90,14 +90,15 @@ def nearest(
 
     Notes
     -----
-    Where there are fewer pairs than features, everything happens in the span of the differences.
+    If there are fewer pairs than features, the problem is solved in the span of the differences.
     """
-    U = pairs.V @ L0.T
+    U = pairs.V @ L0.T  # (c, d), differences in coordinates in which the prior is I
     usable = apart(np.einsum("cd,cd->c", U, U), pairs.sign) & (pairs.gamma > 0)
     inner = pairs._replace(V=U).part(usable)
     d = U.shape[1]
-    Q = np.linalg.qr(inner.V.T)[0] if 0 < len(inner.V) < d else None
-    if Q is not None:
+    Q = None
+    if 0 < len(inner.V) < d:
+        Q = np.linalg.qr(inner.V.T)[0]  # (d, q), orthonormal basis of the differences
         inner = inner._replace(V=inner.V @ Q)
     search: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": report}
     if solver == "newton":
@@ -107,6 +108,7 @@ def nearest(
     if Q is None:
         A = found.x
     else:
+        # outside of the span, A stays I
         A = np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
     dual = np.zeros(len(U))
     slacks = pairs.bound.copy()
@@ -117,7 +119,7 @@ def nearest(
 
 
 def apart(p: Array, sign: Array) -> Bools:
-    """Return which pairs join different points, and warn of dissimilar ones that do not: no metric separates them."""
+    """Return which pairs join different points; warn of dissimilar pairs of identical points."""
     different = p > IDENTICAL * p.max(initial=0.0)
     lost = int((~different & (sign < 0)).sum())
     if lost:
@@ -128,11 +130,13 @@ def apart(p: Array, sign: Array) -> Bools:
 def expect_both(sign: Array) -> None:
     """Warn if all pairs are similar, or all are dissimilar."""
     if abs(sign.sum()) == len(sign):
-        warn("all pairs are of one kind; their bounds pull one way only")
+        warn(
+            "all pairs are of one kind, so that their bounds only shrink or only stretch the metric; add the other kind"
+        )
 
 
 def penalty(p: Array, pairs: Bounded) -> float:
-    """sum over violated pairs of gamma (p / b - log(p / b) - 1)."""
+    """Return the sum over violated pairs of gamma (p / b - log(p / b) - 1)."""
     x = p / pairs.bound
     return float(pairs.gamma @ np.where(pairs.sign * (x - 1) > 0, x - np.log(x) - 1, 0.0))
 
@@ -150,16 +154,16 @@ def multipliers(p: Array, pairs: Bounded) -> Array:
 def newton(
     pairs: Bounded, *, start: Array | None = None, max_iter: int, tol: float, report: Report | None = None
 ) -> Solution:
-    """Run Newton's method from one sweep of projections or a better `start`, in coordinates where the current A is I.
+    """Run Newton's method from one sweep of projections or a better `start`, in coordinates in which A is I.
 
-    Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about 1 +- tol
-    of the optimum's.
+    Stop when the duality gap is at most tol^2 / 2: every squared distance is then within a factor of about 1 +- tol of
+    its value at the optimum.
 
     Notes
     -----
-    With A = L' L and rows u_c = L v_c, A's neighbors are L' (I + S) L. The gradient by S is E = L L' - I + sum_c s_c
-    dual_c u_c u_c', and the gap of A and those multipliers is tr(E) - log det(I + E). A step costs a few products of
-    the violated rows (m, d) with a (d, d) matrix, O(m d^2).
+    With A = L' L and rows u_c = L v_c, a step leads to L' (I + S) L. The gradient with respect to S is E = L L' - I +
+    sum_c s_c dual_c u_c u_c', and the gap of A and these multipliers is tr(E) - log det(I + E). A step takes a few
+    products of the violated rows (m, d) with a (d, d) matrix, O(m d^2).
     """
     d = pairs.V.shape[1]
     one = np.eye(pairs.V.shape[1])
@@ -170,9 +174,10 @@ def newton(
     U = pairs.V @ L.T
     volume = logdet(L)
     for k in range(max_iter + 1):
-        p = np.einsum("cd,cd->c", U, U)
+        p = np.einsum("cd,cd->c", U, U)  # p_c = v_c' A v_c
         T = L @ L.T
         slack = penalty(p, pairs)
+        # D(A, I) = tr A - log det A - d
         history.append(float(T.trace()) - d - volume + slack)
         dual = multipliers(p, pairs)
         bad = dual > 0
@@ -184,7 +189,7 @@ def newton(
         if gap <= tol**2 / 2 or k == max_iter:
             break
         S = direction(E, W, (pairs.gamma / p**2)[bad])
-        q = np.einsum("cd,cd->c", U @ S, U)
+        q = np.einsum("cd,cd->c", U @ S, U)  # dp_c/dt at A + t L' S L
         C = step(S, E, T, penalty_along(p, q, pairs), slack)
         L = C.T @ L
         U = U @ C
@@ -199,35 +204,39 @@ def newton(
 
 
 def swept(pairs: Bounded) -> Array:
-    """Return triangular L, L' L = A after one sweep of `projections` in a shuffled order; or I if that is no worse.
+    """Return a triangular L with L' L = A after one sweep of `projections` in a shuffled order, or I if it is no worse.
 
-    From there Newton's method takes half as many steps, most of which would be damped.
+    From this start, Newton's method takes half as many steps as from I, where most of them are damped.
     """
     d = pairs.V.shape[1]
-    free = np.eye(pairs.V.shape[1])
+    prior = np.eye(d)
     A = np.eye(d, order="F")
     mixed = np.random.default_rng(0).permutation(len(pairs.V))
-    for v, s, b, gamma in zip(pairs.V[mixed], *(field[mixed].tolist() for field in pairs[1:]), strict=True):
+    signs = pairs.sign[mixed].tolist()
+    bounds = pairs.bound[mixed].tolist()
+    gammas = pairs.gamma[mixed].tolist()
+    for v, s, b, gamma in zip(pairs.V[mixed], signs, bounds, gammas, strict=True):
         A = project_one(A, v, s, gamma, 0.0, b)[0]
     L, failed = lapack.dpotrf(A, clean=1)
-    if failed:
-        return free
-    return L if value_of(L, pairs) < value_of(free, pairs) else free
+    if failed or not value_of(L, pairs) < value_of(prior, pairs):
+        return prior
+    return L
 
 
 def value_of(L: Array, pairs: Bounded) -> float:
-    """f(L' L) + d of a triangular L."""
+    """Return f(L' L) + d for a triangular L."""
     U = pairs.V @ L.T
     return float(np.vdot(L, L)) - logdet(L) + penalty(np.einsum("cd,cd->c", U, U), pairs)
 
 
 def direction(E: Array, U: Array, h: Array) -> Array:
-    """S with S + sum_c h_c (u_c' S u_c) u_c u_c' = -E, by conjugate gradients, more exact the smaller E is.
+    """Return S with S + sum_c h_c (u_c' S u_c) u_c u_c' = -E, by conjugate gradients, more exactly the smaller E is.
 
-    Few pairs: exactly, from the (m, m) system for q_c = u_c' S u_c, which has the squares of U U' as matrix.
+    For few pairs, the solution is exact: q_c = u_c' S u_c solves an (m, m) system with the matrix (u_b' u_c)^2.
     """
     if len(U) <= DENSE_PAIRS_PER_FEATURE * U.shape[1]:
         root = np.sqrt(h)
+        # (I + K) y = h^(1/2) (u_c'E u_c), K_bc = h_b^(1/2) (u_b'u_c)^2 h_c^(1/2); S = sum_c h_c^(1/2) y_c u_c u_c' - E
         K = dsyrk(1.0, (np.sqrt(root)[:, None] * U).T, trans=1)  # upper triangle
         np.square(K, out=K)
         K.ravel("K")[:: len(K) + 1] += 1.0
@@ -237,22 +246,23 @@ def direction(E: Array, U: Array, h: Array) -> Array:
 
 
 def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
-    """Cyclic Bregman projections on one bound at a time, from the prior I (Davis et al., algorithm 1, corrected).
+    """Project on one bound at a time, in cycles, from the prior I (Davis et al., Algorithm 1, corrected).
 
-    Stops where a sweep changes the multipliers by at most tol times their length.
+    Stop when a sweep changes the multipliers by at most tol times their length.
 
     Notes
     -----
-    Each projection needs the one before it, and costs two BLAS calls on one triangle of A (`symv`, `syr`), in place.
+    Each Bregman projection depends on the previous one, and takes two BLAS calls (`symv`, `syr`) on one triangle of A,
+    in place.
     """
     c, d = pairs.V.shape
     A = np.eye(d, order="F")
     dual = [0.0] * c
     slack = pairs.bound.tolist()
-    told = list(zip(pairs.V, pairs.sign.tolist(), pairs.gamma.tolist(), strict=True))
+    listed = list(zip(pairs.V, pairs.sign.tolist(), pairs.gamma.tolist(), strict=True))
     for k in range(1, max_iter + 1):
         before = np.array(dual)
-        for j, (v, s, gamma) in enumerate(told):
+        for j, (v, s, gamma) in enumerate(listed):
             A, dual[j], slack[j] = project_one(A, v, s, gamma, dual[j], slack[j])
         change = float(np.abs(before - dual).sum())
         length = float(np.linalg.norm(dual))
@@ -265,21 +275,23 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
         message = ""
     else:
         message = stopped("projections", k, "change of the multipliers", change, tol * length)
-    A = np.triu(A) + np.triu(A, 1).T
+    A = np.triu(A) + np.triu(A, 1).T  # only the upper triangle was updated
     attributes = {"dual": np.array(dual), "slacks": np.array(slack)}
     value, gap = primal_and_gap(A, attributes["dual"], pairs)
     return Solution(A, value, k, converged, message, gap, attributes=attributes)
 
 
 def project_one(A: Array, v: Array, s: float, gamma: float, dual: float, slack: float) -> tuple[Array, float, float]:
-    """A (upper triangle, overwritten), multiplier and slack after the projection on one bound."""
+    """Return A (upper triangle, overwritten), the multiplier and the slack after the projection on one bound."""
     Av = dsymv(1.0, A, v)
     p = ddot(v, Av)
+    # a = min(dual, gamma / (gamma + 1) s (1 / p - 1 / xi))
     a = s * (1 / p - 1 / slack) / (1 + 1 / gamma)
     if a > dual:
         a = dual
     if a == 0:
         return A, dual, slack
+    # A <- A + s a / (1 - s a p) A v v' A,  dual <- dual - a,  1 / xi <- 1 / xi + s a / gamma
     A = dsyr(s * a / (1 - s * a * p), Av, a=A, overwrite_a=1)
     return A, dual - a, 1 / (1 / slack + s * a / gamma)
 
@@ -291,5 +303,6 @@ def primal_and_gap(A: Array, dual: Array, pairs: Bounded) -> tuple[float, float 
     if np.isinf(pairs.gamma).any():
         return divergence, None
     value = divergence + penalty(np.einsum("cd,cd->c", pairs.V @ A, pairs.V), pairs)
+    # dual value: log det A^-1 + sum_c gamma_c log(1 - s_c dual_c b_c / gamma_c)
     bound = -volume + float(pairs.gamma @ np.log1p(-pairs.sign * dual * pairs.bound / pairs.gamma))
     return value, max(0.0, value - bound)

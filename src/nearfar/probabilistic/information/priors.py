@@ -1,4 +1,4 @@
-"""Starts of metrics that stay near a prior: the prior's factor, and bounds from distances under it."""
+"""What metrics near a prior start from: a factor of the prior, and bounds from the distances under it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ CALIBRATION_PAIRS = 2000  # pairs whose distances calibrate the bounds
 
 
 def span_setting(learner: Any) -> str | bool:
-    """Return the `_span` of a learner with a `prior`: outside the rows' span an identity prior is left as it is."""
+    """Return the `_span` of a learner with a `prior`: an identity prior is kept outside of the span of the rows."""
     if isinstance(learner.prior, str) and learner.prior == "identity":
         return "identity"
     return False
 
 
 def factor(prior: AnyArray | str, X: Array) -> Array:
-    """L0 (d, d), invertible, with L0' L0 the prior.
+    """Return an invertible L0 (d, d) for which L0' L0 is the prior.
 
     Parameters
     ----------
     prior : "identity", "covariance" or array-like of shape (d, d)
-        "covariance" stands for the inverse covariance of X; a little is added to a singular one, with a warning.
+        "covariance" is the inverse covariance of X; a singular covariance is shrunk first, with a warning.
     """
     d = X.shape[1]
     if isinstance(prior, str):
@@ -49,8 +49,8 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
     The percentiles are over all pairs or 2000 random ones; [1, 1] if all rows are equal.
     """
     if bounds is not None:
-        return ordered(bounds, "bounds must be two rising finite numbers above 0")
-    low, high = ordered(percentiles, "percentiles must be two rising numbers above 0, at most 100", 100.0)
+        return ordered(bounds, "bounds must be two increasing finite numbers above 0")
+    low, high = ordered(percentiles, "percentiles must be two increasing numbers above 0 and at most 100", 100.0)
     n = len(X)
     every = n * (n - 1) // 2
     if every <= CALIBRATION_PAIRS:
@@ -59,8 +59,10 @@ def distance_bounds(X: Array, L0: Array, bounds: Any, percentiles: Any, seed: Se
         tried = generator(seed).integers(every, size=CALIBRATION_PAIRS)
     i, j = unrank_same(tried, np.array([n]))
     d2 = pair_squares(X @ L0.T, i, j)
-    d2 = d2[d2 > 1e-24 * d2.max(initial=0.0)]
-    return np.percentile(d2, [low, high]) if len(d2) else np.ones(2)
+    d2 = d2[d2 > 1e-24 * d2.max(initial=0.0)]  # of different rows
+    if len(d2) == 0:
+        return np.ones(2)
+    return np.percentile(d2, [low, high])
 
 
 def slack_weight(n_pairs: int) -> float:
@@ -69,7 +71,7 @@ def slack_weight(n_pairs: int) -> float:
 
 
 def ordered(pair: Any, needs: str, top: float = np.inf) -> Array:
-    """Return two finite numbers 0 < u < l <= top, or raise a ValueError that says what is needed."""
+    """Return two finite numbers 0 < u < l <= top, or raise a ValueError with the text of `needs`."""
     found = checks.table(pair, needs)
     if found.shape != (2,) or not np.isfinite(found).all() or not 0 < found[0] < found[1] <= top:
         raise ValueError(f"{needs}; got {pair!r}")

@@ -3,7 +3,7 @@
     max_L  sum_i sum_{j in H_i} p_ij - reg |L|^2
     p_ij = exp(-|L (x_i - x_j)|^2) / sum_{t in H_i or M_i} exp(-|L (x_i - x_t)|^2)
 
-H_i, M_i: the k nearest rows of i's class (hits) and of other classes (misses).
+H_i and M_i are the k nearest rows of the class of i (hits) and of other classes (misses).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ class FastNCA(FromLabels, Mahalanobis):
         directions in which the rows differ if that is smaller.
     k : int
         Number of hits (nearest rows of the same class) and of misses (nearest rows of other classes) of each row, at
-        least
-        1. Smaller classes give all their rows. With all rows, this is `NCA`.
+        least 1. Smaller classes contribute all their rows. With all rows, this is `NCA`.
     objective : {"accuracy", "log"}
         What to maximize: "accuracy", the expected number of rows that pick one of their hits (the paper's objective),
         or "log", the log-probability that all rows do.
@@ -124,6 +123,9 @@ class FastNCA(FromLabels, Mahalanobis):
         if self.init_scale == "median":
             L0 = initialization.median_scaled(X, L0)
         last = work.start(L0.shape)
+        if last is not None:
+            L0 = last
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
-        found = fast_nca(X, labels, L0 if last is None else last, self.k, self.reg, **search)
-        return found.with_x(found.x, attributes={"neighbors": work.rows_as_given(found.attributes["neighbors"])})
+        found = fast_nca(X, labels, L0, self.k, self.reg, **search)
+        neighbors = work.rows_as_given(found.attributes["neighbors"])
+        return found.with_x(found.x, attributes={"neighbors": neighbors})

@@ -34,7 +34,7 @@ def maximize_listed(
     X : ndarray of shape (n, d)
         Rows.
     labels : ndarray of shape (n,)
-        Codes; rows with -1 are left out.
+        Class codes; rows with -1 are left out.
     L0 : ndarray of shape (r, d)
         Start of the search.
     k : int
@@ -48,7 +48,7 @@ def maximize_listed(
     near : ndarray of shape (n, q), optional
         Rows whose Euclidean distances determine the first neighbors. By default, X.
     warm : bool
-        Whether L0 is the result of another search, so that this search may rightly end where it starts.
+        Whether L0 is the result of another search, so that no warning is given if this search stays there.
     **search
         Arguments max_iter, tol and report of `search.maximize`.
 
@@ -73,7 +73,7 @@ def maximize_listed(
         spent = spent + found.n_iter
         history = np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T
-    at = np.flatnonzero(known)
+    at = np.flatnonzero(known)  # numbers of the rows with labels
     last = listed_softmax.neighbor_table(lists, min(k, len(labels) - 1))
     table = np.full((len(known), last.shape[1]), -1)
     table[at] = np.where(last >= 0, at[last], -1)
@@ -81,7 +81,7 @@ def maximize_listed(
 
 
 def over(lists: Lists, X: Array, kind: str) -> Terms:
-    """F over lists."""
+    """Return F over the lists, as a function of L."""
 
     def terms(L: Array) -> tuple[float, Array]:
         F, U = listed_softmax.neighbor_sums(X @ L.T, lists, kind)

@@ -1,9 +1,10 @@
-"""Fast neighborhood component analysis in a kernel's feature space (Yang, Wang & Zuo, 2012).
+"""Fast neighborhood component analysis in the feature space of a kernel (Yang, Wang & Zuo, 2012).
 
     max_T  sum_i sum_{j in H_i} p_ij - reg tr(T' K T)
     p_ij = exp(-|T' (k_i - k_j)|^2) / sum_{t in H_i or M_i} exp(-|T' (k_i - k_t)|^2)
 
-k_i: row i of the kernel matrix K; H_i, M_i: the k nearest rows of i's class (hits) and of other classes (misses).
+k_i is row i of the kernel matrix K. H_i and M_i are the k nearest rows of the class of i (hits) and of other classes
+(misses).
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ class KernelFastNCA(FromLabels, KernelMetric):
         Number of dimensions of the learned space (columns of T). By default, the rank of the kernel matrix.
     k : int
         Number of hits (nearest rows of the same class) and of misses (nearest rows of other classes) of each row, at
-        least
-        1. Smaller classes give all their rows.
+        least 1. Smaller classes contribute all their rows.
     neighbors : {"rkhs", "input"}
         Where the neighbors are searched: in the feature space of the kernel, or among the input rows.
     objective : {"accuracy", "log"}
@@ -136,7 +136,10 @@ class KernelFastNCA(FromLabels, KernelMetric):
         self.random_state = random_state
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
-        checks.one_of(("rkhs",) if self.kernel == "precomputed" else ("rkhs", "input"), neighbors=self.neighbors)
+        spaces: tuple[str, ...] = ("rkhs", "input")
+        if self.kernel == "precomputed":
+            spaces = ("rkhs",)
+        checks.one_of(spaces, neighbors=self.neighbors)
         work = super()._workspace(X, order)
         if self.neighbors == "rkhs":
             return work
@@ -159,4 +162,5 @@ class KernelFastNCA(FromLabels, KernelMetric):
             ridge = Ridge(reg, None)
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
         found = kernel_fast_nca(R, labels, L0, self.k, ridge, near=work.extra, **search)
-        return found.with_x(found.x, attributes={"neighbors": work.rows_as_given(found.attributes["neighbors"])})
+        neighbors = work.rows_as_given(found.attributes["neighbors"])
+        return found.with_x(found.x, attributes={"neighbors": neighbors})

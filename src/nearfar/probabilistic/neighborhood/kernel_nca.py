@@ -26,11 +26,12 @@ def kernel_nca(
     R: Array, labels: Ints, L0: Array, objective: str = "accuracy", ridge: Ridge = neighborhood.NO_RIDGE, **search: Any
 ) -> Solution:
     """Return L (k, r) on rows R of the kernel map; `search` holds max_iter, tol, dtype and report. See `KernelNCA`."""
-    return neighborhood.maximize_dense(neighbor_softmax.sorted_rows(R, labels), objective, L0, ridge=ridge, **search)
+    rows = neighbor_softmax.sorted_rows(R, labels)
+    return neighborhood.maximize_dense(rows, objective, L0, ridge=ridge, **search)
 
 
 class KernelNCA(FromLabels, KernelMetric):
-    """Learn a neighborhood components analysis in a kernel's feature space.
+    """Learn a neighborhood components analysis in the feature space of a kernel.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""The softmax over a few listed neighbors per row; `probabilistic.neighbor_softmax` has that over all pairs.
+"""The softmax over a few listed neighbors per row; `probabilistic.neighbor_softmax` sums over all pairs.
 
-p_ij = exp(-d_ij) / sum_{k in N_i} exp(-d_ik),  j in N_i;  p_i = sum of p_ij over the neighbors like i
+p_ij = exp(-d_ij) / sum_{k in N_i} exp(-d_ik),  j in N_i;  p_i = sum of p_ij over the neighbors of the class of i
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..neighbor_softmax import KINDS
 
 
 class Lists(NamedTuple):
-    """Neighbors of rows and whether each is like its row; rows without a neighbor of the same kind are no anchors.
+    """Neighbors of rows, and whether each is of the class of its row.
 
     Attributes
     ----------
     pairs : PairList
-        (anchor, neighbor), sorted by anchor.
+        Pairs (anchor, neighbor), sorted by anchor.
     same : ndarray of shape (m,)
-        In the list's order.
+        Whether both rows of each pair are of the same class, in the order of `pairs`.
     anchors : ndarray of shape (a,)
-        Rows that have a list.
+        Rows that have neighbors.
     weight : ndarray of shape (a,)
-        1.0, or 0.0 where no neighbor is like the anchor.
+        1.0, or 0.0 for rows without a neighbor of their class, which do not count as anchors.
     """
 
     pairs: PairList
@@ -38,7 +38,7 @@ class Lists(NamedTuple):
 
 
 def lists(i: Ints, j: Ints, same: Bools, n: int) -> Lists:
-    """Neighbors j of anchors i among n rows."""
+    """Return the lists of neighbors j of anchors i among n rows."""
     pairs = PairList(i, j, n)
     same = same[pairs.order]
     anchors = np.unique(i)
@@ -47,15 +47,18 @@ def lists(i: Ints, j: Ints, same: Bools, n: int) -> Lists:
 
 
 def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
-    """The k nearest rows of the same class (hits) and the k nearest of other classes (misses), as many as there are.
+    """Return the k nearest rows of the same class (hits) and of other classes (misses), or fewer if there are fewer.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     labels : ndarray of shape (n,)
-        Codes of at least 0.
+        Class codes of at least 0.
+    k : int
+        Number of hits and of misses.
     name : str
-        The user's name for k, for the warning that there are fewer neighbors.
+        Name of the user's setting for k, for the warning that there are fewer neighbors.
     """
     found = []
     largest = {True: 0, False: 0}
@@ -72,15 +75,16 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     kinds = {True: "its class", False: "other classes"}
     few = [f"{largest[same]} neighbors of {kind}" for same, kind in kinds.items() if largest[same] < k]
     if few:
-        warn(f"{name}={k} is more than any row's {' and '.join(few)}, which are used")
+        warn(f"{name}={k} is more than there are; each row has at most {' and '.join(few)}")
     i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
     return lists(i, j, same_class, len(X))
 
 
 def neighbor_table(lists: Lists, k: int) -> Ints:
-    """Return each row's neighbors, shape (n, 2 k): up to k of its kind, then up to k others; -1 if fewer."""
+    """Return the neighbors of each row (n, 2 k): up to k of its class, then up to k others; -1 if there are fewer."""
     pairs = lists.pairs
     n = lists.pairs.n
+    # position of each neighbor in the list of its row, which begins with the hits
     place = np.arange(len(pairs)) - pairs.bounds[pairs.i]
     hits = np.bincount(pairs.i, lists.same, n).astype(np.intp)
     found = np.full((n, 2 * k), -1)
@@ -89,14 +93,18 @@ def neighbor_table(lists: Lists, k: int) -> Ints:
 
 
 def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None = None) -> tuple[float, AnyArray]:
-    """F and U as in `probabilistic.neighbor_softmax`, over lists.
+    """Return F and U as in `probabilistic.neighbor_softmax`, over lists.
 
     Parameters
     ----------
     Z : ndarray of shape (n, k)
+        Mapped rows.
+    lists : Lists
+        Neighbors of the rows.
     kind : {"accuracy", "log", "normalizer"}
+        Term of F to sum over anchors.
     moments : ndarray of shape (n, q), optional
-        Default Z.
+        Rows Y of U. By default, Z.
 
     Notes
     -----
@@ -104,7 +112,7 @@ def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None
     """
     starts = lists.pairs.bounds[lists.anchors]
     counts = np.diff(lists.pairs.bounds)[lists.anchors]
-    exponents = -lists.pairs.squared_distances(Z)
+    exponents = -lists.pairs.squared_distances(Z)  # (m,), sorted by anchor
     shift = np.maximum.reduceat(exponents, starts)
     e = np.exp(exponents - np.repeat(shift, counts))
     if kind == "log":
@@ -116,5 +124,8 @@ def neighbor_sums(Z: AnyArray, lists: Lists, kind: str, moments: AnyArray | None
         q = np.where(lists.same, e, 0.0)
     near = np.where(lists.weight > 0, np.add.reduceat(q, starts), 1.0)
     shares = KINDS[kind](near, np.add.reduceat(e, starts), near_shift, shift)
+    # W = near q - every e, for each listed pair
     w = q * np.repeat(lists.weight * shares.near, counts) - e * np.repeat(lists.weight * shares.every, counts)
-    return float(lists.weight @ shares.value), -lists.pairs.laplacian_times(w, Z if moments is None else moments)
+    if moments is None:
+        moments = Z
+    return float(lists.weight @ shares.value), -lists.pairs.laplacian_times(w, moments)

@@ -21,7 +21,7 @@ from .. import neighbor_softmax
 from . import search as neighborhood
 from .search import Ridge
 
-PATIENCE = 8  # iterations that must add little together
+PATIENCE = 8  # iterations whose joint gain the tolerance bounds
 
 
 def nca(
@@ -163,7 +163,8 @@ class NCA(FromLabels, Mahalanobis):
         with error_context(self):
             X, labels, first = self._streamed(X, y, unlabeled)
             self._check()
-            R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)  # later rows may differ in other features
+            # not reduced to their span: the rows of later calls may differ in other directions
+            R = np.asarray(X, dtype=np.float64) - np.mean(X, axis=0)
             if first:
                 L = self._first(R, labels)
             else:
@@ -173,7 +174,8 @@ class NCA(FromLabels, Mahalanobis):
             L = adam(L, -gradient)
             found = Solution(L, value, adam.k, converged=False, attributes={"stream": adam.state})
             self._store(found, Workspace(R), dtype=X.dtype)
-            self._training_marks = mark_training_rows(self, X, y, after=None if first else self._training_marks)
+            before = None if first else self._training_marks
+            self._training_marks = mark_training_rows(self, X, y, after=before)
         return self
 
     def _check(self) -> None:
@@ -182,7 +184,7 @@ class NCA(FromLabels, Mahalanobis):
         checks.at_least(0, reg=self.reg)
 
     def _first(self, X: Array, labels: Ints) -> Array:
-        """Components before the first step."""
+        """Return the components before the first step."""
         L = initialization.start(X, labels, self.init, self.n_components, self.random_state)
         if self.init_scale is None:
             return L
@@ -190,9 +192,8 @@ class NCA(FromLabels, Mahalanobis):
 
     @property
     def _span(self) -> bool:
-        return self.batch_size is None and initialization.in_span(
-            self.init, self.n_components
-        )  # Adam's steps turn with axes
+        # Adam scales each entry by itself, so its steps depend on the axes of the coordinates
+        return self.batch_size is None and initialization.in_span(self.init, self.n_components)
 
     def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         self._check()
@@ -200,5 +201,6 @@ class NCA(FromLabels, Mahalanobis):
         checks.counts(1, **checks.not_none(batch_size=self.batch_size))
         first = self._first(X, labels)
         last = work.start(first.shape)
-        search = self._settings("objective", "reg", "batch_size", "dtype") | self._search() | {"warm": last is not None}
-        return nca(X, labels, first if last is None else last, seed=self.random_state, **search)
+        search = self._settings("objective", "reg", "batch_size", "dtype") | self._search()
+        start = first if last is None else last
+        return nca(X, labels, start, seed=self.random_state, warm=last is not None, **search)

@@ -1,4 +1,4 @@
-"""The neighborhood methods' search: sums over neighbor probabilities, less a ridge, made as large as possible."""
+"""The search of the neighborhood methods: maximize F - ridge, where F is a sum over neighbor probabilities."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .. import neighbor_softmax
 from ..neighbor_softmax import AnchorBlock, SortedRows
 
 FINE = 5  # iterations in float64 after a search in float32
-STILL = 1e-2  # relative change of components, apart from their length, below which a search has not moved
+STILL = 1e-2  # relative change of the components, up to scale, below which a search has not moved
 WHOLE_NUMBER_TOL = 1e-3  # distance of a sum of probabilities from a whole number below which each is 0 or 1
-VANISHED = 1e-8  # relative distance from the objective at L = 0 below which components are as good as 0
+VANISHED = 1e-8  # relative distance from the objective at L = 0 below which the components count as 0
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
 
@@ -29,16 +29,18 @@ class Ridge(NamedTuple):
     shape: Array | None = None
 
     def __call__(self, L: Array) -> tuple[float, Array]:
-        """Value and gradient."""
-        turned = L if self.shape is None else L @ self.shape
-        return self.weight * float(np.vdot(L, turned)), 2 * self.weight * turned
+        """Return weight tr(L shape L') and its gradient 2 weight L shape."""
+        shaped = L
+        if self.shape is not None:
+            shaped = L @ self.shape
+        return self.weight * float(np.vdot(L, shaped)), 2 * self.weight * shaped
 
 
 NO_RIDGE = Ridge()
 
 
 def negative(L: Array, terms: Terms, ridge: Ridge, n: float) -> tuple[float, Array]:
-    """(ridge - F) / n and its gradient."""
+    """Return (ridge - F) / n and its gradient."""
     F, gradient = terms(L)
     if not ridge.weight:
         return -F / n, gradient / -n
@@ -47,13 +49,14 @@ def negative(L: Array, terms: Terms, ridge: Ridge, n: float) -> tuple[float, Arr
 
 
 def dense(rows: SortedRows, kind: str, weight: Array, blocks: Iterable[AnchorBlock] | None = None) -> Terms:
-    """F over all pairs of rows, or over the blocks' anchors and all rows."""
+    """Return F, as a function of L, over all pairs of rows, or over the anchors of some blocks and all rows."""
     X = rows.X
     sizes = rows.sizes
 
     def terms(L: Array) -> tuple[float, Array]:
-        Z = X @ L.T.astype(X.dtype)
+        Z = X @ L.T.astype(X.dtype)  # (n, k)
         if X.shape[1] < 2 * len(L):
+            # dF/dL = 2 L dF/dM: two products per block, of width d; else 2 U' X: three products, of width k
             F, G = neighbor_softmax.neighbor_metric(Z, X, sizes, kind, weight, blocks=blocks)
             return F, 2.0 * L @ G
         F, U = neighbor_softmax.neighbor_sums(Z, sizes, kind, weight, blocks=blocks)
@@ -63,7 +66,7 @@ def dense(rows: SortedRows, kind: str, weight: Array, blocks: Iterable[AnchorBlo
 
 
 def of_rows(L: Array, X: Array, labels: Ints, kind: str, ridge: Ridge) -> tuple[float, Array]:
-    """F - ridge over all pairs of some rows, and its gradient divided by the number of anchors."""
+    """Return F - ridge over all pairs of some rows, and its gradient divided by the number of anchors."""
     rows = neighbor_softmax.sorted_rows(X, labels)
     n = float(rows.weight.sum())
     value, gradient = negative(L, dense(rows, kind, rows.weight), ridge, n)
@@ -86,11 +89,11 @@ def maximize(
     Parameters
     ----------
     terms : callable
-        L -> (F, dF/dL).
+        Function that takes L and returns (F, dF/dL).
     n : float
-        Number of anchors: the search works on F / n, and `tol` is on that.
+        Number of anchors. The search maximizes F / n, to which `tol` refers.
     patience : int
-        The iterations that `tol` is on, together.
+        Number of iterations whose joint gain `tol` bounds.
     """
     with one_thread():
         found = lbfgs(
@@ -105,21 +108,21 @@ def maximize(
 
 
 def in_sums(found: Solution, terms: Terms, ridge: Ridge, n: float) -> Solution:
-    """Return the solution with its objective as the maximized sum; warn if under a ridge it is that of L = 0."""
+    """Return the solution with the maximized sum as its objective; warn if a ridge has driven L to 0."""
     if ridge.weight:
         at_zero = negative(np.zeros_like(found.x), terms, ridge, n)[0]
         if abs(found.value - at_zero) <= VANISHED * max(1.0, abs(at_zero)):
-            warn("reg is so large that the components vanish; use a smaller reg")
+            warn("reg is so large that all components become 0; use a smaller reg")
     return found.times(-n)
 
 
 def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge) -> Solution:
     """Return the solution; warn if a search for accuracy stays at its start because each row has one neighbor there.
 
-    Then all probabilities are 0 or 1, so that their sum is a whole number and the gradient vanishes (the gradient of
-    log-probabilities does not). If every row's neighbor is of its class, nothing was left to learn.
+    All probabilities are then 0 or 1, so that their sum is an integer and the gradient is 0 (unlike the gradient of the
+    log-probabilities). If the neighbor of every row is of its class, there is nothing left to learn, and no warning.
     """
-    # a ridge alone makes L shorter
+    # compare directions only, because a ridge alone shortens L
     if L0.any():
         kept = float(np.vdot(found.x, L0)) / float(np.vdot(L0, L0))
     else:
@@ -127,10 +130,9 @@ def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridg
     stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
     right = found.value + ridge(found.x)[0]
     if kind == "accuracy" and stays and right < n - 0.5 and abs(right - round(right)) < WHOLE_NUMBER_TOL:
-        message = (
-            "the search stays at its start: rows lie too far apart for a kernel of unit width, each has one neighbor"
-        )
-        warn(f'{message}; scale the features, or the start (init_scale="median") where the learner can')
+        cause = "rows are too far apart for a kernel of unit width, so that each has only one neighbor"
+        hint = 'scale the features, or set init_scale="median" if the learner has it'
+        warn(f"the search stays at its start, because {cause}; {hint}")
     return found
 
 
@@ -147,9 +149,9 @@ def maximize_dense(
     report: Report | None = None,
     warm: bool = False,
 ) -> Solution:
-    """Find components over all pairs of rows; with "float32", search in float32 and end with few steps in float64.
+    """Find components over all pairs of rows; with "float32", search in float32 and end with a few steps in float64.
 
-    A `warm` start is the result of another search, so this search may rightly end where it begins.
+    A `warm` start is the result of another search, so no warning is given if this search stays there.
     """
     weight = rows.weight
     settings: dict[str, Any] = {"ridge": ridge, "n": float(weight.sum()), "report": report}
@@ -165,9 +167,7 @@ def maximize_dense(
         return warned_if_stuck(found, L0, settings["n"], kind, ridge)
     coarse = search(L0, dtype, max(1, max_iter - FINE), max(tol, 1e-5))
     fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
-    if warm:
-        fine = fine
-    else:
+    if not warm:
         fine = warned_if_stuck(fine, L0, settings["n"], kind, ridge)
     history = np.concatenate([coarse.history, fine.history])
     spent = coarse.n_iter + fine.n_iter
@@ -193,21 +193,29 @@ def maximize_in_batches(
     report: Report | None = None,
     warm: bool = False,
 ) -> Solution:
-    """Find components by steps on `batch_size` anchors among all rows; each step's gradient is right on average."""
-    rows, weight, rng = rows.astype(dtype), rows.weight, generator(seed)
+    """Find components by steps of Adam on `batch_size` anchors among all rows; each gradient is unbiased."""
+    rows = rows.astype(dtype)
+    weight = rows.weight
+    rng = generator(seed)
     n = float(weight.sum())
-    blocks = list(neighbor_softmax.cut(rows.sizes, max(1, min(neighbor_softmax.height(len(rows.X)), batch_size // 8))))
+    # at least eight blocks per batch, so that the batches differ from epoch to epoch
+    height = max(1, min(neighbor_softmax.height(len(rows.X)), batch_size // 8))
+    blocks = list(neighbor_softmax.cut(rows.sizes, height))
 
     def epoch() -> Iterator[list[AnchorBlock]]:
         return neighbor_softmax.batches(blocks, batch_size, rng)
 
     def on_batch(L: Array, batch: list[AnchorBlock]) -> tuple[float, Array]:
+        # the batch holds this share of the anchors, and gets the same share of the ridge
         share = sum(weight[block.start : block.stop].sum() for block in batch) / n
-        return negative(L, dense(rows, kind, weight, batch), ridge._replace(weight=ridge.weight * share), n)
+        part_of_ridge = ridge._replace(weight=ridge.weight * share)
+        return negative(L, dense(rows, kind, weight, batch), part_of_ridge, n)
 
     step = gradient_descent.step_length(L0)
     found = gradient_descent.descend(on_batch, epoch, L0, step=step, max_iter=max_iter, tol=tol, report=report)
     terms = dense(rows, kind, weight)
     value = negative(found.x, terms, ridge, n)[0]
     found = in_sums(found.with_x(found.x, objective=value), terms, ridge, n)
-    return found if warm else warned_if_stuck(found, L0, n, kind, ridge)
+    if warm:
+        return found
+    return warned_if_stuck(found, L0, n, kind, ridge)

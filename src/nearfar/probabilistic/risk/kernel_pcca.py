@@ -2,7 +2,7 @@
 
     min_T  sum_p w_p log(1 + exp(beta s_p (|T' (k_i - k_j)|^2 - 1))) / beta + reg tr(T' K T)
 
-k_i: row i of the kernel matrix K; s_p: +1 for similar, -1 for dissimilar pairs; the weights w_p sum to 1.
+k_i is row i of the kernel matrix K, and s_p is +1 for similar and -1 for dissimilar pairs; the weights w_p sum to 1.
 """
 
 from __future__ import annotations
@@ -32,8 +32,13 @@ def kernel_pcca(
     start: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """L (k, r) on rows R of the kernel map, R R' = K; `search` is max_iter, tol and report. See `KernelPCCA`."""
-    scale = np.sqrt(len(R) / np.sum(R**2)) if normalize_kernel else 1.0
+    """Return L (k, r) on rows R of the kernel map, R R' = K; `search` holds max_iter, tol and report.
+
+    See `KernelPCCA` for the settings.
+    """
+    scale = 1.0
+    if normalize_kernel:
+        scale = np.sqrt(len(R) / np.sum(R**2))  # tr K = n
     losses = solvers.risk(scale * R, pairs, pair_weight)
     k = n_components or R.shape[1]
     if start is None:
@@ -45,7 +50,7 @@ def kernel_pcca(
 
 
 class KernelPCCA(FromPairs, KernelMetric):
-    """Project a kernel's feature space so that similar pairs are within distance 1 and dissimilar pairs beyond it.
+    """Project the feature space of a kernel so that similar pairs are within distance 1 and dissimilar pairs beyond it.
 
     Parameters
     ----------

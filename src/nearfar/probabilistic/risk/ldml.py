@@ -2,7 +2,8 @@
 
     min_{M PSD, b}  sum_p w_p log(1 + exp(s_p (d_p - b))) + reg tr(M),  d_p = (x_i - x_j)' M (x_i - x_j)
 
-Minus the log-likelihood of P(similar) = sigma(b - d_p), convex in (M, b). s_p: 1 if similar, else -1; sum w_p = 1.
+This is the negative log-likelihood of P(similar) = sigma(b - d_p), and convex in (M, b). s_p is 1 for similar and -1
+for dissimilar pairs; the weights w_p sum to 1.
 """
 
 from __future__ import annotations
@@ -34,16 +35,20 @@ def ldml(
     seed: Any = None,
     **search: Any,
 ) -> Solution:
-    """L (k, d); ``attributes["b"]`` is b. `search` is max_iter, tol and report; see `LDML`."""
+    """Return L (k, d), and b as ``attributes["b"]``; `search` holds max_iter, tol and report. See `LDML`."""
     R = solvers.risk(X, pairs, pair_weight)
     d = X.shape[1]
-    k = n_components or X.shape[1]
+    k = n_components or d
     if not R.both:
-        warn("pairs are all similar or all dissimilar, which leaves b undetermined: it stays 1")
-    L0, b = (None, 1.0) if start is None else start
+        warn("all pairs are similar, or all are dissimilar, so that b is undetermined; it stays 1")
+    L0 = None
+    b = 1.0
+    if start is not None:
+        L0, b = start
     common: dict[str, Any] = {"learn_b": fit_bias and R.both, "reg": reg, **search}
     if batch_size is not None:
-        L0 = solvers.whitened_directions(X, k) if L0 is None else L0
+        if L0 is None:
+            L0 = solvers.whitened_directions(X, k)
         return solvers.minimize_in_batches(R, L0, b, batch_size=batch_size, seed=seed, **common)
     if L0 is not None and k < d:
         return solvers.minimize(R, L0, b, **common)
@@ -54,7 +59,7 @@ def ldml(
 
 
 class LDML(FromPairs, Mahalanobis):
-    """Tell similar from dissimilar pairs by a logistic regression on their squared distance.
+    """Distinguish similar from dissimilar pairs by a logistic regression on their squared distance.
 
     Parameters
     ----------
@@ -188,13 +193,17 @@ class LDML(FromPairs, Mahalanobis):
             R = solvers.of_labels(X, labels, self.pair_weight)
             if first:
                 L = solvers.whitened_directions(R.X, self.n_components or X.shape[1])
+                b = 1.0
+                earlier_marks = None
             else:
                 L = self.components_
+                b = self.b_
+                earlier_marks = self._training_marks
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
-            found = solvers.stream(adam, R, L, 1.0 if first else self.b_, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
+            found = solvers.stream(adam, R, L, b, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
             found = found.with_x(found.x, attributes={**found.attributes, "stream": adam.state})
             self._store(found, Workspace(R.X), dtype=X.dtype)
-            self._training_marks = mark_training_rows(self, X, y, after=None if first else self._training_marks)
+            self._training_marks = mark_training_rows(self, X, y, after=earlier_marks)
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
@@ -206,5 +215,7 @@ class LDML(FromPairs, Mahalanobis):
         checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
         last = work.start((self.n_components or X.shape[1], X.shape[1]))
         settings = self._settings("reg", "pair_weight", "n_components", "fit_bias", "batch_size") | self._search()
-        start = None if last is None else (last, getattr(self, "b_", 1.0))
+        start = None
+        if last is not None:
+            start = (last, getattr(self, "b_", 1.0))
         return ldml(X, pairs, start=start, seed=self.random_state, **settings)

@@ -2,7 +2,8 @@
 
     min_L  sum_p w_p log(1 + exp(beta s_p (|L (x_i - x_j)|^2 - 1))) / beta + reg |L|^2
 
-s_p: +1 for similar, -1 for dissimilar pairs, which should lie within and beyond distance 1; the weights w_p sum to 1.
+s_p is +1 for similar pairs, which should be within distance 1, and -1 for dissimilar pairs, which should be beyond it;
+the weights w_p sum to 1.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def pcca(
     seed: Any = None,
     **search: Any,
 ) -> Solution:
-    """L (k, d) from the start L0; `search` is max_iter, tol and report. See `PCCA`."""
+    """Return L (k, d), searched from L0; `search` holds max_iter, tol and report. See `PCCA`."""
     R = solvers.risk(X, pairs, pair_weight)
     common: dict[str, Any] = {"learn_b": False, "beta": beta, "reg": reg, **search}
     if batch_size is None:
@@ -147,12 +148,17 @@ class PCCA(FromPairs, Mahalanobis):
             X, labels, first = self._streamed(X, y, unlabeled)
             self._check()
             R = solvers.of_labels(X, labels, self.pair_weight)
-            L = self._first(R.X) if first else self.components_
+            if first:
+                L = self._first(R.X)
+                earlier_marks = None
+            else:
+                L = self.components_
+                earlier_marks = self._training_marks
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             found = solvers.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
             found = found.with_x(found.x, attributes={"stream": adam.state})
             self._store(found, Workspace(R.X), dtype=X.dtype)
-            self._training_marks = mark_training_rows(self, X, y, after=None if first else self._training_marks)
+            self._training_marks = mark_training_rows(self, X, y, after=earlier_marks)
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
@@ -164,7 +170,7 @@ class PCCA(FromPairs, Mahalanobis):
         checks.one_of(solvers.WEIGHTINGS, pair_weight=self.pair_weight)
 
     def _first(self, X: Array) -> Array:
-        """Components before the first step."""
+        """Return the components before the first step."""
         if isinstance(self.init, str) and self.init == "pca":
             return solvers.whitened_directions(X, self.n_components or X.shape[1])
         L = initialization.start(X, None, self.init, self.n_components, self.random_state)
@@ -179,8 +185,10 @@ class PCCA(FromPairs, Mahalanobis):
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         self._check()
         checks.counts(1, **checks.not_none(batch_size=self.batch_size))
-        first = self._first(X)
-        last = work.start(first.shape)
-        settings = self._settings("beta", "reg", "pair_weight", "batch_size")
-        found = pcca(X, pairs, first if last is None else last, seed=self.random_state, **settings, **self._search())
+        L0 = self._first(X)
+        last = work.start(L0.shape)
+        if last is not None:
+            L0 = last
+        settings = self._settings("beta", "reg", "pair_weight", "batch_size") | self._search()
+        found = pcca(X, pairs, L0, seed=self.random_state, **settings)
         return found.with_x(found.x, attributes={})

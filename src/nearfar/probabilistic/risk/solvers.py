@@ -1,4 +1,4 @@
-"""The search for L, or for a convex M and a threshold, that makes the logistic loss of pairs small."""
+"""Searches for the L, or for the PSD M and the threshold, with the smallest logistic loss of pairs."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ from ..neighbor_softmax import batches
 from .logistic import LabeledPairs, ListedPairs, Loss
 
 WEIGHTINGS = ("none", "balanced")
-THRESHOLD_ROUNDS = 3
+THRESHOLD_ROUNDS = 3  # most searches for a convex optimum, each from a metric of full rank
 
 
 class Risk(NamedTuple):
-    """Rows and their pairs, whose weights sum to 1: the loss is a mean."""
+    """Rows and their pairs, whose weights sum to 1; `both` is True if there are pairs of both kinds."""
 
     X: Array
     pairs: ListedPairs | LabeledPairs
     both: bool
 
     def __call__(self, L: Array, b: float, beta: float = 1.0, by_metric: bool = False) -> Loss:
-        """The loss; `pull` gives the gradient by L, or with `by_metric` the one by M = L' L."""
+        """Return the loss, with the `pull` of the gradient with respect to L, or with `by_metric` to M = L' L."""
         Z = self.X @ L.T
-        return self.pairs.loss(Z, self.X if by_metric else Z, b, beta)
+        moments = self.X if by_metric else Z
+        return self.pairs.loss(Z, moments, b, beta)
 
 
 def risk(X: Array, pairs: Pairs | LabelPairs, pair_weight: str = "none") -> Risk:
-    """Set up the loss of listed pairs, or of all that labels imply: all pairs weigh the same, or each kind a half."""
+    """Return the loss of listed pairs, or of all pairs that labels imply.
+
+    All pairs have the same weight, or with "balanced" each kind has half of the total weight.
+    """
     if isinstance(pairs, LabelPairs):
         rows = neighbor_softmax.sorted_rows(X, pairs.labels)
         n = float(len(rows.X))
         similar = float((rows.sizes * (rows.sizes - 1.0)).sum() / 2)
         dissimilar = n * (n - 1) / 2 - similar
-        w = kind_weights(similar, dissimilar, pair_weight)
-        return Risk(rows.X, LabeledPairs(rows, *w), both=True)
+        similar_weight, dissimilar_weight = kind_weights(similar, dissimilar, pair_weight)
+        return Risk(rows.X, LabeledPairs(rows, similar_weight, dissimilar_weight), both=True)
     listed = PairList(pairs.i, pairs.j, len(X))
     weight = pairs.weights / pairs.weights.sum()
     similar = float(weight[pairs.similar].sum())
-    w = kind_weights(similar, 1 - similar, pair_weight)
-    weight = weight * np.where(pairs.similar, *w)
+    similar_weight, dissimilar_weight = kind_weights(similar, 1 - similar, pair_weight)
+    weight = weight * np.where(pairs.similar, similar_weight, dissimilar_weight)
     both = bool(pairs.similar.any() and not pairs.similar.all())
     return Risk(X, ListedPairs(listed, pairs.sign[listed.order], weight[listed.order]), both)
 
 
 def of_labels(X: AnyArray, labels: Ints, pair_weight: str) -> Risk:
-    """Set up the loss of all pairs of a batch of labeled rows."""
+    """Return the loss of all pairs of a batch of labeled rows."""
     return risk(X - X.mean(axis=0, dtype=np.float64), LabelPairs(labels), pair_weight)
 
 
@@ -71,7 +75,7 @@ def whitening(X: Array) -> Array:
 
 
 def whitened_directions(X: Array, k: int) -> Array:
-    """The k principal directions scaled to mean squared distance 1 over all pairs; 0 beyond the rank."""
+    """Return the k principal directions, scaled to a mean squared distance of 1 over all pairs; 0 beyond the rank."""
     w, V = psd.spectrum(scatter.total(X) / len(X))
     r = min(psd.rank(w), k)
     L = np.zeros((k, X.shape[1]))
@@ -80,7 +84,7 @@ def whitened_directions(X: Array, k: int) -> Array:
 
 
 def gradient(R: Risk, L: Array, b: float, beta: float, reg: float) -> tuple[float, Array, float]:
-    """Loss + reg |L|^2, its gradient by L, and by b."""
+    """Return loss + reg |L|^2, and its gradients with respect to L and to b."""
     loss = R(L, b, beta)
     return loss.value + reg * float(np.sum(L**2)), 2 * (loss.pull.T @ R.X + reg * L), loss.slope
 
@@ -97,7 +101,7 @@ def minimize(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """A local minimum over L (k, d) and, if `learn_b`, b: ``attributes["b"]``."""
+    """Return a local minimum over L (k, d) and, with `learn_b`, over b, which is ``attributes["b"]``."""
 
     def packed(x: Array) -> tuple[float, Array]:
         value, G, slope = gradient(R, x[:-1], float(x[-1, 0]), beta, reg)
@@ -111,19 +115,19 @@ def minimize(
 def stream(
     adam: gradient_descent.Adam, R: Risk, L: Array, b: float, learn_b: bool, beta: float, reg: float
 ) -> Solution:
-    """Take one step of Adam on L and b; the objective returned is that before the step."""
+    """Take one step of Adam on L and b; the objective of the result is the value before the step."""
     value, G, slope = gradient(R, L, b, beta, reg)
     x = adam(pack(L, b), pack(G, slope if learn_b else 0.0))
     return unpacked(Solution(x, value, adam.k, converged=False))
 
 
 def pack(L: Array, b: float) -> Array:
-    """Return L with one more row, which holds b."""
+    """Return L with one more row, whose first entry is b."""
     return np.vstack([L, b * np.eye(1, L.shape[1])])
 
 
 def unpacked(found: Solution) -> Solution:
-    """Return the solution with L as `x` and b apart."""
+    """Return the solution with L as `x`, and b as an attribute."""
     return found.with_x(found.x[:-1], attributes={"b": float(found.x[-1, 0])})
 
 
@@ -145,8 +149,8 @@ def minimize_convex(
     -------
     Solution
         `x` is L (d, d) and ``attributes["b"]`` b. ``attributes["kkt"]`` is (negative part of the smallest eigenvalue
-        of G = df/dM, |<M, G>|, |df/db|), all 0 at the optimum: converged when tr(M) times the first, the second, and
-        |b| times the third sum to at most `tol`.
+        of G = df/dM, |<M, G>|, |df/db|), which are all 0 at the optimum. The search has converged if tr(M) times the
+        first, the second, and |b| times the third sum to at most `tol`.
     """
     seen: dict[str, Any] = {}
 
@@ -154,7 +158,7 @@ def minimize_convex(
         L = x[:-1] @ A
         b = float(x[-1, 0])
         loss = R(L, b, by_metric=True)
-        G = psd.symmetrize(R.X.T @ loss.pull) + reg * np.eye(len(A))
+        G = psd.symmetrize(R.X.T @ loss.pull) + reg * np.eye(len(A))  # df/dM; df/dK = 2 L G A
         slope = loss.slope if learn_b else 0.0
         seen.update(L=L, b=b, G=G, slope=slope)
         return loss.value + reg * float(np.sum(L**2)), pack(2 * L @ G @ A, slope)
@@ -187,7 +191,7 @@ def minimize_convex(
 
 
 def residual(seen: dict[str, Any]) -> tuple[Array, float]:
-    """The three optimality conditions, and their weighted sum."""
+    """Return the violations of the three optimality conditions, and their weighted sum."""
     L = seen["L"]
     G = seen["G"]
     low = max(0.0, -float(np.linalg.eigvalsh(G)[0]))
@@ -196,7 +200,7 @@ def residual(seen: dict[str, Any]) -> tuple[Array, float]:
 
 
 def full_rank(K: Array) -> Array:
-    """Return K moved a little, so that the search can reach every direction."""
+    """Return a factor of K' K plus a small multiple of I, so that the search can reach every direction."""
     M = K.T @ K
     return psd.components(M + 1e-4 * np.trace(M) / len(M) * np.eye(len(M)))
 
@@ -215,7 +219,7 @@ def minimize_in_batches(
     seed: Seed = None,
     report: Report | None = None,
 ) -> Solution:
-    """Find L and b by steps on batches: of listed pairs, or with labels of anchors with all later rows."""
+    """Find L and b by steps of Adam on batches: of listed pairs, or with labels of anchors with all later rows."""
     rng = generator(seed)
     epoch, loss_of = batched(R, batch_size, rng)
 
@@ -226,21 +230,23 @@ def minimize_in_batches(
         return loss.value + share * reg * float(np.sum(L**2)), pack(G, loss.slope if learn_b else 0.0)
 
     step = gradient_descent.step_length(L0)
-    found = unpacked(
-        gradient_descent.descend(on_batch, epoch, pack(L0, b), step=step, max_iter=max_iter, tol=tol, report=report)
-    )
-    return found.with_x(found.x, objective=gradient(R, found.x, found.attributes["b"], beta, reg)[0])
+    x0 = pack(L0, b)
+    found = gradient_descent.descend(on_batch, epoch, x0, step=step, max_iter=max_iter, tol=tol, report=report)
+    found = unpacked(found)
+    objective = gradient(R, found.x, found.attributes["b"], beta, reg)[0]
+    return found.with_x(found.x, objective=objective)
 
 
 def batched(
     R: Risk, size: int, rng: np.random.Generator
 ) -> tuple[Callable[[], Iterator[Any]], Callable[..., tuple[Loss, float]]]:
-    """Return what gives the batches of an epoch, and the loss of a batch as its share of an epoch's."""
+    """Return a function that yields the batches of an epoch, and one that returns the loss of a batch and its share."""
     pairs = R.pairs
     X = R.X
     if isinstance(pairs, LabeledPairs):
         rows = pairs.rows
-        blocks = list(neighbor_softmax.cut(rows.sizes, max(1, min(neighbor_softmax.height(len(X)), size // 8 or 1))))
+        height = max(1, min(neighbor_softmax.height(len(X)), size // 8))
+        blocks = list(neighbor_softmax.cut(rows.sizes, height))
 
         def of_blocks(L: Array, b: float, beta: float, batch: Any) -> tuple[Loss, float]:
             Z = X @ L.T
@@ -262,7 +268,7 @@ def batched(
 
 
 def subset(pairs: ListedPairs, chosen: Any) -> ListedPairs:
-    """A part of listed pairs."""
+    """Return some of the listed pairs, by their positions."""
     chosen = np.sort(chosen)
     listed = PairList(pairs.pairs.i[chosen], pairs.pairs.j[chosen], pairs.pairs.n)
     return ListedPairs(listed, pairs.s[chosen], pairs.w[chosen])

@@ -1,9 +1,9 @@
-"""Metric that keeps the data's manifold (Baghshah & Shouraki, 2009).
+"""Metric that preserves the manifold of the data (Baghshah & Shouraki, 2009).
 
     max_U  tr(U' S_D U) / tr(U' (S_S + lam X' E X / n) U)   s.t.  U' U = I,    E = (I - W)'(I - W),  M = U U'
 
-S_S, S_D: mean scatters of similar and of dissimilar pairs; W: the weights that rebuild every row, labeled or not, from
-its neighbors (LLE). The ratio is maximized exactly.
+S_S and S_D are the mean scatters of the similar and of the dissimilar pairs. W holds the weights that reconstruct every
+row, labeled or not, from its neighbors (LLE). The ratio is maximized exactly.
 """
 
 from __future__ import annotations
@@ -33,12 +33,17 @@ def lle_regularized(
     tol: float = 1e-10,
 ) -> Solution:
     """Return L = U' (p, d) as `x`; see `LLERegularizedMetric` for the settings."""
-    V = scatter.data_span(X) if X.shape[1] >= len(X) else np.eye(X.shape[1])
+    V = np.eye(X.shape[1])
+    if X.shape[1] >= len(X):
+        V = scatter.data_span(X)  # (r, d)
     Y = X @ V.T
     S_w, S_b = scatter.pair_scatters(Y, pairs).mean()
     if lam > 0:
-        S_w = S_w + lam * locality.rebuilding_scatter(Y, graphs.lle_weights(Y, n_neighbors, lle_reg))
-    wish = int(pairs.labels.max()) if isinstance(pairs, LabelPairs) else None
+        W = graphs.lle_weights(Y, n_neighbors, lle_reg)
+        S_w = S_w + lam * locality.rebuilding_scatter(Y, W)
+    wish = None
+    if isinstance(pairs, LabelPairs):
+        wish = int(pairs.labels.max())  # one less than the number of classes
     found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, wish=wish)
     return found.with_x(psd.fix_signs((found.x @ V).T).T)
 

@@ -3,8 +3,8 @@
     d_M(X_i, X_j)^2 = tr(M (T_i - T_j)^2),  T_i = X_i (X_i' M X_i)^-1 X_i'
     M <- (S + lam I)^-1 #_t (D + lam I),  tr M = d
 
-S, D: means of (T_i - T_j)^2 over the similar and over the dissimilar pairs. T_i is Y Y' for the basis Y of the span of
-X_i that L maps to orthonormal columns, M = L' L.
+S and D are the means of (T_i - T_j)^2 over the similar and over the dissimilar pairs. T_i is Y Y' for the basis Y of
+the span of X_i that L maps to orthonormal columns, where M = L' L.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def grassmann_gmml(
         change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))
         M = L.T @ L
     history = np.array([found.objective for found in rounds])
-    kept = rounds[int(history.argmin()) if keep == "best" else -1]
+    if keep == "best":
+        kept = rounds[int(history.argmin())]
+    else:
+        kept = rounds[-1]
     converged = change <= tol or n_rounds == 1
     if converged:
         message = ""
@@ -54,8 +57,8 @@ def grassmann_gmml(
 class GrassmannGMML(FromPairs, MetricLearner):
     """Learn a metric on subspaces, such as the spans of sets of images.
 
-    `fit` and `transform` take bases X of shape (n, d, q). Any basis of each subspace will do, preferably an
-    orthonormal one. Rows of shape (n, d) stand for the lines through them and the origin.
+    `fit` and `transform` take bases X of shape (n, d, q). Any basis of each subspace gives the same result; orthonormal
+    ones are most accurate. Rows of shape (n, d) represent the lines through them and the origin.
 
     Parameters
     ----------
@@ -123,7 +126,8 @@ class GrassmannGMML(FromPairs, MetricLearner):
 
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True, least: int | None = None) -> Any:
         found = manifolds.through_rows(super()._rows, X, y, reset, least)
-        manifolds.require_spans(found[0] if isinstance(found, tuple) else found)
+        points = found[0] if isinstance(found, tuple) else found
+        manifolds.require_spans(points)
         return found
 
     def _order(self, X: AnyArray) -> Ints:

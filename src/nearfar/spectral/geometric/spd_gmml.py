@@ -3,7 +3,7 @@
     d_M(X_i, X_j)^2 = tr(M (T_i - T_j)^2),  T_i = log X_i
     M = (S + lam I)^-1 #_t (D + lam I)
 
-S, D: means of (T_i - T_j)^2 over the similar and over the dissimilar pairs.
+S and D are the means of (T_i - T_j)^2 over the similar and over the dissimilar pairs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ EMBEDDINGS = ("matrix", "vec")
 
 def spd_gmml(T: Array, pairs: Pairs | LabelPairs, t: float = 0.5, reg: float | str = 0.1) -> Array:
     """Return L (d, d) with L' L = M from logarithms T (n, d, q); see `SPDGMML` for the settings."""
-    return psd.sharp_factor(*geodesic.regularized(*geodesic.stack_scatters(T, pairs), reg), t)
+    S, D = geodesic.stack_scatters(T, pairs)
+    S, D = geodesic.regularized(S, D, reg)
+    return psd.sharp_factor(S, D, t)
 
 
 class SPDGMML(PairSums):
@@ -122,10 +124,12 @@ class SPDGMML(PairSums):
         return Workspace(T, order, attributes={"columns_": T.shape[2]})
 
     def _points(self, X: Any) -> Any:
-        return X if X.ndim == 2 else self._logarithms(X)
+        if X.ndim == 2:
+            return X
+        return self._logarithms(X)
 
     def _logarithms(self, X: Any) -> Array:
-        """(n, d, d); (n, d (d + 1) / 2, 1) with "vec"; (n, d, 1) of rows."""
+        """Return T (n, d, d), or with "vec" its entries (n, d (d + 1) / 2, 1); for rows, (n, d, 1)."""
         checks.one_of(EMBEDDINGS, embedding=self.embedding)
         if issparse(X):
             X = X.toarray()
@@ -143,10 +147,13 @@ class SPDGMML(PairSums):
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         checks.between(0, 1, t=self.t)
         q = work.extra
-        columns = [
-            class_sums.label_scatters(sums.chosen(np.arange(k, len(sums.count), q)), self.weighting) for k in range(q)
-        ]
-        L = psd.sharp_factor(*geodesic.regularized(*geodesic.mean_of_columns(columns), self.reg), self.t)
+        columns = []
+        for k in range(q):
+            of_column = sums.chosen(np.arange(k, len(sums.count), q))  # column k of class c is stored at c q + k
+            columns.append(class_sums.label_scatters(of_column, self.weighting))
+        S, D = geodesic.mean_of_columns(columns)
+        S, D = geodesic.regularized(S, D, self.reg)
+        L = psd.sharp_factor(S, D, self.t)
         return Solution(psd.compress(L, self.n_components), attributes={"columns": q})
 
     def transform(self, X: AnyArray) -> AnyArray:
@@ -167,7 +174,7 @@ class SPDGMML(PairSums):
             X = self._rows(X, reset=False)
             T = self._logarithms(X)
             if T.shape[1:] != (self.components_.shape[1], self.columns_):
-                raise ValueError(f"X must hold what fit got, matrices or rows of one size; got shape {X.shape}")
+                raise ValueError(f"X must hold matrices or rows of the same size as in fit; got shape {X.shape}")
             return (self.components_ @ T).reshape(len(T), -1).astype(X.dtype)
 
     def get_metric(self) -> Callable[..., float]:

@@ -3,7 +3,7 @@
     min_{V, Lam}  mean_S softplus(d_ij) + mean_D softplus(-d_ij) + lam (tr(Lam P^-1) - log det(Lam P^-1) - p)
     d_ij = (x_i - x_j)' V Lam V' (x_i - x_j),  V' V = I,  Lam positive definite
 
-P: prior, the identity unless another is given.
+P is the prior, by default the identity.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
     Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML 2017.
     With P = I, the objective depends only on V Lam V' = L' L, so L is optimized directly, without manifolds; with
     another prior, L is optimized through a QR factorization. Means instead of sums, the scaling of X and `bias` are
-    not from the paper. V lies in the span of the data. The distance is squared; the survey of Ghojogh et al. (2022)
+    not from the paper. V is in the span of the data. The distance is squared; the survey of Ghojogh et al. (2022)
     prints it without the square.
 
     The objective is not convex, and the search ends in a local optimum. With a `prior`, a random start may reach a

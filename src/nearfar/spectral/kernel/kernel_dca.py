@@ -4,8 +4,8 @@
     K_w = 1/N sum_l sum_{i in chunklet l} (k_i - m_l)(k_i - m_l)'
     K_b = 1/n_b sum_l sum_{h in D_l} (m_l - m_h)(m_l - m_h)'
 
-k_i: column i of the kernel matrix; m_l: mean of the columns of chunklet l; D_l: chunklets that a negative link keeps
-apart from chunklet l; n_b = sum_l |D_l|.
+k_i is column i of the kernel matrix, m_l the mean of the columns of chunklet l, and D_l the set of chunklets that a
+negative link separates from chunklet l; n_b = sum_l |D_l|.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def kernel_dca(
 ) -> Solution:
     """Return L (k, r) on rows R of the kernel map, as `x`; see `discriminative_components`."""
     C_w = chunklet_covariance(R, chunklets)
+    # C_w + reg tr(C_w) / r I
     C_w += reg * np.trace(C_w) / len(C_w) * np.eye(len(C_w))
     C_b = scatter.chunklets_apart(R, chunklets, apart)
     return discriminative_components(C_b, C_w, n_components, **settings)

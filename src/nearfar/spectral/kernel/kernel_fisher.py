@@ -3,7 +3,8 @@
     orthonormal:  min_T tr(T' (K_S - K_D) T)   s.t.  T' K T = I
     within:       min_T tr(T' (K_S - K_D) T)   s.t.  T' K_S T = I
 
-K_S, K_D: means of (k_i - k_j)(k_i - k_j)' over similar and over dissimilar pairs, k_i column i of the kernel matrix.
+K_S and K_D are the means of (k_i - k_j)(k_i - k_j)' over similar and over dissimilar pairs, where k_i is column i of
+the kernel matrix.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.types import Array
 
-MAX_COMPONENTS = 50
+MAX_COMPONENTS = 50  # default number of directions if more lower the objective
 
 
 def kernel_fisher(
@@ -33,19 +34,24 @@ def kernel_fisher(
     """Return L (p, r) on rows R of the kernel map, as `x`; see `KernelFisherMetric`."""
     S, D = scatter.pair_scatters(R, pairs).mean()
     if constraint == "orthonormal":
+        # the directions of largest u' (D - S) u; those above 0 lower the objective
         w, V = psd.spectrum(D - S)
         gain = w
+        eigenvalues = -w
         useful = int((w > psd.rounding(np.diag(S + D))).sum())
     else:
+        # D u = w (S + reg tr(S) / r I) u, U' S U = I: each direction adds 1 - w to the objective
         S = S + reg * np.trace(S) / len(S) * np.eye(len(S))
         w, V = psd.gevd(D, S, None, on_singular, "the similar scatter")
         gain = w - 1
+        eigenvalues = w
         useful = min(int((w > 1 + psd.rounding(w)).sum()), max(len(S) - 1, 1))
-    p = min(useful, MAX_COMPONENTS) if n_components is None else n_components
+    p = n_components
+    if p is None:
+        p = min(useful, MAX_COMPONENTS)
     if p == 0:
-        raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
-    eigenvalues = -w[:p] if constraint == "orthonormal" else w[:p]
-    return Solution(V[:, :p].T, objective=-float(gain[:p].sum()), attributes={"eigenvalues": eigenvalues})
+        raise ValueError("dissimilar pairs are farther apart than similar ones in no direction; set n_components")
+    return Solution(V[:, :p].T, objective=-float(gain[:p].sum()), attributes={"eigenvalues": eigenvalues[:p]})
 
 
 class KernelFisherMetric(FromPairs, KernelMetric):

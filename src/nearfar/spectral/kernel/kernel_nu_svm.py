@@ -4,7 +4,7 @@
     s.t. d_ij^2 - d0_ij^2 >= gam - xi_ij for dissimilar pairs,   M PSD,   gam, xi >= 0
     d0_ij^2 = k_ii + k_jj - 2 k_ij
 
-d_ij: distances under M in the kernel's feature space; d0_ij: those before. Solved through its dual.
+d_ij are the distances under M in the feature space of the kernel, and d0_ij the original ones. The dual is solved.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ def kernel_nu_svm(
     """Return M (r, r) on rows R of the kernel map, as `x`; see `KernelNuSVMMetric`."""
     S, D = pair_scatters(R, pairs).mean()
     unit = float(np.trace(D))
-    if unit <= 1e-20 * np.einsum("nr,nr->n", R, R).max():  # rounding, of either sign
-        raise ValueError("all dissimilar pairs coincide in the feature space")
+    if unit <= 1e-20 * np.einsum("nr,nr->n", R, R).max():  # only rounding, of either sign
+        raise ValueError("pairs must hold dissimilar rows that differ; all of them coincide in the feature space")
     dissimilar = pairs.part(similar=False)
     Z = (R[dissimilar.i] - R[dissimilar.j]) / np.sqrt(unit)
     weight = dissimilar.weights / dissimilar.weights.sum()
-    found = nu_margin(NuMargin(S / unit, Z, weight, l1, l2, nu, definite), **search)
+    problem = NuMargin(S=S / unit, Z=Z, weight=weight, l1=l1, l2=l2, nu=nu, definite=definite)
+    found = nu_margin(problem, **search)
     warn_without_margin(found)
     return found.with_x(found.x / unit)
 
@@ -102,11 +103,11 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
     -----
     Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Distances are first scaled to a mean d0^2 of 1
     over the dissimilar pairs, so that the unit of the kernel does not matter. This scaling and the defaults are not
-    from the paper. If `l2` is too small, the margin is 0 and every dissimilar pair counts the same, and a warning says
-    so.
+    from the paper. If `l2` is too small, the margin is 0 and every dissimilar pair counts the same; there is a warning
+    then.
 
     Positive semi-definiteness is part of the problem here. The search ends with Newton steps: if they converge, M is
-    the optimum up to rounding, whatever `tol` is.
+    the optimum up to rounding for any `tol`.
     """
 
     def __init__(
@@ -154,5 +155,6 @@ class KernelNuSVMMetric(FromPairs, KernelMetric):
         pairs = written_out(pairs)
         found = kernel_nu_svm(R, pairs, self.l1, self.l2, self.nu, self.definite, start=start, **self._search())
         L = psd.components(found.x, self.n_components)
-        L = L[np.any(L, axis=1)] if self.n_components is None else L
+        if self.n_components is None:
+            L = L[np.any(L, axis=1)]  # without rows of 0
         return found.with_x(L, attributes=found.attributes | work.pairs_as_given(pairs))

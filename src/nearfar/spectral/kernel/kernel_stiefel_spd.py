@@ -3,7 +3,7 @@
     min_{T, Lam}  mean_S softplus(d_ij) + mean_D softplus(-d_ij) + lam (tr(Lam P^-1) - log det(Lam P^-1) - p)
     d_ij = (k_i - k_j)' T Lam T' (k_i - k_j),  T' K T = I,  Lam positive definite
 
-k_i: column i of the kernel matrix K; P: prior, the identity unless another is given.
+k_i is column i of the kernel matrix K, and P is the prior, by default the identity.
 """
 
 from __future__ import annotations

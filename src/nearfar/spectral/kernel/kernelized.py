@@ -2,7 +2,8 @@
 
     d(a, b) = |L (R(a) - R(b))|,   R(x) = k(x)' V w^(-1/2),   K = V diag(w) V'
 
-L: what the learner finds on the rows R(x_i): its problem in feature space, exactly, where only inner products count.
+L is the solution of the learner on the rows R(x_i). If its problem depends only on inner products, this is exactly its
+solution in the feature space.
 """
 
 from __future__ import annotations
@@ -37,18 +38,21 @@ ROUTED = (
     "sample_weight",
     "unlabeled",
 )
-TOLD = ("duality_gap", "history", "threshold")
+REPORTED = ("duality_gap", "history", "threshold")  # results of the learner that are passed on
 
 
 def kernelized(learner: Any, R: Array, **supervision: Any) -> tuple[Any, Array]:
     """Fit the learner on rows R of a kernel map; return it and its components (k, r)."""
-    learner, name, few = learner.fit(R, **supervision), type(learner).__name__, R[:4]
+    name = type(learner).__name__
+    learner = learner.fit(R, **supervision)
     L = getattr(learner, "components_", None)
     if not isinstance(L, np.ndarray) or L.shape[1:] != R.shape[1:]:
-        raise ValueError(f"learner must fit one linear map, components_ of shape (k, d); {name} does not")
+        raise ValueError(f"learner must learn one linear map, components_ of shape (k, d); {name} does not")
+    # differences of transformed rows must be those of L R
+    few = R[:4]
     Z = learner.transform(few)
     if not np.allclose(Z - Z[0], (few - few[0]) @ L.T, rtol=1e-6, atol=1e-9 * np.abs(Z).max()):
-        raise ValueError(f"learner must be linear; {name} transforms by more than its components_")
+        raise ValueError(f"learner must be linear; the transform of {name} is more than its components_")
     return learner, np.asarray(L, dtype=np.float64)
 
 
@@ -140,16 +144,19 @@ class Kernelized(KernelMetric):
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:
         X = self._rows(X)
-        told = {key: value for key, value in given.items() if value is not None}
+        supervision = {key: value for key, value in given.items() if value is not None}
         check_consistent_length(X, y)
         if y is None:
-            return Supervised(X, (told,))
-        # what else was given names rows by their numbers, so that only rows with labels alone may be sorted
-        order = np.arange(len(X)) if told else self._order(X)
+            return Supervised(X, (supervision,))
+        # rows are sorted only if there are labels alone, because other supervision refers to rows by their numbers
+        if supervision:
+            order = np.arange(len(X))
+        else:
+            order = self._order(X)
         labels = checks.numbered(y, unlabeled)
         if unlabeled is not None:
-            told["unlabeled"] = unlabeled if labels is y else -1
-        return Supervised(X[order], ({"y": np.asarray(labels)[order], **told},), order)
+            supervision["unlabeled"] = unlabeled if labels is y else -1
+        return Supervised(X[order], ({"y": np.asarray(labels)[order], **supervision},), order)
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.counts(1, **checks.not_none(rank=self.rank))
@@ -157,33 +164,35 @@ class Kernelized(KernelMetric):
         if self.rank is None:
             return work
         rows = np.ascontiguousarray(work.rows[:, : self.rank])
-        last = None if work.last is None else work.last[:, : self.rank]
+        last = work.last
+        if last is not None:
+            last = last[:, : self.rank]
         assert work.basis is not None
         return replace(work, rows=rows, basis=work.basis[:, : self.rank], last=last)
 
-    def _solve(self, R: Array, told: dict[str, Any], work: Workspace) -> Solution:
+    def _solve(self, R: Array, supervision: dict[str, Any], work: Workspace) -> Solution:
         learner = clone(self._linear())
         if work.last is not None:
             learner.components_ = work.last
-        learner, L = kernelized(learner, R, **told)
-        attributes = {name: getattr(learner, f"{name}_") for name in TOLD if hasattr(learner, f"{name}_")}
+        learner, L = kernelized(learner, R, **supervision)
+        attributes = {name: getattr(learner, f"{name}_") for name in REPORTED if hasattr(learner, f"{name}_")}
         return Solution(
             L,
-            objective=getattr(learner, "objective_", None),  # scikit-learn's own have none
+            objective=getattr(learner, "objective_", None),  # the learners of scikit-learn have none
             n_iter=getattr(learner, "n_iter_", 1),
             converged=getattr(learner, "converged_", True),
             attributes={"learner": learner, **attributes},
         )
 
     def _linear(self) -> Any:
-        """Return the learner, made from its description if that was given."""
+        """Return the learner, or make it from the description that a saved file holds."""
         if hasattr(self.learner, "get_params") and not isinstance(self.learner, type):
             return self.learner
-        method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class") if isinstance(self.learner, dict) else ""))
-        if method is not None and method.kind == "learner":
-            kind = getattr(nearfar, method.name)
-        else:
-            kind = None
+        kind = None
+        if isinstance(self.learner, dict):
+            method = nearfar.catalog.BY_NAME.get(str(self.learner.get("class")))
+            if method is not None and method.kind == "learner":
+                kind = getattr(nearfar, method.name)
         if not (isinstance(kind, type) and issubclass(kind, MetricLearner)):
             raise ValueError(f"learner must be a learner of this library, such as RCA(); got {self.learner!r}")
         return kind(**self.learner.get("settings", {}))
@@ -203,7 +212,9 @@ class Kernelized(KernelMetric):
         """
         inner = self._linear()
         shadow = copy.copy(self)
-        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in inner.get_params(deep=False).items()}
+        plain = {}
+        for name, value in inner.get_params(deep=False).items():
+            plain[name] = value.tolist() if isinstance(value, np.ndarray) else value
         shadow.learner = {"class": type(inner).__name__, "settings": plain}
         shadow.__dict__.pop("learner_", None)
         with error_context(self):

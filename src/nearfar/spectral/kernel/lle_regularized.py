@@ -1,9 +1,10 @@
-"""Kernel metric that keeps the data's manifold (Baghshah & Shouraki, 2009).
+"""Kernel metric that preserves the manifold of the data (Baghshah & Shouraki, 2009).
 
     max_T  tr(T' K_D T) / tr(T' (K_S + lam K E K / n) T)   s.t.  T' K T = I,    E = (I - S)'(I - S)
 
-K_S, K_D: means of (k_i - k_j)(k_i - k_j)' over similar and over dissimilar pairs, k_i column i of the kernel matrix;
-S: the weights that rebuild every row, labeled or not, from its neighbors (LLE). The ratio is maximized exactly.
+K_S and K_D are the means of (k_i - k_j)(k_i - k_j)' over similar and over dissimilar pairs, with k_i column i of the
+kernel matrix. S holds the weights that reconstruct every row, labeled or not, from its neighbors (LLE). The ratio is
+maximized exactly.
 """
 
 from __future__ import annotations
@@ -38,8 +39,11 @@ def lle_regularized(
     """Return L (p, r) on rows R of the kernel map, as `x`; see `KernelLLERegularizedMetric`."""
     S_w, S_b = scatter.pair_scatters(R, pairs).mean()
     S_w = S_w + lam * locality.rebuilding_scatter(R, weights)
+    # S_w + reg tr(S_w) / r I
     S_w += reg * np.trace(S_w) / len(S_w) * np.eye(len(S_w))
-    wish = int(pairs.labels.max()) if isinstance(pairs, LabelPairs) else None
+    wish = None
+    if isinstance(pairs, LabelPairs):
+        wish = int(pairs.labels.max())  # one less than the number of classes
     return locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, wish=wish)
 
 

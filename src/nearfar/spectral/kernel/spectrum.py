@@ -3,7 +3,7 @@
     min_beta  beta' diag(f) beta   s.t.  1' beta = c        =>    beta_r = c f_r^-1 / sum_s f_s^-1
     f_r = sum over similar pairs (a_ri - a_rj)^2,   K = sum_r w_r a_r a_r',   learned:  sum_r beta_r^2 a_r a_r'
 
-a_r, w_r: leading eigenvectors and eigenvalues of the kernel matrix; new rows by a_r(x) = k(x)' a_r / w_r.
+a_r and w_r are leading eigenvectors and eigenvalues of the kernel matrix. For new rows, a_r(x) = k(x)' a_r / w_r.
 """
 
 from __future__ import annotations
@@ -31,18 +31,25 @@ def spectrum(
     center: bool = False,
 ) -> Solution:
     """Return L (p, r) on rows R of the kernel map, as `x`; see `KernelSpectrumMetric`."""
-    w, Q = psd.spectrum(scatter.total(R) if center else R.T @ R)
+    # R'R has the nonzero eigenvalues of K = R R'; the eigenvectors of K are R Q diag(w)^(-1/2)
+    if center:
+        w, Q = psd.spectrum(scatter.total(R))
+    else:
+        w, Q = psd.spectrum(R.T @ R)
     p = psd.holding(w, share) if n_components is None else n_components
     p = min(p, max(psd.rank(w), 1))
     if n_components is not None and p < n_components:
         raise ValueError(f"n_components must be at most {p}, the rank of the kernel matrix; got {n_components}")
-    back = Q[:, :p] / np.sqrt(w[:p])
+    back = Q[:, :p] / np.sqrt(w[:p])  # (r, p): R back holds the a_r in its columns
     f = similar_spread(R @ back, pairs)
-    f = np.maximum(f, floor * f.max()) if f.max() > 0 else np.ones(p)
+    if f.max() > 0:
+        f = np.maximum(f, floor * f.max())
+    else:
+        f = np.ones(p)
+    # beta_r = c f_r^-1 / sum_s f_s^-1
     beta = scale / f / np.sum(1 / f)
-    return Solution(
-        (back * beta).T, objective=float(beta @ (f * beta)), attributes={"beta": beta, "f": f, "eigenvalues": w[:p]}
-    )
+    attributes = {"beta": beta, "f": f, "eigenvalues": w[:p]}
+    return Solution((back * beta).T, objective=float(beta @ (f * beta)), attributes=attributes)
 
 
 def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
@@ -50,6 +57,7 @@ def similar_spread(A: Array, pairs: Pairs | LabelPairs) -> Array:
     if isinstance(pairs, LabelPairs):
         return np.diag(scatter.pair_scatters(A, pairs).similar).copy()
     similar = with_similar(pairs).part(similar=True)
+    # diagonal of A' Lap A
     return np.sum(A * scatter.laplacian_times(A, similar.i, similar.j, similar.weight), axis=0)
 
 

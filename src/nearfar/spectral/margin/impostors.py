@@ -1,10 +1,10 @@
-"""Target neighbors, and the rows of other classes that intrude on them, found exactly in blocks.
+"""Target neighbors and impostors, the rows of other classes that come too near, found exactly in blocks.
 
     N_i = the k nearest rows of i's class;  l is an impostor of i where |z_i - z_l|^2 < 1 + max_{j in N_i} |z_i - z_j|^2
 
-A block of float32 products with a known error proposes impostors and never misses one; whoever reads the list measures
-its pairs in float64. Labels must be sorted, so that every class is one range of rows; `rows_by_class` sorts
-them.
+Impostors are proposed by blocks of float32 products, whose bounds include the rounding error, so that none is missed;
+the caller measures the pairs in float64. Labels must be sorted, so that each class is one range of rows;
+`rows_by_class` sorts them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...numerics.pair_differences import squared_distances
 from ...numerics.types import AnyArray, Array, Bools, Ints
 
 IMPOSTOR_BLOCK_CELLS = 1 << 21  # cells in one block of products
-GROUP = 512  # rows of small classes that are looked at together
+GROUP = 512  # rows of small classes that share a block
 MAX_IMPOSTORS = 10_000_000  # most impostors kept at a time
 
 
@@ -32,7 +32,7 @@ class Impostors(NamedTuple):
     i, l : ndarray of shape (m,)
         Rows and their impostors.
     target : ndarray of shape (m,) or None
-        The pull with which each pair is compared. None stands for the pulls k i, ..., k i + k - 1.
+        The pull with which each pair is compared. If None, the pulls k i, ..., k i + k - 1.
     complete : bool
         Whether the list holds all impostors.
     """
@@ -50,8 +50,8 @@ class Impostors(NamedTuple):
 
 
 def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
-    """Rows of known class, in the order of their classes."""
-    order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]
+    """Return the rows of known class and their labels, sorted by class."""
+    order = np.argsort(labels, kind="stable")[int((labels < 0).sum()) :]  # -1 sorts first
     return X[order], labels[order]
 
 
@@ -68,8 +68,8 @@ def class_groups(labels: Ints) -> Iterator[slice]:
 def target_neighbors(X: Array, labels: Ints, k: int, asked: Ints | None = None) -> Ints:
     """Return the k nearest rows of the same class, nearest first, shape (n, k); labels must be sorted.
 
-    A row whose class has fewer other rows is listed itself in the remaining places. So is a row that is not in `asked`
-    (sorted; None stands for all rows), in all its places. k is reduced to what the largest class allows.
+    If the class of a row has fewer other rows, the row itself fills the remaining places. A row that is not in `asked`
+    (sorted; by default, all rows) fills all its places. k is at most the size of the largest class minus 1.
     """
     if asked is None:
         asked = np.arange(len(X))
@@ -83,7 +83,7 @@ def target_neighbors(X: Array, labels: Ints, k: int, asked: Ints | None = None) 
         first, last = np.searchsorted(asked, (group.start, group.stop))
         for a in range(first, last, step):
             rows = asked[a : min(a + step, last)]
-            D = squared_distances(X[rows], X[group])
+            D = squared_distances(X[rows], X[group])  # (b, size)
             D[labels[rows, None] != labels[group]] = np.inf
             D[np.arange(len(D)), rows - group.start] = np.inf
             near = smallest(D, width)
@@ -110,10 +110,10 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushe
     radius : ndarray of shape (n,)
         Squared radius of each row; rows whose radius is not positive have no impostors.
     most : int
-        Approximate maximum number of pairs. If there were more, only the nearest impostors of each row are kept, and a
-        warning says so.
+        Approximate maximum number of pairs. If there are more, only the nearest impostors of each row are kept, with a
+        warning.
     pushers : ndarray of int, optional
-        Rows l to look among, in increasing order. By default, all rows.
+        Rows l that are searched, in increasing order. By default, all rows.
     """
     if pushers is None:
         pushers = np.arange(len(Z))
@@ -134,21 +134,22 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushe
         hit = np.less(D, bound[rows, None])
         hide_own_class(hit, labels[rows], stops)
         total += int(np.count_nonzero(hit))
-        if total > per_row * (start + len(D)) + most // 4:  # some rows may have more than others
+        # rows may differ in their numbers of impostors: the limit applies to the mean so far, plus a quarter
+        if total > per_row * (start + len(D)) + most // 4:
             complete = False
             total = per_row * (start + len(D))
             keep_nearest(hit, D, per_row)
         i, l = np.divmod(np.flatnonzero(hit), n)
         found.append((rows[i], pushers[l]))
     if not complete:
-        message = f"more than {most} impostors: each row keeps its {per_row} nearest; scale the features up"
-        warn(message)
+        warn(f"there are more than {most} impostors; each row keeps its {per_row} nearest: scale the features up")
     i, l = (np.concatenate(part) for part in zip(*found, strict=True))
     return Impostors(i, l, None, complete)
 
 
 def factors(Z: Array, radius: Array) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Return float32 factors and bounds with ``left @ right.T < bound`` wherever the distance is below the radius."""
+    # |z_i - z_l|^2 < r_i  <=>  -2 z_i'z_l + |z_l|^2 < r_i - |z_i|^2
     C = Z - Z.mean(axis=0)
     square = np.einsum("np,np->n", C, C)
     # p + 1 products, each off by at most one unit of roundoff of |z_i|^2 + |z_l|^2, and the three conversions

@@ -3,7 +3,8 @@
     min_{M PSD, g >= 0, xi >= 0}  1/2 |M|^2 + l1 / |S| sum_S d_ij + l2 (-nu g + 1/|D| sum_D xi_ij)
     s.t.  d_ij - d0_ij >= g - xi_ij  for (i, j) in D,    d_ij = (x_i - x_j)' M (x_i - x_j)
 
-d0: the original squared distance. Dissimilar pairs gain at least the margin g; where g > 0 at most a share nu fails to.
+d0 is the original squared distance. The squared distances of dissimilar pairs increase by at least the margin g, except
+for a share of at most nu of them if g > 0.
 """
 
 from __future__ import annotations
@@ -46,7 +47,16 @@ def nu_svm(
     weight = far.weights / far.weights.sum()
     d0 = np.einsum("pd,pd->p", Z @ P, Z)
     unit = float(weight @ d0) or 1.0
-    problem = NuMargin(S / unit, Z / np.sqrt(unit), weight, l1, l2, nu, definite, d0 / unit)
+    problem = NuMargin(
+        S=S / unit,
+        Z=Z / np.sqrt(unit),
+        weight=weight,
+        l1=l1,
+        l2=l2,
+        nu=nu,
+        definite=definite,
+        prior=d0 / unit,
+    )
     found = nu_margin(problem, **search)
     warn_without_margin(found)
     return found.with_x(found.x / unit)
@@ -109,11 +119,11 @@ class NuSVMMetric(FromPairs, Mahalanobis):
     Tsang & Kwok, "Distance metric learning with kernels", ICANN 2003. Rows are scaled so that the mean original
     squared distance of the dissimilar pairs is 1, which makes the settings independent of units. The defaults are not
     from the paper; they were chosen in folds of eleven small tables. With a much smaller `l2`, the margin is 0 and
-    every dissimilar pair counts the same; this is no longer a support vector machine, and a warning says so.
+    every dissimilar pair counts the same, with a warning; this is no longer a support vector machine.
 
-    The survey of Ghojogh et al. (2022) prints + nu g, which makes g 0, has M in place of d0, and asks for similar
+    The survey of Ghojogh et al. (2022) prints + nu g, which makes g 0, uses M instead of d0, and constrains similar
     pairs to be farther apart than dissimilar pairs. The search ends with Newton steps: if they converge, M is the
-    optimum up to rounding, whatever `tol` is.
+    optimum up to rounding for any `tol`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Mahalanobis distance under the data's covariance (Mahalanobis, 1936).
+"""Mahalanobis distance under the covariance of the data (Mahalanobis, 1936).
 
 M = Sigma^-1,  Sigma = 1/(n-1) sum_i (x_i - mu)(x_i - mu)'
 or pooled within classes: Sigma = 1/(n-c) sum_c sum_{i in c} (x_i - mu_c)(x_i - mu_c)'
@@ -33,17 +33,20 @@ def covariance(
     if labels is not None:
         checks.require_classes(labels)
         X, labels = scatter.known(X, labels)
-        several = np.bincount(labels)[labels] > 1  # a row alone in its class is its mean, and shows no spread
+        several = np.bincount(labels)[labels] > 1  # a row that is alone in its class equals the class mean
         X = (X - scatter.class_means(X, labels)[labels])[several]
         lost = len(np.unique(labels[several]))
     if shrinkage is None:
         constant = np.flatnonzero(np.ptp(X, axis=0) == 0)
         if len(constant):
-            raise ValueError(f"column {constant[0]} is constant, its variance 0; drop it or use shrinkage")
-    freedom = len(X) if labels is None else len(X) - lost
+            raise ValueError(constant_column(int(constant[0])))
+    freedom = len(X)
+    if labels is not None:
+        freedom = len(X) - lost
     scale = len(X) / max(len(X) - lost, 1)
     definite = shrinkage in ("lw", "oas") or (isinstance(shrinkage, (int, float)) and 0 < shrinkage <= 1)
-    if shrinkage is not None and definite and X.shape[1] > len(X):  # it is known by its values on the span of the rows
+    if shrinkage is not None and definite and X.shape[1] > len(X):
+        # outside of the span of the rows, the covariance is a multiple of I: no eigenvectors of a d x d matrix needed
         found = mahalanobis.few_rows(X, shrinkage, freedom, scale, n_components)
         if found is not None:
             return Solution(found[1], attributes={"covariance": found[0], "rank": X.shape[1]})
@@ -60,15 +63,19 @@ def covariance_from_sums(
     if pooled:
         sums = sums.chosen(sums.count > 1)
         lost = float(len(sums.count))
-    S, fourth = sums.about(np.zeros_like(sums.mean) if assume_centered and not pooled else sums.mean)
+    centers = sums.mean
+    if assume_centered and not pooled:
+        centers = np.zeros_like(sums.mean)
+    S, fourth = sums.about(centers)
     n = sums.n
     C = S.sum(axis=0) / n
     if shrinkage is None:
         equal = np.flatnonzero(np.diag(C) <= scatter.EQUAL_ROWS_ROUNDING * (sums.count @ sums.mean**2) / n)
         if len(equal):
-            raise ValueError(f"column {equal[0]} is constant, its variance 0; drop it or use shrinkage")
+            raise ValueError(constant_column(int(equal[0])))
     if shrinkage == "lw":
-        share = mahalanobis.ledoit_wolf_share(C, float(fourth.sum()) / n, n - lost if pooled else n)
+        freedom = n - lost if pooled else n
+        share = mahalanobis.ledoit_wolf_share(C, float(fourth.sum()) / n, freedom)
     elif shrinkage == "oas":
         share = oracle_share(C, n)
     else:
@@ -76,6 +83,11 @@ def covariance_from_sums(
     Sigma = mahalanobis.shrink(C, share) * (n / max(n - lost, 1))
     L, rank = mahalanobis.whitener(Sigma, n_components)
     return Solution(L, attributes={"covariance": Sigma, "rank": rank})
+
+
+def constant_column(k: int) -> str:
+    """Return the message for a column without variance."""
+    return f"column {k} of X must vary, but is constant; drop it or use shrinkage"
 
 
 def oracle_share(C: Array, n: float) -> float:
@@ -86,7 +98,9 @@ def oracle_share(C: Array, n: float) -> float:
     spread = (n + 1) * (size - mean**2 / d)
     if d == 1:
         return 0.0
-    return min((size + mean**2) / spread, 1.0) if spread > 0 else 1.0
+    if spread <= 0:
+        return 1.0
+    return min((size + mean**2) / spread, 1.0)
 
 
 def given_share(shrinkage: float | str | None) -> float:
@@ -123,7 +137,7 @@ class CovarianceMetric(LabelSums):
     shrinkage : None, "lw", "oas", "mcd" or float
         Estimator of the covariance: "lw" for Ledoit-Wolf shrinkage, "oas" for oracle approximating shrinkage, "mcd"
         for the robust minimum covariance determinant, or the share of the scaled identity, in [0, 1]. None uses the
-        empirical covariance; if it is singular, distances along its null directions are 0, and a warning says so.
+        empirical covariance; if it is singular, distances along its null directions are 0, with a warning.
     pooled : bool
         Use the deviations from the class means, which requires labels. Otherwise labels are ignored.
     assume_centered : bool
@@ -180,7 +194,9 @@ class CovarianceMetric(LabelSums):
 
     @property
     def _needs_rows(self) -> str:
-        return 'shrinkage="mcd"' if self.shrinkage == "mcd" else ""
+        if self.shrinkage == "mcd":
+            return 'shrinkage="mcd"'
+        return ""
 
     @property
     def _per_class(self) -> bool:
@@ -209,7 +225,9 @@ class CovarianceMetric(LabelSums):
         self : CovarianceMetric
             The fitted learner.
         """
-        return self._fit(X, y if self.pooled else None, sample_weight=sample_weight, unlabeled=unlabeled)
+        if not self.pooled:
+            y = None
+        return self._fit(X, y, sample_weight=sample_weight, unlabeled=unlabeled)
 
     def _solve(self, X: Array, labels: Ints | None, work: Workspace) -> Solution:
         if self.pooled and labels is None:

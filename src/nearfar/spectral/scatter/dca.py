@@ -4,7 +4,7 @@
     C_w = 1/N sum_l sum_{i in chunklet l} (x_i - m_l)(x_i - m_l)'
     C_b = 1/n_b sum_l sum_{k in D_l} (m_l - m_k)(m_l - m_k)'
 
-D_l: chunklets that a negative link keeps apart from chunklet l; n_b = sum_l |D_l|.
+D_l holds the chunklets that a negative link separates from chunklet l; n_b = sum_l |D_l|.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class DCA(ChunkletSums):
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         settings = self._checked()
         C_w = sums.within / sums.count[sums.count > 1].sum()
-        M = sums.mean - sums.mean.mean(axis=0)
-        C_b = 2 * M.T @ M / (len(M) - 1)  # the mean of (m_l - m_k)(m_l - m_k)' over l != k
+        M = sums.mean - sums.mean.mean(axis=0)  # (c, d)
+        # the mean of (m_l - m_k)(m_l - m_k)' over all l != k
+        C_b = 2 * M.T @ M / (len(M) - 1)
         return discriminative_components(C_b, C_w, **settings)
 
     def _checked(self) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Within-class covariance normalization (Hatch, Kajarekar & Stolcke, 2006) that emphasizes what tells classes apart.
+"""Within-class covariance normalization (Hatch, Kajarekar & Stolcke, 2006) that emphasizes the class means.
 
     C = (1 - a) S_w + a tr(S_w)/d I,   W' W = C^-1
     L = (I + U (diag(w)^(1/2) - I) U') W,   w_k = g (1 + psi_k)^(-1/2) / exp(-1/2 mean_k log(1 + psi_k))
 
-S_w: scatter within classes over n - c; U, psi: directions and variances of the class means in the whitened space.
+S_w is the scatter within classes divided by n - c. U and psi are the directions and variances of the class means in the
+whitened space.
 """
 
 from __future__ import annotations
@@ -109,10 +110,14 @@ class DiscriminantWhitening(LabelSums):
 
     @property
     def _needs_rows(self) -> str:
-        return 'emphasis="cv"' if self.emphasis == "cv" else ""
+        if self.emphasis == "cv":
+            return 'emphasis="cv"'
+        return ""
 
     def _points(self, X: Any) -> Any:
-        return unit_length(X) if self.normalize else X
+        if not self.normalize:
+            return X
+        return unit_length(X)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_settings()
@@ -133,10 +138,11 @@ class DiscriminantWhitening(LabelSums):
 
     def _solve(self, X: Array, labels: Ints, work: Workspace) -> Solution:
         self._check_settings()
-        rows = unit_rows(X) if self.normalize else X
-        found = discriminant_whitening(
-            rows, labels, shrinkage=self.shrinkage, emphasis=self.emphasis, seed=self.random_state
-        )
+        rows = X
+        if self.normalize:
+            rows = unit_rows(X)
+        settings = self._settings("shrinkage", "emphasis")
+        found = discriminant_whitening(rows, labels, seed=self.random_state, **settings)
         L = found.components
         if self.n_components is not None:
             L = scatter.widest(L, rows, self.n_components)
@@ -160,13 +166,15 @@ class DiscriminantWhitening(LabelSums):
             rows = self._points(self._rows(X, reset=False))
             mean = np.asarray(self.mean_, dtype=rows.dtype)
             if issparse(rows):
-                return rows @ self.components_.T - self.components_ @ mean
+                return rows @ self.components_.T - self.components_ @ mean  # without dense rows
             return (rows - mean) @ self.components_.T
 
     def get_metric(self) -> Callable[..., float]:
         """Return the learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
         check_is_fitted(self)
-        return PointDistance(self) if self.normalize else super().get_metric()
+        if self.normalize:
+            return PointDistance(self)
+        return super().get_metric()
 
 
 def unit_length(X: Any) -> Any:

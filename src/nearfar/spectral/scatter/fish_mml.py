@@ -40,8 +40,9 @@ def fish_mml(
     known = int((labels >= 0).sum())
     spans = [scatter.span_or_axes(X, p) for X in views]
     views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]
-    own = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t
-    C = [[X.T @ Y / (n - 1 if hsic_scale else 1) for Y in views] for X in views]
+    own = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t, (d_v, d_v)
+    scale = n - 1 if hsic_scale else 1
+    C = [[X.T @ Y / scale for Y in views] for X in views]  # C_vw (d_v, d_w)
     return ascent(own, C, spans, p, lam2, max_iter=max_iter, tol=tol, start=start, report=report)
 
 
@@ -67,6 +68,7 @@ def ascent(
     converged = False
     while not converged and len(history) <= max_iter:
         for v, A in enumerate(own):
+            # given the other views, P_v maximizes tr(P_v' (S_b + lam1 S_t + lam2 sum_w C_vw P_w P_w' C_vw') P_v)
             links = [C[v][w] @ P[w] for w in range(len(P)) if w != v]
             P[v] = psd.spectrum(A + lam2 * sum(K @ K.T for K in links))[1][:, :p]
         history.append(value(P, own, C, lam2))
@@ -186,7 +188,7 @@ class FISHMML(LabelSums):
 
     def _summed(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any, reset: bool) -> RowSums:
         if checks.side_by_side(X)[1] is not None:
-            raise ValueError("X is a list of views; give their columns side by side, and view_sizes= as a setting")
+            raise ValueError("X must be one matrix here; got a list of views: join their columns, and set view_sizes=")
         return super()._summed(X, y, sample_weight, unlabeled, reset)
 
     def _supervise(self, X: Any, y: AnyArray | None, **given: Any) -> Supervised:
@@ -225,7 +227,10 @@ class FISHMML(LabelSums):
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         d = len(rows.center)
-        sizes = np.array([d]) if self.view_sizes is None else np.asarray(self.view_sizes)
+        if self.view_sizes is None:
+            sizes = np.array([d])
+        else:
+            sizes = np.asarray(self.view_sizes)
         p = self._checked(sizes, d, classes=len(sums.count))
         ends = np.cumsum(sizes)
         views = [slice(int(end - size), int(end)) for end, size in zip(ends, sizes, strict=True)]
@@ -243,8 +248,11 @@ class FISHMML(LabelSums):
         checks.at_least(0, lam1=self.lam1, lam2=self.lam2)
         whole = sizes.dtype.kind in "iu" and (sizes >= 1).all()
         if not whole or sizes.sum() != d:
-            raise ValueError(f"view_sizes must add up to the {d} columns; got {sizes.tolist()}")
+            raise ValueError(
+                f"view_sizes must be integers >= 1 whose sum is {d}, as X has columns; got {sizes.tolist()}"
+            )
         narrowest = int(sizes.min())
         if self.n_components is not None and self.n_components > narrowest:
-            raise ValueError(f"n_components must be at most {narrowest}, the narrowest view's; got {self.n_components}")
+            width = f"{narrowest}, the number of columns of the narrowest view"
+            raise ValueError(f"n_components must be at most {width}; got {self.n_components}")
         return self.n_components or min(classes - 1, narrowest)

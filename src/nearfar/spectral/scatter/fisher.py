@@ -29,16 +29,17 @@ def fisher(
 
     If S is singular, a share of tr(S) / d is added to its diagonal.
     """
-    d = d or len(S)
+    if d is None:
+        d = len(S)
     if n_components == d > 1:
-        raise ValueError(f"n_components must be below {d}: with all directions M would be S^-1 whatever D is")
+        raise ValueError(f"n_components must be below {d}; with all directions, M is S^-1 and does not depend on D")
     mu, U = psd.gevd(D, S, None, on_singular, "the similar scatter", psd.SHRINK * len(S) / d)
     if n_components is None:
-        p = min(int((mu > 1).sum()), max(d - 1, 1))
+        p = min(int((mu > 1).sum()), max(d - 1, 1))  # directions that lower the objective by mu - 1
     else:
         p = min(n_components, len(mu))
     if p == 0:
-        raise ValueError("no direction keeps dissimilar pairs further apart than similar ones; set n_components")
+        raise ValueError("dissimilar pairs are farther apart than similar ones in no direction; set n_components")
     return Solution(U[:, :p].T, objective=float(np.sum(1 - mu[:p])), attributes={"eigenvalues": mu[:p]})
 
 
@@ -47,9 +48,10 @@ def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str
     w, V = psd.spectrum(D - S)
     p = n_components or 1
     if w[0] <= 0:
-        warn("no direction keeps dissimilar pairs further apart than similar ones")
+        warn("dissimilar pairs are farther apart than similar ones in no direction")
     trace = p if scale == "trace" else 1
-    return Solution(V[:, :p].T / np.sqrt(trace), -float(w[:p].sum()) / trace, attributes={"eigenvalues": -w[:p]})
+    L = V[:, :p].T / np.sqrt(trace)
+    return Solution(L, -float(w[:p].sum()) / trace, attributes={"eigenvalues": -w[:p]})
 
 
 class FisherMetric(PairSums):
@@ -62,7 +64,7 @@ class FisherMetric(PairSums):
     n_components : int, optional
         Number of dimensions of the learned space. By default, "scatter" keeps every direction that lowers the
         objective, at most d - 1, and "trace" keeps 1, which is the optimum. With "trace", larger values add further
-        orthogonal directions, which the problem of the paper would not.
+        orthogonal directions, which are not part of the optimum of the paper.
     scale : {"trace", "unit"}
         With ``approach="trace"``, scale M to a trace of 1, or the rows of `components_` to unit length.
     on_singular : {"shrink", "pinv", "raise"}

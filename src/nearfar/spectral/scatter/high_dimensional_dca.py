@@ -2,8 +2,8 @@
 
     max_U  tr(U' S_b U) / tr(U' S_w U)   s.t.  U' U = I,    M = U U'
 
-S_w, S_b: scatters of the must-links and of the cannot-links. The trace ratio is solved exactly, in the span of the
-linked rows' differences, so that no d x d matrix is formed where d > n.
+S_w and S_b are the scatters of the must-links and of the cannot-links. The trace ratio is maximized exactly, in the
+span of the differences of the linked rows, so that no d x d matrix is formed if d > n.
 """
 
 from __future__ import annotations
@@ -30,12 +30,17 @@ def high_dimensional_dca(
         linked = np.flatnonzero(pairs.labels >= 0)
     else:
         linked = np.unique(np.r_[pairs.i, pairs.j])
-    V = scatter.data_span(X[linked]) if X.shape[1] >= len(linked) else None
-    S_w, S_b = scatter.pair_scatters(X if V is None else X @ V.T, pairs)[:2]
-    classes = int(pairs.labels.max()) + 1 if isinstance(pairs, LabelPairs) else None
+    classes = None
+    if isinstance(pairs, LabelPairs):
+        classes = int(pairs.labels.max()) + 1
+    if X.shape[1] < len(linked):
+        S_w, S_b = scatter.pair_scatters(X, pairs)[:2]
+        found = trace_ratio_directions(S_w, S_b, n_components, classes, tol)
+        return found.with_x(psd.fix_signs(found.x).T)
+    V = scatter.data_span(X[linked])  # (r, d), orthonormal
+    S_w, S_b = scatter.pair_scatters(X @ V.T, pairs)[:2]
     found = trace_ratio_directions(S_w, S_b, n_components, classes, tol)
-    U = found.x if V is None else V.T @ found.x
-    return found.with_x(psd.fix_signs(U).T)
+    return found.with_x(psd.fix_signs(V.T @ found.x).T)
 
 
 def trace_ratio_directions(
@@ -45,13 +50,16 @@ def trace_ratio_directions(
 
     By default, p is one less than the number of classes if that is known.
     """
+    # R (d, r) spans the range of S_w + S_b; outside of it, both scatters are 0
     w, R = psd.spectrum(S_w + S_b)
     R = R[:, : max(psd.rank(w), 1)]
     S_w = R.T @ S_w @ R
     S_b = R.T @ S_b @ R
     r = R.shape[1]
     if n_components is not None and n_components >= r > 1:
-        raise ValueError(f"n_components must be below the rank {r} of the linked rows' scatter; got {n_components}")
+        raise ValueError(
+            f"n_components must be below {r}, the rank of the scatter of the linked rows; got {n_components}"
+        )
     if n_components is None and classes is not None:
         n_components = min(classes - 1, r - 1)
     if n_components is None:

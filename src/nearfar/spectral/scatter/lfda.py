@@ -3,8 +3,8 @@
     S_b u = mu S_w u,   S_w = sum_c G_c / n_c,   S_b = sum_c G_c (1/n - 1/n_c) + D / n
     G_c = sum_{i < j in c} A_ij (x_i - x_j)(x_i - x_j)',   A_ij = exp(-|x_i - x_j|^2 / (sigma_i sigma_j))
 
-sigma_i: distance to the k-th nearest row of the class; D: the sum of (x_i - x_j)(x_i - x_j)' over pairs of different
-classes. Far rows of a class need not come together, so that a class may have several clusters.
+sigma_i is the distance to the k-th nearest row of the class, and D the sum of (x_i - x_j)(x_i - x_j)' over pairs of
+different classes. Distant rows of a class have no affinity, so that a class may consist of several clusters.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...numerics.types import Array, Ints
 
 KINDS = ("weighted", "orthonormalized", "plain")
 AFFINITY_BLOCK_VALUES = 1 << 17  # affinities at a time, which stay in the cache
-MIN_AFFINITY_ROWS = 64  # rows of a block
-MIN_SIGMA_SHARE = 1e-100  # share of the largest value: below it a sigma has no useful inverse
+MIN_AFFINITY_ROWS = 64  # least rows of a block
+MIN_SIGMA_SHARE = 1e-100  # share of the largest value below which a sigma counts as 0
 
 
 def lfda(
@@ -32,7 +32,7 @@ def lfda(
     mu, U = psd.gevd(S_b, S_w, n_components, "shrink", "the local scatter within classes")
     above = mu > 1e-9 * max(mu[0], 0.0)
     if not above.any():
-        raise ValueError("no direction separates the classes")
+        raise ValueError("X must separate the classes in some direction; all generalized eigenvalues are 0")
     if n_components is None:
         mu = mu[above]
         U = U[:, above]
@@ -48,7 +48,7 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
     sizes = class_sizes(labels)
     order = np.argsort(labels, kind="stable")
     S_w = np.zeros((X.shape[1],) * 2)
-    S_b = scatter.all_pairs(X, labels).dissimilar / len(X)
+    S_b = scatter.all_pairs(X, labels).dissimilar / len(X)  # D / n
     for n, rows in zip(sizes, np.split(X[order], np.cumsum(sizes)[:-1]), strict=True):
         if n > 1:
             G = affinity_scatter(rows, min(n_neighbors, n - 1))
@@ -60,9 +60,11 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
 def affinity_scatter(X: Array, k: int) -> Array:
     """Return G (d, d) of the rows of one class: X' (D - A) X, where D holds the row sums of A, in blocks of rows.
 
-    Each pair is counted once. Minus the exponent of A, |x_i|^2 / (sigma_i sigma_j) + |x_j|^2 / (sigma_i sigma_j) - 2
-    x_i . x_j / (sigma_i sigma_j), is one product of rows that hold x / sigma, |x|^2 / sigma and 1 / sigma. Rows with a
-    sigma of 0 have affinity only with equal rows, which add nothing.
+    Each pair is counted once. The exponents of A are one product of rows,
+
+        -|x_i - x_j|^2 / (sigma_i sigma_j) = [2 x_i, -|x_i|^2, -1]'[x_j, 1, |x_j|^2] / (sigma_i sigma_j).
+
+    Rows with a sigma of 0 have affinity only with equal rows, which add nothing to G.
     """
     sigma = nearest(X, X, k, exclude_self=True)[0][:, -1]
     X = X - X.mean(axis=0)
@@ -78,9 +80,9 @@ def affinity_scatter(X: Array, k: int) -> Array:
     start = 0
     while start < len(X):
         rows = slice(start, start + max(MIN_AFFINITY_ROWS, AFFINITY_BLOCK_VALUES // (len(X) - start)))
-        A = left[rows] @ right[start:].T
+        A = left[rows] @ right[start:].T  # (b, n - start): pairs with earlier rows have been counted
         np.exp(np.minimum(A, 0.0, out=A), out=A)
-        A[:, : len(A)] /= 2  # pairs within the block are there in both orders
+        A[:, : len(A)] /= 2  # the block holds each pair of its own rows twice
         D[rows] += A.sum(axis=1)
         D[start:] += A.sum(axis=0)
         G -= X[rows].T @ (A @ X[start:])
@@ -100,7 +102,7 @@ class LFDA(FromLabels, Mahalanobis):
         is that of the paper. In smaller classes, all rows are used.
     embedding_type : {"weighted", "orthonormalized", "plain"}
         "weighted" multiplies the generalized eigenvectors u by the square roots of their eigenvalues mu,
-        "orthonormalized" uses an orthonormal basis of them, and "plain" uses them as they are, with U' S_w U = I.
+        "orthonormalized" uses an orthonormal basis of them, and "plain" does not change them: U' S_w U = I.
 
     Attributes
     ----------

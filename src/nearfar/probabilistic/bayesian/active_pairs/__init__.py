@@ -2,7 +2,8 @@
 
     ask about the pairs with the largest H(p),  p = E_q[sigma(-t)],  t = theta' w ~ N(m'w, w'Cw)
 
-H(p) = -p log p - (1 - p) log(1 - p). "bald": H(p) - E_q[H(sigma(-t))], what an answer tells of theta. "margin": -|m'w|.
+H(p) = -p log p - (1 - p) log(1 - p). Other scores are "bald", the information H(p) - E_q[H(sigma(-t))] that an answer
+gives on theta, and "margin", -|m'w|.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SCORED_PAIRS = 1 << 14  # pairs scored at a time
 
 
 def active_pairs(mean: Array, variance: Array, strategy: str = "entropy", nodes: int = 32, seed: Seed = None) -> Array:
-    """Scores of pairs whose log-odds t have this mean and variance, higher first to ask."""
+    """Return scores of pairs whose log-odds t have this mean and variance; pairs with high scores are asked first."""
     if strategy == "random":
         return constraints.generator(seed).random(len(mean))
     if strategy == "margin":
@@ -109,9 +110,9 @@ class ActivePairSelector(BaseEstimator):
             pool = np.asarray(pool)
             self._check(n=n)
             if pool.ndim == 0 or len(pool) < n:
-                raise ValueError(f"n={n} pairs cannot be chosen from a pool of shape {pool.shape}")
+                raise ValueError(f"pool must hold at least n={n} pairs; got shape {pool.shape}")
             if self.unique_points and X is None:
-                raise ValueError("unique_points needs a pool of row numbers, and X")
+                raise ValueError("unique_points=True requires a pool of row numbers together with X=; got no X")
             return self._best(self.learner, pool, n, X, constraints.generator(self.random_state))
 
     def _check(self, **counts: int) -> None:
@@ -119,8 +120,12 @@ class ActivePairSelector(BaseEstimator):
         checks.counts(1, nodes=self.nodes, **counts)
 
     def _best(self, learner: Any, pool: AnyArray, n: int, X: AnyArray | None, seed: Seed) -> tuple[Ints, Array]:
-        laws = [learner.log_odds(pool[a : a + SCORED_PAIRS], X) for a in range(0, len(pool), SCORED_PAIRS)]
-        scores = np.concatenate([active_pairs(a, v, self.strategy, self.nodes, seed) for a, v in laws])
+        """Return the positions of the n best pairs of the pool, and their scores."""
+        parts = []
+        for start in range(0, len(pool), SCORED_PAIRS):
+            mean, variance = learner.log_odds(pool[start : start + SCORED_PAIRS], X)
+            parts.append(active_pairs(mean, variance, self.strategy, self.nodes, seed))
+        scores = np.concatenate(parts)
         chosen = querying.best(scores, n, pool if self.unique_points else None)
         return chosen, scores[chosen]
 
@@ -193,9 +198,9 @@ class ActivePairSelector(BaseEstimator):
                 chosen = np.arange(n)
             asked = pool[order[chosen]]
             order = np.delete(order, chosen)
-            told = querying.answers(oracle, asked)
+            answers = querying.answers(oracle, asked)
             self.pairs_ = np.r_[self.pairs_, asked]
-            self.pair_labels_ = np.r_[self.pair_labels_, told]
+            self.pair_labels_ = np.r_[self.pair_labels_, answers]
             if len(np.unique(self.pair_labels_)) == 2:
                 self.learner_.fit(X, pairs=self.pairs_, pair_labels=self.pair_labels_)
                 if callback is not None:

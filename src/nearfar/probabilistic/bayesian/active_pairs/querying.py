@@ -1,4 +1,4 @@
-"""Choose which pairs to ask about next: candidates, and the best ones of a pool."""
+"""Selection of the pairs to ask about next: candidates, and the best pairs of a pool."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> 
 
 def answers(oracle: Callable[[Ints], Any], asked: Ints) -> Ints:
     """Ask the oracle about pairs (n, 2); raise a ValueError unless it answers each with +1 or -1."""
-    told = np.asarray(oracle(asked))
-    if told.shape != (len(asked),) or not np.isin(told, (-1, 1)).all():
-        got = f"shape {told.shape}, {told.ravel()[:5].tolist()}"
+    given = np.asarray(oracle(asked))
+    if given.shape != (len(asked),) or not np.isin(given, (-1, 1)).all():
+        got = f"shape {given.shape}, {given.ravel()[:5].tolist()}"
         raise ValueError(f"oracle must answer each of {len(asked)} pairs with +1 or -1; got {got}")
-    return told
+    return given
 
 
 def best(scores: Array, n: int, pool: Ints | None = None) -> Ints:

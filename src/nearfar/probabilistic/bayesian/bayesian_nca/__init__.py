@@ -4,7 +4,7 @@
     p_ij = exp(-m'u_ij) / sum_{t in N_i} exp(-m'u_it),  u_ij = [((x_i - x_j)' v_l)^2]_l,  M = V diag(m) V'
     q = N(m, V_T),  V_T^-1 = V0^-1 + 1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'
 
-N_i: the k nearest rows of any class; J_i: those of i's class; v_l: principal directions.
+N_i holds the k nearest rows of any class, J_i those of them in the class of i; v_l are the principal directions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def bayesian_nca(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """Posterior mean (K,) as `x` and ``attributes["cov"]``; V (d, K), see `BayesianNCA`."""
+    """Return the posterior mean (K,) as `x`, with ``attributes["cov"]``, for V (d, K); see `BayesianNCA`."""
     X, labels = scatter.known(X, labels)
     N = nearest.nearest(X, X, n_neighbors, exclude_self=True)[1]
     near = ProjectedNeighbors(X @ V, N, labels[N] == labels[:, None])
@@ -52,15 +52,15 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     Parameters
     ----------
     n_components : int, optional
-        Number of principal directions. By default, 50 or the number of features, whichever is smaller.
+        Number of principal directions. By default, the number of features, but at most 50.
     n_neighbors : int
         Number k of nearest rows of any class that are considered for each row, at least 2. They are found once, by
         Euclidean distance in X.
     prior_mean : float or array-like of shape (n_components,)
-        Prior mean m0 of the weights of the directions; a number stands for all of them. The directions are scaled so
+        Prior mean m0 of the weights of the directions; a number is used for all of them. The directions are scaled so
         that weights of 1 give two rows a mean squared distance of 1.
     prior_cov : float or array-like of shape (n_components, n_components)
-        Prior covariance V0; a number stands for that multiple of the identity.
+        Prior covariance V0; a number is the coefficient of the identity.
     max_iter : int
         Maximum number of iterations.
     tol : float
@@ -93,7 +93,7 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
     Wang & Tan, IEEE TNNLS 29(7), 2018 (arXiv 2016).
 
     The paper updates the mean by steps with the fixed matrix V_T, which itself never changes; here L-BFGS, scaled by
-    V_T, finds the same maximum. A survey considers neighbors of the row's own class only, which leaves nothing to
+    V_T, finds the same maximum. A survey considers only neighbors of the row's own class, which leaves nothing to
     learn, and counts j twice in the normalizer. We do not know the paper's k, K, m0 and V0. Rows without a neighbor of
     their class are used as neighbors only.
     """
@@ -124,23 +124,27 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
         k = self.n_components or min(X.shape[1], 50)
         V = weighted_directions.unit_principal(X, k)
         prior = self._prior(k)
-        last = self._found_before("posterior_mean_", work)
-        start = last if last is not None and len(last) == k else None
+        start = self._found_before("posterior_mean_", work)
+        if start is not None and len(start) != k:
+            start = None
         n_neighbors = self._available(int((labels >= 0).sum()))
         found = bayesian_nca(X, labels, V, prior, n_neighbors, start=start, **self._search())
         attributes = {"basis": V, "posterior_mean": found.x, "posterior_cov": found.attributes["cov"]}
         return found.with_x(weighted_directions.components(V, found.x), attributes=attributes)
 
     def _prior(self, k: int) -> Gaussian:
+        """Return the prior of the weights, after validation."""
         mean = weighted_directions.entries(self.prior_mean, k, "prior_mean")
         cov = checks.table(self.prior_cov, f"prior_cov must be a number above 0 or a {(k, k)} matrix")
-        cov = psd.require_pd(cov * np.eye(k) if cov.ndim == 0 else cov, "prior_cov")
+        if cov.ndim == 0:
+            cov = cov * np.eye(k)
+        cov = psd.require_pd(cov, "prior_cov")
         if cov.shape != (k, k):
             raise ValueError(f"prior_cov must have shape {(k, k)}; got {cov.shape}")
         return Gaussian(mean, cov)
 
     def _available(self, n: int) -> int:
-        """n_neighbors, or as many as there are other rows, with a warning."""
+        """Return `n_neighbors`, or with a warning the number of other rows if that is smaller."""
         if self.n_neighbors >= n:
-            warn(f"n_neighbors={self.n_neighbors} is more than the {n - 1} other rows; using these")
+            warn(f"n_neighbors={self.n_neighbors} is more than the {n - 1} other rows, all of which are used")
         return min(self.n_neighbors, n - 1)

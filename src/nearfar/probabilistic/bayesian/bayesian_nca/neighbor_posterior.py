@@ -3,8 +3,8 @@
     log p_ij = -u_ij'm - log sum_{t in N_i} exp(-u_it'm),  u_ij = ((x_i - x_j)' V)^2
     C_T^-1 = C_0^-1 + 1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'
 
-N_i: the k nearest rows; J_i: those of i's class. The second line is Boehning's bound (1992) on the curvature of all
-terms, and does not depend on m; the mean is where sum_i sum_{j in J_i} log p_ij plus the log prior is largest.
+N_i holds the k nearest rows, J_i those of them in the class of i. The second line is Boehning's bound (1992) on the
+curvature of all terms, which does not depend on m. The mean maximizes sum_i sum_{j in J_i} log p_ij plus the log prior.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ....numerics.optimize import Report, Solution
 from ....numerics.types import Array, Bools, Ints
 from ..variational import Gaussian
 
-POSTERIOR_BLOCK_VALUES = 1 << 20  # numbers in one block of u
+POSTERIOR_BLOCK_VALUES = 1 << 20  # values in one block of u
 
 
 class ProjectedNeighbors(NamedTuple):
@@ -41,7 +41,7 @@ class ProjectedNeighbors(NamedTuple):
 
 
 def curvature(near: ProjectedNeighbors) -> Array:
-    """1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'."""
+    """Return 1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)', shape (d, d)."""
     d = near.Z.shape[1]
     H = np.zeros((d, d))
     for U, same in near.blocks():
@@ -52,7 +52,7 @@ def curvature(near: ProjectedNeighbors) -> Array:
 
 
 def log_likelihood(m: Array, near: ProjectedNeighbors) -> tuple[float, Array]:
-    """sum_i sum_{j in J_i} log p_ij and its gradient."""
+    """Return sum_i sum_{j in J_i} log p_ij and its gradient sum_i [|J_i| sum_t p_it u_it - sum_{j in J_i} u_ij]."""
     value = 0.0
     gradient = np.zeros(len(m))
     for U, same in near.blocks():
@@ -65,7 +65,7 @@ def log_likelihood(m: Array, near: ProjectedNeighbors) -> tuple[float, Array]:
 
 
 def log_posterior(m: Array, near: ProjectedNeighbors, prior: Gaussian) -> tuple[float, Array]:
-    """log likelihood + log prior (without its constant) and its gradient."""
+    """Return log likelihood + log prior (without its constant), and its gradient."""
     value, gradient = log_likelihood(m, near)
     pull = np.linalg.solve(prior.cov, m - prior.mean)
     return value - float((m - prior.mean) @ pull) / 2, gradient - pull
@@ -80,16 +80,19 @@ def neighbor_posterior(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """The mean as `x`, ``attributes["cov"]``, and the evidence bound (`objective`, `history`).
+    """Return the mean as `x`, ``attributes["cov"]``, and the evidence bound (`objective`, `history`).
 
-    L-BFGS works in coordinates where the covariance is I: there the curvature is at most 1, and `tol` is on the
-    gradient. It begins at `start`, or else at the mean of the prior.
+    L-BFGS works in coordinates in which the covariance is I: the curvature is at most 1 there, and `tol` applies to the
+    gradient. It starts at `start`, or by default at the mean of the prior.
     """
     precision = inv(prior.cov) + curvature(near)
     d = len(precision)
     C = cholesky(psd.symmetrize(precision), lower=True)
-    R = solve_triangular(C, np.eye(d), lower=True).T
-    first = np.zeros(d) if start is None else C.T @ (start - prior.mean)
+    R = solve_triangular(C, np.eye(d), lower=True).T  # R R' = C_T; m = m0 + R z
+    if start is None:
+        first = np.zeros(d)
+    else:
+        first = C.T @ (start - prior.mean)
 
     def fun(z: Array) -> tuple[float, Array]:
         value, gradient = log_posterior(prior.mean + R @ z, near, prior)

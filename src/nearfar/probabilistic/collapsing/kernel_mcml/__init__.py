@@ -3,8 +3,8 @@
     min_{T}  sum_i KL(p0_i || p_i) + reg tr(T' K T)
     p_ij = exp(-d_ij) / sum_{k != i} exp(-d_ik),  d_ij = |T' (k_i - k_j)|^2
 
-k_i: row i of the kernel matrix K; p0_i: uniform over the other rows of i's class, or over the rows that pairs call
-similar to i. Convex in T T'.
+k_i is row i of the kernel matrix K. p0_i is uniform over the other rows of the class of i, or over the rows that are
+similar to i in the given pairs. The problem is convex in T T'.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from . import low_rank_search
 
 def kernel_mcml(
     R: Array,
-    told: Ints | Pairs,
+    supervision: Ints | Pairs,
     reg: float = 1e-3,
     weighting: str = "sample",
     *,
@@ -32,8 +32,8 @@ def kernel_mcml(
     tol: float = 1e-3,
     report: Report | None = None,
 ) -> Solution:
-    """L (k, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
-    problem = Collapse(R, told, weighting, trace=reg)
+    """Return L (k, r) on rows R of the kernel map, R R' = K; see `KernelMCML`."""
+    problem = Collapse(R, supervision, weighting, trace=reg)
     return low_rank_search.minimize(problem, max_iter=max_iter, tol=tol, start=start, report=report)
 
 
@@ -91,8 +91,8 @@ class KernelMCML(FromPairs, KernelMetric):
     -----
     Globerson & Roweis, NIPS 18, 2005, section on kernels.
 
-    The linear method, applied to the rows of the empirical kernel map; it also takes pairs. The penalty, its default
-    and the 300 landmarks are not from the paper.
+    This is the linear method on the rows of the empirical kernel map; it also takes pairs. The penalty, its default and
+    the 300 landmarks are not from the paper.
     """
 
     _weights = False
@@ -132,6 +132,10 @@ class KernelMCML(FromPairs, KernelMetric):
     def _solve(self, R: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         checks.above(0, reg=self.reg)
         checks.one_of(WEIGHTINGS, weighting=self.weighting)
-        told = pairs.labels if isinstance(pairs, LabelPairs) else constraints.with_similar(pairs)
-        found = kernel_mcml(R, told, self.reg, self.weighting, start=work.start(), **self._search())
+        supervision: Ints | Pairs
+        if isinstance(pairs, LabelPairs):
+            supervision = pairs.labels
+        else:
+            supervision = constraints.with_similar(pairs)
+        found = kernel_mcml(R, supervision, self.reg, self.weighting, start=work.start(), **self._search())
         return found.with_x(psd.truncate_rank(found.x, self.n_components))

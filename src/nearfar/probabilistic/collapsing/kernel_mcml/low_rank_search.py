@@ -1,11 +1,11 @@
-"""Collapse classes in a space of many directions, such as a kernel's, where the optimal metric uses few of them.
+"""Collapse classes in a space of many directions, such as that of a kernel, if the optimal metric uses few of them.
 
     L = K A,  M = L' L,  K (k, r) with k far below r
 
-At the optimum, M has a rank far below r: 40 of 300 on letters. L-BFGS over a K of few rows costs O(n^2 k) for an
-iteration rather than O(n^2 r), at first in single precision. Between two searches, all r directions are looked at:
-G = df/dM must have no negative eigenvalue, and the duality gap must be small. Directions along which f still falls
-become new rows of K, and rows of K that the search has shrunk to nothing are dropped.
+At the optimum, M has a rank far below r: 40 of 300 on letters. An iteration of L-BFGS over a K of few rows costs
+O(n^2 k) instead of O(n^2 r), at first in single precision. Between two searches, all r directions are checked: G =
+df/dM must have no negative eigenvalue, and the duality gap must be small. Directions along which f still decreases
+become new rows of K, and rows of K that have become negligible are dropped.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from ....numerics.optimize import Report, Solution, lbfgs
 from ....numerics.types import Array
 from ..objective import Collapse, Inner
 
-FIRST_ROWS = 80  # of K; on five data sets, 39 to 72 rows of 300 were left at the end
-MAX_NEW_ROWS = 64  # that one look at G may add
-MEMORY = 20  # corrections of L-BFGS
+FIRST_ROWS = 80  # rows of K at the start; on five data sets, 39 to 72 of 300 remained at the end
+MAX_NEW_ROWS = 64  # most rows that one check of all directions adds
+MEMORY = 20  # correction pairs of L-BFGS
 SINGLE_ROWS = 300  # rows from which single precision saves more time than the second search takes
 SINGLE_FTOL = 1e-6  # relative decrease of f in one iteration that single precision still resolves
 SINGLE_LOST = 1e-4  # squared length of a row of K, relative to the longest, below which it is dropped
 DOUBLE_FTOL = 1e-5  # the decrease that ends the first search in double precision, in units of `tol`
 DOUBLE_LOST = 1e-6
-FTOL_FACTOR = 0.1  # factor on that decrease after each look at all directions
+FTOL_FACTOR = 0.1  # factor on that decrease after each check of all directions
 MIN_FTOL = 1e-15
-STEPS_PER_SEARCH = 150  # iterations after which the gap is looked at
+STEPS_PER_SEARCH = 150  # iterations between two checks of the gap
 MAX_ROUNDS = 10
-HALVINGS = 12  # of the length of new rows, until f is lower with them than without
-BARRIER_SHARE = 0.01  # what the barrier is worth at its optimum, as a share of the rows
-BARRIER_START = 0.3  # what the search with a barrier first adds to all eigenvalues of M, in units of t / median of G's
+HALVINGS = 12  # most halvings of new rows, until f is lower with them than without
+BARRIER_SHARE = 0.01  # weight of the barrier at its optimum, as a share of the weight of the rows
+BARRIER_START = 0.3  # added to all eigenvalues of M before the search with a barrier, in units of t / median(|w|)
 
 
 class RowSearch:
-    """Searches over K of few rows, which together may run a number of iterations."""
+    """Searches over K with few rows, which share a maximum number of iterations."""
 
     def __init__(self, problem: Collapse, A: Array, max_iter: int, report: Report | None) -> None:
         self.problem = problem
@@ -74,7 +74,7 @@ class RowSearch:
         square = np.einsum("kr,kr->k", K, K)
         K = K[square >= lost * square[0]]
         if self.history:
-            self.history[-1] = self.value(K)  # of the rows that are left, in double precision
+            self.history[-1] = self.value(K)  # of the remaining rows, in double precision
         return K
 
     def with_new_rows(self, K: Array, w: Array, V: Array) -> Array:
@@ -87,6 +87,7 @@ class RowSearch:
         slopes = -w[falling][-MAX_NEW_ROWS:]
         if len(slopes) == 0:
             return K
+        # rows along v with a squared length in proportion to -v'Gv, the longest as long as a mean row of K
         typical = np.sqrt(np.mean(np.einsum("kr,kr->k", K, K)))
         rows = typical * np.sqrt(slopes / slopes.max())[:, None] * directions.T
         value = self.value(K)
@@ -137,7 +138,9 @@ def minimize(
     inner: Inner | None = None
 
     def gap(L: Array, f: float, G: Array) -> float:
-        return np.inf if inner is None else problem.gap_towards(inner, L, f, G)
+        if inner is None:
+            return np.inf
+        return problem.gap_towards(inner, L, f, G)
 
     ftol = DOUBLE_FTOL * tol
     for _ in range(MAX_ROUNDS):
@@ -165,7 +168,7 @@ def minimize(
 
 
 def later(report: Report | None, done: int) -> Report | None:
-    """Return a function that reports iterations that follow those that are done."""
+    """Return a function that reports iterations with numbers that continue after `done`."""
     if report is None:
         return None
     return lambda k, value, rest: report(done + k, value, rest)

@@ -3,7 +3,7 @@
     max_U  mean_{a != b} log e_ab + alpha mean_{a != b} log K_ab + reg mean_D |U' (x_i - x_j)|   s.t.  tr(U' M_S U) = 1
     e_ab = n_a n_b K_ab / sum_{k != l} n_k n_l K_kl,  K_ab = KL(N(U'mu_a, U'Sigma_a U) | N(U'mu_b, U'Sigma_b U))
 
-U = L'; D: pairs of different classes; M_S: mean scatter of the pairs of one class.
+U = L', D holds the pairs of different classes, and M_S is the mean scatter of the pairs of one class.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ def dmbk(
     last: Array | None = None,
     **search: Any,
 ) -> Solution:
-    """Return L (p, d) as `x`: the best of several local maxima, or that from `last` (p, d); `search` is of `lbfgs`.
+    """Return L (p, d) as `x`: the best of several local maxima, or the one from `last` (p, d); `search` is of `lbfgs`.
 
-    `whiten` also returns `unwhitened` (p, p), with which L' unwhitened are the directions of the maximum.
+    `whiten` also returns `unwhitened` (p, p): the columns of L' unwhitened are the directions of the maximum.
     """
     X, labels = scatter.known(X, labels)
     classes = divergences.gaussians(X, labels, shares(X, labels, shrinkage))
-    alpha = float(len(classes.sizes) == 2) if alpha is None else alpha
+    if alpha is None:
+        alpha = 1.0 if len(classes.sizes) == 2 else 0.0
     apart = constraints.pairs_from_labels(labels, n_pairs, seed).part(similar=False)
-    A = psd.power(psd.regularize_singular(scatter.pair_scatters(X, LabelPairs(labels)).mean()[0], amount=1e-3), -0.5)
+    M_S = scatter.pair_scatters(X, LabelPairs(labels)).mean()[0]
+    A = psd.power(psd.regularize_singular(M_S, amount=1e-3), -0.5)  # M_S^(-1/2)
     Y = X @ A
     seen = classes.mapped(A)
     distance = divergences.MeanDistance(Y, apart.i, apart.j)
@@ -53,28 +55,29 @@ def dmbk(
     def fun(V: Array) -> tuple[float, Array]:
         # in these coordinates M_S = I: the constraint is |U| = 1, and U = V / |V|
         norm = float(np.linalg.norm(V))
-        (value, gradient) = divergences.balance(V, seen, alpha)
-        (far, slope) = distance(V)
+        value, gradient = divergences.balance(V, seen, alpha)  # it does not depend on the length of V
+        far, slope = distance(V)
         return -value - reg * far / norm, -gradient - reg * (slope / norm - far * V / norm**3)
 
     first = divergences.first_directions(Y, labels, p, n_init, seed)
     if last is not None and np.linalg.matrix_rank(last) == len(last) == p:
         first = [np.asarray(np.linalg.solve(A, last.T), dtype=float)]
-    best = min((optimize.lbfgs(fun, V, **search) for V in first), key=lambda found: found.value)
+    tries = [optimize.lbfgs(fun, V, **search) for V in first]
+    best = min(tries, key=lambda found: found.value)
     directions = best.x / np.linalg.norm(best.x)
     if not whiten:
         return best.times(-1).with_x(psd.compress((A @ directions).T))
-    basis = np.linalg.qr(directions)[0] / np.sqrt(p)
+    basis = np.linalg.qr(directions)[0] / np.sqrt(p)  # the same space with tr(U' M_S U) = 1, evenly in p directions
     L = psd.compress((A @ basis).T)
     unwhitened = np.linalg.lstsq(L.T, A @ directions, rcond=None)[0]
     return replace(best.times(-1).with_x(L), attributes={"unwhitened": unwhitened})
 
 
 def shares(X: Array, labels: Ints, shrinkage: float | str) -> list[float]:
-    """Of the identity in each class's covariance."""
+    """Return the share of the identity in the covariance of each class."""
     n = checks.class_sizes(labels)
     if n.min() < 2:
-        raise ValueError(f"y holds {int((n < 2).sum())} classes of one sample, which have no covariance")
+        raise ValueError(f"y must hold at least 2 rows of each class; {int((n < 2).sum())} classes have a single row")
     if not isinstance(shrinkage, str):
         return [float(shrinkage)] * len(n)
     return [float(ledoit_wolf_shrinkage(X[labels == c])) for c in range(len(n))]
@@ -178,10 +181,10 @@ class DMBK(FromLabels, Mahalanobis):
         d = X.shape[1]
         if not 1 <= p < d:
             if d == 1:
-                detail = "needs 2 independent features, got 1"
+                detail = "X must have at least 2 independent features; got 1"
             else:
-                detail = f"n_components={p} must be below the rank, {d}"
-            raise ValueError(f"{detail}; n_features={self.n_features_in_}")
+                detail = f"n_components must be below {d}, the rank of X; got {p}"
+            raise ValueError(f"{detail} (n_features={self.n_features_in_})")
         settings = self._settings("reg", "alpha", "shrinkage", "whiten", "n_pairs", "n_init") | self._search()
         last = work.start()
         unwhitened = self._found_before("unwhitened_", work)

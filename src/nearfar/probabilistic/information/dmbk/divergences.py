@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergences between Gaussian classes seen through a projection, and how evenly they are spread.
+"""Kullback-Leibler divergences between projected Gaussian classes, and how evenly they are spread.
 
     K_ab(U) = 1/2 [log det G_b - log det G_a + tr(G_b^-1 (G_a + d_ab d_ab')) - p]
     G_a = U' Sigma_a U,  d_ab = U' (mu_a - mu_b),  U (d, p)
@@ -17,9 +17,9 @@ from ....numerics.constraints import generator
 from ....numerics.pair_differences import PairList
 from ....numerics.types import Array, Ints, Seed
 
-DIVERGENCE_FLOOR = 1e-12  # added to divergences before their logarithm, as two classes may coincide
-PROJECTED_RIDGE = 1e-12  # share of the identity in projected covariances, as columns of U may become parallel
-LONG = 50  # number of features at which products take as long as differences of rows
+DIVERGENCE_FLOOR = 1e-12  # added to divergences before their logarithm, because two classes may coincide
+PROJECTED_RIDGE = 1e-12  # share of the identity in projected covariances, because columns of U may become parallel
+LONG = 50  # features for which products take as long as differences of rows
 
 
 class GaussianClasses(NamedTuple):
@@ -30,7 +30,7 @@ class GaussianClasses(NamedTuple):
     sizes: Array
 
     def mapped(self, A: Array) -> GaussianClasses:
-        """The classes of rows A' x."""
+        """Return the classes of the rows A' x."""
         return GaussianClasses(self.means @ A, A.T @ self.covs @ A, self.sizes)
 
 
@@ -40,14 +40,15 @@ def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> GaussianClasses
     Parameters
     ----------
     shrinkage : list of float
-        Share of the scaled identity in each class's covariance; a millionth of the overall variance is added to all.
+        Share of the scaled identity in the covariance of each class. A millionth of the overall variance is added to
+        all covariances.
     """
     d = X.shape[1]
     parts = [X[labels == c] for c in range(len(shrinkage))]
-    covs = [
-        mahalanobis.shrink(mahalanobis.covariance(rows - rows.mean(axis=0), assume_centered=True), s)
-        for rows, s in zip(parts, shrinkage, strict=True)
-    ]
+    covs = []
+    for rows, share in zip(parts, shrinkage, strict=True):
+        C = mahalanobis.covariance(rows - rows.mean(axis=0), assume_centered=True)
+        covs.append(mahalanobis.shrink(C, share))
     floor = 1e-6 * float(np.trace(scatter.total(X))) / (len(X) * d) or 1.0
     return GaussianClasses(
         scatter.class_means(X, labels),
@@ -57,16 +58,17 @@ def gaussians(X: Array, labels: Ints, shrinkage: list[float]) -> GaussianClasses
 
 
 def first_directions(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) -> list[Array]:
-    """Return starts U (d, p): most variance between classes, most variance at all, and `n_init` random ones."""
+    """Return starts U (d, p): most variance between classes, most total variance, and `n_init` random ones."""
     rng = generator(seed)
     d = Y.shape[1]
     between = psd.spectrum(scatter.between(Y, labels))[1]
     total = psd.spectrum(scatter.total(Y))[1]
-    return [between[:, :p], total[:, :p], *(rng.normal(size=(d, p)) / np.sqrt(d) for _ in range(n_init))]
+    drawn = [rng.normal(size=(d, p)) / np.sqrt(d) for _ in range(n_init)]
+    return [between[:, :p], total[:, :p], *drawn]
 
 
 def divergences(U: Array, classes: GaussianClasses) -> Array:
-    """K, shape (c, c), K[a, b] = KL(a | b)."""
+    """Return K (c, c) with K[a, b] = KL(a | b)."""
     G = propped(U.T @ classes.covs @ U)
     B: Array = np.linalg.inv(G).astype(np.float64, copy=False)
     return from_projected(G, B, classes.means @ U)
@@ -79,8 +81,9 @@ def propped(G: Array) -> Array:
 
 
 def from_projected(G: Array, B: Array, m: Array) -> Array:
-    """K from projected covariances G, their inverses B and projected means m (c, p)."""
+    """Return K from projected covariances G (c, p, p), their inverses B and projected means m (c, p)."""
     c, p = m.shape
+    # 2 K_ab = log det G_b - log det G_a + tr(B_b G_a) + d_ab' B_b d_ab - p
     volume = np.linalg.slogdet(G)[1]
     d = m - m[:, None]  # d[b, a] = m_a - m_b
     traces = G.reshape(c, -1) @ B.reshape(c, -1).T
@@ -89,7 +92,12 @@ def from_projected(G: Array, B: Array, m: Array) -> Array:
 
 
 def weighted_gradient(U: Array, W: Array, classes: GaussianClasses) -> Array:
-    """d sum_ab W_ab K_ab / dU, for W (c, c) that does not depend on U."""
+    """Return the gradient of sum_ab W_ab K_ab with respect to U, for W (c, c) that does not depend on U.
+
+    With B_a = G_a^-1, it is sum_a Sigma_a U inner_a plus the part of the means, where
+
+        inner_a = (sum_b W_ba - sum_b W_ab) B_a + sum_b W_ab B_b - B_a [sum_b W_ba (G_b + d_ba d_ba')] B_a.
+    """
     SU = classes.covs @ U
     G = propped(U.T @ SU)
     m = classes.means @ U
@@ -104,10 +112,10 @@ def weighted_gradient(U: Array, W: Array, classes: GaussianClasses) -> Array:
 
 
 def balance(U: Array, classes: GaussianClasses, alpha: float) -> tuple[float, Array]:
-    """Mean over ordered pairs of classes of log e_ab + alpha log K_ab, and its gradient by U.
+    """Return the mean over ordered pairs of classes of log e_ab + alpha log K_ab, and its gradient with respect to U.
 
-    e_ab is the share of n_a n_b K_ab in its sum over pairs: the first part is largest, -log(c (c - 1)), where all
-    n_a n_b K_ab are equal, and does not change when all K grow.
+    e_ab is the share of n_a n_b K_ab in its sum over pairs. The first part has its maximum, -log(c (c - 1)), if all
+    n_a n_b K_ab are equal, and does not depend on a common factor of all K.
     """
     c = len(classes.sizes)
     off = ~np.eye(c, dtype=bool)
@@ -116,30 +124,43 @@ def balance(U: Array, classes: GaussianClasses, alpha: float) -> tuple[float, Ar
     total = float(np.vdot(size, K))
     logs = np.log(K)
     value = float((logs + np.log(np.where(off, size, 1.0)))[off].mean() - np.log(total) + alpha * logs[off].mean())
+    # derivative of the value with respect to K_ab
     W = np.where(off, (1 + alpha) / (c * (c - 1) * K) - size / total, 0.0)
     return value, weighted_gradient(U, W, classes)
 
 
 class MeanDistance:
-    """Mean of |U' (x_i - x_j)| over pairs of rows of X (n, d), smooth at 0, and its gradient by U.
+    """Mean of |U' (x_i - x_j)| over pairs of rows, smoothed at 0, and its gradient with respect to U.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
+        Rows.
     i, j : ndarray of shape (m,)
+        Pairs of row numbers.
     """
 
     def __init__(self, X: Array, i: Ints, j: Ints) -> None:
         rows, ends = np.unique(np.concatenate([i, j]), return_inverse=True)
         first, second = np.split(ends, 2)
-        # projecting rows before taking differences pays where rows are long, and fewer than pairs
-        self.pairs = PairList(first, second, len(rows)) if len(i) * (1 - LONG / X.shape[1]) > len(rows) else None
-        self.X = X[i] - X[j] if self.pairs is None else X[rows]
+        # projecting rows before taking differences is faster if rows are long, and fewer than pairs
+        self.pairs: PairList | None = None
+        if len(i) * (1 - LONG / X.shape[1]) > len(rows):
+            self.pairs = PairList(first, second, len(rows))
+            self.X = X[rows]
+        else:
+            self.X = X[i] - X[j]
 
     def __call__(self, U: Array) -> tuple[float, Array]:
         Z = self.X @ U
-        square = np.einsum("mp,mp->m", Z, Z) if self.pairs is None else self.pairs.squared_distances(Z)
+        if self.pairs is None:
+            square = np.einsum("mp,mp->m", Z, Z)
+        else:
+            square = self.pairs.squared_distances(Z)
         distance = np.sqrt(square + 1e-12)
         weight = 1 / (len(distance) * distance)
-        pull = weight[:, None] * Z if self.pairs is None else self.pairs.laplacian_times(weight, Z)
+        if self.pairs is None:
+            pull = weight[:, None] * Z
+        else:
+            pull = self.pairs.laplacian_times(weight, Z)
         return float(distance.mean()), self.X.T @ pull

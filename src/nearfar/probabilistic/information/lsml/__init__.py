@@ -3,8 +3,9 @@
     min_{M PD}  D(M, M0) + gamma sum_t w_t (d_M(a, b) - d_M(c, d))_+^2,   sum_t w_t = 1
     D(A, B) = tr(A B^-1) - log det(A B^-1) - d
 
-(a, b, c, d): rows of quadruplet t, a and b to be nearer to each other than c and d; w_t: its weight; M0: prior;
-d_M(a, b) = sqrt((a - b)' M (a - b)). Convex in M, as the geometric mean of two squared distances is concave.
+(a, b, c, d) are the rows of quadruplet t: a and b should be nearer to each other than c and d. w_t is its weight, M0
+the prior, and d_M(a, b) = sqrt((a - b)' M (a - b)). The problem is convex in M, because the geometric mean of two
+squared distances is concave.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class LSML(FromTriplets, Mahalanobis):
         quadruplet_weights : array-like of shape (m,), optional
             Weights of the quadruplets, at least 0; only their ratios matter. By default, all are equal.
         triplets : array-like of shape (m, 3), optional
-            Row numbers (anchor, positive, negative) of X. The triplet (a, p, n) stands for the quadruplet (a, p, a, n).
+            Row numbers (anchor, positive, negative) of X. The triplet (a, p, n) means the quadruplet (a, p, a, n).
             Not used if `quadruplets` is given.
         rows : array-like of shape (n,), optional
             Number by which triplets or quadruplets refer to each row of X. By default, 0..n-1. Those with other numbers
@@ -174,7 +175,7 @@ class LSML(FromTriplets, Mahalanobis):
             return self._supervise(points, None, quadruplets=numbers, quadruplet_weights=quadruplet_weights)
         if quadruplets is None:
             if quadruplet_weights is not None:
-                raise ValueError("quadruplet_weights belong to quadruplets=, which were not given")
+                raise ValueError("quadruplet_weights must be given with quadruplets=")
             if y is None and triplets is None:
                 detail = "pass labels, triplets= or quadruplets="
                 raise ValueError(f"requires y to be passed, but the target y is None; {detail}")
@@ -204,7 +205,8 @@ class LSML(FromTriplets, Mahalanobis):
         elif quadruplets is None:
             checks.counts(1, **checks.not_none(n_quadruplets=self.n_quadruplets))
             quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)
-        weight = np.ones(len(quadruplets)) if weight is None else weight
+        if weight is None:
+            weight = np.ones(len(quadruplets))
         L0 = priors.factor(self.prior, X)
         found = lsml(X, quadruplets, weight, L0, self.gamma, last=work.start(), **self._search())
         if self.n_components is None:

@@ -1,14 +1,14 @@
-"""The metric nearest to a prior in the LogDet divergence, with a penalty for comparisons of distances it gets wrong.
+"""The metric nearest to a prior in the LogDet divergence, with a penalty on violated comparisons of distances.
 
     min_{M PD}  f(M) = D(M, M0) + sum_c w_c (sqrt p_c - sqrt q_c)_+^2,   p_c = v_c' M v_c,  q_c = u_c' M u_c
     D(A, B) = tr(A B^-1) - log det(A B^-1) - d
 
-v_c: difference of two points that should be nearer to each other than the two whose difference is u_c. A term is
-p + q - 2 sqrt(p q) where p > q; the geometric mean is concave, and value and slope vanish at p = q, so that f is
-strictly convex in M although distances are square roots.
+v_c is the difference of two points that should be nearer to each other than the two points with the difference u_c. If
+p > q, a term is p + q - 2 sqrt(p q). The geometric mean is concave, and value and slope of a term are 0 at p = q, so
+that f is strictly convex in M although distances are square roots.
 
-With its slopes alpha <= w and beta <= 0 a term is alpha p + beta q, as it is homogeneous. So the dual problem is to
-maximize log det(M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c'), and the Hessian of a term has rank one:
+A term is homogeneous and thus equals alpha p + beta q, with its slopes alpha <= w and beta <= 0. The dual problem is
+therefore to maximize log det(M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c'), and the Hessian of a term has rank one:
 (w / 2) sqrt(p q) A x A with A = v v' / p - u u' / q.
 """
 
@@ -40,28 +40,30 @@ def nearest(
     Parameters
     ----------
     near, far : ndarray of shape (c, d)
-        v and u.
+        Differences v and u.
     weight : ndarray of shape (c,)
+        Weights w of the comparisons.
     L0 : ndarray of shape (d, d)
         Invertible; the prior is L0' L0.
     last : ndarray of shape (k, d), optional
-        Components to begin with, where they are invertible and better than the prior.
+        Components to start from, if they are invertible and better than the prior.
     tol : float
-        Stops where the duality gap is at most tol^2 / 2: every squared distance then is within a factor of about
-        1 +- tol of the optimum's.
+        Stop when the duality gap is at most tol^2 / 2: every squared distance is then within a factor of about 1 +-
+        tol of its value at the optimum.
 
     Notes
     -----
-    Where there are fewer differences than features, everything happens in their span.
+    If there are fewer differences than features, the problem is solved in their span.
     """
-    R = np.concatenate([near, far]) @ L0.T
+    R = np.concatenate([near, far]) @ L0.T  # (2 c, d), in coordinates in which the prior is I
     d = len(L0)
-    Q = np.linalg.qr(R.T)[0] if len(R) < d else None
-    found = newton(R if Q is None else R @ Q, weight, max_iter, tol, report, again(last, L0, Q))
-    if Q is None:
+    if len(R) >= d:
+        found = newton(R, weight, max_iter, tol, report, again(last, L0, None))
         M = found.x
     else:
-        M = np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
+        Q = np.linalg.qr(R.T)[0]  # (d, 2 c), an orthonormal basis of the differences
+        found = newton(R @ Q, weight, max_iter, tol, report, again(last, L0, Q))
+        M = np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T  # outside of the span, M stays I
     M = L0.T @ M @ L0
     return found.with_x((M + M.T) / 2)
 
@@ -74,7 +76,7 @@ def residual(s: Array, weight: Array) -> float:
 
 
 def residual_along(s: Array, change: Array, weight: Array) -> Callable[[float], float]:
-    """Return the residual as a function of t, for a step that moves s to s + t change; see `logdet_steps.step`."""
+    """Return the residual as a function of t, for a step that moves s to s + t change; see `logdet_newton.step`."""
     return lambda t: residual(np.maximum(s + t * change, 0.0), weight)
 
 
@@ -83,14 +85,15 @@ def newton(
 ) -> Solution:
     """Find M, as `x`, by Newton's method in coordinates where first the prior, then the current M = L' L, is I.
 
-    Starts at the best multiple of the prior, or at a better `start`. M's neighbors are L' (I + S) L; the gradient by S
-    is E = L (M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and those slopes is
-    tr(E) - log det(I + E).
+    It starts at the best multiple of the prior, or at a better `start`. A step leads to L' (I + S) L. The gradient with
+    respect to S is E = L (M0^-1 + sum_c alpha_c v_c v_c' + beta_c u_c u_c') L' - I, and the gap of M and these slopes
+    is tr(E) - log det(I + E).
     """
     m = len(weight)
     d = R.shape[1]
     one = np.eye(d)
     history = []
+    # t I minimizes d t - d log t + t residual(I): t = d / (d + residual)
     L = one * np.sqrt(d / (d + residual(np.einsum("cd,cd->c", R, R), weight)))
 
     def value(L: Array) -> float:
@@ -102,7 +105,7 @@ def newton(
     R = R @ L.T
     volume = logdet(L)
     for k in range(max_iter + 1):
-        s = np.einsum("cd,cd->c", R, R)
+        s = np.einsum("cd,cd->c", R, R)  # all p, then all q
         p, q = np.split(s, 2)
         wrong = np.flatnonzero((p > q) & (weight > 0))
         pair = np.concatenate([wrong, m + wrong])
@@ -114,8 +117,9 @@ def newton(
         T = L @ L.T
         miss = residual(s, weight)
         history.append(float(T.trace()) - d - volume + miss)
-        # if two points that should be apart coincide, u and its part of the gradient are 0
-        slopes = np.concatenate([w * (1 - r), w * (1 - np.divide(1.0, r, out=np.ones_like(r), where=r > 0))])
+        # alpha = w (1 - sqrt(q / p)), beta = w (1 - sqrt(p / q)); u and its part of the gradient are 0 if q is 0
+        inverse = np.divide(1.0, r, out=np.ones_like(r), where=r > 0)
+        slopes = np.concatenate([w * (1 - r), w * (1 - inverse)])
         E = T - one + (W.T * slopes) @ W
         gap = logdet_gap(E)
         if report is not None and k:
@@ -123,7 +127,8 @@ def newton(
         if gap <= tol**2 / 2 or k == max_iter:
             break
         S = direction(E, W, p, q, w)
-        C = step(S, E, T, residual_along(s, np.einsum("cd,cd->c", R @ S, R), weight), miss)
+        change = np.einsum("cd,cd->c", R @ S, R)  # ds/dt at I + t S
+        C = step(S, E, T, residual_along(s, change, weight), miss)
         R = R @ C
         L = C.T @ L
         volume += logdet(C)
@@ -136,10 +141,10 @@ def newton(
 
 
 def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:
-    """S with S + sum_c h_c <A_c, S> A_c = -E, h_c = (w / 2) sqrt(p q), for rows W of v and then of u.
+    """Return S with S + sum_c h_c <A_c, S> A_c = -E, h_c = (w / 2) sqrt(p q), for rows W of v and then of u.
 
-    Few comparisons: exactly, from the system for <A_c, S>, whose matrix comes from squares of inner products. Many: by
-    conjugate gradients, more exact the smaller E is.
+    For few comparisons, the solution is exact: <A_c, S> solves a system of squared inner products. For many, conjugate
+    gradients solve it more exactly the smaller E is.
     """
     c = len(p)
     d = W.shape[1]

@@ -2,9 +2,9 @@
 
     A_{t+1} = argmin_{A PD}  D(A, A_t) + eta / 2 (z' A z - y)^2
 
-for a pair with difference z and squared-distance target y: u if it is similar and further apart, l if it is dissimilar
-and nearer, else nothing changes. With yh = z' A_t z and yb = z' A_{t+1} z = (b + sqrt(b^2 + 4 eta yh^2)) / (2 eta yh),
-b = eta y yh - 1, the step is A_{t+1} = A_t + (yb - yh) / yh^2 A_t z z' A_t.
+for a pair with the difference z and the target y of its squared distance: u if it is similar and farther apart, l if it
+is dissimilar and nearer. Other pairs change nothing. With yh = z' A_t z, b = eta y yh - 1 and yb = z' A_{t+1} z =
+(b + sqrt(b^2 + 4 eta yh^2)) / (2 eta yh), the step is A_{t+1} = A_t + (yb - yh) / yh^2 A_t z z' A_t.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ def online_itml(
     A: Array, X: Array, pairs: Pairs, bounds: Array, eta: float = 0.5, *, mode: str = "implicit", gamma: float = 1.0
 ) -> tuple[Array, int]:
     """Return A (d, d) after the pairs, whose weights are targets, and the number of pairs that changed it."""
-    Z, u, l = X[pairs.i] - X[pairs.j], *bounds
+    Z = X[pairs.i] - X[pairs.j]
+    u, l = bounds
+    sign = pairs.sign
     target = np.where(pairs.similar, u, l)
     if mode != "batch":
-        if pairs.weight is None:
-            sign, target = (pairs.sign, target)
-        else:
-            sign, target = (np.zeros(len(Z)), pairs.weight)
+        if pairs.weight is not None:
+            # a target to approach from either side
+            sign = np.zeros(len(Z))
+            target = pairs.weight
         return stream.follow(A, Z, sign, target, eta / l**2, mode)
-    told = logdet.Bounded(Z, pairs.sign, target, np.full(len(Z), gamma))
+    bounded = logdet.Bounded(V=Z, sign=sign, bound=target, gamma=np.full(len(Z), gamma))
     solver = "projections" if np.isinf(gamma) else "newton"
-    found = logdet.nearest(told, cholesky(A), solver, max_iter=1000)
+    found = logdet.nearest(bounded, cholesky(A), solver, max_iter=1000)
     return found.x, int((found.attributes["dual"] > 0).sum())
 
 
 class OnlineITML(FromPairs, Mahalanobis):
-    """Learn a metric from a stream of pairs: `partial_fit` updates the metric, and `fit` starts anew.
+    """Learn a metric from a stream of pairs: `partial_fit` updates the metric, and `fit` starts over.
 
     Parameters
     ----------
@@ -162,7 +164,7 @@ class OnlineITML(FromPairs, Mahalanobis):
         """
         with error_context(self):
             if targets is not None and (pairs is None or pair_labels is not None or self.mode == "batch"):
-                raise ValueError('targets need pairs=, no pair_labels=, and mode="implicit" or "explicit"')
+                raise ValueError('targets must be given with pairs=, without pair_labels=, and not with mode="batch"')
             first = not hasattr(self, "metric_")
             settings.check_settings(self)
             rows = self._rows(X, reset=first)
@@ -171,38 +173,44 @@ class OnlineITML(FromPairs, Mahalanobis):
                 known = self._labeled(X, y, unlabeled, "; pass labels, or pairs= and pair_labels=")
                 rows = known.X
                 order = known.order
-                told = self._from_labels(known.labels)
+                checked = self._from_labels(known.labels)
             elif targets is None:
-                told = self._from_pairs(pairs, pair_labels, None, len(rows))
+                checked = self._from_pairs(pairs, pair_labels, None, len(rows))
             else:
-                told = stream.with_targets(pairs, targets, len(rows))
-            state = None if first else (self.metric_, self.bounds_, self.n_updates_)
-            marks = mark_training_rows(self, rows, y, after=None if first else self._training_marks)
+                checked = stream.with_targets(pairs, targets, len(rows))
+            state = None
+            earlier_marks = None
+            if not first:
+                state = (self.metric_, self.bounds_, self.n_updates_)
+                earlier_marks = self._training_marks
+            marks = mark_training_rows(self, rows, y, after=earlier_marks)
             work = self._workspace(rows, order)
             self._check_search(work, features=rows.shape[1])
-            self._store(self._solve(work.rows, told, state, work=work), work, dtype=rows.dtype)
+            found = self._solve(work.rows, checked, state, work=work)
+            self._store(found, work, dtype=rows.dtype)
             self._training_marks = marks
             if pairs is not None:
                 self.threshold_ = float(np.sqrt(self.bounds_.mean()))
         return self
 
     def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
-        if self.mode == "batch":  # one problem of all pairs of a call
+        if self.mode == "batch":  # the pairs of a call form one problem
             return super()._from_pairs(pairs, pair_labels, pair_weights, n)
         return stream.in_order(pairs, pair_labels, n)
 
     def _from_labels(self, labels: Any) -> Pairs:
-        told = constraints.written_out(super()._from_labels(labels))
-        order = constraints.generator(self.random_state).permutation(len(told.i))
-        return Pairs(told.i[order], told.j[order], told.similar[order])
+        drawn = constraints.written_out(super()._from_labels(labels))
+        order = constraints.generator(self.random_state).permutation(len(drawn.i))
+        return Pairs(drawn.i[order], drawn.j[order], drawn.similar[order])
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, state: Any = None, *, work: Workspace) -> Solution:
         checks.above(0, eta=self.eta)
         checks.one_of(("implicit", "explicit", "batch"), mode=self.mode)
-        checks.above(0, gamma=1.0 if self.gamma == np.inf else self.gamma)
+        if self.gamma != np.inf:
+            checks.above(0, gamma=self.gamma)
         A, bounds, before = state or self._begin(X)
-        told = constraints.written_out(pairs)
-        A, updates = online_itml(A, X, told, bounds, self.eta, mode=self.mode, gamma=self.gamma)
+        pairs = constraints.written_out(pairs)
+        A, updates = online_itml(A, X, pairs, bounds, self.eta, mode=self.mode, gamma=self.gamma)
         if self.n_components is None:
             L = cholesky(A)
         else:
@@ -210,5 +218,7 @@ class OnlineITML(FromPairs, Mahalanobis):
         return Solution(L, attributes={"metric": A, "bounds": bounds, "n_updates": before + updates})
 
     def _begin(self, X: Array) -> tuple[Array, Array, int]:
+        """Return the state before the first pair: the prior, the bounds and 0 updates."""
         L0 = priors.factor(self.prior, X)
-        return L0.T @ L0, priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state), 0
+        bounds = priors.distance_bounds(X, L0, self.bounds, self.percentiles, self.random_state)
+        return L0.T @ L0, bounds, 0

@@ -1,4 +1,4 @@
-"""A metric that follows pairs one by one: exact and explicit LogDet steps towards a squared distance.
+"""A metric that is updated by one pair after another: exact and explicit LogDet steps toward a squared distance.
 
     A+ = argmin_{A PD}  D(A, A_t) + eta / 2 (z' A z - y)^2 = A_t + (yb - yh) / yh^2 A_t z z' A_t
 
@@ -35,7 +35,8 @@ def follow(A: Array, Z: Array, sign: Array, target: Array, eta: float, mode: str
 
     Notes
     -----
-    Each step depends on the one before. It takes two BLAS calls (`symv`, `syr`) on one triangle of A, in place: O(d^2).
+    Each step depends on the previous one. It takes two BLAS calls (`symv`, `syr`) on one triangle of A, in place:
+    O(d^2).
     """
     A = np.array(A, order="F")
     step = STEPS[mode]
@@ -45,16 +46,19 @@ def follow(A: Array, Z: Array, sign: Array, target: Array, eta: float, mode: str
         yh = float(blas.ddot(z, Az))
         if yh <= 0 or s * (yh - y) < 0 or yh == y:
             continue
+        # A + (yb - yh) / yh^2 A z z' A
         A = blas.dsyr((step(yh, y, eta) - yh) / yh**2, Az, a=A, overwrite_a=1)
         updates += 1
     return np.triu(A) + np.triu(A, 1).T, updates
 
 
 def implicit(yh: float, y: float, eta: float) -> float:
-    """Return the new squared distance yb, by the form of the root that does not cancel."""
+    """Return the new squared distance yb, by the formula of the root without cancellation."""
     b = eta * y * yh - 1
     root = (b * b + 4 * eta * yh * yh) ** 0.5
-    return (b + root) / (2 * eta * yh) if b > 0 else 2 * yh / (root - b)
+    if b > 0:
+        return (b + root) / (2 * eta * yh)
+    return 2 * yh / (root - b)
 
 
 def explicit(yh: float, y: float, eta: float) -> float:

@@ -2,8 +2,9 @@
 
     min_{M PD}  tr(S M) - log det M + sparsity sum_{i != j} |M_ij|,   S = M0^-1 + balance (P+ - P-)
 
-P+, P-: sums of (x_i - x_j)(x_i - x_j)' over the similar and over the dissimilar pairs; M0: prior. S need not be
-definite; a minimum exists exactly where a positive definite W has W_ii = S_ii and |W_ij - S_ij| <= sparsity.
+P+ and P- are the sums of (x_i - x_j)(x_i - x_j)' over the similar and over the dissimilar pairs, and M0 is the prior. S
+need not be definite: a minimum exists if and only if there is a positive definite W with W_ii = S_ii and
+|W_ij - S_ij| <= sparsity.
 """
 
 from __future__ import annotations
@@ -22,42 +23,47 @@ from ....numerics.types import AnyArray, Array
 from .. import priors
 from .graphical_lasso import UnboundedError, sparse_inverse
 
-BALANCE_SHARE = 0.9  # share of the balance at which the metric becomes infinite
+BALANCE_SHARE = 0.9  # the default balance, as a share of that at which the metric becomes infinite
 
 
 def sdml(P: Array, A: Array, balance: float | None = None, sparsity: float = 0.01, **search: Any) -> Solution:
     """Return M (d, d) as `x` for P = P+ - P- and A = M0^-1; `search` is of `sparse_inverse`."""
     if balance is None:
+        # A + balance P is positive definite for a balance below 1 / radius
         radius = float(np.abs(eigh(P, A, eigvals_only=True)).max())
-        balance = BALANCE_SHARE / radius if radius > np.finfo(np.float64).tiny else BALANCE_SHARE
+        balance = BALANCE_SHARE
+        if radius > np.finfo(np.float64).tiny:
+            balance = BALANCE_SHARE / radius
     try:
         found = sparse_inverse(A + balance * P, sparsity, **search)
     except UnboundedError as error:
         most = largest(P, A, sparsity, limit(error.direction, P, A, sparsity))
-        detail = f"no metric minimizes the objective with balance={balance:.4g}, only with less than about {most:.4g}"
+        detail = f"the objective has no minimum for balance={balance:.4g}, which must be below about {most:.4g}"
         balance = BALANCE_SHARE * most
-        warn(f"{detail}; {balance:.4g} was taken")
+        warn(f"{detail}; {balance:.4g} is used instead")
         found = sparse_inverse(A + balance * P, sparsity, **search)
     return found.with_x(found.x, attributes={"balance": float(balance), "metric": found.x})
 
 
 def limit(D: Array, P: Array, A: Array, sparsity: float) -> float:
-    """The balance from which on the objective falls along D for ever."""
+    """Return the balance above which the objective decreases without bound along D."""
+    # tr((A + balance P) D) + sparsity sum_{i != j} |D_ij| = 0
     penalty = float(np.abs(D).sum() - np.trace(D))
     return (float(np.vdot(A, D)) + sparsity * penalty) / -float(np.vdot(P, D))
 
 
 def largest(P: Array, A: Array, sparsity: float, high: float) -> float:
     """Return the largest balance for which there is a minimum, or up to 1 % less; there is none for `high`."""
+    # A + low P is singular, and there is a minimum up to it; bisection of the logarithm
     low = -1 / float(eigh(P, A, eigvals_only=True, subset_by_index=[0, 0])[0])
     while high > 1.01 * low:
         middle = low * float(np.sqrt(high / low))
         try:
             gap = sparse_inverse(A + middle * P, sparsity, max_iter=100, tol=0.0, feasible=True).duality_gap
             if gap is not None and np.isfinite(gap):
-                low, high = (middle, high)
+                low = middle
             else:
-                low, high = (low, middle)
+                high = middle
         except UnboundedError as error:
             high = min(middle, limit(error.direction, P, A, sparsity))
     return low
@@ -156,12 +162,15 @@ class SDML(FromPairs, Mahalanobis):
         checks.at_least(0, sparsity=self.sparsity)
         if self.balance is not None:
             checks.above(0, balance=self.balance)
-        told = scatter.pair_scatters(X, pairs)
+        scatters = scatter.pair_scatters(X, pairs)
         R = np.linalg.inv(priors.factor(self.prior, X))
         start = self._found_before("metric_", work)
-        # labels may give fewer pairs of one kind than were asked for; the other kind would decide alone
+        # labels may give fewer pairs of one kind than requested, so both kinds get the same total weight
         given = isinstance(pairs, Pairs) and not pairs.from_labels
-        P = told.similar - (1.0 if given else told.n_similar / told.n_dissimilar) * told.dissimilar
+        weight = 1.0 if given else scatters.n_similar / scatters.n_dissimilar
+        P = scatters.similar - weight * scatters.dissimilar
         found = sdml(P, R @ R.T, self.balance, self.sparsity, start=start, **self._search())
         L = cholesky(found.x)
-        return found.with_x(L if self.n_components is None else scatter.widest(L, X, self.n_components))
+        if self.n_components is not None:
+            L = scatter.widest(L, X, self.n_components)
+        return found.with_x(L)

@@ -3,8 +3,8 @@
     min_{M PD}  tr(S M) - log det M + lam sum_{i != j} |M_ij|
     max_{W PD}  log det W + d    s.t.  W_ii = S_ii,  |W_ij - S_ij| <= lam
 
-The dual has a point, and then the minimum exists, exactly where there is no M with tr(S M) + lam sum |M_ij| <= 0: along
-such an M the objective falls for ever. A search over M finds one of the two, whether S is definite or not.
+The dual has a feasible point, and the minimum exists, if and only if there is no M with tr(S M) + lam sum |M_ij| <= 0:
+along such an M, the objective decreases without bound. A search over M finds either, whether S is definite or not.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ....numerics.optimize import Report, Solution, stopped
 from ....numerics.types import Array, Bools
 from ..logdet_newton import logdet, logdet_gap
 
-NEWTON_ROUNDS = 6  # of Newton steps with fewer and fewer entries
+NEWTON_ROUNDS = 6  # Newton systems per step, each with fewer free entries
 
 
 class UnboundedError(ValueError):
-    """The objective has no minimum: `direction`, positive definite, is one along which it falls for ever."""
+    """The objective has no minimum: it decreases without bound along `direction`, a positive definite matrix."""
 
     def __init__(self, direction: Array) -> None:
         super().__init__("the objective has no minimum")
@@ -30,7 +30,7 @@ class UnboundedError(ValueError):
 
 
 class InversePoint(NamedTuple):
-    """An M with its Cholesky factor M = C C', its inverse W and the sum of the objective's linear parts."""
+    """An M with its Cholesky factor C, M = C C', its inverse W, and `linear` = tr(S M) + sum lam |M_ij|."""
 
     M: Array
     C: Array
@@ -39,6 +39,7 @@ class InversePoint(NamedTuple):
 
     @property
     def value(self) -> float:
+        """Objective tr(S M) - log det M + sum lam |M_ij|."""
         return self.linear - logdet(self.C)
 
 
@@ -52,31 +53,34 @@ def sparse_inverse(
     report: Report | None = None,
     feasible: bool = False,
 ) -> Solution:
-    """M (d, d) as `x`, with exact zeros.
+    """Return M (d, d) as `x`, with exact zeros.
 
     Parameters
     ----------
     S : ndarray of shape (d, d)
+        Symmetric matrix.
     lam : float
-        At least 0.
+        Weight of the penalty, at least 0.
     start : ndarray of shape (d, d), optional
-        M to begin with, where it is positive definite and better than the inverse of the diagonal of S.
+        M to start from, if it is positive definite and better than the inverse of the diagonal of S.
     max_iter : int
-        Newton steps.
+        Maximum number of Newton steps.
     tol : float
-        Stops where the duality gap is at most tol^2 / 2.
+        Stop when the duality gap is at most tol^2 / 2.
     feasible : bool
-        Stop as soon as there is a finite gap: the minimum exists.
+        Stop as soon as the gap is finite, which proves that there is a minimum.
 
     Raises
     ------
     UnboundedError
+        There is no minimum.
 
     Notes
     -----
-    Newton's method on the entries that are not held at zero, within the orthant of their signs (Oztoprak, Nocedal,
-    Rennie & Olsen, 2012), where S has a unit diagonal. Entries that a step would carry over zero are held there, and
-    the step is found anew, by conjugate gradients; M x M, the inverse of the whole Hessian, preconditions them.
+    S is scaled to a unit diagonal. Newton's method runs on the entries that are not fixed at zero, within the orthant
+    of their signs (Oztoprak, Nocedal, Rennie & Olsen, 2012). Entries whose sign a step would change are fixed at zero,
+    and the step is computed again. Conjugate gradients solve for it, preconditioned by M x M, the inverse of the
+    Hessian of all entries.
     """
     scale = np.sqrt(np.maximum(S.diagonal(), 0.0))
     if not scale.all():
@@ -89,8 +93,10 @@ def sparse_inverse(
     history = []
     now = measured(one, S, lams)
     assert now is not None
-    last = None if start is None else measured(start * sizes, S, lams)
-    now = last if last is not None and last.value < now.value else now
+    if start is not None:
+        last = measured(start * sizes, S, lams)
+        if last is not None and last.value < now.value:
+            now = last
     for k in range(max_iter + 1):
         if now.linear <= 0:
             raise UnboundedError(now.M / sizes)
@@ -114,13 +120,16 @@ def measured(M: Array, S: Array, lams: Array) -> InversePoint | None:
     C, failed = lapack.dpotrf(M, lower=1, clean=1)
     if failed:
         return None
-    W = lapack.dpotri(C, lower=1)[0]
-    return InversePoint(M, C, np.tril(W) + np.tril(W, -1).T, float(np.vdot(S, M) + np.vdot(lams, np.abs(M))))
+    W = lapack.dpotri(C, lower=1)[0]  # lower triangle
+    W = np.tril(W) + np.tril(W, -1).T
+    linear = float(np.vdot(S, M) + np.vdot(lams, np.abs(M)))
+    return InversePoint(M, C, W, linear)
 
 
 def duality_gap(now: InversePoint, S: Array, lams: Array) -> float:
-    """Return the gap of M and the dual point near its best multiple's inverse; infinite if that is not definite."""
+    """Return the gap between M and the dual point near the inverse of its best multiple; infinite if not definite."""
     d = len(S)
+    # t M has the smallest value for t = d / linear = 1 / (1 + more)
     more = now.linear / len(S) - 1
     R = np.clip(now.W * (1 + more) - S, -lams, lams)
     E = (now.C.T @ (S + R) @ now.C) / (1 + more) - np.eye(d)
@@ -129,17 +138,19 @@ def duality_gap(now: InversePoint, S: Array, lams: Array) -> float:
 
 
 def step(now: InversePoint, S: Array, lams: Array) -> InversePoint:
-    """The next point: a Newton step in the orthant of the signs, or where that fails a thresholded gradient step."""
+    """Return the next point, by a Newton step in the orthant of the signs or else a thresholded gradient step."""
     G = S - now.W
     size = np.abs(now.M)
+    # minus the subgradient of smallest length, and the signs that the entries have or are about to have
     pull = np.where(size > 0, -G - lams * np.sign(now.M), -soft(G, lams))
-    X = newton_point(now, pull, np.where(size > 0, np.sign(now.M), np.sign(pull)), lams > 0)
+    signs = np.where(size > 0, np.sign(now.M), np.sign(pull))
+    X = newton_point(now, pull, signs, lams > 0)
     D = X - now.M
     fall = -float(np.vdot(pull, D))
     K = solve_triangular(now.C, solve_triangular(now.C, D, lower=True).T, lower=True)
     t = 1.0
     while fall < 0 and t > 1e-6:
-        # a difference of two volumes, or of two values, would leave nothing but rounding near the minimum
+        # log det(M + t D) - log det M = log det(I + t C^-1 D C'^-1); the difference would be rounding near the minimum
         C, failed = lapack.dpotrf(np.eye(len(K)) + t * K, lower=1)
         if not failed:
             M = X if t == 1 else now.M + t * D
@@ -157,12 +168,12 @@ def step(now: InversePoint, S: Array, lams: Array) -> InversePoint:
 
 
 def soft(X: Array, lams: Array) -> Array:
-    """Return X with its entries moved towards 0 by lams, at most to 0."""
+    """Return X with its entries moved toward 0 by lams, at most to 0."""
     return np.sign(X) * np.maximum(np.abs(X) - lams, 0.0)
 
 
 def newton_point(now: InversePoint, pull: Array, signs: Array, sparse: Bools) -> Array:
-    """Return the Newton point where entries that would change sign are held at 0 and others allow for that."""
+    """Return the Newton point with the entries that would change sign fixed at 0."""
     free = (signs != 0) | ~sparse
     D = np.zeros_like(pull)
     for _ in range(NEWTON_ROUNDS):
@@ -177,7 +188,10 @@ def newton_point(now: InversePoint, pull: Array, signs: Array, sparse: Bools) ->
 
 
 def direction(now: InversePoint, D: Array, slope: Array, free: Bools, max_iter: int = 100) -> Array:
-    """D with (W D W + slope) = 0 on free entries, and as given elsewhere, by preconditioned conjugate gradients."""
+    """Return D with W D W + slope = 0 on the free entries, by preconditioned conjugate gradients.
+
+    The other entries of D keep their values.
+    """
     rest = np.where(free, -slope - now.W @ D @ now.W, 0.0)
     Z = np.where(free, now.M @ rest @ now.M, 0.0)
     P = Z.copy()
@@ -190,7 +204,8 @@ def direction(now: InversePoint, D: Array, slope: Array, free: Bools, max_iter: 
         D += t * P
         rest -= t * HP
         Z = np.where(free, now.M @ rest @ now.M, 0.0)
-        rz, before = float(np.vdot(rest, Z)), rz
+        before = rz
+        rz = float(np.vdot(rest, Z))
         if rz <= goal:
             break
         P = Z + rz / before * P

@@ -3,7 +3,7 @@
     max_{gamma >= 0}  sum_i [ log sum_{j in S_i} e_ij - log sum_{j in S_i or D_i} e_ij ]
     e_ij = exp(-sum_k gamma_k (v_k' (x_i - x_j))^2)
 
-v_k: principal directions; S_i, D_i: rows similar and dissimilar to row i.
+v_k are the principal directions; S_i and D_i hold the rows similar and dissimilar to row i.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ldm(
     """
     V = scatter.axes(X, n_components or len(scatter.span_or_axes(X, 1)))[1]
     deviation = (X @ V).std(axis=0)
-    # directions without scatter get no weight; the others are searched in units of their variance
+    # directions without scatter get the weight 0; the weights of the others are in units of their variance
     scale = np.where(deviation > 1e-9 * deviation.max(), deviation, np.inf)
     F = diagonal.likelihood(X @ V / scale, pairs, neighbors, near=X)
     if last is not None and len(last) == V.shape[1]:
@@ -50,7 +50,8 @@ def ldm(
     climb = diagonal.by_bounds if solver == "mm" else diagonal.directly
     rng = constraints.generator(seed)
     tries = [first, *(first * np.exp(rng.normal(size=(n_init - 1, len(first)))))]
-    best = max((climb(F, gamma, **search) for gamma in tries), key=lambda found: found.value)
+    found = [climb(F, gamma, **search) for gamma in tries]
+    best = max(found, key=lambda solution: solution.value)
     gamma = best.x / scale**2
     return best.with_x(np.sqrt(gamma)[:, None] * V.T, attributes={"gamma": gamma, "basis": V})
 
@@ -140,6 +141,6 @@ class LDM(FromPairs, Mahalanobis):
         if self.neighbors is not None:
             checks.counts(1, neighbors=self.neighbors)
             if isinstance(pairs, Pairs):
-                raise ValueError('neighbors needs labels and n_pairs="all"; given pairs all count')
+                raise ValueError('neighbors must be None unless labels and n_pairs="all" are given; got pairs')
         settings = self._settings("n_components", "neighbors", "solver", "n_init") | self._search()
         return ldm(X, pairs, seed=self.random_state, last=work.start(), **settings)

@@ -2,7 +2,7 @@
 
     min_L  sum_i |h_i - y_i|^2,   h_i = sum_{j != i} k_ij y_j / sum_{j != i} k_ij,   k_ij = exp(-|L (x_i - x_j)|^2)
 
-h_i: what all other rows predict for row i; y_i: its target, a number or several.
+h_i is the prediction for row i from all other rows, and y_i is its target, one or several numbers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from ....numerics.optimize import Report, Solution, lbfgs
 from ....numerics.types import AnyArray, Array
 from .regression import leave_one_out_error
 
-START_TOL = 1e-3  # tol of the search whose directions are a start
-MAX_FINAL_GRADIENT = (
-    1e-12  # largest gradient at which a search may end: where rows lie near each other all gradients are small
-)
+START_TOL = 1e-3  # tol of the search that finds the directions of a start
+# largest gradient at which a search may end; it is small, because all gradients are small if rows are close together
+MAX_FINAL_GRADIENT = 1e-12
 
 
 def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | None = None, **search: Any) -> Solution:
@@ -34,14 +33,23 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
     R = X / unit
     T = Y / spread
     K0 = unit * L0
-    told = None if report is None else lambda k, value, rest: report(k, value * spread**2, rest)
-    # the objective is a share of the targets' squares, so that `tol` does not depend on their units
-    stop = gradient_descent.hardly_changes(tol)
-    least = min(MAX_FINAL_GRADIENT, 1e-3 * tol)
-    found = lbfgs(lambda K: leave_one_out_error(K, R, T), K0, stop=stop, tol=least, report=told, **search)
+
+    def in_units_of_targets(k: int, value: float, rest: float) -> None:
+        assert report is not None
+        report(k, value * spread**2, rest)
+
+    # the objective is a share of the squares of the targets, so that `tol` does not depend on their units
+    found = lbfgs(
+        lambda K: leave_one_out_error(K, R, T),
+        K0,
+        stop=gradient_descent.hardly_changes(tol),
+        tol=min(MAX_FINAL_GRADIENT, 1e-3 * tol),
+        report=None if report is None else in_units_of_targets,
+        **search,
+    )
     if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
-        message = "the search stays at its start: rows lie too far apart for a kernel of unit width, or too near"
-        warn(f'{message}; scale the features, or set init_scale="median"')
+        cause = "rows are too far apart for a kernel of unit width, or too close together"
+        warn(f'the search stays at its start, because {cause}; scale the features, or set init_scale="median"')
     return found.times(spread**2).with_x(found.x / unit)
 
 
@@ -151,7 +159,7 @@ class MLKR(Mahalanobis):
         return Supervised(X[order], (Y[order],), order)
 
     @property
-    def _span(self) -> bool:  # the other starts are of the shape of L, where nothing of size d x d is formed
+    def _span(self) -> bool:  # other starts have the shape of L, and no d x d matrix is formed for them
         return isinstance(self.init, str) and (self.n_components is None or self.init in ("auto", "whole"))
 
     def _solve(self, X: Array, Y: Array, work: Workspace) -> Solution:
@@ -165,8 +173,12 @@ class MLKR(Mahalanobis):
         whole = isinstance(init, str) and init == "whole"
         L0 = work.start((k, X.shape[1]))
         if L0 is None:
-            L0 = scatter.span_or_axes(X, k) if whole else initialization.start(X, None, init, k, self.random_state)
-            L0 = L0 if self.init_scale is None else initialization.median_scaled(X, L0)
+            if whole:
+                L0 = scatter.span_or_axes(X, k)
+            else:
+                L0 = initialization.start(X, None, init, k, self.random_state)
+            if self.init_scale is not None:
+                L0 = initialization.median_scaled(X, L0)
             if whole:
                 L = mlkr(X, Y, L0, tol=START_TOL, max_iter=self.max_iter).x
                 L0 = initialization.principal(X @ L.T, k) @ L

@@ -2,8 +2,9 @@
 
     min_{M, P PSD}  mean_p log(1 + exp(s_p (|x_p|_M^2 - |z_p|_P^2))) + reg_x tr(M) + reg_z tr(P)
 
-x_p, z_p: difference of pair p's rows in the main view and in one that is there for training only; s_p = +1 for similar,
--1 for dissimilar pairs. The privileged distance is each pair's own threshold. Jointly convex.
+x_p and z_p are the differences of the rows of pair p in the main view and in a privileged view, which only the training
+rows have. s_p is +1 for similar and -1 for dissimilar pairs. The privileged distance of a pair is the threshold of its
+distance in the main view. The problem is jointly convex.
 """
 
 from __future__ import annotations
@@ -41,13 +42,22 @@ def privileged(
     scale_z = two_views.unit_scale(Z)
     share = pairs.weights / pairs.weights.sum()
     similar = float(share[pairs.similar].sum())
-    w = share * np.where(pairs.similar, *solvers.kind_weights(similar, 1 - similar, pair_weight))
+    similar_weight, dissimilar_weight = solvers.kind_weights(similar, 1 - similar, pair_weight)
+    w = share * np.where(pairs.similar, similar_weight, dissimilar_weight)
     listed = PairList(pairs.i, pairs.j, len(X))
     s = pairs.sign[listed.order]
     w = w[listed.order]
-    V = scatter.span_or_axes(Z, 1)
+    V = scatter.span_or_axes(Z, 1)  # (r, e)
     d = X.shape[1]
-    problem = two_views.TwoViews(X / scale, Z @ V.T / scale_z, listed, s, w, (reg_x, reg_z), penalty)
+    problem = two_views.TwoViews(
+        X=X / scale,
+        Z=Z @ V.T / scale_z,
+        pairs=listed,
+        s=s,
+        w=w,
+        reg=(reg_x, reg_z),
+        penalty=penalty,
+    )
     if start is None:
         first = None
     else:
@@ -114,7 +124,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
     -----
     Yang, Wang, Zhang & Tao, IJCAI 2016. We do not know its penalty.
 
-    The paper's proximal gradient steps follow here after a search over factors. A survey sums over i only.
+    A search over factors comes first, and then the proximal gradient steps of the paper. A survey sums over i only.
 
     Without a privileged view, P is 0 and the method is the logistic loss of `LDML` with a threshold of 0. No similar
     pair then costs less than log 2 and few directions are kept, so that `LDML` is the better choice.

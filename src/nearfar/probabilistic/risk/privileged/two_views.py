@@ -23,7 +23,7 @@ PENALTIES = ("trace", "frobenius")
 
 
 class TwoViews(NamedTuple):
-    """The problem; calling it with L (r, d + e) gives f and df/d(L' L).
+    """Problem of two views; a call with L (r, d + e) returns f and df/d(L' L).
 
     Attributes
     ----------
@@ -52,18 +52,28 @@ class TwoViews(NamedTuple):
     penalty: str = "trace"
 
     def __call__(self, L: Array) -> tuple[float, Array]:
-        near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
-        value, sigma = softplus(self.s * (near - far))
+        value, sigma = softplus(self.s * self.excess(L))
         pull = self.w * self.s * sigma
         f = float(self.w @ value)
         blocks = []
         for (view, half), reg, sign in zip(self.halves(L), self.reg, (1.0, -1.0), strict=True):
             M = half.T @ half
-            trace = self.penalty == "trace"
-            f += reg * float(np.trace(M) if trace else np.vdot(M, M) / 2)
+            if self.penalty == "trace":
+                penalty = float(np.trace(M))
+                slope = np.eye(len(M))
+            else:
+                penalty = float(np.vdot(M, M) / 2)
+                slope = M
+            f += reg * penalty
+            # sum_p w_p s_p sigma_p x_p x_p', or minus that of the z_p
             G = sign * view.T @ self.pairs.laplacian_times(pull, view)
-            blocks.append(G + reg * (np.eye(len(M)) if trace else M))
+            blocks.append(G + reg * slope)
         return f, psd.symmetrize(block_diag(*blocks))
+
+    def excess(self, L: Array) -> Array:
+        """Return |x_p|_M^2 - |z_p|_P^2 of each pair (m,)."""
+        (X, X_half), (Z, Z_half) = self.halves(L)
+        return self.pairs.squared_distances(X @ X_half.T) - self.pairs.squared_distances(Z @ Z_half.T)
 
     def halves(self, L: Array) -> list[tuple[Array, Array]]:
         """Return each view with its columns of L."""
@@ -71,7 +81,7 @@ class TwoViews(NamedTuple):
         return [(self.X, L[:, :d]), (self.Z, L[:, d:])]
 
     def gap(self, L: Array, f: float, G: Array) -> float:
-        """Return a bound on f - min f; without any penalty, only how far the optimality conditions are from met."""
+        """Return a bound on f - min f; without penalties, only the violation of the optimality conditions."""
         d = self.X.shape[1]
         halves = zip(self.reg, self.halves(L), (G[:d, :d], G[d:, d:]), strict=True)
         blocks = [(reg, half, B) for reg, (_, half), B in halves if len(B)]
@@ -83,10 +93,12 @@ class TwoViews(NamedTuple):
         return max(float(np.vdot(L, L @ G)), 0.0) + rest
 
     def dual_gap(self, L: Array, f: float, blocks: list[tuple[float, Array, Array]]) -> float:
-        """Return f less the dual value sum w H(a); a is sigma, shrunk until the gradient has no negative eigenvalue."""
-        near, far = (self.pairs.squared_distances(view @ half.T) for view, half in self.halves(L))
+        """Return f minus the dual value sum_p w_p H(a_p), H(a) = -a log a - (1 - a) log(1 - a).
+
+        a is sigma, reduced by a factor with which the gradient has no negative eigenvalue.
+        """
         shrink = min(reg / (reg + negative(B)) for reg, _, B in blocks)
-        a = shrink * softplus(self.s * (near - far))[1]
+        a = shrink * softplus(self.s * self.excess(L))[1]
         return max(f - float(self.w @ (entr(a) + entr(1 - a))), 0.0)
 
     def scaling(self) -> Array:
@@ -101,11 +113,13 @@ class TwoViews(NamedTuple):
 
 
 def second(view: AnyArray | None, n: int) -> Array:
-    """Check and return the user's second view of n rows; for None, one without features."""
+    """Return the user's second view of n rows, after validation; if it is None, a view without features."""
     needs = "privileged must be a matrix of finite numbers"
-    Z = np.zeros((n, 0)) if view is None else checks.table(view, needs)
+    if view is None:
+        return np.zeros((n, 0))
+    Z = checks.table(view, needs)
     if Z.ndim != 2 or not np.isfinite(Z).all():
-        raise ValueError(f"{needs}; got shape {Z.shape}, or NaN or infinity in it")
+        raise ValueError(f"{needs}; got shape {Z.shape}, {int((~np.isfinite(Z)).sum())} values NaN or infinite")
     if len(Z) != n:
         raise ValueError(f"privileged must have the {n} rows of X; got {len(Z)}")
     return Z

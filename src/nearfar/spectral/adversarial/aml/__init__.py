@@ -6,8 +6,8 @@
     =>  p - p' = P (x - x'),  P = beta M^2 (2 I + beta M^2)^-1 for similar, c I, c = beta / (2 + beta), for dissimilar
     =>  F(M) = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(M P S P)
 
-S, D: mean scatters of the similar and of the dissimilar pairs. Adversaries make similar pairs far apart and dissimilar
-ones near, without leaving their places by much; no generated point needs storing.
+S and D are the mean scatters of the similar and of the dissimilar pairs. The adversary moves similar points apart and
+dissimilar points together, but not far from their places. No generated point needs to be stored.
 """
 
 from __future__ import annotations
@@ -48,13 +48,17 @@ def aml(
         found = adversary.alternate(S, D, first, alpha, beta, max_iter, tol)
         L = found.x
     else:
-        # the first step has length 1: with K = 1 it would lead a single feature to 0, where F is infinite
+        # search over K with L = K half, from K = 2 I: the first step has length 1, and with a single feature it would
+        # lead from K = 1 to 0, where F is infinite
         half = first / 2
-        K = 2 * np.eye(len(S)) if start is None else start @ inv(half)
+        if start is None:
+            K = 2 * np.eye(len(S))
+        else:
+            K = start @ inv(half)
 
         def fun(K: Array) -> tuple[float, Array]:
             F, G = adversary.value(K @ half, S, D, alpha, beta)
-            return F / plain, 2 / plain * K @ half @ G @ half.T
+            return F / plain, 2 / plain * K @ half @ G @ half.T  # dF/dL = 2 L G
 
         found = optimize.lbfgs(fun, K, max_iter=max_iter, tol=tol, report=report)
         L = found.x @ half
@@ -64,7 +68,7 @@ def aml(
 
 
 class AML(FromPairs, Mahalanobis):
-    """Learn a geometric mean metric on pairs that an adversary makes hard to tell apart.
+    """Learn a geometric mean metric on pairs that an adversary makes hard to distinguish.
 
     Parameters
     ----------
@@ -154,7 +158,8 @@ class AML(FromPairs, Mahalanobis):
         checks.at_least(0, alpha=self.alpha)
         checks.above(0, beta=self.beta)
         checks.one_of(SOLVERS, solver=self.solver)
-        S, D = geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), self.reg)
+        S, D = scatter.pair_scatters(X, pairs).mean()
+        S, D = geodesic.regularized(S, D, self.reg)
         found = aml(S, D, self.alpha, self.beta, self.solver, start=work.start(S.shape), **self._search())
         return found.with_x(found.x[: self.n_components])
 

@@ -1,4 +1,4 @@
-"""Adversary of pairs: it moves similar points apart and dissimilar points together, as measured by a metric M.
+"""Adversary of pairs, which moves similar points apart and dissimilar points together, as measured by a metric M.
 
     p - p' = P (x - x'),  P = beta M^2 (2 I + beta M^2)^-1     for similar pairs
     p - p' = c (x - x'),  c = beta / (2 + beta)                for dissimilar pairs
@@ -15,15 +15,14 @@ from ....numerics import psd
 from ....numerics.optimize import Solution, stopped
 from ....numerics.types import Array, Bools
 
-EQUAL_EIGENVALUES = (
-    1e-5  # eigenvalues nearer than this share of the largest: a derivative replaces their divided difference
-)
+# difference of eigenvalues, relative to the largest, below which a derivative replaces their divided difference
+EQUAL_EIGENVALUES = 1e-5
 
 
 def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[float, Array]:
     """Return F and dF/dM at M = L' L; P M P has the eigenvalues h(m) = m g(m)^2 for eigenvalues m of M."""
     m, U = psd.spectrum(L.T @ L)
-    a = 1 + alpha * (beta / (2 + beta)) ** 2
+    a = 1 + alpha * (beta / (2 + beta)) ** 2  # 1 + alpha c^2
     h = stretched(m, beta)[0]
     S_U = U.T @ S @ U
     inverse = (U / m) @ U.T
@@ -31,27 +30,29 @@ def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[floa
     gap = m[:, None] - m
     near = np.abs(gap) <= EQUAL_EIGENVALUES * m[0]
     middle = stretched((m[:, None] + m) / 2, beta)[1]
+    # divided differences H_kl = (h(m_k) - h(m_l)) / (m_k - m_l), with which d tr(h(M) S) / dM = U (H * U'SU) U'
     H = np.where(near, middle, (h[:, None] - h) / np.where(near, 1.0, gap))
+    # dF/dM = S - (1 + alpha c^2) M^-1 D M^-1 + alpha U (H * U'SU) U'
     F = m @ np.diag(S_U) + a * np.trace(B) + alpha * h @ np.diag(S_U)
     return float(F), S - a * B @ inverse + alpha * U @ (H * S_U) @ U.T
 
 
 def stretched(m: Array, beta: float) -> tuple[Array, Array]:
-    """h(m) and h'(m), h(m) = m g^2 with g = beta m^2 / (2 + beta m^2)."""
+    """Return h(m) and h'(m), for h(m) = m g^2 with g = beta m^2 / (2 + beta m^2)."""
     b = beta * m**2
     g = b / (2 + b)
     return m * g**2, g**2 * (10 + b) / (2 + b)
 
 
 def confusion(M: Array, beta: float) -> Array:
-    """Return P, which maps the difference of a similar pair to that of its adversaries."""
+    """Return P = beta M^2 (2 I + beta M^2)^-1, which maps the difference of a similar pair to its adversarial one."""
     m, U = psd.spectrum(M)
     b = beta * m**2
     return (U * (b / (2 + b))) @ U.T
 
 
 def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter: int, tol: float) -> Solution:
-    """Repeat M <- (S + alpha P S P)^-1 #_1/2 (1 + alpha c^2) D until M hardly changes."""
+    """Repeat M <- (S + alpha P S P)^-1 #_1/2 (1 + alpha c^2) D until the relative change of M is at most `tol`."""
     a = 1 + alpha * (beta / (2 + beta)) ** 2
     plain = value(L, S, D, alpha, beta)[0]
     history = [1.0]

@@ -3,7 +3,7 @@
     y(x) = x + B pi(x),   pi_r(x) = exp(-|x - c_r|^2 / (2 omega^2))
     min_B  sum_S |y_i - y_j|^2 + lam sum_{i, j} exp(-d_ij^2 / sigma^2) (|y_i - y_j| - d_ij)^2,   d_ij = |x_i - x_j|
 
-S: similar pairs; c_r: the rows in them. A map that is not linear, and is defined for new rows too.
+S holds the similar pairs, and the c_r are the rows in them. The map is not linear, and is defined for new rows as well.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ class LLMA(FromPairs, MetricLearner):
         checks.above(0, **checks.not_none(omega=self.omega, sigma=self.sigma))
         similar = with_similar(written_out(pairs)).part(similar=True)
         settings = self._settings("n_centers", "lam", "omega", "sigma", "n_neighbors", "n_stages", "ridge")
-        last = getattr(self, "coef_", []) if self.warm_start else []
+        last: list[Array] = []
+        if self.warm_start:
+            last = getattr(self, "coef_", [])
         fields, found = llma(X, similar, last=last, **settings, **self._search())
         attributes = {
             **found.attributes,
@@ -141,14 +143,14 @@ class LLMA(FromPairs, MetricLearner):
         return Workspace(np.asarray(X, dtype=np.float64), order)
 
     def _learned_map(self, components: Array, work: Workspace, dtype: Any) -> dict[str, Any]:
-        return {}  # the fields, which `_solve` reports
+        return {}  # the map is the fields, which `_solve` returns as attributes
 
     @property
     def _n_features_out(self) -> int:
         return int(self.n_features_in_)
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """Return the rows (n, d) as moved by the field: Euclidean distances between them are the learned distances.
+        """Return the rows (n, d), moved by the field: Euclidean distances between them are the learned distances.
 
         Parameters
         ----------

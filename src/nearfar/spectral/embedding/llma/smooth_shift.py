@@ -1,11 +1,11 @@
-"""Rows moved by a smooth field so that similar ones meet and nearby ones keep their distance.
+"""A smooth field that moves similar rows toward each other while nearby rows keep their distances.
 
     y(x) = x + B pi(x),   pi_r(x) = exp(-|x - c_r|^2 / (2 omega^2))
     f(B) = sum_S |y_i - y_j|^2 + lam sum_{i, j} w_ij (|y_i - y_j| - |x_i - x_j|)^2 + rho |B|^2
     w_ij = exp(-|x_i - x_j|^2 / sigma^2)
 
-f is majorized by a quadratic in B with one matrix for all steps, so every step lowers f. These steps are slow if the
-field has many bumps, so L-BFGS goes first, in units of that matrix.
+f is majorized by a quadratic in B with the same matrix in all steps, so that every step lowers f. These steps are slow
+if the field has many bumps, so L-BFGS is run first, in units of that matrix.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Field(NamedTuple):
     width: float
 
     def __call__(self, X: Array) -> Array:
-        """Return the rows as the field moves them."""
+        """Return the rows, moved by the field."""
         return X + bumps(X, self.centers, self.width) @ self.coef.T
 
 
@@ -44,9 +44,9 @@ def bumps(X: Array, centers: Array, width: float) -> Array:
 
 
 def far_rows(X: Array, k: int) -> Array:
-    """Return at most k different rows far from each other: each is the farthest from the previous ones.
+    """Return at most k different rows, far from each other: each is the farthest from the rows chosen before it.
 
-    The first row is the farthest from the mean.
+    The first is the farthest from the mean.
     """
     X = np.unique(X, axis=0)
     if len(X) <= k:
@@ -56,7 +56,10 @@ def far_rows(X: Array, k: int) -> Array:
     for _ in range(k):
         chosen.append(int(np.argmax(far)))
         distance = np.sum((X - X[chosen[-1]]) ** 2, axis=1)
-        far = distance if len(chosen) == 1 else np.minimum(far, distance)
+        if len(chosen) == 1:
+            far = distance
+        else:
+            far = np.minimum(far, distance)
     return X[chosen]
 
 
@@ -70,12 +73,16 @@ def held(X: Array, k: int | None, sigma: float | None) -> tuple[Ints, Ints, Arra
         i, j = np.triu_indices(n, 1)
     else:
         near = graphs.neighbors(X, k)
+        # each unordered pair (i, j) once, coded as i n + j
         a = np.repeat(np.arange(n), k)
         b = near.ravel()
         i, j = np.divmod(np.unique(np.minimum(a, b) * n + np.maximum(a, b)), n)
     square = PairList(i, j, n).squared_distances(X)
-    unit = float(np.median(square)) if sigma is None else sigma**2
-    w = np.exp(-square / (unit or 1.0))
+    if sigma is None:
+        unit = float(np.median(square)) or 1.0
+    else:
+        unit = sigma**2 or 1.0
+    w = np.exp(-square / unit)
     keep = w >= MIN_PAIR_WEIGHT
     return i[keep], j[keep], w[keep]
 
@@ -121,14 +128,17 @@ class Shift:
         self.weight = weight[self.similar.order]
         self.w = near[2][self.near.order]
         self.d = np.sqrt(self.near.squared_distances(X))
+        # H = P' (Lap_S + lam Lap_w) P + rho I, (k, k), the matrix of the majorizer
         H = self.P.T @ self.pulled(self.P)
         trace = float(np.trace(H)) / len(H)
-        self.rho = ridge * (trace if trace > 0 else 1.0)
+        self.rho = ridge
+        if trace > 0:
+            self.rho = ridge * trace
         self.H = cho_factor((H + H.T) / 2 + self.rho * np.eye(len(H)))
         self.base = self.P.T @ self.pulled(X)
 
     def pulled(self, Y: Array) -> Array:
-        """Return (Lap_S + lam Lap_w) Y; w counts in both directions."""
+        """Return (Lap_S + lam Lap_w) Y, where w counts for (i, j) and for (j, i)."""
         return self.similar.laplacian_times(self.weight, Y) + self.near.laplacian_times(2 * self.lam * self.w, Y)
 
     def value(self, B: Array) -> tuple[float, Array, Array]:
@@ -158,7 +168,7 @@ def majorize(
     """Return B with a small f; stop once a step lowers f by less than ``tol * max(1, f)``.
 
     In units in which the curvature H of the majorizer is 1, its step is half a gradient step. L-BFGS runs in these
-    units and is much faster than steps of the majorizer, which only follow to determine whether f can still fall.
+    units, and is much faster than steps of the majorizer, which follow only to check whether f can still decrease.
     """
     enough = hardly_changes(tol)
     f, Y, q = problem.value(B)
@@ -177,7 +187,8 @@ def majorize(
         if found.value < f:
             B = solve_triangular(U, found.x.T).T
             spent = found.n_iter
-            history.extend([] if found.history is None else found.history)
+            if found.history is not None:
+                history.extend(found.history)
             f, Y, q = problem.value(B)
     for k in range(spent + 1, max_iter + 1):
         last = B
@@ -207,10 +218,11 @@ def shifts(
     V = scatter.span_or_axes(X, 1)
     mean = X.mean(axis=0)
     last = [V @ B for B in last if len(B) == X.shape[1]]
-    found, solution = stages(
-        (X - mean) @ V.T, i, j, weight, (centers - mean) @ V.T, last=last, scale=scatter.unit(X), **settings
-    )
-    return [Field(mean + field.centers @ V, V.T @ field.coef, field.width) for field in found], solution
+    rows = (X - mean) @ V.T
+    points = (centers - mean) @ V.T
+    found, solution = stages(rows, i, j, weight, points, last=last, scale=scatter.unit(X), **settings)
+    fields = [Field(mean + field.centers @ V, V.T @ field.coef, field.width) for field in found]
+    return fields, solution
 
 
 def stages(
@@ -252,14 +264,18 @@ def stages(
         Standard deviation of the features, which is the unit of the search. If None, that of the columns of X.
     """
     fields: list[Field] = []
-    u = scatter.unit(X) if scale is None else scale  # else tol would mean more or less for rows in other units
+    # in these units, because the meaning of `tol` would otherwise depend on those of X
+    u = scatter.unit(X) if scale is None else scale
     X = X / u
     centers = centers / u
     last = [B / u for B in last]
-    omega, sigma = (None if width is None else width / u for width in (omega, sigma))
     limits["report"] = in_unit(limits.get("report"), u * u)
     if omega is None:
         omega = float(np.sqrt(np.mean(squared_distances(X, centers)))) / 3 or 1.0
+    else:
+        omega = omega / u
+    if sigma is not None:
+        sigma = sigma / u
     for k in range(n_stages):
         problem = Shift(X, i, j, weight, centers, lam, omega, held(X, n_neighbors, sigma), ridge)
         B = np.zeros(centers.T.shape)
@@ -271,5 +287,6 @@ def stages(
         X = field(X)
         centers = field(centers)
         omega = omega / 2
-        sigma = None if sigma is None else sigma / 2
+        if sigma is not None:
+            sigma = sigma / 2
     return fields, found.with_x(u * found.x).times(u * u)

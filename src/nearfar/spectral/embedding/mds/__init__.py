@@ -3,7 +3,7 @@
     sstress:  min_{M PSD}  sum_{i<j} w_ij (t_ij - (x_i - x_j)' M (x_i - x_j))^2
     stress:   min_L        sum_{i<j} w_ij (sqrt t_ij - |L (x_i - x_j)|)^2
 
-t: squared target distances; by labels, t = a d^2 within a class and b d^2 between classes, d the distance before.
+t are squared target distances; from labels, t = a d^2 within and b d^2 between classes, with d the original distance.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def mds(targets: ClassTargets | ListedTargets, L: Array, loss: str = "sstress", 
     if loss == "sstress":
         return sstress(targets, L, **limits)
     if isinstance(targets, ClassTargets):
-        raise ValueError('loss="stress" needs listed pairs')
+        raise ValueError('loss="stress" requires listed pairs; got targets by class')
     return stress(targets, L, **limits)
 
 
@@ -40,7 +40,7 @@ class MDSMetric(FromLabels, Mahalanobis):
     ----------
     targets : "label", "euclidean", callable or array-like of shape (n, n)
         "label" multiplies the squared distances by `a` within and by `b` between classes. "euclidean" reproduces the
-        distances as they are, in fewer dimensions. A callable takes the squared distances (m,) and whether the classes
+        original distances in fewer dimensions. A callable takes the squared distances (m,) and whether the classes
         are the same (m,), and returns squared target distances. An array holds the target distances.
     a, b : float
         Factors of the squared distances within and between classes, at least 0.
@@ -165,7 +165,9 @@ class MDSMetric(FromLabels, Mahalanobis):
         **given: Any,
     ) -> Supervised:
         if pairs is None and distances is None:
-            return super()._supervise(X, y if self._y_required else None, **given)
+            if not self._y_required:
+                y = None
+            return super()._supervise(X, y, **given)
         X = self._rows(X)
         return Supervised(X, (target_pairs.check(pairs, distances, len(X), rows),))
 
@@ -182,13 +184,20 @@ class MDSMetric(FromLabels, Mahalanobis):
             checks.one_of(("label", "euclidean"), targets=self.targets)
             whole = self.n_components in (None, X.shape[1]) and not isinstance(labels, tuple)
             if self.targets == "euclidean" and whole:
-                raise ValueError(f'targets="euclidean" needs n_components below {X.shape[1]}; got {self.n_components}')
+                d = X.shape[1]
+                raise ValueError(f'n_components must be below {d} with targets="euclidean"; got {self.n_components}')
         settings = self._settings("targets", "a", "b", "loss", "weighting", "n_pairs", "random_state")
-        V = scatter.data_span(X)
-        V = V if 0 < len(V) < X.shape[1] else np.eye(X.shape[1])
+        V = scatter.data_span(X)  # (r, d)
+        if len(V) in (0, X.shape[1]):
+            V = np.eye(X.shape[1])
         problem = targets.pose(X @ V.T, labels, **settings)
         k = min(self.n_components or len(V), len(V))
-        first = initialization.principal(X @ V.T, k) if k < len(V) else np.eye(k)
         last = work.start((k, X.shape[1]))
-        found = mds(problem, first if last is None else last @ V.T, self.loss, **self._search())
+        if last is not None:
+            start = last @ V.T
+        elif k < len(V):
+            start = initialization.principal(X @ V.T, k)
+        else:
+            start = np.eye(k)
+        found = mds(problem, start, self.loss, **self._search())
         return found.with_x(psd.truncate_rank(found.x @ V, self.n_components))

@@ -1,10 +1,10 @@
-"""Metrics whose distances are near target distances, over all pairs implied by classes or over listed pairs.
+"""Metrics whose distances are close to target distances, over all pairs implied by classes or over listed pairs.
 
     sstress:  f(M) = sum_p w_p (t_p - z_p' M z_p)^2 = <M, Q(M)> - 2 <M, T> + const,  T = sum_p w_p t_p z_p z_p'
     stress:   f(L) = sum_p w_p (sqrt t_p - |L z_p|)^2
 
-t: squared target distances. sstress is convex in M. Where M = L' L and G = 2 (Q(M) - T), with S = sum_p w_p z_p z_p'
-and W = sum_p w_p, scaling the optimum M* shows <M*, S> <= W lmax(T, S), so that
+t are squared target distances, and sstress is convex in M. With M = L' L, G = 2 (Q(M) - T), S = sum_p w_p z_p z_p' and
+W = sum_p w_p, scaling the optimum M* shows that <M*, S> <= W lmax(T, S), so that
 
     f(M) - min f <= <M, G> + max(0, -lmin(G, S)) W lmax(T, S)
 """
@@ -24,8 +24,8 @@ from ....numerics.optimize import Report, Solution, fista, in_unit, lbfgs, stopp
 from ....numerics.pair_differences import PairList
 from ....numerics.types import Array, Ints
 
-STRESS_FLOOR = 1e-5  # an f below this share of sum_p w_p t_p^2 counts as that much where tol is relative to it
-TRACE_SHARE = 0.5  # of tr(N)^2 beside |N|^2 in the curvature
+STRESS_FLOOR = 1e-5  # `tol` is relative to f, or to this share of sum_p w_p t_p^2 if that is larger
+TRACE_SHARE = 0.5  # coefficient of tr(N)^2 in the curvature, relative to that of |N|^2
 
 
 class Targets(Protocol):
@@ -50,7 +50,7 @@ class Targets(Protocol):
 
 
 class ClassTargets:
-    """Every pair of rows: t = same |z|^2 within classes, t = other |z|^2 between them; weights 1. No pair is listed.
+    """All pairs of rows with weight 1: t = same |z|^2 within classes and t = other |z|^2 between them; none is listed.
 
     Parameters
     ----------
@@ -67,6 +67,7 @@ class ClassTargets:
         I = np.eye(X.shape[1])
         self.S = len(X) * scatter.total(X)
         self.weight = len(X) * (len(X) - 1) / 2
+        # T = other sum_all |z|^2 z z' + (same - other) sum_within |z|^2 z z'
         whole = scatter.quartic(X, I)
         order = np.argsort(labels, kind="stable")
         classes = np.split(X[order], np.cumsum(class_sizes(labels))[:-1])
@@ -75,6 +76,7 @@ class ClassTargets:
         self.constant = float(other**2 * np.trace(whole) + (same**2 - other**2) * np.trace(within))
 
     def misfit(self, M: Array) -> tuple[float, Array]:
+        # f = <M, Q(M)> - 2 <M, T> + const = <M, (Q(M) - T) - T> + const
         off = scatter.quartic(self.X, M) - self.T
         return max(float(np.vdot(M, off - self.T)) + self.constant, 0.0), off
 
@@ -98,18 +100,21 @@ class ListedTargets:
         self.X = X
         self.pairs = PairList(i, j, len(X))
         self.t = t[self.pairs.order]
-        self.w = np.ones(len(t)) if w is None else w[self.pairs.order]
+        if w is None:
+            self.w = np.ones(len(t))
+        else:
+            self.w = w[self.pairs.order]
         self.S = self.outer(self.w)
         self.T = self.outer(self.w * self.t)
         self.weight = float(self.w.sum())
         self.constant = float(self.w @ self.t**2)
 
     def outer(self, w: Array) -> Array:
-        """sum_p w_p z_p z_p'."""
+        """Return sum_p w_p z_p z_p', shape (d, d)."""
         return psd.symmetrize(self.X.T @ self.pairs.laplacian_times(w, self.X))
 
     def misfit(self, M: Array) -> tuple[float, Array]:
-        # pair by pair, as sums over pairs would leave only rounding of a small f
+        # pair by pair, because the sums Q and T would lose the digits of a small f
         off = self.pairs.squared_distances(self.X @ psd.components(M).T) - self.t
         return float(self.w @ off**2), self.outer(self.w * off)
 
@@ -149,7 +154,8 @@ def sstress(
 
     A = psd.power(S / unit, -0.5)
     limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": in_unit(report, size)}
-    if isinstance(targets, ListedTargets):  # evaluations are expensive, and L-BFGS takes one per iteration
+    if isinstance(targets, ListedTargets):
+        # evaluations are expensive, and L-BFGS takes one per iteration
         found = certified_psd.minimize(evaluate, gap, A, start=L0, **limits)
     else:
         found = projected(of_metric, gap, A, L0, **limits)
@@ -158,7 +164,7 @@ def sstress(
 
 
 def low_rank(targets: Targets, L0: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
-    """Return L (k, d), k < d, of a small sstress: the search over L is not convex, and `tol` is on its gradient."""
+    """Return L (k, d), k < d, with a small sstress; the search over L is not convex, and `tol` bounds its gradient."""
     size = max(targets.misfit(L0.T @ L0)[0], 1e-300)
 
     def on_factor(L: Array) -> tuple[float, Array]:
@@ -172,9 +178,10 @@ def low_rank(targets: Targets, L0: Array, *, max_iter: int, tol: float, report: 
 def projected(
     of_metric: Callable[[Array], tuple[float, Array]], gap: certified_psd.Gap, A: Array, L0: Array, **limits: Any
 ) -> Solution:
-    """Find L (d, d) by projected gradient over M = A N A, where curvature hardly depends on the direction.
+    """Find L (d, d) by projected gradient over M = A N A, in which the curvature is almost the same in all directions.
 
-    For normal rows whitened by A it is 4 |N|^2 + 2 tr(N)^2: 4 |N|^2 once its part along I is stretched.
+    For normal rows that are whitened by A, the curvature is 4 |N|^2 + 2 tr(N)^2. It becomes 4 |x|^2 for x = N with its
+    part along I stretched by s.
     """
     d = len(A)
     s = np.sqrt(1 + TRACE_SHARE * d)
@@ -193,7 +200,7 @@ def projected(
     def project(x: Array, step: float) -> Array:
         w, V = psd.spectrum(stretched(x, 1 / s))
         k = np.arange(1, d + 1)
-        # the eigenvalues that are cut off are missing from the trace: those kept make up for it
+        # in the stretched norm, the eigenvalues that are kept are shifted to make up for the trace of those cut off
         shift = TRACE_SHARE * (np.cumsum(w) - w.sum()) / (1 + TRACE_SHARE * k)
         last = max(int(np.count_nonzero(w > shift)), 1) - 1
         return stretched((V * np.maximum(w - shift[last], 0.0)) @ V.T, s)
@@ -213,7 +220,7 @@ def stretched(N: Array, s: float) -> Array:
 def stress(
     targets: ListedTargets, L0: Array, *, max_iter: int = 2000, tol: float = 1e-8, report: Report | None = None
 ) -> Solution:
-    """Return L (k, d) of a small stress, by majorization: every step lowers it.
+    """Return L (k, d) with a small stress, by majorization: no step increases it.
 
     Notes
     -----
@@ -234,9 +241,11 @@ def stress(
         q = np.sqrt(pairs.squared_distances(Y))
         history.append(float(w @ (root - q) ** 2))
         if report is not None:
-            report(k, history[-1], history[-2] - history[-1] if k else np.inf)
-        if k and enough(history[-2], history[-1]):
+            gain = history[-2] - history[-1] if k > 0 else np.inf
+            report(k, history[-1], gain)
+        if k > 0 and enough(history[-2], history[-1]):
             return Solution(L, history[-1], k, history=np.array(history))
+        # L' <- S^-1 X' B Y, B the Laplacian of w sqrt(t) / |y_i - y_j|
         pull = np.divide(w * root, q, out=np.zeros_like(q), where=q > 0)
         last = L
         L = cho_solve(S, X.T @ pairs.laplacian_times(pull, Y)).T

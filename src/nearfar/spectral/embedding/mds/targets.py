@@ -1,4 +1,4 @@
-"""Turn labels, functions or tables of targets into the problem of fitting them."""
+"""The problem of fitting targets that are given by labels, by a function or by a table."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from ....numerics import checks, scatter
 from ....numerics.constraints import generator, sample, unrank_same
 from ....numerics.distances import pair_distances
 from ....numerics.types import AnyArray, Array, Ints, Seed
-from ...target_pairs import Told
+from ...target_pairs import TargetPairs
 from .target_fit import ClassTargets, ListedTargets
 
-MAX_TARGET_PAIRS = 2_000_000
+MAX_TARGET_PAIRS = 2_000_000  # most pairs that are listed unless the user sets their number
 
 
 def listed(n: int, n_pairs: int | None, seed: Seed) -> tuple[Ints, Ints]:
     """Return all pairs i < j of n rows, or a sample of them."""
     total = n * (n - 1) // 2
-    chosen = sample(total, min(total, MAX_TARGET_PAIRS) if n_pairs is None else n_pairs, generator(seed))
+    if n_pairs is None:
+        n_pairs = min(total, MAX_TARGET_PAIRS)
+    chosen = sample(total, n_pairs, generator(seed))
     return unrank_same(chosen, np.array([n]))
 
 
 def pose(
     X: Array,
-    labels: Ints | Told,
+    labels: Ints | TargetPairs,
     targets: Any = "label",
     a: float = 0.25,
     b: float = 2.25,
@@ -35,14 +37,13 @@ def pose(
     random_state: Seed = None,
 ) -> ClassTargets | ListedTargets:
     """Return the problem for `target_fit`; the settings are those of `MDSMetric`."""
-    if isinstance(labels, Told):
-        return weighed(X, *labels, loss, weighting)
+    if isinstance(labels, TargetPairs):
+        return weighed(X, labels.i, labels.j, labels.squares, loss, weighting)
     by_label = isinstance(targets, str) and targets == "label"
     if by_label and loss == "sstress" and weighting == "equal" and n_pairs is None:
         return ClassTargets(*scatter.known(X, labels), a, b)
-    if isinstance(targets, str) or callable(targets):
-        table = None
-    else:
+    table = None
+    if not (isinstance(targets, str) or callable(targets)):
         table = square_table(targets, len(X))
     if by_label or callable(targets):
         X, labels = scatter.known(X, labels)
@@ -54,8 +55,10 @@ def pose(
         t = table[i, j] ** 2
     elif callable(targets):
         t = np.asarray(targets(before, labels[i] == labels[j]), dtype=np.float64)
+    elif by_label:
+        t = before * np.where(labels[i] == labels[j], a, b)
     else:
-        t = before * (np.where(labels[i] == labels[j], a, b) if by_label else 1.0)
+        t = before
     if t.shape != i.shape or not np.isfinite(t).all() or (t < 0).any():
         got = f"shape {t.shape}, {t.ravel()[:5].tolist()}"
         raise ValueError(f"targets must give {len(i)} finite numbers >= 0, one per pair; got {got}")
@@ -63,13 +66,14 @@ def pose(
 
 
 def square_table(targets: AnyArray, n: int) -> Array:
-    """Check a symmetric table of target distances and return it."""
+    """Return a symmetric table of target distances, after validation."""
     needs = f"targets must be a table of {n} x {n} finite distances >= 0"
     table = checks.table(targets, needs)
     if table.shape != (n, n) or not np.isfinite(table).all() or (table < 0).any():
         raise ValueError(f"{needs}; got shape {table.shape}")
     if np.abs(table - table.T).max() > 1e-8 * max(float(table.max()), 1e-300):
-        raise ValueError("targets must be a symmetric table of distances")
+        apart = float(np.abs(table - table.T).max())
+        raise ValueError(f"targets must be a symmetric table; it differs from its transpose by {apart:.3g}")
     return table
 
 
@@ -77,5 +81,10 @@ def weighed(X: Array, i: Ints, j: Ints, t: Array, loss: str, weighting: str) -> 
     """Return listed targets with weight 1, or with smaller weights for larger targets."""
     if weighting == "equal":
         return ListedTargets(X, i, j, t)
-    bounded = np.maximum(t, max(float(np.quantile(t, 0.05)), 1e-12 * float(t.max()), 1e-300))
-    return ListedTargets(X, i, j, t, bounded**-2 if loss == "sstress" else 1 / bounded)
+    least = max(float(np.quantile(t, 0.05)), 1e-12 * float(t.max()), 1e-300)
+    bounded = np.maximum(t, least)
+    if loss == "sstress":
+        weight = bounded**-2
+    else:
+        weight = 1 / bounded
+    return ListedTargets(X, i, j, t, weight)

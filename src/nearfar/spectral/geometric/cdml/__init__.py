@@ -4,7 +4,7 @@
     d(x, x')^2 = sum_l A_l(0, 1)^2 A_l(T_l(x), T_l(x'))^2 = |y(x) - y(x')|^2,  y_l(x) = A_l(0, 1) A_l(0, T_l(x))
     min_m  mean_S max(0, d^2 - near)^2 + mean_D max(0, far - d^2)^2 + lam |m|^2
 
-Means are over all pairs. With c = 1 this is a Mahalanobis distance, L of rows m_l1.
+The means are over all pairs. With c = 1, this is a Mahalanobis distance, whose L has the rows m_l1.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CDML(FromPairs, MetricLearner):
     lam : float
         Weight of the penalty on the squared coefficients, at least 0.
     init : "pca", "gmml" or array-like of shape (n_components, d, degree)
-        Initial linear coefficients, scaled so that the mean squared distance of the pairs lies between the margins.
+        Initial linear coefficients, scaled so that the mean squared distance of the pairs is between the margins.
         From there, the best straight lines are found first; then the higher coefficients are added, small and random
         at first. An array holds all initial coefficients, in the units of `components_`.
     solver : {"auto", "lbfgs", "adam"}

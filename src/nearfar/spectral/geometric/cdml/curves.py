@@ -3,16 +3,16 @@
     theta(t) = sum_j C_j t^j,  j = 1..c;   T(x) = argmin_t |theta(t) - x|;   A(a, b) = int_a^b |theta'(t)| dt
     y(x) = A(0, 1) A(0, T(x))
 
-Lengths on one curve are differences, so distances along curves are Euclidean between rows of y. All that is needed of
-the points is b = X C; of a curve, its Gram matrix C'C. Arrays run over m curves first, then over n points.
+Lengths on one curve are differences, so distances along curves are Euclidean distances between rows of y. Only b = X C
+is needed of the points, and only the Gram matrix C'C of a curve. Arrays run over m curves first, then over n points.
 
-A search moves its curves little from one evaluation to the next. So the last nearest points are guesses of the next
-ones, from which Newton's method leads to a stationary point s. With u = t - s,
+A search changes its curves little from one evaluation to the next. The last nearest points are therefore guesses of the
+next ones, from which Newton's method leads to a stationary point s. With u = t - s,
 
     |theta(t) - x|^2 - |theta(s) - x|^2 = 2 u^2 Q(u)
 
-so that s is the nearest point exactly if Q, a polynomial of degree 2 c - 2, is nowhere negative. For c = 2 and 3 a
-formula in its coefficients says so; where it does not, and for higher degrees, all stationary points are compared.
+so that s is the nearest point if and only if Q, a polynomial of degree 2 c - 2, is nowhere negative. For c = 2 and 3, a
+formula in its coefficients proves this. If it does not, and for higher degrees, all stationary points are compared.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .real_roots import horner, real_roots, value_and_slope
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 NODES = (NODES + 1) / 2
 WEIGHTS = WEIGHTS / 2
-VANISHES = 1e-20  # share of the largest squared coefficient
-MIN_CURVATURE = 1e-8  # least second derivative, relative to the curve's size
-FORMULAS = (2, 3)  # degrees c for which a formula says whether Q has real roots
-GUESS_STEPS = 5  # of Newton's method from a guess, at most
-SETTLED = 1e-9  # last of these steps, relative to the points on a curve: the next would be lost in rounding
+VANISHES = 1e-20  # share of the largest squared coefficient below which a coefficient counts as 0
+MIN_CURVATURE = 1e-8  # least second derivative, relative to the size of the curve
+FORMULAS = (2, 3)  # degrees c for which a formula proves that Q has no real roots
+GUESS_STEPS = 5  # most steps of Newton's method from a guess
+SETTLED = 1e-9  # size of the last step, relative to the points on a curve, after which a next one would be rounding
 NO_ROOT_MARGIN = 1e-9  # relative size of a discriminant below which rounding may decide whether there are real roots
-CURVE_BLOCK_POINTS = 1 << 14  # nearest points at a time: more would take memory and save no time
+CURVE_BLOCK_POINTS = 1 << 14  # nearest points computed at a time: more would take more memory, and as much time
 
 
 def embed(curves: Array, X: Array) -> Array:
@@ -49,23 +49,26 @@ class Embedding:
     X : ndarray of shape (n, d)
         Rows.
     guess : ndarray of shape (m, n), optional
-        Nearest points on curves that hardly differ.
+        Nearest points on similar curves.
     """
 
     def __init__(self, curves: Array, X: Array, guess: Array | None = None) -> None:
         step = max(1, CURVE_BLOCK_POINTS // len(curves))
         self.rows = [slice(a, a + step) for a in range(0, len(X), step)]
-        guesses = [None if guess is None else guess[:, rows] for rows in self.rows]
-        self.blocks = [Curves(curves, X[rows], near) for rows, near in zip(self.rows, guesses, strict=True)]
+        self.blocks = []
+        for rows in self.rows:
+            near = None if guess is None else guess[:, rows]
+            self.blocks.append(Curves(curves, X[rows], near))
         self.y = np.concatenate([block.one[:, None] * block.along for block in self.blocks], axis=1).T
 
     def pull_back(self, G: Array) -> Array:
-        """Return the gradient with respect to the curves, given that with respect to y (n, m)."""
-        return np.sum([b.gradient(G[rows].T) for rows, b in zip(self.rows, self.blocks, strict=True)], axis=0)
+        """Return the gradient with respect to the curves (m, d, c), given that with respect to y (n, m)."""
+        parts = [block.gradient(G[rows].T) for rows, block in zip(self.rows, self.blocks, strict=True)]
+        return np.sum(parts, axis=0)
 
     @property
     def nearest(self) -> Array:
-        """Return the nearest points T (m, n)."""
+        """Nearest points T (m, n)."""
         return np.concatenate([block.T for block in self.blocks], axis=1)
 
     def least_curvature(self) -> float:
@@ -129,10 +132,11 @@ class Curves:
             weights = WEIGHTS
         at_nodes = from_one(nodes, degrees)
         powers_of_t = from_one(t, degrees)
-        speed = (self.speed_square[:, None] * powers_of_t) @ at_nodes.T  # squared so far; (m, k, nodes)
+        # |theta'(t node)|, (m, k, nodes)
+        speed = (self.speed_square[:, None] * powers_of_t) @ at_nodes.T
         np.sqrt(np.maximum(speed, 0.0, out=speed), out=speed)
         along = t * (speed @ weights)
-        inverse = np.divide(1.0, speed, out=speed, where=speed > 0)  # 0 where curves stand still
+        inverse = np.divide(1.0, speed, out=speed, where=speed > 0)  # 0 where the speed is 0
         moments = inverse @ (weights[:, None] * at_nodes)
         moments *= powers_of_t
         moments *= t[:, :, None]
@@ -146,6 +150,8 @@ class Curves:
         outer = self.one[:, None] * g
         K += self.length_gradient(self.moments, outer)
         size = np.trace(self.gram, axis1=1, axis2=2)[:, None] + np.finfo(np.float64).tiny
+        # dT/dC from g(T, C) = theta'(T)' (theta(T) - x) = 0:
+        # dT/dC_j = -[(theta - x) j T^(j-1) + theta' T^j] / second, and dA(0, T)/dT = |theta'(T)|
         r = -outer * self.speed(T) / np.maximum(self.second, MIN_CURVATURE * size)
         p = powers(T, c)
         P = slopes(T, c) * r[:, :, None]
@@ -213,7 +219,8 @@ def nearest(gram: Array, b: Array, guess: Array | None = None) -> Array:
     t = np.zeros(b.shape[:2])
     for c in np.unique(degree[degree > 0]):
         of = degree == c
-        t[of] = lowest(gram[of, :c, :c], b[of, :, :c], None if guess is None else guess[of])
+        guess_of = None if guess is None else guess[of]
+        t[of] = lowest(gram[of, :c, :c], b[of, :, :c], guess_of)
     return t
 
 
@@ -222,7 +229,7 @@ def lowest(gram: Array, b: Array, guess: Array | None = None) -> Array:
     m, n, c = b.shape
     if c == 1:
         return b[:, :, 0] / gram[:, 0]
-    # half the derivative, sum_jk j G_jk t^(j+k-1) - sum_j j b_j t^(j-1), by rising coefficients
+    # half the derivative, sum_jk j G_jk t^(j+k-1) - sum_j j b_j t^(j-1), by ascending coefficients (2 c, m, n)
     j = np.arange(1, c + 1)
     half = np.zeros((2 * c, m, n))
     half[1:] = antidiagonals(j[:, None] * gram).T[:, :, None]
@@ -232,8 +239,8 @@ def lowest(gram: Array, b: Array, guess: Array | None = None) -> Array:
     if guess is None or c not in FORMULAS:
         return of_all_roots(each, size, common_roots(half[:, :, 0], n)).reshape(m, n)
     t, known = from_guess(each, guess.ravel(), size)
-    missing = np.flatnonzero(~known)  # few in a search
-    if len(missing):
+    missing = np.flatnonzero(~known)  # few during a search
+    if len(missing) > 0:
         t[missing] = of_all_roots(each[:, missing], size[missing])
     return t.reshape(m, n)
 
@@ -263,7 +270,7 @@ def from_guess(half: Array, guess: Array, size: Array) -> tuple[Array, Bools]:
     """
     unit = np.abs(guess).mean()
     t = guess
-    with np.errstate(over="ignore", invalid="ignore"):  # steps that lead nowhere
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that diverge
         for _ in range(GUESS_STEPS):
             move = newton_step(half, t, size)
             t = t - move
@@ -290,7 +297,7 @@ def nowhere_negative(a: Array) -> Bools:
     discriminant is above 0 and one of two further polynomials in the coefficients is (Rees, 1922).
     """
     ends = (a[0] > 0) & (a[-1] > 0)
-    with np.errstate(all="ignore"):  # what is not finite is not known to be above 0
+    with np.errstate(all="ignore"):  # comparisons with values that are not finite are False
         if len(a) == 3:
             return ends & (4 * a[0] * a[2] > (1 + NO_ROOT_MARGIN) * a[1] ** 2)
         u = np.sqrt(np.sqrt(a[0] / a[4]))
@@ -307,7 +314,7 @@ def nowhere_negative(a: Array) -> Bools:
 
 
 def common_roots(half: Array, n: int) -> Array:
-    """Return candidates for the roots of the c-th derivative, which does not depend on b, so once for every curve.
+    """Return candidates for the roots of the c-th derivative, computed once per curve because b does not affect it.
 
     `half` is (2 c, m), c > 1; the result is repeated for the n points.
     """

@@ -1,8 +1,8 @@
-"""Learn curves from pairs by squared hinges on squared distances along them, all pairs at once or in batches.
+"""Searches for curves by squared hinges on the squared distances of pairs along them, all at once or in batches.
 
-When curves begin to bend, the nearest points of some rows jump to far branches, and so does the value. No line search
-gets past a jump, however little has been learned. So the best straight lines come first, where nothing jumps, and
-steps of Adam lead past the jumps that end a search.
+When curves begin to bend, the nearest points of some rows jump to distant branches, and the value jumps as well. No
+line search gets past a jump, even at the beginning. The best straight lines are therefore found first, because nothing
+jumps there, and steps of Adam lead past the jumps that end a search.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ....numerics.pair_differences import PairList
 from ....numerics.types import AnyArray, Array, Ints, Seed
 from . import curves
 
-LARGE = 1_000_000  # nearest points per evaluation above which batches are taken
-PASSING = 50  # steps of Adam taken to get past a jump
-ADAM_STEP_SHARE = 0.2  # their length, as a share of Adam's usual one
-FALL = 0.01  # the search goes on if the value falls by at least this share from jump to jump
-LINE_SEARCH_TRIES = 8  # steps of a line search: if all of them meet jumps, shorter ones would too
-BEND = 1e-2  # size of a start's higher coefficients, as a share of the linear ones
+LARGE = 1_000_000  # nearest points per evaluation above which batches are used
+PASSING = 50  # steps of Adam to get past a jump
+ADAM_STEP_SHARE = 0.2  # length of these steps, as a share of the usual one
+FALL = 0.01  # the search continues if the value decreases by at least this share from jump to jump
+LINE_SEARCH_TRIES = 8  # steps of a line search: if all of them meet jumps, shorter ones would as well
+BEND = 1e-2  # size of the higher coefficients of a start, as a share of the linear ones
 
 
 def check_margins(margins: Any) -> tuple[float, float]:
@@ -54,7 +54,8 @@ def start(X: Array, pairs: Pairs, init: str | AnyArray, m: int, c: int, level: f
         L = psd.compress(psd.sharp_factor(S + ridge, D + ridge), m)
     listed = PairList(pairs.i, pairs.j, len(X))
     mean = np.average(listed.squared_distances(X @ L.T), weights=pairs.weights[listed.order])
-    L = L * np.sqrt(level / mean) if mean > 0 else L
+    if mean > 0:
+        L = L * np.sqrt(level / mean)
     found = BEND * np.sqrt(np.mean(L**2)) * generator(seed).normal(size=(m, d, c))
     found[:, :, 0] = L
     return found
@@ -107,17 +108,22 @@ class PairLoss:
 
     def __call__(self, C: Array, batch: Ints | None = None) -> tuple[float, Array]:
         """Return value and gradient, or the share of a batch in them."""
-        rows, listed, weight, limit, sign = self.whole if batch is None else self.placed_pairs(batch)
+        if batch is None:
+            rows, listed, weight, limit, sign = self.whole
+        else:
+            rows, listed, weight, limit, sign = self.placed_pairs(batch)
         if self.guess is None:
             self.guess = np.zeros((len(C), len(self.X)))
         found = curves.Embedding(C, self.X[rows], self.guess[:, rows])
         self.guess[:, rows] = found.nearest
+        # sum_p w_p [s_p (d_p^2 - limit_p)]_+^2, with the derivative 2 w_p [...]_+ s_p with respect to d_p^2
         excess = np.maximum(sign * (listed.squared_distances(found.y) - limit), 0.0)
         slope = 2 * weight * excess * sign
         G = found.pull_back(2 * listed.laplacian_times(slope, found.y))
         self.curvature = found.least_curvature()
         share = self.lam * float(weight.sum())
-        return float(weight @ excess**2) + share * float(np.sum(C**2)), G + 2 * share * C
+        value = float(weight @ excess**2) + share * float(np.sum(C**2))
+        return value, G + 2 * share * C
 
 
 class Best:
@@ -159,7 +165,7 @@ def minimize(
     tol: float = 1e-5,
     report: Report | None = None,
 ) -> Solution:
-    """Search from the curves C (m, d, c), or if `straight` from the best lines found from C's linear coefficients."""
+    """Search from the curves C (m, d, c), or with `straight` from the best lines near their linear coefficients."""
     loss = PairLoss(X, pairs, margins, lam)
     if solver == "auto":
         if len(np.unique(np.r_[pairs.i, pairs.j])) * len(C) > LARGE:
@@ -188,7 +194,9 @@ def minimize(
         found = gradient_descent.descend(loss, batches, C, step=step, max_iter=max_iter - spent, tol=tol, report=report)
     best(found.x)
     value = loss(best.C)[0]
-    message = found.message + (f"; {spent} iterations on straight lines came before" if found.message and spent else "")
+    message = found.message
+    if message and spent:
+        message = f"{message}, after {spent} iterations on straight lines"
     changes = {"n_iter": spent + found.n_iter, "attributes": {"curvature": loss.curvature}}
     return found.with_x(best.C, objective=value, message=message, **changes)
 
@@ -196,8 +204,7 @@ def minimize(
 def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Report | None) -> Solution:
     """Run L-BFGS from C; if a jump ends it, continue from the best curves that some steps of Adam find beyond the jump.
 
-    The search has converged when the gradient vanishes, or when jumps end it twice and the value hardly fell in
-    between.
+    The search has converged if the gradient vanishes, or if jumps end it twice with little decrease in between.
     """
     spent = 0
     settled = False
@@ -206,7 +213,8 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
     while spent < max_iter and not settled:
         found = lbfgs(best, C, max_iter=max_iter - spent, tol=tol, report=report, tries=LINE_SEARCH_TRIES)
         spent += found.n_iter
-        history.extend([] if found.history is None else found.history)
+        if found.history is not None:
+            history.extend(found.history)
         settled = found.converged or ended - best.value <= FALL * max(1.0, best.value)
         if not settled:
             ended = best.value

@@ -1,7 +1,7 @@
 """Real roots of many polynomials of one degree at once.
 
-Between neighboring roots of its derivative a polynomial is monotone and has at most one root. So its roots lie
-between those of the derivative, which lie between those of the second derivative, and so on.
+Between neighboring roots of its derivative, a polynomial is monotone and has at most one root. Its roots are therefore
+separated by those of the derivative, which are separated by those of the second derivative, and so on.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import numpy as np
 
 from ....numerics.types import Array
 
-ROOT_TOL = 1e-6  # a step, relative to the root, that ends the search for it
-MAX_ROOT_STEPS = 100  # at most
-CROWD = 0.75  # share of unfinished roots above which taking out the finished ones costs more than it saves
+ROOT_TOL = 1e-6  # size of a step, relative to the root, that ends the search for it
+MAX_ROOT_STEPS = 100
+CROWD = 0.75  # share of unfinished roots above which removing the finished ones costs more than it saves
 
 
 def real_roots(a: Array, known: Array | None = None) -> Array:
@@ -59,6 +59,7 @@ def _bracketed(a: Array, under: Array, over: Array) -> Array:
         over = np.where(below, over, t)
         move = np.divide(value, slope, out=value, where=slope != 0)
         new = t - move
+        # bisect instead if Newton's step leaves the bracket, converges slowly, or does not exist
         leaves = ((new - under) * (new - over) >= 0) | (np.abs(move) > step / 2) | (slope == 0)
         np.copyto(new, (under + over) / 2, where=leaves)
         np.copyto(new, t, where=~goes_on)
@@ -66,7 +67,8 @@ def _bracketed(a: Array, under: Array, over: Array) -> Array:
         t = new
         goes_on &= step > ROOT_TOL * np.abs(t)
         number = np.count_nonzero(goes_on)
-        if number < CROWD * len(t):  # finished roots are only carried along
+        if number < CROWD * len(t):
+            # remove the finished roots, which would take part in all further steps
             found[left] = t
             at = np.flatnonzero(goes_on)
             left = left[at]

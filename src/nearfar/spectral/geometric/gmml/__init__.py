@@ -3,7 +3,8 @@
     min_M  tr(M S) + tr(M^-1 D) + reg (tr(M M0^-1) + tr(M^-1 M0))
     =>  M = (S + reg M0^-1)^-1 #_t (D + reg M0),  t = 1/2
 
-S, D: mean scatters of the similar and of the dissimilar pairs; M0: prior; #_t: the point at t on the geodesic.
+S and D are the mean scatters of the similar and of the dissimilar pairs, M0 is the prior, and A #_t B is the point at t
+on the geodesic from A to B.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ def gmml(
     """Return L (d, d) with L' L = M as `x`; see `GMML` for the settings."""
 
     def regularized(X: Array, pairs: Pairs | LabelPairs) -> tuple[Array, Array]:
-        return geodesic.regularized(*scatter.pair_scatters(X, pairs).mean(), reg, prior)
+        S, D = scatter.pair_scatters(X, pairs).mean()
+        return geodesic.regularized(S, D, reg, prior)
 
     if isinstance(t, str):
         if not isinstance(pairs, LabelPairs):
-            raise ValueError("t='auto' needs labels and n_pairs='all', not single pairs")
+            raise ValueError('t="auto" needs labels and n_pairs="all"; got pairs')
         weighting = pairs.weighting
         t = cross_validation.best_on_geodesic(
             X, pairs.labels, lambda X, labels: regularized(X, LabelPairs(labels, weighting))
         )
-    return Solution(psd.sharp_factor(*regularized(X, pairs), t), attributes={"t": float(t)})
+    S, D = regularized(X, pairs)
+    return Solution(psd.sharp_factor(S, D, t), attributes={"t": float(t)})
 
 
 class GMML(PairSums):
@@ -121,7 +124,9 @@ class GMML(PairSums):
 
     @property
     def _needs_rows(self) -> str:
-        return 't="auto"' if isinstance(self.t, str) else super()._needs_rows
+        if isinstance(self.t, str):
+            return 't="auto"'
+        return super()._needs_rows
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
         self._check_t()
@@ -131,11 +136,14 @@ class GMML(PairSums):
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         self._check_t()
         t = float(self.t)
-        S, D = geodesic.regularized(*class_sums.pair_scatters(sums, self.weighting).mean(), self.reg, self.prior)
-        return Solution(psd.compress(psd.sharp_factor(S, D, t), self.n_components), attributes={"t": t})
+        S, D = class_sums.pair_scatters(sums, self.weighting).mean()
+        S, D = geodesic.regularized(S, D, self.reg, self.prior)
+        L = psd.compress(psd.sharp_factor(S, D, t), self.n_components)
+        return Solution(L, attributes={"t": t})
 
     def _check_t(self) -> None:
-        if isinstance(self.t, str) and self.t != "auto":
-            raise ValueError(f't must be a number or "auto"; got {self.t!r}')
-        if not isinstance(self.t, str) and not self.extrapolate:
+        if isinstance(self.t, str):
+            if self.t != "auto":
+                raise ValueError(f't must be a number or "auto"; got {self.t!r}')
+        elif not self.extrapolate:
             checks.between(0, 1, t=self.t)

@@ -12,7 +12,7 @@ from ....numerics.types import Array, Ints
 
 CV_FOLDS = 5
 COARSE = (0.1, 0.3, 0.5, 0.7, 0.9)
-FINE_STEP = 0.02  # of the finer grid, which reaches halfway to the neighbors in the coarse one
+FINE_STEP = 0.02  # step of the finer grid, which extends halfway to the next points of the coarse grid
 
 Spectrum = tuple[Array, Array, Array]
 LabeledRows = tuple[Array, Ints]
@@ -45,16 +45,16 @@ def best_on_geodesic(X: Array, labels: Ints, scatters: Callable[[Array, Ints], t
         if enough(fit[1]) and len(rest[1]):
             parts.append((psd.sharp_spectrum(*scatters(*fit)), fit, rest))
     if not parts:
-        raise ValueError("t='auto' needs two classes, one of them of two rows or more, in four of its five folds")
+        raise ValueError('t="auto" needs two classes, one of them with at least 2 rows, in four of its five folds')
     middle = best(COARSE, parts)
     steps = np.arange(1, round(0.1 / FINE_STEP) + 1) * FINE_STEP
     return best([middle, *(middle - steps), *(middle + steps)], parts)
 
 
 def folds(labels: Ints) -> Ints:
-    """Return a fold 0..4 for each row, dealt in turn within each class.
+    """Return a fold 0..4 for each row, assigned in turn within each class.
 
-    Each class continues where the previous one stopped.
+    Each class continues with the fold after the last one of the previous class.
     """
     fold = np.empty(len(labels), dtype=np.intp)
     fold[np.argsort(labels, kind="stable")] = np.arange(len(labels)) % CV_FOLDS
@@ -62,7 +62,7 @@ def folds(labels: Ints) -> Ints:
 
 
 def enough(labels: Ints) -> bool:
-    """Whether both similar and dissimilar pairs exist."""
+    """Return whether the labels imply both similar and dissimilar pairs."""
     sizes = np.unique(labels, return_counts=True)[1]
     return bool(len(sizes) > 1 and sizes.max() > 1)
 
@@ -79,9 +79,9 @@ def hits(t: float, spectrum: Spectrum, fit: LabeledRows, rest: LabeledRows) -> i
     L = psd.sharp_from_spectrum(*spectrum, t)
     near = nearest(rest[0] @ L.T, fit[0] @ L.T, min(3, len(fit[0])))[1]
     votes = fit[1][near]
-    # the nearest row decides unless the two others agree against it
+    # the majority of three votes, or the nearest row if all three differ
     if votes.shape[1] < 3:
-        said = votes[:, 0]
+        predicted = votes[:, 0]
     else:
-        said = np.where(votes[:, 1] == votes[:, 2], votes[:, 1], votes[:, 0])
-    return int((said == rest[1]).sum())
+        predicted = np.where(votes[:, 1] == votes[:, 2], votes[:, 1], votes[:, 0])
+    return int((predicted == rest[1]).sum())

@@ -3,8 +3,9 @@
     layer l:  W_l = (S_l + reg I)^-1 #_t (D_l + reg I) = V Lam V',  U_l = V_p Lam_p^(1/2)
     x <- f(U_l' x)
 
-S_l, D_l: mean scatters of the similar and of the dissimilar pairs of what enters the layer. One pass, no gradients.
-With f the identity, U_l of full rank and reg = 0 the metric of L layers is W_1^L: depth is nothing without f.
+S_l and D_l are the mean scatters of the similar and of the dissimilar pairs of the inputs of the layer. There is one
+pass and no gradient. If f is the identity, U_l has full rank and reg = 0, the metric of L layers is W_1^L, so that
+depth has no effect without f.
 """
 
 from __future__ import annotations
@@ -41,11 +42,15 @@ def layered_gmml(
     """
     layers: list[Layer] = []
     for k, p in enumerate(dims):
-        Z = ACTIVATIONS[activation](layers[-1](X)) if k else X
+        Z = X
+        if k > 0:
+            Z = ACTIVATIONS[activation](layers[-1](X))
         if p is not None and p > Z.shape[1]:
-            raise ValueError(f"layer {k + 1} has {Z.shape[1]} inputs, too few for {p} outputs")
+            raise ValueError(f"layer {k + 1} has {Z.shape[1]} inputs; got {p} outputs, which are too many: reduce dims")
         mean = Z.mean(axis=0)
-        L = psd.sharp_factor(*geodesic.regularized(*scatter.pair_scatters(Z - mean, pairs).mean(), reg), t)
+        S, D = scatter.pair_scatters(Z - mean, pairs).mean()
+        S, D = geodesic.regularized(S, D, reg)
+        L = psd.sharp_factor(S, D, t)
         layer = Layer(psd.compress(L, p), mean, 1.0)
         if normalize and k < len(dims) - 1:
             layer = layer._replace(scale=float(np.sqrt(np.mean(layer(Z) ** 2))) or 1.0)
@@ -74,7 +79,7 @@ class LayeredGMML(FromPairs, MetricLearner):
     activation : {"identity", "tanh", "relu", "reeig"}
         Function f applied after each layer but the last. "reeig" treats k (k + 1) / 2 outputs as a symmetric matrix
         and raises its eigenvalues to at least 1e-4. With "identity" and no reduction of dimensions, the layers only
-        give a power of one metric, and a warning says so.
+        give a power of one metric, with a warning.
     normalize : bool
         Scale the outputs of each layer to a root mean square of 1.
     n_pairs : "all", int or None
@@ -142,20 +147,20 @@ class LayeredGMML(FromPairs, MetricLearner):
         checks.one_of(tuple(ACTIVATIONS), activation=self.activation)
         hidden = self._hidden()
         if self.activation == "identity" and self.n_layers > 1 and {*hidden} <= {None, X.shape[1]}:
-            warn(f"{self.n_layers} linear layers only give a power of one metric")
-        settings = (self.t, self.reg, self.activation, self.normalize)
-        layers = layered_gmml(X, pairs, [*hidden, self.n_components], *settings)
+            warn(f"{self.n_layers} linear layers only give a power of one metric; choose another activation")
+        settings = self._settings("t", "reg", "activation", "normalize")
+        layers = layered_gmml(X, pairs, [*hidden, self.n_components], **settings)
         L, means, scales = zip(*layers, strict=True)
         return Solution(L[-1], attributes={"layers": [*L], "means": [*means], "scales": np.array(scales)})
 
     def _hidden(self) -> list[int | None]:
-        """Outputs of the layers but the last."""
+        """Return the number of outputs of each layer but the last."""
+        count = self.n_layers - 1
         if self.dims is None:
-            return [None] * (self.n_layers - 1)
+            return [None] * count
         dims = np.asarray(self.dims)
-        many = self.n_layers - 1
-        if dims.shape != (many,) or (many and dims.dtype.kind not in "iu") or (dims < 1).any():
-            needs = f"dims must hold an integer >= 1 for each layer but the last, {many} in all"
+        if dims.shape != (count,) or (count and dims.dtype.kind not in "iu") or (dims < 1).any():
+            needs = f"dims must hold an integer >= 1 for each layer but the last, {count} in all"
             raise ValueError(f"{needs}; got {self.dims!r}")
         return [*self.dims]
 
@@ -178,5 +183,7 @@ class LayeredGMML(FromPairs, MetricLearner):
         Z = X.astype(np.float64)
         f = ACTIVATIONS[self.activation]
         for k, layer in enumerate(map(Layer, self.layers_, self.means_, self.scales_)):
-            Z = layer(f(Z) if k else Z)
+            if k > 0:
+                Z = f(Z)
+            Z = layer(Z)
         return Z.astype(X.dtype)

@@ -19,7 +19,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Layer(NamedTuple):
-    """x -> L (x - mean) / scale; L (k, d), mean (d,)."""
+    """Affine map x -> L (x - mean) / scale, with L (k, d) and mean (d,)."""
 
     L: Array
     mean: Array

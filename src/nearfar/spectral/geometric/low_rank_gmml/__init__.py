@@ -4,7 +4,7 @@
     min_U  t (1 - t) / 4 sum_i log^2 lam_i     ("riemannian"), or
     min_U  2 sum_i sqrt(lam_i)                 ("trace"),  lam: eigenvalues of U' S U U' D U
 
-S, D: mean scatters of the similar and of the dissimilar pairs. "discriminant" takes the span of the p largest
+S and D are the mean scatters of the similar and of the dissimilar pairs. "discriminant" uses the span of the p leading
 generalized eigenvectors, D u = mu S u.
 """
 
@@ -25,9 +25,7 @@ from ... import geodesic
 from . import subspaces
 
 SUBSPACES = ("discriminant", "riemannian", "trace")
-HELD_SHARE = (
-    0.98  # share of the generalized eigenvalues above 1 that the default rank holds: best in folds of eleven tables
-)
+HELD_SHARE = 0.98  # share of sum [mu - 1]_+ that the default rank keeps: best in folds of eleven tables
 
 
 def low_rank_gmml(
@@ -35,7 +33,8 @@ def low_rank_gmml(
 ) -> Solution:
     """Return L (p, d) as `x` from both scatters, S positive definite; see `LowRankGMML` for the settings."""
     mu, V = psd.gevd(D, S)
-    p = psd.holding(np.maximum(mu - 1, 0.0), HELD_SHARE) if p is None else p
+    if p is None:
+        p = psd.holding(np.maximum(mu - 1, 0.0), HELD_SHARE)
     rank = psd.rank(psd.spectrum(D)[0])
     if p > max(rank, 1):
         raise ValueError(f"n_components must be at most {rank}, the rank of the dissimilar scatter; got {p}")
@@ -46,7 +45,7 @@ def low_rank_gmml(
         U = found.x
     if subspace == "riemannian":
         found = found.with_x(U, objective=t * (1 - t) * subspaces.cost(U, S, D, "riemannian")[0])
-    L = psd.sharp_factor(U.T @ S @ U, U.T @ D @ U, t)
+    L = psd.sharp_factor(U.T @ S @ U, U.T @ D @ U, t)  # (p, p), B = L' L
     return found.with_x(psd.compress(L @ U.T), attributes={"subspace": U, "inner": L.T @ L})
 
 
@@ -104,7 +103,7 @@ class LowRankGMML(PairSums):
     Bhutani, Jawanpuria, Kasai & Mishra, "Low-rank geometric mean metric learning", 2018.
 
     Both objectives of the paper select poor subspaces. "trace" is smallest where the data vary least. "riemannian" is
-    0 wherever all eigenvalues lam are 1, and the subspace then depends on the starting point and on the units of X.
+    0 if all eigenvalues lam are 1, and the subspace then depends on the starting point and on the units of X.
     The default is therefore not from the paper. No choice of `subspace` depends on t. The survey of Ghojogh et al.
     (2022) searches U with B fixed, which is not a cost on subspaces.
     """
@@ -141,15 +140,23 @@ class LowRankGMML(PairSums):
         self.random_state = random_state
 
     def _solve(self, X: Array, pairs: Pairs | LabelPairs, work: Workspace) -> Solution:
-        V = scatter.data_span(X) if X.shape[1] > len(X) else np.eye(X.shape[1])
+        if X.shape[1] > len(X):
+            V = scatter.data_span(X)  # (r, d)
+        else:
+            V = np.eye(X.shape[1])
         self._check_settings(scatter.total(X @ V.T))
-        return self._from_scatters(*scatter.pair_scatters(X @ V.T, pairs).mean(), V, work)
+        S, D = scatter.pair_scatters(X @ V.T, pairs).mean()
+        return self._from_scatters(S, D, V, work)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
         d = len(rows.center)
-        V = rows.span() if d > rows.n else np.eye(d)
+        if d > rows.n:
+            V = rows.span()
+        else:
+            V = np.eye(d)
         self._check_settings(rows.projected(V).total)
-        return self._from_scatters(*class_sums.pair_scatters(sums.projected(V), self.weighting).mean(), V, work)
+        S, D = class_sums.pair_scatters(sums.projected(V), self.weighting).mean()
+        return self._from_scatters(S, D, V, work)
 
     def _check_settings(self, total: Array) -> None:
         checks.between(0, 1, t=self.t)
@@ -164,8 +171,9 @@ class LowRankGMML(PairSums):
         """Solve from the mean scatters (r, r) in the coordinates V (r, d)."""
         S, D = geodesic.regularized(S, D, self.reg)
         last = work.start()
-        search = self._settings("init", "restarts") | self._search()
-        search |= {"last": None if last is None else last @ V.T, "seed": self.random_state}
+        if last is not None:
+            last = last @ V.T
+        search = self._settings("init", "restarts") | self._search() | {"last": last, "seed": self.random_state}
         found = low_rank_gmml(S, D, self.n_components, self.t, self.subspace, **search)
         U = V.T @ found.attributes["subspace"]
         return found.with_x(found.x @ V, attributes=found.attributes | {"subspace": U})

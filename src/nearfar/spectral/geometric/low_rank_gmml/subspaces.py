@@ -13,7 +13,7 @@ INITS = ("discriminant", "pca", "random")
 
 
 def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
-    """Return sum_i f(lam_i) and its gradient in U (d, p); f is log^2 / 4 for "riemannian", twice the root for "trace".
+    """Return sum_i f(lam_i) and its gradient in U (d, p): f = log^2(lam) / 4 for "riemannian", 2 sqrt(lam) for "trace".
 
     With U' S U = C C' and C' U' D U C = Q diag(lam) Q', a basis in which both are diagonal gives the gradient.
     """
@@ -25,9 +25,11 @@ def cost(U: Array, S: Array, D: Array, kind: str) -> tuple[float, Array]:
     else:
         value = 2 * lam**0.5
         slope = lam**-0.5
+    # with P = C'^-1 Q and R = C Q:  2 S U P diag(f' lam) P' + 2 D U R diag(f') R'
     P = psd.sharp_from_spectrum(C, np.ones_like(lam), Q, 1.0).T
     R = C @ Q
-    return float(value.sum()), 2 * S @ U @ (P * (slope * lam)) @ P.T + 2 * D @ U @ (R * slope) @ R.T
+    gradient = 2 * S @ U @ (P * (slope * lam)) @ P.T + 2 * D @ U @ (R * slope) @ R.T
+    return float(value.sum()), gradient
 
 
 def search(
@@ -43,10 +45,10 @@ def search(
     tol: float = 1e-6,
     report: Report | None = None,
 ) -> Solution:
-    """Return the best of several searches over the Grassmann manifold, or that of one from the span of `last` (p, d).
+    """Return the best of several searches over the Grassmann manifold, or of one from the span of `last` (p, d).
 
-    For "trace" scatters are scaled so that the mean log lam is 0 at U (d, p), so that units of X do not matter to the
-    search. The subspace of "riemannian" depends on the scale: its scatters stay as they are.
+    For "trace", the scatters are scaled so that the mean of log lam is 0 at U (d, p), and the search does not depend on
+    the units of X. For "riemannian", they are not scaled, because its subspace depends on the scale.
     """
     if kind == "riemannian":
         size = 1.0
@@ -62,13 +64,17 @@ def search(
         return value, pullback(G)
 
     rng = generator(seed)
-    first = {"discriminant": U, "pca": psd.spectrum(S + D)[1][:, : U.shape[1]]}.get(init)
-    starts = [] if first is None else [first]
+    starts = []
+    if init == "discriminant":
+        starts = [U]
+    elif init == "pca":
+        starts = [psd.spectrum(S + D)[1][:, : U.shape[1]]]
     if last is not None and np.linalg.matrix_rank(last) == len(last) == U.shape[1]:
         starts = [last.T]
         restarts = 1
     starts += [rng.normal(size=U.shape) for _ in range(restarts - len(starts))]
     found = [lbfgs(fun, A, max_iter=max_iter, tol=tol, report=in_unit(report, unit)) for A in starts]
-    lowest = min(s.value for s in found)
-    best = next(s for s in found if s.value <= lowest + 1e-8 * max(1.0, abs(lowest)))
+    # the first of the searches whose values are equal up to rounding
+    lowest = min(solution.value for solution in found)
+    best = next(solution for solution in found if solution.value <= lowest + 1e-8 * max(1.0, abs(lowest)))
     return best.with_x(manifolds.orthonormal(best.x)[0]).times(unit)

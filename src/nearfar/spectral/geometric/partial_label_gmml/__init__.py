@@ -6,8 +6,8 @@
     v_i = argmin_{v >= 0} |y_i - sum_t v_t y_t|^2 / q + l1 / k |v|^2,  r_i = x_i - sum_t u_it x_t
     u_i = argmin_{u >= 0} |x_i - sum_t u_t x_t|^2
 
-y_i: 0/1 over q classes, 1 for the candidates of row i; N_i^+: its k nearest rows that share a candidate; N_i^-: rows
-that share none and are nearer than the furthest of them.
+y_i holds 0 or 1 for each of q classes, 1 for the candidates of row i. N_i^+ holds the k nearest rows of i that share a
+candidate with it, and N_i^- the rows that share none and are nearer than the furthest row of N_i^+.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ def partial_label_gmml(
     t: float = 0.5,
     reg: float | str = 0.1,
 ) -> Array:
-    """L (d, d) with L' L = M; see `PartialLabelGMML` for the settings."""
+    """Return L (d, d) with L' L = M; see `PartialLabelGMML` for the settings."""
     S, D = scatters(X, Y, n_neighbors, l1, lam)
     if not D.any():
+        cause = "no row that shares no candidate is nearer than the neighbors that share one, so that D is 0"
         if reg in (0, "auto"):
-            raise ValueError("D is 0: within reach of no row lies one that differs in all candidates; set reg above 0")
-        warn("within reach of no row lies one that differs in all candidates; only similar rows and reg count")
-    return psd.sharp_factor(*geodesic.regularized(S, D, reg), t)
+            raise ValueError(f"reg must be above 0 here; got {reg!r}: {cause}")
+        warn(f"{cause}; only similar rows and reg count")
+    S, D = geodesic.regularized(S, D, reg)
+    return psd.sharp_factor(S, D, t)
 
 
 def scatters(X: Array, Y: Bools, k: int, l1: float, lam: float) -> tuple[Array, Array]:
-    """S and D."""
+    """Return S and D (d, d)."""
     near, there, apart, count = candidates.candidate_neighbors(X, Y, k)
     v = candidates.label_weights(Y, near, there, l1)
     R = candidates.residual(X, near, there)
     i = np.repeat(np.arange(len(X)), near.shape[1])
+    # sum_i [sum_t v_it z_it z_it' + lam r_i r_i'], with v_it of sum 1 for each i
     S = scatter.weighted_outer(X, i, near.ravel(), v.ravel()) + lam * R.T @ R
     return S / len(R), apart / max(count, 1)
 
@@ -82,7 +85,7 @@ class PartialLabelGMML(FromSets, Mahalanobis):
     otherwise only scales M.
 
     Rows whose candidates are shared by no other row are left out of S. If the classes are so far apart that every
-    N_i^- is empty, D is 0; the metric is then that of S and `reg` alone, and a warning says so.
+    N_i^- is empty, D is 0; the metric then depends on S and `reg` alone, with a warning.
 
     Examples
     --------

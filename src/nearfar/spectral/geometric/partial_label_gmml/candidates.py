@@ -10,8 +10,8 @@ from scipy.sparse import csr_array
 from ....numerics.types import Array, Bools, Ints
 from .nnls import nnls
 
-CANDIDATE_BLOCK_VALUES = 1 << 21  # numbers in one block of distances
-CANDIDATE_ROUNDING = 1e-14  # share of squared lengths: a smaller sum of squared differences counts as 0
+CANDIDATE_BLOCK_VALUES = 1 << 21  # values in one block of distances
+CANDIDATE_ROUNDING = 1e-14  # share of squared lengths below which a sum of squared differences counts as 0
 
 
 class CandidateNeighbors(NamedTuple):
@@ -56,7 +56,7 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
     step = max(1, CANDIDATE_BLOCK_VALUES // n)
     for a in range(0, n, step):
         rows = slice(a, min(a + step, n))
-        share = C[rows] @ C.T > 0
+        share = C[rows] @ C.T > 0  # (b, n), whether rows have a candidate in common
         distance = np.maximum(square[rows, None] + square - 2 * X[rows] @ X.T, 0.0)
         near[rows], there[rows], reach = nearest_alike(distance, share, a, k)
         A = ~share & (distance < reach[:, None])
@@ -64,16 +64,16 @@ def candidate_neighbors(X: Array, candidates: Bools, k: int) -> CandidateNeighbo
         count = count + int(A.sum())
         met = met or not share.all()
     if not there.any():
-        raise ValueError("no two rows share a candidate class, so nothing is known to be similar")
+        raise ValueError("y must hold rows that share a candidate class; no two rows do, so that no pair is similar")
     if not met:
-        raise ValueError("every two rows share a candidate class, so nothing is known to be dissimilar")
+        raise ValueError("y must hold rows without a common candidate class; all pairs of rows have one")
     if np.trace(apart) <= CANDIDATE_ROUNDING * count * square.max():
-        apart = np.zeros((d, d))  # what is left is rounding
+        apart = np.zeros((d, d))  # only rounding
     return CandidateNeighbors(near, there, apart, count)
 
 
 def nearest_alike(distance: Array, share: Bools, first: int, k: int) -> tuple[Ints, Bools, Array]:
-    """Return each row's k nearest among `share`, which of them exist, and the distance of the furthest.
+    """Return the k nearest rows of each row among `share`, which of them exist, and the distance of the furthest.
 
     Row i of the block is row first + i.
     """
@@ -86,14 +86,14 @@ def nearest_alike(distance: Array, share: Bools, first: int, k: int) -> tuple[In
 
 
 def outer_sums(X_b: Array, X: Array, A: Bools) -> Array:
-    """sum_{it} A_it (x_i - x_t)(x_i - x_t)' for rows i of a block."""
+    """Return sum_{it} A_it (x_i - x_t)(x_i - x_t)' for the rows i of a block."""
     W = A.astype(np.float64)
     cross = X_b.T @ (W @ X)
     return (X_b * W.sum(axis=1)[:, None]).T @ X_b + (X * W.sum(axis=0)[:, None]).T @ X - cross - cross.T
 
 
 def label_weights(candidates: Bools, near: Ints, there: Bools, ridge: float) -> Array:
-    """Rows of sum 1: argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 / q + ridge / k |w|^2 over neighbors, scaled."""
+    """Return argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 / q + ridge / k |w|^2 over neighbors, scaled to rows of sum 1."""
     q = candidates.shape[1]
     k = near.shape[1]
     w = reconstruct(candidates.astype(np.float64) / np.sqrt(q), near, there, ridge / k)
@@ -101,12 +101,13 @@ def label_weights(candidates: Bools, near: Ints, there: Bools, ridge: float) -> 
 
 
 def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array:
-    """argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 + ridge |w|^2 over each row's neighbors, shape (n, k)."""
+    """Return argmin_{w >= 0} |y_i - sum_t w_t y_t|^2 + ridge |w|^2 over the neighbors of each row, (n, k)."""
     k = near.shape[1]
     w = np.empty(near.shape)
     step = max(1, CANDIDATE_BLOCK_VALUES // (k * (k + Y.shape[1])))
     for a in range(0, len(Y), step):
         rows = slice(a, a + step)
+        # w' G w / 2 - c' w with G = Z Z' + ridge I and c = Z y, for the neighbors Z (b, k, q)
         Z = np.where(there[rows, :, None], Y[near[rows]], 0.0)
         G = Z @ Z.transpose(0, 2, 1) + ridge * np.eye(k)
         w[rows] = nnls(G, (Z @ Y[rows, :, None])[:, :, 0])
@@ -114,8 +115,9 @@ def reconstruct(Y: Array, near: Ints, there: Bools, ridge: float = 0.0) -> Array
 
 
 def residual(X: Array, near: Ints, there: Bools) -> Array:
-    """Return x_i less its best non-negative combination of neighbors, for rows that have any."""
+    """Return x_i minus its best non-negative combination of neighbors, for rows that have neighbors."""
     n, k = near.shape
     w = reconstruct(X, near, there)
-    R = X - csr_array((w.ravel(), near.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n)) @ X
+    W = csr_array((w.ravel(), near.ravel(), np.arange(0, n * k + 1, k)), shape=(n, n))
+    R = X - W @ X
     return R[there.any(axis=1)]

@@ -6,8 +6,8 @@ import numpy as np
 
 from ....numerics.types import Array, Bools
 
-NNLS_RIDGE = 1e-13  # share of the trace, added to each diagonal
-NNLS_TOL = 1e-10  # share of max |c|: a problem is solved once no entry of c - G w outside its support exceeds it
+NNLS_RIDGE = 1e-13  # share of the trace that is added to each diagonal
+NNLS_TOL = 1e-10  # share of max |c| that no entry of c - G w outside of the support of a solution exceeds
 
 
 def nnls(G: Array, c: Array) -> Array:
@@ -37,7 +37,9 @@ def nnls(G: Array, c: Array) -> Array:
     floor = NNLS_TOL * np.abs(c).max(axis=1, initial=0.0)
     open_rows = np.arange(n)
     for _ in range(3 * k):
-        slope = np.where(support[open_rows], -np.inf, c[open_rows] - (G[open_rows] @ w[open_rows, :, None])[:, :, 0])
+        # c - G w, the negative gradient
+        descent = c[open_rows] - (G[open_rows] @ w[open_rows, :, None])[:, :, 0]
+        slope = np.where(support[open_rows], -np.inf, descent)
         rising = slope.max(axis=1) > floor[open_rows]
         open_rows = open_rows[rising]
         if len(open_rows) == 0:
@@ -48,11 +50,14 @@ def nnls(G: Array, c: Array) -> Array:
 
 
 def inside(G: Array, c: Array, w: Array, support: Bools) -> tuple[Array, Bools]:
-    """Return solutions on supports and these, which shrink until no solution has a negative entry."""
-    w, support, rows = w.copy(), support.copy(), np.arange(len(w))
+    """Return solutions on supports, and these supports, which shrink until no solution has a negative entry."""
+    w = w.copy()
+    support = support.copy()
+    rows = np.arange(len(w))
     while len(rows):
         s = on_support(G[rows], c[rows], support[rows])
         out = support[rows] & (s <= 0)
+        # w + step (s - w) reaches 0 in an entry with s <= 0 at step = w / (w - s)
         ratio = np.where(out, w[rows] / np.where(out, w[rows] - s, 1.0), np.inf)
         step = np.minimum(ratio.min(axis=1), 1.0)[:, None]
         w[rows] += step * (s - w[rows])
@@ -65,5 +70,7 @@ def inside(G: Array, c: Array, w: Array, support: Bools) -> tuple[Array, Bools]:
 def on_support(G: Array, c: Array, support: Bools) -> Array:
     """Solve each linear system on its support; the solution is 0 outside."""
     both = support[:, :, None] & support[:, None, :]
-    A = np.where(both, G, np.where(support[:, :, None], 0.0, np.eye(c.shape[1])))
-    return np.linalg.solve(A, np.where(support, c, 0.0)[:, :, None])[:, :, 0]
+    rows_of_I = np.where(support[:, :, None], 0.0, np.eye(c.shape[1]))
+    A = np.where(both, G, rows_of_I)
+    b = np.where(support, c, 0.0)
+    return np.linalg.solve(A, b[:, :, None])[:, :, 0]

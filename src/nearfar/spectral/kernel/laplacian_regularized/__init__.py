@@ -2,8 +2,9 @@
 
     min_{K PSD}  1/|S| sum_S d_ij + lam tr(Lap K)   s.t.  d_ij >= c for dissimilar pairs,   d_ij = K_ii + K_jj - 2 K_ij
 
-Lap: Laplacian of the symmetrized neighborhood graph over all rows. With K = F Q F', F the q smoothest functions on the
-graph, it is a semidefinite program in Q; q = n - 1 leaves the full problem. New rows follow by kernel ridge regression.
+Lap is the Laplacian of the symmetrized neighborhood graph over all rows. With K = F Q F', where F holds the q smoothest
+functions on the graph, this is a semidefinite program in Q; q = n - 1 gives the full problem. New rows are embedded by
+kernel ridge regression.
 """
 
 from __future__ import annotations
@@ -24,25 +25,28 @@ from ....numerics.scatter import pair_scatters
 from ....numerics.types import AnyArray, Array, Ints
 from . import separation, smooth_functions
 
-DIAGONAL = 1e-8  # added to the cost in units of its mean eigenvalue: a graph in pieces leaves directions free
-VISIBLE = 1e-6  # of the largest eigenvalue of K, or squared length of a difference
+DIAGONAL = 1e-8  # ridge on the cost, in units of its mean eigenvalue: a disconnected graph makes it singular
+VISIBLE = 1e-6  # share of the largest eigenvalue of K, or length of a difference, below which they count as 0
 
 
 def laplacian_regularized(
     pairs: Pairs, laplacian: csr_array, q: int = 30, lam: float = 0.1, c: float = 1.0, **search: Any
 ) -> Solution:
     """Return Y (n, rank) with K = Y Y' as `x`; see `LaplacianRegularizedKernel`."""
-    F = smooth_functions.smoothest(laplacian, min(q, laplacian.shape[0] - 1))
+    F = smooth_functions.smoothest(laplacian, min(q, laplacian.shape[0] - 1))  # (n, q)
     scatters = pair_scatters(F, pairs)
+    # <C, Q> = 1/|S| sum_S d_ij + lam tr(Lap K)
     C = scatters.similar / scatters.n_similar + lam * F.T @ (laplacian @ F)
     C += DIAGONAL * np.trace(C) / len(C) * np.eye(len(C))
     Z = (F[pairs.i] - F[pairs.j])[~pairs.similar]
     length = np.sum(Z**2, axis=1)
-    if not (seen := length > VISIBLE**2 * length.max()).all():
-        warn(f"{(~seen).sum()} dissimilar pairs coincide in the graph; they were left out")
+    seen = length > VISIBLE**2 * length.max()
+    if not seen.all():
+        warn(f"{(~seen).sum()} dissimilar pairs coincide in the graph; they are ignored")
     found = separation.cheapest(C, Z[seen], c, **search)
     w = psd.spectrum(found.x)[0]
-    G = psd.components(found.x, int((w > VISIBLE * w[0]).sum())).T
+    G = psd.components(found.x, int((w > VISIBLE * w[0]).sum())).T  # Q = G G'
+    # without the small eigenvalues, d_ij >= c may be violated: scale up
     G *= np.sqrt(c / np.sum((Z[seen] @ G) ** 2, axis=1).min())
     return found.with_x(F @ G)
 

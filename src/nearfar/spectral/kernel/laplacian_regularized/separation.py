@@ -4,8 +4,8 @@
     dual:  max_{a >= 0} c sum_p a_p   s.t.  S = C - sum_p a_p z_p z_p' PSD
 
 A semidefinite program, solved by a primal-dual interior-point method (Helmberg, Rendl, Vanderbei & Wolkowicz, 1996;
-Kojima, Shindoh & Hara, 1997; Monteiro, 1997) that starts and stays feasible on both sides, so that the difference of
-the two values is a certificate at every step. Few constraints are tight: they are found by adding the most violated.
+Kojima, Shindoh & Hara, 1997; Monteiro, 1997) whose primal and dual iterates are feasible, so that the difference of
+their values is a certificate at every step. Few constraints are active: they are found by adding the most violated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ....numerics.optimize import Report, Solution, stopped
 from ....numerics.types import Array
 
 FIRST_GAP = 0.03  # relative gap of the first rounds, in which constraints are collected
-MIN_BARRIER_FALL = 1e-2  # smallest fall of the barrier's weight in one step
+MIN_BARRIER_FALL = 1e-2  # smallest factor by which the weight of the barrier decreases in one step
 MAX_STEP_TO_BOUNDARY = 0.9  # share of the way to the boundary that a step may go
 
 
@@ -53,6 +53,7 @@ def cheapest(
     -----
     One step costs O(k^2 q + k^3 + q^3) for the k constraints in use, which are rarely more than 10 q.
     """
+    # W = root' Q root with root root' = C, u = root^-1 z:  min tr W  s.t.  u' W u >= c
     root = cholesky(C, lower=True)
     U = solve_triangular(root, Z.T, lower=True).T
     size = 4 * len(C)
@@ -68,7 +69,8 @@ def cheapest(
         if not found.converged or spent >= max_iter or (len(worse) == 0 and rough <= tol / 2):
             break
         active = np.union1d(active, worse)
-        rough = rough if len(worse) else tol / 2
+        if len(worse) == 0:
+            rough = tol / 2
     W = c * found.x / reached.min()
     dual = np.zeros(len(Z))
     dual[active] = found.attributes["dual"]
@@ -86,7 +88,9 @@ def cheapest(
 
 def lengths(U: Array, Q: Array | None = None) -> Array:
     """Return u' Q u for every row u."""
-    return np.einsum("mq,mq->m", U if Q is None else U @ Q, U)
+    if Q is None:
+        return np.einsum("mq,mq->m", U, U)
+    return np.einsum("mq,mq->m", U @ Q, U)
 
 
 class SeparationPoint(NamedTuple):
@@ -127,7 +131,13 @@ def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = N
 
 
 def predicted_and_corrected(here: SeparationPoint, U: Array) -> SeparationPoint:
-    """Take one step: try mu = 0, then aim at the mu that this suggests, with second-order terms (Mehrotra, 1992)."""
+    """Take one step: try mu = 0, then aim at the mu that this suggests, with second-order terms (Mehrotra, 1992).
+
+    A direction solves the linearized conditions Q S = mu I and s_p a_p = mu, with ds_p = u_p' dQ u_p and
+    dS = -sum_p da_p u_p u_p':
+
+        sum_q (u_p' Q u_q u_p' S^-1 u_q + delta_pq s_p / a_p) da_q = 1 + mu / a_p - mu u_p' S^-1 u_p + second order
+    """
     Q, s, S, a = here
     inverse = cho_solve(cho_factor(S), np.eye(len(S)))
     B = U @ inverse
@@ -160,9 +170,11 @@ def reach(A: Array, D: Array) -> float:
     root = cholesky(A, lower=True)
     half = solve_triangular(root, D, lower=True)
     low = float(eigvalsh(solve_triangular(root, half.T, lower=True), subset_by_index=[0, 0])[0])
-    return min(1.0, -MAX_STEP_TO_BOUNDARY / low) if low < 0 else 1.0
+    if low >= 0:
+        return 1.0
+    return min(1.0, -MAX_STEP_TO_BOUNDARY / low)
 
 
 def ratio(v: Array, d: Array) -> float:
-    """Return the same as `reach` for positive numbers."""
+    """Return the longest step up to 1 that keeps the positive numbers v + step d well above 0."""
     return min(1.0, MAX_STEP_TO_BOUNDARY / float(np.max(-d / v, initial=MAX_STEP_TO_BOUNDARY)))

@@ -3,8 +3,8 @@
     min_{M PSD}  sum_c a / (4 |Sim_c|) sum_{Sim_c} [d_ij - 1]_+ + (1 - a) / (4 |Dis_c|) sum_{Dis_c} [1 + m - d_ij]_+
                  + gamma |M - I|^2,    d_ij = (x_i - x_j)' M (x_i - x_j)
 
-Sim_c, Dis_c: rows of class c, each with its k nearest rows of its own class (in the input space) and of other classes
-(under M). Each class weighs the same, however small it is.
+Sim_c and Dis_c hold the rows of class c, each with its k nearest rows of the same class (in the input space) and of
+other classes (under M). All classes have the same weight, even if they are small.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class IML(FromLabels, Mahalanobis):
     ----------
     n_neighbors : int
         Number k of neighbors, and of rivals, of each row, at least 1. Rows of smaller classes have fewer neighbors,
-        and a warning says so.
+        with a warning.
     a : float
         Weight of the similar pairs, in [0, 1]; that of the dissimilar pairs is 1 - a. The paper tries 0 to 1 in steps
         of 0.05.

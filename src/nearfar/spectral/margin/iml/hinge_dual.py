@@ -10,8 +10,8 @@ from ....numerics import psd
 from ....numerics.optimize import Report, Solution, lbfgs, stopped
 from ....numerics.types import Array
 
-HINGE_DUAL_MEMORY = 30
-SLOW_SCALE_RATIO = 100  # ratio of the sizes of two features from which the search is slow
+HINGE_DUAL_MEMORY = 30  # correction pairs of L-BFGS
+SLOW_SCALE_RATIO = 100  # ratio of the sizes of two features above which the search is slow
 
 
 class Hinges(NamedTuple):
@@ -41,7 +41,7 @@ class Hinges(NamedTuple):
     gamma: float
 
     def __call__(self, M: Array) -> float:
-        """The value at M."""
+        """Return the value at M."""
         return self.given(M, self.margins(M))
 
     def given(self, M: Array, margins: Array) -> float:
@@ -138,7 +138,9 @@ def uneven(Z: Array) -> str:
     """Return a hint if some features of the differences Z (m, d) are far larger than others, else ""."""
     sizes = np.linalg.norm(Z, axis=0)
     sizes = sizes[sizes > 0]
-    ratio = float(sizes.max() / sizes.min()) if len(sizes) else 1.0
-    if ratio >= SLOW_SCALE_RATIO:
-        return f"; features differ by a factor of {ratio:.1g} in size: scale them"
-    return ""
+    if len(sizes) == 0:
+        return ""
+    ratio = float(sizes.max() / sizes.min())
+    if ratio < SLOW_SCALE_RATIO:
+        return ""
+    return f"; features differ by a factor of {ratio:.1g} in size: scale them"

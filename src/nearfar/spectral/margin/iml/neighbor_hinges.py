@@ -1,11 +1,11 @@
-"""Hinges on each row's neighbors of its own class and on its rivals, the nearest rows of other classes.
+"""Hinges on the neighbors of each row in its class, and on its rivals, the nearest rows of other classes.
 
     sum_{(i, j) same class} c_ij [d_ij - 1]_+ + sum_{(i, l) different} c_il [1 + margin - d_il]_+ + gamma |M - I|^2
 
-With fixed rivals the problem is convex and solved through its dual. Rivals that follow the metric are looked up again
-and again. The nearest rivals cost most, so the value over them is the largest over any rivals: it is convex too, and
-the optimum for any fixed rivals bounds it from below. So the search ends once the value of the best metric so far is
-near the best bound, even if some rows change rivals at every look.
+With fixed rivals, the problem is convex and solved through its dual. Rivals that follow the metric are searched for
+repeatedly. The nearest rivals cost most, so the value over them is the largest over any rivals: it is convex as well,
+and the optimum for any fixed rivals is a lower bound on it. The search therefore ends once the value of the best metric
+so far is close to the best bound, even if the rivals of some rows keep changing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..impostors import IMPOSTOR_BLOCK_CELLS, smallest, target_neighbors
 from . import hinge_dual
 from .hinge_dual import Hinges
 
-LOOKS = 20  # how often rivals are looked up, at most
-LOOSE = 1000  # times tol: the gap that ends the search where rivals follow the metric
+LOOKS = 20  # most searches for rivals
+LOOSE = 1000  # gap that ends the search if rivals follow the metric, in units of tol
 
 
 def rivals(Z: Array, labels: Ints, k: int) -> Ints:
@@ -82,8 +82,8 @@ def hinges(
     labels : ndarray of shape (n,)
         Sorted class codes.
     k : int
-        Number of neighbors of each kind, reduced where there are fewer: of the own class for each row, of other
-        classes for all rows alike.
+        Number of neighbors of each kind, or fewer if there are fewer: of the same class for each row separately, of
+        other classes for all rows together.
     a : float
         Weight of the similar pairs, in [0, 1].
     width : float
@@ -105,7 +105,7 @@ def hinges(
     """
     sizes = class_sizes(labels)
     mates = target_neighbors(X, labels, k)
-    i, place = np.nonzero(mates != np.arange(len(X))[:, None])  # a row stands itself where its class has no more
+    i, place = np.nonzero(mates != np.arange(len(X))[:, None])  # places without a neighbor hold the row itself
     n_mates = np.minimum(k, sizes - 1)
     n_rivals = min(k, len(X) - int(sizes.max()))
     first = np.repeat(np.arange(len(X)), n_rivals)
@@ -120,7 +120,9 @@ def hinges(
     def against(others: Ints) -> Hinges:
         return Hinges(np.concatenate([near, X[first] - X[others.ravel()]]), s, b, c, I, gamma)
 
-    L = I if start is None else start
+    L = start
+    if L is None:
+        L = I
     dual = None
     others = rivals(X, labels, n_rivals)
     spent = 0
@@ -148,16 +150,16 @@ def hinges(
         settled = np.array_equal(others, seen[-1]) or gap <= LOOSE * tol * max(1.0, value)
     message = found.message
     if not message and not settled:
-        message = f"rivals still change after {len(seen)} looks, with a gap of {gap:.3g}"
+        message = f"rivals still change after {len(seen)} searches for them, with a gap of {gap:.3g}"
     return Solution(
         best,
-        value,
-        spent,
-        found.converged and settled,
-        message,
-        gap if gamma > 0 else None,
-        found.history,
-        {"n_looks": len(seen), "rivals_settled": bool(settled)},
+        objective=value,
+        n_iter=spent,
+        converged=found.converged and settled,
+        message=message,
+        duality_gap=gap if gamma > 0 else None,
+        history=found.history,
+        attributes={"n_looks": len(seen), "rivals_settled": bool(settled)},
     )
 
 
@@ -171,6 +173,7 @@ def fixed(
     Z, s, b, c, _, _ = problem
 
     def on_factor(L: Array) -> tuple[float, Array]:
+        # sum_p c_p [u_p]_+, u_p = s_p (|L z_p|^2 - b_p)
         Y = Z @ L.T
         u = s * (np.einsum("pk,pk->p", Y, Y) - b)
         active = c * (u > 0)

@@ -37,21 +37,25 @@ def of_all_rows(found: Solution, share: float) -> Solution:
     """Return a solution whose objective and gap are scaled up from a share of the anchors to all of them."""
     if share == 1 or found.objective is None:
         return found
-    gap = None if found.duality_gap is None else found.duality_gap / share
-    history = None if found.history is None else found.history / share
+    gap = found.duality_gap
+    if gap is not None:
+        gap = gap / share
+    history = found.history
+    if history is not None:
+        history = history / share
     return replace(found, objective=found.objective / share, duality_gap=gap, history=history)
 
 
 class LMNN(FromTriplets, Mahalanobis):
     """Pull the target neighbors of each row near, and push rows of other classes away by a margin.
 
-    Scale the features first: target neighbors are searched for among the rows as they are given.
+    Scale the features first: target neighbors are searched for in the space of the given rows.
 
     Parameters
     ----------
     n_neighbors : int
         Number k of target neighbors of each row: its nearest rows of the same class. In a class of k rows or fewer,
-        each row has all other rows of the class as targets, and a warning says so. A row that is alone in its class
+        each row has all other rows of the class as targets, with a warning. A row that is alone in its class
         has no targets but still pushes rows of other classes away.
     regularization : float
         Weight r of the pull term, in [0, 1). The weight of the push term is 1 - r, which the paper calls mu.
@@ -157,7 +161,10 @@ class LMNN(FromTriplets, Mahalanobis):
 
     def _solve(self, X: Array, labels: Ints | None, triplets: Ints | None, work: Workspace) -> Solution:
         self._check()
-        unit = 1.0 if self.stratified else scatter.unit(X)  # maps of strata hold the identity, in the units of X
+        if self.stratified:
+            unit = 1.0  # the map of a stratum is (M + I)^(1/2), and I is in the units of X
+        else:
+            unit = scatter.unit(X)
         init = self.init if isinstance(self.init, str) else unit * checks.table(self.init, "init must be numbers")
         X = X / unit
         if labels is None:
@@ -166,40 +173,49 @@ class LMNN(FromTriplets, Mahalanobis):
         else:
             checks.warn_of_small_classes(labels, self.n_neighbors, work.classes)
             rows, codes = rows_by_class(X, labels)
-        V = coordinates(rows)  # in which the problem is posed and solved
+        V = coordinates(rows)  # (r, d), orthonormal: the problem is posed and solved on X V'
         squared = self.loss == "squared_hinge"
         seed = self.random_state
         first = initialization.inside(V, X, labels, init, self.n_components, seed)
         last = work.start((len(first), X.shape[1]))
-        begin = first if last is None else unit * last @ V.T
+        if last is None:
+            begin = first
+        else:
+            begin = unit * last @ V.T
         rule = PullsAndPushes(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
             with one_thread():
                 problem = rule.pose(X, y, triplets, L)
-                begin = active_set.scaled(problem, begin) if fresh else begin
+                if fresh:
+                    begin = active_set.scaled(problem, begin)
                 found = lmnn(problem, begin, self.solver, max_iter=self.max_iter, tol=self.tol, report=report)
-                return found if problem.unit == 1 else found.times(problem.unit)
+            if problem.unit == 1:
+                return found
+            return found.times(problem.unit)
 
         rows = rows @ V.T
         share = self._share_of_anchors(len(rows), codes)
         if self.stratified:
             found = strata.stratified(rows, codes, solve, rule.n_neighbors, self.stratified, seed)
             return found.with_x(psd.truncate_rank(found.x @ V, self.n_components))
-        looked_up = np.eye(len(V)) if isinstance(init, str) else first
+        # the metric under which the target neighbors of the first pass are searched for: the paper's Euclidean one
+        neighbor_metric = np.eye(len(V))
+        if not isinstance(init, str):
+            neighbor_metric = first
         fresh = last is None
         for _ in range(self.outer_passes):
-            found = solve(rows, codes, looked_up, begin, fresh, self._report())
-            looked_up = found.x
+            found = solve(rows, codes, neighbor_metric, begin, fresh, self._report())
+            neighbor_metric = found.x
             begin = found.x
             fresh = False
         found = found.with_x(psd.truncate_rank(found.x @ V, self.n_components) / unit)
         return of_all_rows(found, share)
 
     def _share_of_anchors(self, n: int, codes: Ints | None) -> float:
-        """Return which share of the rows are anchors, and say so where it is not all of them."""
-        everything = codes is not None and self.mining in (None, "batch_all") and not self.stratified
-        if not everything or n <= objective.MAX_ANCHORS:
+        """Return the share of the rows that are anchors, and warn if it is below 1."""
+        all_impostors = codes is not None and self.mining in (None, "batch_all") and not self.stratified
+        if not all_impostors or n <= objective.MAX_ANCHORS:
             return 1.0
         anchors = objective.MAX_ANCHORS
         share = anchors / n

@@ -1,12 +1,12 @@
 """Large margins solved in rounds: find the impostors, search over those, look again.
 
-A round searches M = K' K over the impostors found (and those a little farther off): by L-BFGS on K, near the optimum
-by Newton's method where K has few rows (`descend`), or by projected gradient on M. Then all rows are scanned again: the
-step counts only where f itself, over all impostors, fell. With few directions rounds soon go too far, as ever more rows
-become impostors: there a round is as long as the last ones were good for. A bound on how far f can still fall comes
-from the slopes at K (`LargeMargin.certify`) and from means of those met on the way there. The kink is rounded over a
-width that costs a third of what the tolerance allows. If the problem is convex, K holds only directions that count:
-those that M has lost are dropped before each round, and those along which f falls are put back.
+A round minimizes over M = K' K with a fixed list of impostors (and of rows a little farther away): by L-BFGS on K, by
+Newton's method near the optimum if K has few rows (`descend`), or by projected gradient on M. Then all rows are scanned
+again, and the step is kept only if f over all impostors decreased. With few directions, ever more rows become impostors
+during a round, which then goes too far; a round is therefore as long as the last rounds that made progress. The slopes
+at K (`LargeMargin.certify`), and means of the slopes on the way there, bound how far f can still decrease. The kink is
+rounded over a width that costs a third of the tolerance. If the problem is convex, K holds only the directions that
+matter: rows that M has lost are dropped before each round, and directions along which f decreases are added again.
 
 Rows are whitened by the scatter of the pulls, C: K = L C^(1/2).
 
@@ -14,9 +14,9 @@ Newton's method moves M in the coordinates of a factor: M = K' (I + D) K for a s
 
     f(D) ~ f + <g, D> + <D, H D> / 2,   g = K G K',   H = mu sum_t h''(u_t) a_t a_t',   a_t = K A_t K'
 
-Only triplets at the rounded kink of the hinge bend f. If there are few, the matrix over D is cheap, and a handful of
-steps settles the slopes in all directions at once, which takes gradients hundreds of steps. Steps are damped
-(Levenberg, 1944; Marquardt, 1963) as much as it takes for f to fall.
+Only triplets at the rounded kink of the hinge contribute to the curvature of f. If K has few rows, H is small, and a
+few steps determine the slopes in all directions at once, for which first-order methods take hundreds of steps. Steps
+are damped (Levenberg, 1944; Marquardt, 1963) until f decreases.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from ....numerics.optimize import Report, Solution, fista, lbfgs, stopped
 from ....numerics.types import Array, Ints
 from .objective import Certificate, Dual, Graph, Hinge, LargeMargin, Pushed
 
-SLACK = 0.2
+SLACK = 0.2  # rows up to this share beyond the radius of impostors are listed with them
 FIRST_ORDER_STEPS = 40  # steps of first order in a later round; every other round is Newton's
 PLAN = (15, 15, 20, 0, 10, 0, 10, 0, 10, 0, 10, 0, 20, 0)  # steps of the first rounds; 0: Newton's, if it can be used
-ACTIVE_SET_MEMORY = 20
+ACTIVE_SET_MEMORY = 20  # correction pairs of L-BFGS
 ROUND_PATIENCE = 3  # rounds without progress
-MIN_ROUND_STEPS = 10  # steps that a round needs to show whether f still falls
+MIN_ROUND_STEPS = 10  # steps that a round needs to show whether f still decreases
 MAX_LOG2_SCALE = 30.0  # a start is scaled by at most this power of 2
 LOST = 1e-4  # squared length of a row of K that is dropped, relative to the longest
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.1)  # weights of new slopes that are tried in their mean with the old ones
 SHARP = (1 / 10, 1 / 100)  # how much less the hinge is rounded in the last rounds, which are Newton's
-MAX_CHEAP_RANK = 12  # rows of K up to which those rounds take next to no time
-PULL_FLOOR = 1e-6  # of the spread of rows: what pulls along a direction weigh at least
+MAX_CHEAP_RANK = 12  # rows of K up to which those rounds take almost no time
+PULL_FLOOR = 1e-6  # least weight of the pulls along a direction, relative to the spread of the rows
 SCATTER_ROUNDING = 1e-20  # smallest scatter that is not rounding, relative to the largest
 
 # Newton's method
@@ -52,10 +52,10 @@ MAX_NEWTON_ROWS = 44  # rows of K: the matrix has a row for each of r (r + 1) / 
 FEATURE_BLOCK_VALUES = 1 << 19  # values in one block of features
 NEWTON_STEPS = 4
 DAMPING_TRIES = 10
-LITTLE = 1e-7  # share of f: a step that promises to lower it by less is the last
-SAFE = 0.9  # share by which a direction of M may shrink in a step
-MAX_STEP_GROWTH = 100.0  # times its length by which it may grow: where H is singular, D would be unbounded
-DAMPING = 1e-3  # share of the mean curvature that is added at first
+LITTLE = 1e-7  # stop when the predicted decrease is below this share of f
+SAFE = 0.9  # most that a direction of M may shrink in a step
+MAX_STEP_GROWTH = 100.0  # most that it may grow: D is unbounded where H is singular
+DAMPING = 1e-3  # first damping, as a share of the mean curvature
 MIN_DAMPING = 1e-9  # smallest such share: with less, a singular H would stay singular
 
 
@@ -170,9 +170,12 @@ class ActiveSetSearch:
         if failed and steps > 5:
             self.brief = steps // 3
             return here
-        if not race.full:  # rounds of their own length: none of them ends at Newton's steps
+        if not race.full:
+            # without Newton's rounds, the length follows the last round: shorter after a failure, else up to twice it
             self.brief = 5 if failed else min(2 * steps, FIRST_ORDER_STEPS)
-        return self.widened(here, there) if failed else there
+        if failed:
+            return self.widened(here, there)
+        return there
 
     def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int) -> tuple[Array, list[Pushed], int]:
         """Return K after some steps over the given impostors, the slopes of the later half, and the number of steps."""
@@ -190,7 +193,7 @@ class ActiveSetSearch:
         return found.x, list(seen), found.n_iter
 
     def widened(self, here: Place, there: Place) -> Place:
-        """Return the old place with those impostors added that made f rise at the new one."""
+        """Return the old place, with the impostors added that made f increase at the new one."""
         problem = self.problem
         self.slack = 2 * self.slack
         if problem.fixed is not None:
@@ -260,7 +263,7 @@ class SearchState:
 
     @property
     def certified(self) -> bool:
-        """Whether there is a gap that can close, which fails if too many impostors are left out for a bound."""
+        """Whether there is a gap that can close; without all impostors, there is no bound and no gap."""
         return self.full and self.bound > -np.inf
 
     @property
@@ -298,12 +301,13 @@ def scaled(problem: LargeMargin, L: Array) -> Array:
     high = MAX_LOG2_SCALE
     for _ in range(60):
         t = 2.0 ** ((low + high) / 2)
+        # df/dt = (1 - mu) sum d_ij - mu sum_t h'(1 - t <A_t, M>) <A_t, M>, increasing in t: bisection
         pushed = float(np.vdot(hinge(1 - t * differences)[1], differences))
         if (1 - problem.mu) * pull >= problem.mu * pushed:
             high = (low + high) / 2
         else:
             low = (low + high) / 2
-            differences = differences[t * differences < 1]  # the others push at no larger t
+            differences = differences[t * differences < 1]  # the others have no hinge at any larger t
     return float(2.0 ** (high / 2)) * L
 
 
@@ -321,6 +325,7 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
         return Hinge(width=1.0), value - problem.mu * at.seen.positive / 2
     sums = np.cumsum(u)
     squares = np.cumsum(u * u)
+    # for the width u_q, the gap grows by mu sum_{p <= q} (u_p - u_p^2 / u_q)
     fits = int(np.searchsorted(problem.mu * (sums - squares / u), share * max(1.0, value), side="right"))
     width = float(max(u[max(fits - 1, 0)], 1e-6))
     below = int(np.searchsorted(u, width))
@@ -334,17 +339,16 @@ def rounded(problem: LargeMargin, at: Place, share: float) -> tuple[Hinge, float
 def refilled(problem: LargeMargin, at: Place, hinge: Hinge, value: float) -> Array:
     """Return K without the rows that M has nearly lost, after a step on M along directions in which f decreases.
 
-    L-BFGS hardly moves directions in which K is small, whether M needs them or not.
+    L-BFGS makes almost no progress in directions in which K is small, even if M needs them.
     """
     K = without_small(at.K)
     V = at.seen.directions
     if V.shape[1] == 0:
         return K
-    if len(K) == len(at.K):
-        value = value
-    else:
+    if len(K) < len(at.K):
         value = problem.value(K, at.edges, hinge)
     M = K.T @ K
+    # M + t D with D = sum_q excess_q v_q v_q' for t = 1e-5 tr M / tr D, and eight times as much as long as f decreases
     D = (V * at.seen.excess) @ V.T
     best = (value, K)
     t = 1e-5 * np.trace(M) / np.trace(D)
@@ -398,6 +402,7 @@ def whitening(problem: LargeMargin) -> tuple[Array, Array]:
     kept = w > SCATTER_ROUNDING * w[0]
     w = w[kept] / w[kept].mean()
     V = V[:, kept]
+    # A = V W^(-1/2), B = V W^(1/2)
     return V / np.sqrt(w), V * np.sqrt(w)
 
 
@@ -443,14 +448,14 @@ def descend(
     seen = []
     for k in range(1, steps + 1):
         f, slope, pushed = problem(K, edges, hinge)
-        g = (slope @ K.T + K @ slope.T) / 4
+        g = (slope @ K.T + K @ slope.T) / 4  # g = K G K', from df/dK = 2 K G
         seen.append(pushed)
         if report is not None:
             report(k, f, float(np.abs(slope).max()))
         H, entries = curvature(problem, K, edges, hinge)
         for _ in range(DAMPING_TRIES):
             D = step(H, g, entries, damping.share)
-            after = cholesky(np.eye(len(K)) + D) @ K
+            after = cholesky(np.eye(len(K)) + D) @ K  # after' after = K' (I + D) K
             promised = -float(np.vdot(g, D))
             if damping.seen(promised, f - problem.value(after, edges, hinge)):
                 break
@@ -467,6 +472,7 @@ def step(H: Array, g: Array, entries: tuple[Ints, Ints, Array], share: float) ->
     """Return D, with its eigenvalues clipped so that I + D is positive definite even after rounding."""
     a, b, weight = entries
     ridge = share * max(float(np.trace(H)) / len(H), 1e-12)
+    # (H + ridge I) (weight x) = -weight g, with x the upper triangle of D
     x = cho_solve(cho_factor(H + ridge * np.eye(len(H))), -g[a, b] * weight) / weight
     D = np.zeros(g.shape)
     D[a, b] = D[b, a] = x
@@ -489,15 +495,17 @@ def curvature(problem: LargeMargin, K: Array, edges: Graph, hinge: Hinge) -> tup
         pulled = pull[start : start + block]
         far = Z[edges.a[pushed]] - Z[edges.b[pushed]]
         near = Z[edges.a[pulled]] - Z[edges.b[pulled]]
+        # upper triangles of a_t = K A_t K' = far far' - near near', (block, r (r + 1) / 2)
         A = (far[:, a] * far[:, b] - near[:, a] * near[:, b]) * weight
         H += A.T @ A
-    return problem.mu * (2.0 if hinge.squared else 1 / hinge.width) * H, (a, b, weight)
+    bend = 2.0 if hinge.squared else 1 / hinge.width  # h'' at the kink
+    return problem.mu * bend * H, (a, b, weight)
 
 
 def kinks(problem: LargeMargin, square: Array, edges: Graph, hinge: Hinge) -> tuple[Ints, Ints]:
-    """Return the edges of the push and of the pull of every triplet at which f bends."""
+    """Return the edges of the push and of the pull of every triplet with h''(u) > 0."""
     near = edges.near
-    high = np.inf if hinge.squared else hinge.width
+    high = np.inf if hinge.squared else hinge.width  # h'' > 0 for 0 < u < high
     found = []
     for part, u in problem.margins(square, edges):
         target, p = np.nonzero((u > 0) & (u < high))

@@ -1,9 +1,10 @@
 """Triplets (anchor, same class, other class) chosen by distance (Poorheravi et al., 2020), in blocks of rows.
 
-batch_hard: k furthest of the class, k nearest of others. batch_semi_hard: k nearest of the class, and for each of them
-the first k others that are not nearer. extreme_hpen, extreme_epen, extreme_ephn: k furthest or nearest (hard or easy
-positives) with k furthest or nearest others (easy or hard negatives). negative_sampling: k nearest of the class, each
-with k others drawn by weight min(c, 1 / q(d)), q the density of the distance d on the unit sphere.
+The positives of an anchor are rows of its class, the negatives rows of other classes. batch_hard: the k furthest
+positives and the k nearest negatives. batch_semi_hard: the k nearest positives, each with the first k negatives that
+are at least as far away. extreme_hpen, extreme_epen, extreme_ephn: hard or easy (the k furthest or nearest) positives
+with easy or hard (the k furthest or nearest) negatives. negative_sampling: the k nearest positives, each with k
+negatives drawn with the weights min(c, 1 / q(d)), where q is the density of the distance d on the unit sphere.
 """
 
 from __future__ import annotations
@@ -61,11 +62,13 @@ def block(X: Array, labels: Ints, rows: slice, strategy: str, k: int, rng: np.ra
     same = labels[rows, None] == labels
     anchors = np.arange(len(X))[rows]
     furthest, far_negatives = PRODUCTS.get(strategy, (False, False))
-    own = same.copy()
+    own = same.copy()  # (b, n), True for the other rows of the anchor's class
     own[np.arange(len(D)), anchors] = False
-    positives = smallest(np.where(own, -D if furthest else D, np.inf), k)
-    mated = np.take_along_axis(own, positives, axis=1)  # whether the class has so many rows
-    N = np.where(same, np.inf, -D if far_negatives else D)
+    positive_keys = -D if furthest else D
+    positives = smallest(np.where(own, positive_keys, np.inf), k)  # (b, k)
+    mated = np.take_along_axis(own, positives, axis=1)  # False where the class has fewer than k other rows
+    negative_keys = -D if far_negatives else D
+    N = np.where(same, np.inf, negative_keys)
     if strategy == "batch_semi_hard":
         negatives = not_nearer(N, np.take_along_axis(D, positives, 1), k)
     elif strategy == "negative_sampling":
@@ -107,7 +110,8 @@ def rejection_draws(D: Array, own: Ints, labels: Ints, d: int, k: int, rng: np.r
         while len(left):
             i = row[left]
             c = own[row[left]]
-            other = rng.integers(len(labels) - size[c])  # counted in the order of classes, without the row's own
+            # a position among the rows of other classes, sorted by class; then the column of that row
+            other = rng.integers(len(labels) - size[c])
             column = order[other + np.where(other >= start[c], size[c], 0)]
             kept = CAP * rng.random(len(left)) < np.exp(log_weights(D[i, column], d))
             kept &= (found[left] != column[:, None]).all(axis=1)

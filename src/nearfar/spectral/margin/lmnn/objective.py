@@ -8,10 +8,12 @@ G = (1 - mu) C - mu sum_t a_t A_t, and where G is positive semi-definite
 
     min f >= mu sum_t a_t    (hinge)          min f >= mu sum_t (a_t - a_t^2 / 4)    (squared hinge)
 
-Any slopes are made feasible by a factor theta <= 1. The slopes of the bare hinge jump at its kink, so that theta stays
-far below 1 even near the optimum: the search uses a hinge rounded over a width, whose slopes settle.
+Any slopes become feasible if they are multiplied by a small enough factor theta <= 1. The slopes of the bare hinge jump
+at its kink, so that theta stays far below 1 even near the optimum. The search therefore uses a hinge whose kink is
+rounded over a width, so that its slopes converge.
 
-`PullsAndPushes` poses the problem, a `LargeMargin`, from labels or triplets: it says which rows pull and push.
+`PullsAndPushes` determines from labels or triplets which rows pull and push, and returns this problem as a
+`LargeMargin`.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ from . import mining as triplet_mining
 MAX_ANCHORS = 25_000  # rows up to which all are anchors; the time grows with anchors times pushing rows
 MAX_PUSHERS = 100_000  # rows up to which impostors are searched for among all
 MINING = (None, "batch_all", *triplet_mining.STRATEGIES)
-PAIRS_PER_CHUNK = 1 << 17  # pairs looked at together
-NO_REACH = -1e200  # of a pull that is not there: its hinge is 0 against every impostor
+PAIRS_PER_CHUNK = 1 << 17  # pairs whose hinges are computed at a time
+NO_REACH = -1e200  # 1 + d_ij of an empty place: its hinge is 0 against every impostor
 NONE = Impostors(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp), None)
 
 
@@ -47,11 +49,14 @@ class Hinge(NamedTuple):
     def __call__(self, u: Array) -> tuple[float, Array]:
         """Sum of values, and slopes."""
         if self.squared:
+            # h(u) = [u]_+^2,  h'(u) = 2 [u]_+
             v = np.maximum(u, 0.0)
             return float(np.vdot(v, v)), 2 * v
         if self.width == 0:
+            # h(u) = [u]_+,  h'(u) = 1 where u > 0
             a = (u > 0).astype(np.float64)
             return float(np.vdot(u, a)), a
+        # h(u) = u^2 / (2 width) up to the width, u - width / 2 above it: both are a u - a^2 width / 2 with a = h'(u)
         a = u / self.width
         np.clip(a, 0.0, 1.0, out=a)
         return float(np.vdot(u, a) - self.width / 2 * np.vdot(a, a)), a
@@ -59,7 +64,9 @@ class Hinge(NamedTuple):
     def bound(self, theta: float, total: float, squares: float) -> float:
         """Return the dual value of the slopes times the best factor up to theta."""
         if not self.squared:
+            # the slopes theta a_t have the dual value theta sum_t a_t
             return theta * total
+        # theta sum_t a_t - theta^2 / 4 sum_t a_t^2 is largest at theta = 2 sum_t a_t / sum_t a_t^2
         theta = min(theta, 2 * total / max(squares, 1e-300))
         return theta * total - theta**2 * squares / 4
 
@@ -163,7 +170,7 @@ class LargeMargin:
     pushers : ndarray of int, optional
         Rows among which impostors are searched for, in increasing order. By default, all rows.
     unit : float
-        Factor by which values of this problem are to be multiplied where it stands for one of more rows.
+        Factor that turns values of this problem into those of the problem with all rows, if it holds a sample of them.
     """
 
     def __init__(
@@ -191,14 +198,19 @@ class LargeMargin:
         self.pushers = pushers
         self.unit = unit
         self.k = len(i) // len(X)
-        self.empty = i == j  # pulls that are not there, in classes of few rows
-        self.pulls = Graph(i, j, NONE if fixed is None else fixed, len(X))
-        w = np.ones(len(i)) if weight is None else weight
-        parts = [slice(a, a + len(X)) for a in range(0, len(i), len(X))]
-        # parts this small are summed by differences, which leave exact zeros in directions without a pull
-        self.C = sum(
-            (scatter.weighted_outer(X, i[part], j[part], w[part]) for part in parts), np.zeros((X.shape[1],) * 2)
-        )
+        self.empty = i == j  # places without a pull, in classes of few rows
+        if fixed is None:
+            fixed = NONE
+        self.pulls = Graph(i, j, fixed, len(X))
+        w = weight
+        if w is None:
+            w = np.ones(len(i))
+        # C = sum_q w_q (x_i - x_j)(x_i - x_j)', (d, d), in parts of n pulls: `weighted_outer` sums so few by their
+        # differences, which leaves exact zeros in directions without a pull
+        self.C = np.zeros((X.shape[1], X.shape[1]))
+        for start in range(0, len(i), len(X)):
+            part = slice(start, start + len(X))
+            self.C = self.C + scatter.weighted_outer(X, i[part], j[part], w[part])
 
     def on(self, X: Array) -> LargeMargin:
         """Return the problem with the same pulls and pushes on other rows."""
@@ -220,24 +232,32 @@ class LargeMargin:
         if self.fixed is not None or self.labels is None:
             return self.pulls
         Z = self.X @ L.T
+        # row l is an impostor of i where d_il < 1 + max_j d_ij
         reach = pair_squares(Z, self.i, self.j).reshape(-1, self.k).max(axis=1)
-        radius = np.where(self.empty.reshape(-1, self.k).all(axis=1), 0.0, (1 + slack) * (1 + reach))
+        no_pull = self.empty.reshape(-1, self.k).all(axis=1)
+        radius = np.where(no_pull, 0.0, (1 + slack) * (1 + reach))
         near = impostors.find(Z, self.labels, radius, pushers=self.pushers)
         return Graph(self.i, self.j, near, len(Z))
 
     def margins(self, square: Array, edges: Graph) -> Iterator[tuple[slice, Array]]:
-        """Yield 1 + d_ij - d_il of chunks of the impostors (k, m): one row for each pull they are compared with."""
+        """Yield u = 1 + d_ij - d_il of chunks of m impostors, (k, m): one row for each pull j that they compete with.
+
+        Listed impostors compete with one pull each: (1, m).
+        """
         near = edges.near
         reach = 1 + square[edges.pull]
         reach[self.empty] = NO_REACH
         if near.target is None:
+            # (k, n): column i holds the pulls of row i
             reach = np.ascontiguousarray(reach.reshape(-1, self.k).T)
+            column = near.i
         else:
+            # (1, q): column q is pull q
             reach = reach[None]
-        held = near.i if near.target is None else near.target
-        for start in range(0, len(held), PAIRS_PER_CHUNK):
+            column = near.target
+        for start in range(0, len(column), PAIRS_PER_CHUNK):
             part = slice(start, start + PAIRS_PER_CHUNK)
-            u = reach.take(held[part], 1)
+            u = reach.take(column[part], 1)
             u -= square.take(edges.push[part])
             yield part, u
 
@@ -248,34 +268,36 @@ class LargeMargin:
         pulled = np.zeros(len(self.i))
         pushed = np.zeros(len(near.i))
         for part, u in self.margins(square, edges):
-            value, a = hinge(u)
+            value, a = hinge(u)  # a = h'(u), (k, m) or (1, m)
             np.sum(a, axis=0, out=pushed[part])
             sums += np.array([value, pushed[part].sum(), np.vdot(a, a)])
             if near.target is None:
+                # the impostors of a row follow one another: sum a over each such run
                 first = np.flatnonzero(np.diff(near.i[part], prepend=-1))
                 pulled.reshape(-1, self.k).T[:, near.i[part][first]] += np.add.reduceat(a, first, axis=1)
             else:
                 pulled += np.bincount(near.target[part], a[0], len(pulled))
-        return Pushed(
-            float(sums[0]),
-            float(sums[1]),
-            float(sums[2]),
-            edges.summed(pulled, edges.pull) - edges.summed(pushed, edges.push),
-        )
+        # df/dd of each edge: + sum of a where it is pulled, - sum of a where it is pushed
+        weight = edges.summed(pulled, edges.pull) - edges.summed(pushed, edges.push)
+        return Pushed(float(sums[0]), float(sums[1]), float(sums[2]), weight)
 
     def __call__(self, L: Array, edges: Graph, hinge: Hinge) -> tuple[float, Array, Pushed]:
-        """f and df/dL over the listed impostors, and what they push."""
-        Z = self.X @ L.T
-        LC = L @ self.C
+        """Return f and df/dL over the listed impostors, and the sums of their push."""
+        Z = self.X @ L.T  # (n, k)
+        LC = L @ self.C  # (k, d)
         pushed = self.push(edges.squares(Z), edges, hinge)
-        Y = edges.laplacian_times(pushed.weight, Z)
+        Y = edges.laplacian_times(pushed.weight, Z)  # (n, k); sum_e w_e L x_e x_e' = Y' X
+        # f = (1 - mu) tr(L C L') + mu sum_t h(u_t)
         value = (1 - self.mu) * float(np.vdot(LC, L)) + self.mu * pushed.value
-        return value, 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X), pushed
+        # df/dL = 2 L G,  G = (1 - mu) C - mu sum_t a_t A_t
+        gradient = 2 * ((1 - self.mu) * LC + self.mu * Y.T @ self.X)
+        return value, gradient, pushed
 
     def value(self, L: Array, edges: Graph, hinge: Hinge) -> float:
         """Return f without its gradient."""
-        value = sum(hinge(u)[0] for _, u in self.margins(edges.squares(self.X @ L.T), edges))
-        return (1 - self.mu) * float(np.vdot(L @ self.C, L)) + self.mu * value
+        square = edges.squares(self.X @ L.T)
+        push = sum(hinge(u)[0] for _, u in self.margins(square, edges))
+        return (1 - self.mu) * float(np.vdot(L @ self.C, L)) + self.mu * push
 
     def in_metric(self, square: Array, edges: Graph, hinge: Hinge) -> tuple[Pushed, Array]:
         """Return the push term and df/dM."""
@@ -290,7 +312,7 @@ class LargeMargin:
     def mean(self, slopes: list[Pushed], edges: Graph) -> Dual:
         """Return the mean of several slopes, which is closer to feasible than each of them."""
         weight = np.zeros_like(slopes[0].weight)
-        for pushed in slopes:  # added up one by one: all of them side by side are large
+        for pushed in slopes:  # a loop, because all of them stacked would take much memory
             weight += pushed.weight
         weight /= len(slopes)
         total = float(np.mean([pushed.total for pushed in slopes]))
@@ -306,22 +328,23 @@ class LargeMargin:
         """Return the exact f at L, with a lower bound on min f from the slopes of the (rounded) hinge."""
         pull = (1 - self.mu) * float(np.vdot(L @ self.C, L))
         square = edges.squares(self.X @ L.T)
-        u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])
+        u = np.concatenate([np.zeros(0), *(u[u > 0] for _, u in self.margins(square, edges))])  # positive hinges
         value = pull + self.mu * Hinge(self.squared)(u)[0]
         pushed, G = self.in_metric(square, edges, hinge)
         rest = (pull + self.mu * pushed.value, np.sort(u[u < 1]), len(u))
         if not edges.near.complete:
             return Certificate(value, -np.inf, 0.0, np.zeros((len(self.C), 0)), np.zeros(0), *rest)
         theta, V, excess = self.feasible(((1 - self.mu) * self.C - G) / self.mu)
-        bound, most = (self.mu * hinge.bound(t, pushed.total, pushed.squares) for t in (theta, 1.0))
-        return Certificate(value, bound, value - most, V, excess, *rest)
+        bound = self.mu * hinge.bound(theta, pushed.total, pushed.squares)
+        bound_if_feasible = self.mu * hinge.bound(1.0, pushed.total, pushed.squares)
+        return Certificate(value, bound, value - bound_if_feasible, V, excess, *rest)
 
     def feasible(self, S: Array) -> tuple[float, Array, Array]:
         """Return the largest theta with theta mu S <= (1 - mu) C, and the directions that keep it below 1."""
         # theta mu S <= (1 - mu) C  <=>  theta w <= limit for all generalized eigenvalues, S v = w C v
         limit = (1 - self.mu) / self.mu
         d = len(S)
-        ridge = 1e-12 * max(float(np.trace(self.C)) / d, 1e-300)
+        ridge = 1e-12 * max(float(np.trace(self.C)) / d, 1e-300)  # C is singular in directions without a pull
         w, V = eigh(S, self.C + ridge * np.eye(d))
         theta = 1.0
         if w[-1] > limit:
@@ -333,21 +356,24 @@ class LargeMargin:
         """Return the pulls and <A_t, M> of all triplets of some rows, which show the effect of a change of scale."""
         Z = self.X @ L.T
         square = pair_squares(Z, self.i, self.j)
-        weighed = square if self.weight is None else square * self.weight
+        weighed = square
+        if self.weight is not None:
+            weighed = square * self.weight
         if self.fixed is not None or self.labels is None:
             near = self.pulls.near
             far = pair_squares(Z, near.i, near.l)
             return float(weighed.sum()), far - square[near.target]
         pulling = np.flatnonzero(~self.empty.reshape(-1, self.k).all(axis=1))
         length = np.einsum("np,np->n", Z[pulling], Z[pulling])
-        order = pulling[np.argsort(length, kind="stable")]  # an order that no rotation changes
+        order = pulling[np.argsort(length, kind="stable")]  # invariant to rotations of the features
         rows = order[:: max(1, -(-len(order) // anchors))]
-        far = squared_distances(Z[rows], Z)
+        far = squared_distances(Z[rows], Z)  # (b, n)
         apart = self.labels[rows, None] != self.labels
         reach = square.reshape(-1, self.k)[rows]
         pulled = ~self.empty.reshape(-1, self.k)[rows]
         pairs = np.nonzero(apart)
-        return float(reach.sum()), (far[pairs][:, None] - reach[pairs[0]])[pulled[pairs[0]]]
+        gaps = far[pairs][:, None] - reach[pairs[0]]  # <A_t, M> = d_il - d_ij, (m, k) for m pairs (i, l)
+        return float(reach.sum()), gaps[pulled[pairs[0]]]
 
 
 class PullsAndPushes(NamedTuple):
@@ -374,7 +400,7 @@ class PullsAndPushes(NamedTuple):
         return from_triplets(X, np.asarray(triplets), self.mu, self.squared, self.pull)
 
     def of_drawn_rows(self, X: Array, labels: Ints, anchors: Ints, near: Ints) -> LargeMargin:
-        """Return the problem in which drawn rows push for all: m of n, each with the weight w = n / m.
+        """Return the problem in which m drawn rows push on behalf of all n, each with the weight w = n / m.
 
         f = (1 - mu) <M, C> + mu w sum_t h_t = unit ((1 - nu) <M, C> + nu sum_t h_t),  unit = 1 - mu + mu w,
         nu = mu w / unit: large margins of another weight. The rows that neither pull nor push are left out.
@@ -408,7 +434,10 @@ def from_triplets(X: Array, triplets: Ints, mu: float, squared: bool, pull: str 
     Each pull has the weight 1, or with "triplets" the number of its triplets.
     """
     a, p, n = triplets[np.argsort(triplets[:, 0], kind="stable")].T
+    # each pair (a, p) is one pull, coded as a n + p
     edges, target, count = np.unique(a * len(X) + p, return_inverse=True, return_counts=True)
     i, j = np.divmod(edges, len(X))
-    weight = count.astype(float) if pull == "triplets" else None
+    weight = None
+    if pull == "triplets":
+        weight = count.astype(float)
     return LargeMargin(X, i, j, mu, squared, weight=weight, fixed=Impostors(a, n, target.ravel()))

@@ -2,8 +2,8 @@
 
     min_{M PSD, xi >= 0}  (1 - mu) <M, C> + mu sum_t xi_t (or xi_t^2)    s.t.  <M, A_t> >= 1 - xi_t
 
-Starts with the nearest impostor of each pull and adds those triplets that the solution violates until there are none:
-the optimum over all triplets, certified by the multipliers as far as the solver's accuracy goes.
+The first program holds the nearest impostor of each pull. Then the triplets that the solution violates are added, until
+it violates none: this is the optimum over all triplets, certified by the multipliers up to the solver's accuracy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .objective import Graph, Hinge, LargeMargin
 
 MAX_TRIPLETS = 20_000  # triplets
 MAX_SDP_FEATURES = 60  # features
-VIOLATED = 1e-7
+VIOLATED = 1e-7  # triplets with a larger hinge are added to the program
 
 
 def solve(
@@ -38,7 +38,7 @@ def solve(
     """
     if problem.X.shape[1] > MAX_SDP_FEATURES:
         raise ValueError(
-            f'solver="sdp" takes up to {MAX_SDP_FEATURES} features, got {problem.X.shape[1]}; use solver="lbfgs"'
+            f'solver="sdp" takes up to {MAX_SDP_FEATURES} features; got {problem.X.shape[1]}; use solver="lbfgs"'
         )
     L = L0
     known = np.zeros((0, 3), dtype=np.intp)
@@ -51,12 +51,13 @@ def solve(
         fresh = violated(problem, L, edges, first=spent == 0)
         before = len(known)
         known = np.unique(np.concatenate([known, fresh]), axis=0)
-        if spent and len(known) == before:  # the program would be the same, and so would the gap
+        if spent and len(known) == before:
+            # the next program, and with it the gap, would be the same
             break
         history.append(problem.value(L, edges, bare))
         if len(known) > MAX_TRIPLETS:
             raise ValueError(
-                f'solver="sdp" takes up to {MAX_TRIPLETS} triplets, needs {len(known)}; use solver="lbfgs"'
+                f'solver="sdp" takes up to {MAX_TRIPLETS} triplets; these rows need {len(known)}; use solver="lbfgs"'
             )
         M, slopes = program(problem, known)
         L = psd.components(M)
@@ -107,23 +108,29 @@ def outer_products(X: Array, triplets: Ints) -> Array:
 
 
 def program(problem: LargeMargin, triplets: Ints) -> tuple[Array, Array]:
-    """Return M of the program with the given triplets, and its slopes: the multipliers divided by mu."""
+    """Return M of the program with the given triplets, and its slopes: the multipliers divided by mu.
+
+    The unknowns are x = (svec(M), xi), k + m of them. The solver minimizes x' P x / 2 + q' x subject to b - A x in the
+    cones: <M, A_t> - 1 + xi_t >= 0, xi_t >= 0, and M positive semidefinite.
+    """
     clarabel: Any = import_module("clarabel")
     d = len(problem.C)
     m = len(triplets)
     col, row = np.tril_indices(d)
     scale = np.where(row == col, 1.0, np.sqrt(2.0))
     k = len(row)
-    c = (1 - problem.mu) * scale * problem.C[row, col]
+    c = (1 - problem.mu) * scale * problem.C[row, col]  # svec((1 - mu) C)
     eye = -sparse.eye(m)
     margins = sparse.hstack([sparse.csc_matrix(-outer_products(problem.X, triplets)), eye])
-    A = sparse.vstack([margins, sparse.hstack([sparse.csc_matrix((m, k)), eye]), -sparse.eye(k, k + m)], format="csc")
+    slacks = sparse.hstack([sparse.csc_matrix((m, k)), eye])
+    A = sparse.vstack([margins, slacks, -sparse.eye(k, k + m)], format="csc")
+    b = np.r_[np.full(m, -1.0), np.zeros(m + k)]
     P = sparse.diags(np.r_[np.zeros(k), np.full(m, 2.0 * problem.mu * problem.squared)], format="csc")
     q = np.r_[c, np.full(m, 0.0 if problem.squared else problem.mu)]
     cones = [clarabel.NonnegativeConeT(2 * m)] * (m > 0) + [clarabel.PSDTriangleConeT(d)]
     settings = clarabel.DefaultSettings()
     settings.verbose = False
-    found = clarabel.DefaultSolver(P, q, A, np.r_[np.full(m, -1.0), np.zeros(m + k)], cones, settings).solve()
+    found = clarabel.DefaultSolver(P, q, A, b, cones, settings).solve()
     M = np.zeros((d, d))
     M[row, col] = M[col, row] = np.array(found.x[:k]) / scale
     return psd.project(M)[0], np.maximum(np.array(found.z[:m]), 0.0) / problem.mu

@@ -43,8 +43,8 @@ class Strata(NamedTuple):
 
     Notes
     -----
-    Each sphere is a problem of its own on the rows as mapped by all previous spheres, so rounding errors grow from one
-    sphere to the next: an error of 1e-13 in X can change distances by some percent after 25 spheres.
+    Each sphere poses a separate problem on the rows mapped by all previous spheres, so rounding errors grow from one
+    sphere to the next: an error of 1e-13 in X can change distances by several percent after 25 spheres.
     """
 
     rounds: int = 10
@@ -81,7 +81,7 @@ def stratified(
         There are no labels, or settings are unknown or out of range.
     """
     if labels is None:
-        raise ValueError("stratified draws rows of classes: it needs labels, not triplets")
+        raise ValueError("stratified needs labels, because it draws rows of each class; got triplets")
     strata = read(settings)
     I = np.eye(X.shape[1])
     rng = generator(seed)
@@ -99,7 +99,7 @@ def stratified(
                 L = widened(step, Y, strata.identity) @ L
                 learned = learned + 1
     if learned == 0:
-        warn("no sphere held two classes of more than n_neighbors rows; raise radius or growth")
+        warn("stratified: no sphere held two classes of more than n_neighbors rows; increase radius or growth")
     return Solution(L, n_iter=max(1, learned))
 
 
@@ -107,11 +107,13 @@ def read(settings: Any) -> Strata:
     """Validate and return the user's settings of the samples."""
     if not isinstance(settings, (bool, np.bool_, dict)):
         raise ValueError(f"stratified must be True, False or a dict of settings; got {settings!r}")
-    told = settings if isinstance(settings, dict) else {}
-    if unknown := told.keys() - set(Strata._fields):
+    given = settings if isinstance(settings, dict) else {}
+    unknown = given.keys() - set(Strata._fields)
+    if unknown:
         raise ValueError(f"stratified takes {', '.join(Strata._fields)}; got {sorted(map(str, unknown))}")
-    strata = Strata(**told)
-    checks.counts(1, rounds=strata.rounds, spheres=1 if strata.spheres is None else strata.spheres)
+    strata = Strata(**given)
+    checks.counts(1, rounds=strata.rounds)
+    checks.counts(1, **checks.not_none(spheres=strata.spheres))
     checks.above(0, radius=strata.radius, share=strata.share)
     checks.at_least(0, growth=strata.growth)
     checks.between(0, 1, share=strata.share)
@@ -119,8 +121,8 @@ def read(settings: Any) -> Strata:
     if not strata.identity and (strata.rounds, strata.spheres) != (1, 1):
         got = f"rounds={strata.rounds} and spheres={strata.spheres}"
         raise ValueError(
-            f"stratified: identity=False needs rounds=1 and spheres=1, got {got}: a sphere would stretch what rounding "
-            "leaves of the directions that the one before it dropped"
+            f"stratified: identity=False needs rounds=1 and spheres=1; got {got}: a further sphere would amplify the "
+            "rounding errors in directions that the one before it dropped"
         )
     return strata
 
@@ -131,15 +133,18 @@ def sample(Y: Array, labels: Ints, radius: float, share: float, k: int, rng: np.
     inside = rng.permutation(np.flatnonzero(np.linalg.norm(Y - center, axis=1) <= radius))
     inside = inside[np.argsort(labels[inside], kind="stable")]
     _, start, code, size = np.unique(labels[inside], return_index=True, return_inverse=True, return_counts=True)
-    place = np.arange(len(inside)) - start[code]
-    keep = np.ceil(share * size)
+    place = np.arange(len(inside)) - start[code]  # 0, 1, ... within each class
+    keep = np.ceil(share * size)  # (c,), number of rows drawn of each class
     rows = inside[(place < keep[code]) & (keep[code] > k)]
-    return np.sort(rows) if len(np.unique(labels[rows])) > 1 else rows[:0]
+    if len(np.unique(labels[rows])) < 2:
+        return rows[:0]
+    return np.sort(rows)
 
 
 def widened(L: Array, Y: Array, identity: bool) -> Array:
     """Return the symmetric root of L' L, or of L' L + I scaled to preserve the total variance of Y."""
     if not identity:
         return psd.power(L.T @ L, 0.5)
+    # (M + I)^(1/2), times the square root of tr Cov(Y) / tr Cov(Y (M + I)^(1/2))
     root = psd.power(L.T @ L + np.eye(L.shape[1]), 0.5)
     return root * np.sqrt(Y.var(axis=0).sum() / (Y @ root).var(axis=0).sum())

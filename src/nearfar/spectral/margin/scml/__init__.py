@@ -3,7 +3,8 @@
     min_{w >= 0}  1/T sum_{(a, p, n)} [1 + d(x_a, x_p) - d(x_a, x_n)]_+ + beta s^2 sum_k w_k
     d(x, x') = (x - x')' M (x - x'),  M = sum_k w_k b_k b_k'
 
-b_k: given directions, of which few are used; s: near the deviation of the features, 1 where they are standardized.
+b_k are given directions, of which few are used. s is close to the standard deviation of the features, and 1 if they are
+standardized.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from . import linear_program, local_directions
 from .triplets import nearest_triplets
 
 BASES = ("auto", "discriminants", "triplets")
-# rows of a class in a region, up to 50 features and above
 NARROW_FEATURES = 50
-REGIONS = (10, 20)
-WIDE_REGIONS = (20, 50)
+REGIONS = (10, 20)  # rows of each class in a region, for up to NARROW_FEATURES features
+WIDE_REGIONS = (20, 50)  # and for more
 
 
 def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) -> Solution:
@@ -38,7 +38,7 @@ def scml(X: Array, triplets: Ints, B: Array, beta: float = 1e-5, **search: Any) 
 class SCML(FromTriplets, Mahalanobis):
     """Combine a few of many directions into a metric in which positives are nearer than negatives by a margin.
 
-    Scale the features first: neighbors are searched for among the rows as they are given.
+    Scale the features first: neighbors are searched for in the space of the given rows.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class SCML(FromTriplets, Mahalanobis):
     parts are not from the paper: s^2, which makes the result independent of units; the ridge of the discriminants; and
     the centers of the regions, which are chosen without random numbers.
 
-    With directions of unit length, the penalty is the trace of M, whichever directions are used. If there are more
+    With directions of unit length, the penalty is the trace of M, for any choice of directions. If there are more
     directions than the d (d + 1) / 2 entries of M, several weight vectors are equally good, and the one that is found
     need not be the sparsest.
 
@@ -144,9 +144,8 @@ class SCML(FromTriplets, Mahalanobis):
             triplets = nearest_triplets(X, np.asarray(labels), self.n_neighbors, self.n_impostors)
         B = self._directions(X, labels, triplets, V)
         basis = self._found_before("basis_", work)
-        if basis is None:
-            start = None
-        else:
+        start = None
+        if basis is not None:
             start = linear_program.again(B @ V, basis, self.weights_ * unit**2)
         found = scml(X, triplets, B, self.beta, start=start, **self._search())
         used = np.argsort(-found.x, kind="stable")[: int((found.x > 0).sum())]
@@ -157,11 +156,11 @@ class SCML(FromTriplets, Mahalanobis):
         else:
             L = np.zeros((1, len(V)))
         L = scatter.widest(L, X, self.n_components) @ V / unit
-        with np.errstate(over="ignore"):  # in the smallest units weights overflow, as the metric does
+        with np.errstate(over="ignore"):  # in the smallest units, the weights and the metric overflow
             return found.with_x(L, attributes={"weights": w / unit / unit, "basis": B @ V})
 
     def _directions(self, X: Array, labels: Ints | None, triplets: Ints, V: Array) -> Array:
-        """B in coordinates V."""
+        """Return the directions B (K, r) in the coordinates V (r, d)."""
         if not isinstance(self.basis, str):
             try:
                 B = np.asarray(self.basis)
@@ -176,6 +175,6 @@ class SCML(FromTriplets, Mahalanobis):
         if self.basis == "triplets" or (self.basis == "auto" and labels is None):
             return local_directions.of_triplets(X, triplets, count, self.random_state)
         if labels is None:
-            raise ValueError('basis="discriminants" needs labels; with triplets, "triplets" or an array')
+            raise ValueError('basis="discriminants" requires labels; got triplets, so set basis="triplets" or an array')
         sizes = REGIONS if X.shape[1] <= NARROW_FEATURES else WIDE_REGIONS
         return local_directions.of_regions(X[labels >= 0], labels[labels >= 0], count, sizes)

@@ -1,14 +1,15 @@
-"""Weights of given directions from triplets: a linear program, by a rounded hinge that ends with a certificate.
+"""Weights of given directions from triplets: a linear program, solved by rounded hinges up to a certificate.
 
     f(w) = 1/T sum_t [u_t]_+ + beta sum_k w_k,  u_t = 1 + sum_k w_k D_tk,  w >= 0
     D_tk = (b_k' (x_a - x_p))^2 - (b_k' (x_a - x_n))^2,  M = sum_k w_k b_k b_k'
 
-No table of triplets and directions is needed: u comes from distances under M, and the slope of w_k from b_k' G b_k with
-the scatter G = 1/T sum_t s_t ((x_a - x_p)(x_a - x_p)' - (x_a - x_n)(x_a - x_n)') for slopes 0 <= s_t <= 1 of the hinge.
-Where b_k' G b_k >= -beta for all k, sum_t s_t / T is at most min f; any slopes are made so by a factor theta <= 1.
+No table of triplets and directions is needed: u follows from distances under M, and the derivative with respect to w_k
+is b_k' G b_k + beta, with the scatter G = 1/T sum_t s_t ((x_a - x_p)(x_a - x_p)' - (x_a - x_n)(x_a - x_n)') for slopes
+0 <= s_t <= 1 of the hinges. If b_k' G b_k >= -beta for all k, sum_t s_t / T is a lower bound on min f; a factor
+theta <= 1 makes any slopes satisfy this.
 
-The hinge is rounded over a width, which shrinks until the gap is small. L-BFGS comes near the optimum for the first
-one. Newton steps, over the few weights that are not 0 and the few triplets within the width, reach it for each.
+The hinge is rounded over a width, which is reduced until the gap is small. L-BFGS comes near the optimum for the first
+width. For each width, Newton steps reach it, over the few weights that are not 0 and the few triplets within the width.
 """
 
 from __future__ import annotations
@@ -23,19 +24,16 @@ from ....numerics.optimize import Report, Solution, lbfgs, stopped
 from ....numerics.pair_differences import Edges
 from ....numerics.types import Array, Ints
 
-# width of the rounding: the first, how it shrinks, the last
-FIRST_WIDTH = 1.0
-WIDTH_FACTOR = 0.3
-LAST_WIDTH = 1e-13
-LBFGS_PROGRESS_TOL = 1e-3  # L-BFGS ends where an iteration lowers the value by no more than this
-GAP_SHARE = 1 / 3  # of the gap that is allowed: where the rounding leaves no more than that to gain, the width shrinks
-ENTERING = 50  # weights that may leave 0 in one step
-RIDGES = 1e-12, 1e-3, 1e10  # shares of the mean curvature added to all: least, first, and most
-MIN_CURVATURE_SHARE = (
-    1e-6  # share of the squared mean distances that is taken for the curvature where no triplet is within the width
-)
-SAME = 1e-9  # distance of two directions that are one, relative to the largest entry
-DIFFERENCE_BLOCK_CELLS = 1 << 20  # numbers in one block of D
+FIRST_WIDTH = 1.0  # first width of the rounding
+WIDTH_FACTOR = 0.3  # factor by which the width is reduced
+LAST_WIDTH = 1e-13  # stop below this width
+LBFGS_PROGRESS_TOL = 1e-3  # L-BFGS ends if an iteration lowers the value by at most this
+GAP_SHARE = 1 / 3  # the width is reduced if the rounded problem is solved to this share of the tolerance
+ENTERING = 50  # most weights that may leave 0 in one step
+RIDGES = 1e-12, 1e-3, 1e10  # ridge on the curvature, as a share of its mean: least, first and largest
+MIN_CURVATURE_SHARE = 1e-6  # curvature if no triplet is within the width, as a share of the squared mean distances
+SAME = 1e-9  # distance of two directions that count as equal, relative to the largest entry
+DIFFERENCE_BLOCK_CELLS = 1 << 20  # values in one block of D
 
 
 class WeightsPoint(NamedTuple):
@@ -88,7 +86,7 @@ class TripletHinges:
         self.flat = MIN_CURVATURE_SHARE * max(float(np.mean(self.slopes(every, -every) ** 2)), 1e-290)
 
     def hinges(self, w: Array) -> Array:
-        """Return u (T,)."""
+        """Return u (T,), u_t = 1 + d(x_a, x_p) - d(x_a, x_n)."""
         on = w > 0
         if not on.any():
             return np.ones(self.T)
@@ -111,12 +109,19 @@ class TripletHinges:
         s = np.clip(u / width, 0.0, 1.0)
         gradient = self.slopes(s, s) + self.beta
         cost = self.beta * float(w.sum())
+        # theta b_k' G b_k >= -beta for all k
         theta = self.beta / (self.beta + max(0.0, -float(gradient.min())))
         bound = theta * float(s.mean())
+        # the rounded hinge is u s - width s^2 / 2
         half = width / 2 * float(s @ s) / self.T
         rounded = float(u @ s) / self.T - half + cost
         return WeightsPoint(
-            float(np.maximum(u, 0.0).mean()) + cost, bound, rounded, rounded - bound + theta**2 * half, gradient, u
+            value=float(np.maximum(u, 0.0).mean()) + cost,
+            bound=bound,
+            rounded=rounded,
+            rest=rounded - bound + theta**2 * half,
+            gradient=gradient,
+            u=u,
         )
 
     def curvature(self, at: Ints, within: Ints, width: float) -> Array:
@@ -127,13 +132,14 @@ class TripletHinges:
         for a in range(0, len(within), step):
             pull = self.pull[within[a : a + step]]
             push = self.push[within[a : a + step]]
+            # D_tk = (b_k' (x_a - x_p))^2 - (b_k' (x_a - x_n))^2
             D = (Z[self.edges.a[pull]] - Z[self.edges.b[pull]]) ** 2
             D -= (Z[self.edges.a[push]] - Z[self.edges.b[push]]) ** 2
             H += D.T @ D
         return H / (self.T * width)
 
     def stepped(self, w: Array, point: WeightsPoint, width: float, ridge: float) -> Array:
-        """Return w after a Newton step over the positive weights and the zero weights that would gain most."""
+        """Return w after a Newton step over the positive weights and the zero weights with the steepest descent."""
         g = point.gradient
         entering = np.flatnonzero((w == 0) & (point.gradient < 0))
         at = np.concatenate([np.flatnonzero(w > 0), entering[np.argsort(g[entering])[:ENTERING]]])
@@ -148,7 +154,7 @@ class TripletHinges:
             if not below.any():
                 break
             free &= ~below
-            p[~free] = -w[at][~free]  # what would be negative is 0 instead, and the others take the step that is left
+            p[~free] = -w[at][~free]  # weights that would become negative go to 0, and the others are solved for again
         v = w.copy()
         v[at] = np.maximum(w[at] + p, 0.0)
         return v
@@ -181,10 +187,11 @@ def minimize(
         point = problem.at(w, FIRST_WIDTH)
         return point.rounded, point.gradient
 
-    w = np.zeros(len(problem.B)) if start is None else start
+    w = start
     history = []
-    if start is None:
-        found = lbfgs(rounded, w, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=LBFGS_PROGRESS_TOL, memory=20)
+    if w is None:
+        zero = np.zeros(len(problem.B))
+        found = lbfgs(rounded, zero, bounds=(0.0, None), max_iter=max_iter, tol=0.0, ftol=LBFGS_PROGRESS_TOL, memory=20)
         w = np.maximum(found.x, 0.0)
         history = list(np.asarray(found.history))
     best = w
@@ -202,9 +209,8 @@ def minimize(
             report(len(history), value, value - bound)
         if value - bound <= tol * value or len(history) >= max_iter or width < LAST_WIDTH:
             break
-        if point.rest <= GAP_SHARE * tol * value:
-            moved = None
-        else:
+        moved = None
+        if point.rest > GAP_SHARE * tol * value:
             moved = lowered(problem, w, point, width, ridge)
         if moved is None:
             width *= WIDTH_FACTOR
@@ -223,7 +229,7 @@ def minimize(
 def lowered(
     problem: TripletHinges, w: Array, point: WeightsPoint, width: float, ridge: float
 ) -> tuple[Array, WeightsPoint, float] | None:
-    """Return a point with a lower rounded value, and the ridge for the next step; None if no ridge gives one."""
+    """Return a point with a lower rounded value and the ridge for the next step, or None if no ridge leads to one."""
     least, _, most = RIDGES
     while ridge <= most:
         try:

@@ -1,9 +1,9 @@
-"""Directions of unit length: each separates the classes in one region, or the two kinds of pairs of a few triplets.
+"""Directions of unit length that separate the classes of a region, or the two kinds of pairs of a few triplets.
 
     of regions: S_b u = mu S_w u,  of triplets: (S_n - S_p) u = mu u;  mu > 0
 
-S_b, S_w: scatters between and within classes, with a ridge, of the k rows of each class nearest to a center, at several
-k. S_p, S_n: scatters of the positive and of the negative pairs of some triplets.
+S_b and S_w are the scatters between and within classes, with a ridge, of the k rows of each class that are nearest to a
+center, for several k. S_p and S_n are the scatters of the positive and of the negative pairs of some triplets.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ....numerics.pair_differences import squared_distances
 from ....numerics.types import Array, Ints, Seed
 
 DIRECTION_RIDGE = 0.1  # share of the mean variance within classes that is added to the variance of every direction
-EIGENVALUE_ROUNDING = 1e-10  # relative to the largest mu: smaller ones are rounding errors
-PASSES = 10  # how often centers move to the means of their rows, at most
-EMPTY_GROUP_TRIES = 10  # consecutive groups of triplets that may give no direction
+EIGENVALUE_ROUNDING = 1e-10  # share of the largest mu below which mu counts as 0
+PASSES = 10  # most times that centers move to the means of their rows
+EMPTY_GROUP_TRIES = 10  # consecutive groups of triplets without a direction that end the search
 
 
 def centers(X: Array, count: int) -> Array:
@@ -32,7 +32,8 @@ def centers(X: Array, count: int) -> Array:
     """
     if count >= len(X):
         return X
-    found = X[[int(squared_distances(X, X.mean(axis=0, keepdims=True))[:, 0].argmin())]]
+    from_mean = squared_distances(X, X.mean(axis=0, keepdims=True))[:, 0]
+    found = X[[int(from_mean.argmin())]]
     far = np.full(len(X), np.inf)
     while len(found) < count:
         far = np.minimum(far, squared_distances(X, found[-1:])[:, 0])
@@ -65,13 +66,19 @@ def of_regions(X: Array, labels: Ints, count: int, sizes: tuple[int, ...]) -> Ar
     each = min(c - 1, X.shape[1])
     points = centers(X, -(-count // (len(sizes) * each)))
     classes = [np.flatnonzero(labels == k) for k in range(c)]
-    near = [own[nearest(points, X[own], min(max(sizes), len(own)))[1]] for own in classes]
+    # for each class, the rows nearest to each point, (points, most rows of a region)
+    near = []
+    for own in classes:
+        width = min(max(sizes), len(own))
+        near.append(own[nearest(points, X[own], width)[1]])
     found = []
     for k in sizes:
         rows = np.concatenate([table[:, :k] for table in near], axis=1)
         found += [discriminants(X[i], labels[i], each) for i in rows]
     B = np.concatenate(found)[:count]
-    return B if len(B) else np.eye(X.shape[1])
+    if len(B) == 0:
+        return np.eye(X.shape[1])
+    return B
 
 
 def discriminants(X: Array, labels: Ints, p: int) -> Array:
@@ -79,8 +86,9 @@ def discriminants(X: Array, labels: Ints, p: int) -> Array:
     means = scatter.class_means(X, labels)
     d = X.shape[1]
     S = scatter.deviations(X, labels, means)
-    M = np.sqrt(class_sizes(labels)) * (means - X.mean(axis=0)).T
+    M = np.sqrt(class_sizes(labels)) * (means - X.mean(axis=0)).T  # (d, c), S_b = M M'
     S[np.diag_indices(d)] += DIRECTION_RIDGE * (float(np.trace(S)) or float(np.vdot(M, M)) or 1.0) / d
+    # S_w^-1 M M' u = mu u  <=>  (M' S_w^-1 M) q = mu q,  u = S_w^-1 M q
     A = cho_solve(cho_factor(S), M)
     mu, Q = psd.spectrum(M.T @ A)
     U = (A @ Q[:, (mu > EIGENVALUE_ROUNDING * mu[0]) & (mu > 0)]).T[:p]
@@ -112,8 +120,13 @@ def of_triplets(X: Array, triplets: Ints, count: int, seed: Seed) -> Array:
         a, p, n = triplets[rng.choice(T, min(d, T), replace=False)].T
         mu, U = psd.spectrum(scatter.weighted_outer(X, a, n) - scatter.weighted_outer(X, a, p))
         found.append(U[:, mu > EIGENVALUE_ROUNDING * np.abs(mu).max()].T)
-        empty = 0 if len(found[-1]) else empty + 1
+        if len(found[-1]) > 0:
+            empty = 0
+        else:
+            empty = empty + 1
         if d >= T:
             break
     B = np.concatenate(found)[:count]
-    return B if len(B) else np.eye(d)
+    if len(B) == 0:
+        return np.eye(d)
+    return B

@@ -3,8 +3,9 @@
     max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M >= floor alpha / d Sig_S^-1
     diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
 
-With Sig_S = C C', C' M C = alpha (floor / d I + (1 - floor) F' F) the feasible set is a ball, |F| <= 1, the objective
-convex: F <- F G / |F G|, G the gradient in F' F, only raises it. The diagonal problem is that of diagonal F, scaled.
+With Sig_S = C C' and C' M C = alpha (floor / d I + (1 - floor) F' F), the feasible set is the ball |F| <= 1, and the
+objective is convex in F. The step F <- F G / |F G|, where G is the gradient with respect to F' F, therefore never
+lowers it. The diagonal problem is that of a diagonal F, up to scale.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def mmc(
     """Return L (d, d) as `x`, from the similar scatter S and the dissimilar pairs."""
     C = cholesky(S, lower=True)
     I = np.eye(len(S))
+    # z = C^-1 (x_i - x_j) of the dissimilar pairs; |x_i - x_j|_M^2 = alpha (floor / d |z|^2 + (1 - floor) |F z|^2)
     far = differences(solve_triangular(C, X.T, lower=True).T, apart.i, apart.j, apart.weights)
     even = floor / len(S)
     free = 1 - floor
@@ -53,9 +55,9 @@ def mmc(
 def mmc_diagonal(
     X: Array, S: Array, apart: Pairs, c: float = 1.0, floor: float = 0.0, start: Array | None = None, **limits: Any
 ) -> Solution:
-    """Diagonal L as `x`: w = c/2 v / s, v = floor / d + (1 - floor) u^2, u on the unit sphere, s the diagonal of S."""
+    """Return a diagonal L as `x`: w = c/2 v / s, v = floor / d + (1 - floor) u^2, |u| = 1, s the diagonal of S."""
     s = np.diag(S)
-    Q = (X[apart.i] - X[apart.j]) ** 2 / s
+    Q = (X[apart.i] - X[apart.j]) ** 2 / s  # (m, d)
     I = np.ones(len(s)) / len(s)
     even = floor / len(s)
     free = 1 - floor
@@ -73,6 +75,7 @@ def mmc_diagonal(
     )
     f = found.objective or 1.0
     gap = found.duality_gap or 0.0
+    # at the optimum, sum_S |x_i - x_j|_M^2 = c / 2, and the sum over D is sqrt(c / 2) f
     objective = c / 2 - c * np.log(np.sqrt(c / 2) * f)
     L = np.diag(np.sqrt(c / 2 / s * (even + free * found.x**2)))
     return found.with_x(psd.compress(L), objective=objective, duality_gap=c * np.log1p(gap / f), history=None)
@@ -95,7 +98,7 @@ class MMC(FromPairs, Mahalanobis):
         among many classes. By default, 0 for given pairs and 0.7 for pairs made from labels.
     shrinkage : float
         Value added to the diagonal of a singular similar scatter, with a warning, in units of its mean eigenvalue.
-        Without it the problem is unbounded, so 0 raises a ValueError. A nonsingular scatter is left as it is.
+        Without it the problem is unbounded, so 0 raises a ValueError. A nonsingular scatter is not changed.
     n_components : int, optional
         Number of dimensions of the learned space: with `diagonal`, the features with the largest weights, otherwise
         the directions along which the transformed rows vary most. By default, all directions are kept.

@@ -1,4 +1,4 @@
-"""Maximal spread of points: the largest sum of distances under a bound on the factor of the metric."""
+"""The largest sum of distances of pairs under a bound on the factor of the metric."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ....numerics.optimize import Report, Solution, stopped
 from ....numerics.pair_differences import Edges
 from ....numerics.types import Array, Ints
 
-WRITTEN = 1 << 16  # numbers in differences up to which these are written out
+WRITTEN = 1 << 16  # values up to which the differences of pairs are stored
 POWER_GROWTH = 1.5  # factor of the power from step to step
 MAX_POWER = 100.0
-DIRECTION_FLOOR = 1e-2  # share of a direction that a step keeps at least, where the power is above 1
+DIRECTION_FLOOR = 1e-2  # least share of a direction that a step with a power above 1 keeps
 
 
 def farthest(
@@ -72,9 +72,16 @@ def farthest(
             power = 1.0
             history.append(best)
             continue
-        G = gradient(np.divide(weight, 2 * d, out=np.zeros_like(d), where=d > 0))
-        w, V = np.linalg.eigh(G) if G.ndim == 2 else (G, None)
+        # a_p = weight_p / (2 distance_p), the derivative of the sum with respect to distance_p^2
+        a = np.divide(weight, 2 * d, out=np.zeros_like(d), where=d > 0)
+        G = gradient(a)
+        if G.ndim == 2:
+            w, V = np.linalg.eigh(G)
+        else:
+            w = G
+            V = None
         best = value
+        # Frank-Wolfe gap: max over |F| = 1 of sum_p a_p distance_p^2, minus its value at F, which is value / 2
         gap = max(bound(w) - value / 2, 0.0)
         history.append(value)
         if report is not None:
@@ -85,7 +92,9 @@ def farthest(
         power = min(POWER_GROWTH * power, MAX_POWER)
         F = moved(last, power)
     message = stopped("the maximization", max_iter, "gap", gap, tol * best)
-    return Solution(last[0] if last else F, best, max_iter, False, message, gap, np.array(history))
+    if last is not None:
+        F = last[0]
+    return Solution(F, best, max_iter, False, message, gap, np.array(history))
 
 
 class Differences:
@@ -106,7 +115,7 @@ class Differences:
         self.weight = weight
 
     def squares(self, F: Array) -> Array:
-        """Return |F z_p|^2."""
+        """Return |F z_p|^2, (m,)."""
         D = self.Z @ F.T
         return np.einsum("pk,pk->p", D, D)
 
@@ -132,7 +141,9 @@ class DifferencesOfEdges:
 
 def differences(Y: Array, i: Ints, j: Ints, weight: Array) -> Differences | DifferencesOfEdges:
     """Return what `farthest` needs of the pairs, in the form that takes less time."""
-    return (Differences if Y.shape[1] * len(i) <= WRITTEN else DifferencesOfEdges)(Y, i, j, weight)
+    if Y.shape[1] * len(i) <= WRITTEN:
+        return Differences(Y, i, j, weight)
+    return DifferencesOfEdges(Y, i, j, weight)
 
 
 def moved(at: tuple[Array, Array, Array | None], power: float) -> Array:

@@ -2,8 +2,8 @@
 
     M = C^-1,  C = 1/N sum_l sum_{i in chunklet l} (x_i - m_l)(x_i - m_l)'
 
-N counts rows in chunklets of two or more. With fewer components, rows of L whiten C inside the span of the
-directions u with the least u' C u / u' T u, T the total covariance.
+N is the number of rows in chunklets of at least two rows. With fewer components, L whitens C in the span of the
+directions u with the smallest u' C u / u' T u, where T is the total covariance.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ def rca(
 ) -> Solution:
     """Return L (k, d) as `x`, with L C L' = I (scaled by kappa / k for the probabilistic form); see `RCA`."""
     chunks = discriminant.without_singles(chunklets)
-    C, share = discriminant.shrunk_within(X, chunks, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
+    lost = 1 if ddof == "chunklets" else 0  # degrees of freedom that each chunklet loses
+    C, share = discriminant.shrunk_within(X, chunks, lost, weighting, shrinkage)
     C = psd.regularize_singular(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
-        found = Solution(psd.power(C, -0.5))
+        found = Solution(psd.power(C, -0.5))  # L = C^(-1/2)
     else:
+        # T u = mu C u for the largest mu, L C L' = I: the constrained Fisher discriminant, then whitening
         found = Solution(psd.gevd(scatter.total(X), C, n_components)[1].T)
         if criterion == "chunklet":
             found = widest_chunklets(X, chunks, C, found.x, share, **limits)
@@ -62,7 +64,8 @@ def rca_from_sums(
     on_singular: str = "shrink",
 ) -> Solution:
     """Return `rca` with criterion "total" from the sums over chunklets and over all rows."""
-    C = discriminant.shrunk_from_sums(sums, 1 if ddof == "chunklets" else 0, weighting, shrinkage)
+    lost = 1 if ddof == "chunklets" else 0
+    C = discriminant.shrunk_from_sums(sums, lost, weighting, shrinkage)
     C = psd.regularize_singular(C, on_singular, "the within-chunklet covariance")
     if n_components is None or n_components == len(C):
         return in_units(Solution(psd.power(C, -0.5)), objective, kappa)
@@ -70,9 +73,12 @@ def rca_from_sums(
 
 
 def in_units(found: Solution, objective: str, kappa: float | None) -> Solution:
-    """Return L scaled by kappa / k for the probabilistic form, with its objective."""
+    """Return L with M scaled by kappa / k for the probabilistic form, and its objective log det(L L')."""
     k = len(found.x)
-    scale = 1.0 if kappa is None or objective == "whiten" else kappa / k
+    if kappa is None or objective == "whiten":
+        scale = 1.0
+    else:
+        scale = kappa / k
     value = np.linalg.slogdet(found.x @ found.x.T)[1] + k * np.log(scale)
     return found.with_x(np.sqrt(scale) * found.x, objective=float(value))
 
@@ -94,8 +100,8 @@ class RCA(ChunkletSums):
         maximum, as the survey of Ghojogh et al. (2022) states the problem. With all components both give the same
         metric.
     pca : int, optional
-        Number of principal components to which X is reduced first, for when the chunklets are too few to fill its
-        dimensions. By default, X is not reduced.
+        Number of principal components to which X is reduced first, which helps if there are too few chunklets to
+        estimate a covariance of all features. By default, X is not reduced.
     kappa : float, optional
         Mean squared within-chunklet distance with ``objective="probabilistic"``, above 0. By default, the number of
         components.
@@ -186,7 +192,8 @@ class RCA(ChunkletSums):
         if self.criterion == "chunklet":
             return 'criterion="chunklet"'
         if self.pca is not None and isinstance(self.shrinkage, str):
-            return f"pca= and shrinkage={self.shrinkage!r}"  # fourth moments do not follow the projection
+            # the fourth moments of projected rows do not follow from those of the rows
+            return f"pca= and shrinkage={self.shrinkage!r}"
         return super()._needs_rows
 
     @property
@@ -195,11 +202,13 @@ class RCA(ChunkletSums):
 
     def _solve(self, X: Array, chunklets: Ints, work: Workspace) -> Solution:
         settings = self._checked() | self._settings("criterion") | self._search()
-        V = scatter.pca(X, self.pca, self.n_components)
+        V = scatter.pca(X, self.pca, self.n_components)  # (pca, d), or None
         last = work.start()
         if V is None:
             return rca(X, chunklets, self.n_components, last=last, **settings)
-        found = rca(X @ V.T, chunklets, self.n_components, last=None if last is None else last @ V.T, **settings)
+        if last is not None:
+            last = last @ V.T
+        found = rca(X @ V.T, chunklets, self.n_components, last=last, **settings)
         return found.with_x(found.x @ V)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
@@ -211,7 +220,7 @@ class RCA(ChunkletSums):
         return found.with_x(found.x @ V)
 
     def _checked(self) -> dict[str, Any]:
-        """Check the settings, and return those of both ways."""
+        """Check the settings, and return those of `rca` and `rca_from_sums`."""
         checks.one_of(("whiten", "probabilistic"), objective=self.objective)
         checks.one_of(("total", "chunklet"), criterion=self.criterion)
         checks.one_of((0, "chunklets"), ddof=self.ddof)

@@ -13,7 +13,7 @@ from ....numerics import optimize, scatter
 from ....numerics.optimize import Report, Solution
 from ....numerics.types import Array, Ints
 
-COVARIANCE_FLOOR = 1e-6  # added to the covariance of a chunklet of too few rows, in units of the mean variance
+COVARIANCE_FLOOR = 1e-6  # ridge on the covariance of a chunklet of too few rows, in units of the mean variance
 
 
 def widest_chunklets(
@@ -59,6 +59,7 @@ def widest_chunklets(
     """
     X, chunklets = scatter.known(X, chunklets)
     sizes = np.bincount(chunklets)
+    # (c, n): a product with it takes the mean over each chunklet
     members = csr_array((1 / sizes[chunklets], (chunklets, np.arange(len(X)))), shape=(len(sizes), len(X)))
     X = X - scatter.class_means(X, chunklets)[chunklets]
     variance = np.asarray(members @ np.sum(X * X, axis=1)) / X.shape[1]
@@ -67,29 +68,32 @@ def widest_chunklets(
         ridge = np.full(len(sizes), COVARIANCE_FLOOR * variance.mean())
         few = int((sizes <= len(start)).sum())
         warn(
-            f"{few} chunklets have no more rows than n_components; {ridge[0]:.3g} was added to the diagonal of each "
+            f"{few} chunklets have at most n_components rows; {ridge[0]:.3g} was added to the diagonal of every "
             "chunklet's covariance"
         )
 
-    # over L = K H with H C H' = I, which does not depend on the units of X
+    # search over K with L = K H and H C H' = I, so that the steps do not depend on the units of X
     T = cholesky(C, lower=True)
     H = solve_triangular(T, np.eye(len(C)), lower=True)
     X = X @ H.T
     R = H @ H.T
 
     def fun(K: Array) -> tuple[float, Array]:
-        Y = X @ K.T
+        # -sum_l logdet(G_l) - c logdet(P), with G_l = K H Sigma_l H' K' and P = (K K')^-1, which removes the constraint
+        Y = X @ K.T  # (n, k)
         P = np.linalg.inv(K @ K.T)
-        # over columns, so that memory stays (n, k)
+        # G (c, k, k), one column at a time, so that memory stays (n, k)
         G = np.stack([np.asarray(members @ (Y * column[:, None])) for column in Y.T], axis=1)
         G = (1 - shrinkage) * G + ridge[:, None, None] * (K @ R @ K.T)
         inverse = np.linalg.inv(G)
         value = np.linalg.slogdet(G)[1].sum() + len(sizes) * np.linalg.slogdet(P)[1]
+        # half the gradient of sum_l logdet(G_l): sum_l G_l^-1 K H Sigma_l H'
         pulled = np.einsum("nk,nkj->nj", Y, inverse[chunklets]) / sizes[chunklets, None]
         slope = (1 - shrinkage) * pulled.T @ X + np.einsum("l,lkj->kj", ridge, inverse) @ K @ R
         return -float(value), 2 * len(sizes) * P @ K - 2 * slope
 
     def orthonormal(K: Array) -> Array:
+        # (K K')^(-1/2) K
         w, V = np.linalg.eigh(K @ K.T)
         return (V / np.sqrt(w)) @ V.T @ K
 

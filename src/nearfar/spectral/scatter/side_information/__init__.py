@@ -3,8 +3,9 @@
     min_M  tr(M (Sig_S / |S| - Sig_D / |D|))   s.t.  M PSD, tr M = 1    =>   M = v v'
     min_M  sum_P (|x_i - x_j|_M^2 - t_ij^2)^2 + beta tr(M (Sig_S / |S| - Sig_D / |D|))   s.t.  M PSD
 
-v: eigenvector of the smallest eigenvalue. A linear function on the spectrahedron is least at a rank-one matrix, so no
-semidefinite program needs to be solved. The second form takes target distances t for the pairs P; it is convex.
+v is the eigenvector of the smallest eigenvalue. A linear function on the spectrahedron is smallest at a matrix of rank
+one, so no semidefinite program needs to be solved. The second form, which is convex, takes target distances t for the
+pairs P.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def nearest_direction(S: Array, D: Array) -> Solution:
     """Return `side_information` from both mean scatters (d, d)."""
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
-        warn("no direction keeps dissimilar pairs further apart than similar ones")
+        warn("dissimilar pairs are farther apart than similar ones in no direction")
     return Solution(V[:, -1:].T, objective=float(w[-1]))
 
 
@@ -84,7 +85,7 @@ class SideInformationMetric(PairSums):
     the class-equivalence form and the least-squares fit to partial distances. `beta`, which combines the two, and its
     default are not from the paper.
 
-    Without target distances, the objective yields a single direction, whatever the settings. One direction separates
+    Without target distances, the optimum is a single direction for all settings. One direction separates
     two classes, but rarely more. On eleven tables, the accuracy of 3-NN fell by 21 points on average compared with
     Euclidean distances. For nearest neighbors, use `FisherMetric` or `DCA`, which have several directions, or give
     target distances.
@@ -187,24 +188,24 @@ class SideInformationMetric(PairSums):
         target_distances: AnyArray | None = None,
         **given: Any,
     ) -> Supervised:
-        untold = target_pairs is None and target_distances is None
-        if untold or y is not None or pairs is not None:
+        no_targets = target_pairs is None and target_distances is None
+        if no_targets or y is not None or pairs is not None:
             supervised = super()._supervise(X, y, pairs=pairs, rows=rows, **given)
         else:
             supervised = Supervised(self._rows(X), (None,))
-        if untold:
+        if no_targets:
             return replace(supervised, known=(*supervised.known, None))
-        told = targets.check(target_pairs, target_distances, len(supervised.X), rows, prefix="target_")
-        return replace(supervised, known=(*supervised.known, told))
+        target = targets.check(target_pairs, target_distances, len(supervised.X), rows, prefix="target_")
+        return replace(supervised, known=(*supervised.known, target))
 
     def _solve(
-        self, X: Array, pairs: Pairs | LabelPairs | None, told: targets.Told | None, work: Workspace
+        self, X: Array, pairs: Pairs | LabelPairs | None, target: targets.TargetPairs | None, work: Workspace
     ) -> Solution:
         checks.at_least(0, beta=self.beta)
-        if told is not None:
-            return self._matched(X, pairs, told, work)
+        if target is not None:
+            return self._matched(X, pairs, target, work)
         self._check_rank()
-        assert pairs is not None  # there is one of both
+        assert pairs is not None  # `_supervise` returns pairs, targets or both
         return side_information(X, pairs)
 
     def _solve_sums(self, sums: ClassMoments, rows: ClassMoments, work: Workspace) -> Solution:
@@ -214,16 +215,20 @@ class SideInformationMetric(PairSums):
 
     def _check_rank(self) -> None:
         if self.n_components not in (None, 1):
-            raise ValueError(f"n_components must be 1, the optimum has rank one; got {self.n_components}")
+            raise ValueError(f"n_components must be 1, because the optimum has rank one; got {self.n_components}")
 
-    def _matched(self, X: Array, pairs: Pairs | LabelPairs | None, told: targets.Told, work: Workspace) -> Solution:
-        places = np.argsort(work.given(np.arange(len(X))))  # where each of the user's rows stands in X
-        Z = X[places[told.i]] - X[places[told.j]]
+    def _matched(
+        self, X: Array, pairs: Pairs | LabelPairs | None, target: targets.TargetPairs, work: Workspace
+    ) -> Solution:
+        """Return the solution of the second form."""
+        places = np.argsort(work.given(np.arange(len(X))))  # (n,), position in X of each of the user's rows
+        Z = X[places[target.i]] - X[places[target.j]]  # (p, d)
         A = np.zeros((X.shape[1],) * 2)
         if pairs is not None:
             S, D = scatter.pair_scatters(X, pairs).mean()
             A = self.beta * (S - D)
-        last = work.start()
-        start = None if last is None else last.T @ last
-        found = match_distances(Z, told.squares, A, start, **self._search())
+        start = work.start()
+        if start is not None:
+            start = start.T @ start
+        found = match_distances(Z, target.squares, A, start, **self._search())
         return found.with_x(psd.components(found.x, self.n_components))

@@ -15,7 +15,7 @@ from ....numerics import optimize, psd
 from ....numerics.optimize import Report, Solution
 from ....numerics.types import Array
 
-OBJECTIVE_FLOOR = 1e-5  # an objective below this share of sum_p b_p^2 counts as that much where tol is relative to it
+OBJECTIVE_FLOOR = 1e-5  # `tol` is relative to the objective, or to this share of sum_p b_p^2 if that is larger
 
 
 def match_distances(
@@ -63,6 +63,7 @@ def match_distances(
     d = Z.shape[1]
     Q = Z.T @ Z / len(Z)
     ridge = 1e-3 if psd.is_singular(psd.spectrum(Q)[0]) else 1e-9
+    # y = C^-1 z with C C' = Q (and a ridge); M in these coordinates is C' M C, A is C^-1 A C'^-1
     C = cholesky(Q + ridge * np.trace(Q) / d * np.eye(d), lower=True)
     Y = solve_triangular(C, Z.T, lower=True).T
     A = solved(C, A)
@@ -70,17 +71,23 @@ def match_distances(
     size = OBJECTIVE_FLOOR * max(float(b @ b), float(np.sum(A * A)) / len(Y)) or 1.0
 
     def fun(M: Array) -> tuple[float, Array]:
-        off = np.einsum("pd,pd->p", Y @ M, Y) - b
-        return float(off @ off + np.sum(A * M)) / size, ((2 * Y * off[:, None]).T @ Y + A) / size
+        off = np.einsum("pd,pd->p", Y @ M, Y) - b  # y'My - b, (p,)
+        value = float(off @ off + np.sum(A * M)) / size
+        gradient = ((2 * Y * off[:, None]).T @ Y + A) / size
+        return value, gradient
 
     def gap(M: Array, value: float, G: Array) -> float:
+        # u = 2 (y'My - b) + s, with the least s for which u is feasible
         u = 2 * (np.einsum("pd,pd->p", Y @ M, Y) - b) + lift(size * G)
         return value + float(b @ u + u @ u / 4) / size
 
     def project(M: Array, step: float) -> Array:
         return psd.project(M)[0]
 
-    M0 = np.zeros((d, d)) if start is None else C.T @ start @ C
+    if start is None:
+        M0 = np.zeros((d, d))
+    else:
+        M0 = C.T @ start @ C
     limits: dict[str, Any] = {"max_iter": max_iter, "tol": tol, "report": optimize.in_unit(report, size)}
     found = optimize.fista(fun, project, M0, gap=gap, step=size / (2 * len(Y)), **limits).times(size)
     K = solve_triangular(C, found.x, lower=True, trans="T")
@@ -88,26 +95,27 @@ def match_distances(
 
 
 def solved(C: Array, A: Array) -> Array:
-    """C^-1 A C^-T."""
+    """Return C^-1 A C'^-1."""
     return psd.symmetrize(solve_triangular(C, solve_triangular(C, A, lower=True).T, lower=True))
 
 
 def lifter(Y: Array, A: Array) -> Callable[[Array], float]:
-    """Return a function of the gradient G that gives the least s >= 0 for which G + s sum y y' is PSD."""
+    """Return a function that returns the least s >= 0 for which G + s sum y y' is PSD, given the gradient G."""
     q, V = psd.spectrum(Y.T @ Y)
     r = psd.rank(q)
     inside = V[:, :r]
     outside = V[:, r:]
     free = outside.T @ A @ outside
-    low = eigh(free, eigvals_only=True)[0] if r < len(q) and A.any() else 0.0
+    low = 0.0
+    if r < len(q) and A.any():
+        low = eigh(free, eigvals_only=True)[0]
     if low < -1e-10 * np.abs(A).max():
-        raise ValueError(
-            "the target distances leave directions free in which dissimilar pairs are further apart than similar ones, "
-            "so the optimum is infinite; give more target distances or beta=0"
-        )
+        cause = "dissimilar pairs are farther apart than similar ones in a direction that the target pairs do not limit"
+        raise ValueError(f"the optimum is infinite, because {cause}; give more target distances or beta=0")
     bound = r < len(q) and low > 0
 
     def lift(G: Array) -> float:
+        # G + s sum y y' is PSD if and only if the Schur complement of its part outside of the span is, for all y
         core = inside.T @ G @ inside
         if bound:
             cross = inside.T @ G @ outside
