@@ -361,7 +361,7 @@ def test_pairs_that_do_not_fit_are_one_error(changes, given, message):
 def test_pairs_of_points_are_told_as_rows_and_numbers(told, digits):
     pairs, labels = told
     points = digits[0][pairs]
-    with pytest.raises(ValueError, match=r"^DeepMetric: X must be rows, got pairs of points, .*=np.arange\(6000\)"):
+    with pytest.raises(ValueError, match=r"^DeepMetric: X must be rows; got pairs of points, .*=np.arange\(6000\)"):
         DeepMetric(**QUICK).fit(points, labels)
     with pytest.raises(ValueError, match=r"^DeepMetric: y must hold at least 2 classes"):
         DeepMetric(**QUICK).fit(np.zeros((4, 4, 9), np.uint8), [0, 0, 0, 0])  # these are images

@@ -177,6 +177,7 @@ class FromPairs(MetricLearner):
     ) -> Supervised:
         checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
         if pairs is None and holds_tuples(X, 2) and not self._matrices:
+            # pairs of points become pairs of numbers of their distinct points
             points, numbers = rows_of_points(X)
             apart = numbers[:, 0] != numbers[:, 1]
             if not apart.all():

@@ -125,6 +125,7 @@ def explain(
         drawn = np.empty((n_fits, rows.shape[1]))
         kept = np.empty((n_fits, k))
         for fit in range(n_fits):
+            # how much of the directions is in the span of those of a fit on another half
             half = halves(labels, rng)
             again = clone(learner).fit(rows[half], labels[half])
             drawn[fit], others, _ = anatomy(again.get_mahalanobis_matrix(), deviation, k)
@@ -143,6 +144,7 @@ def explain(
 
 def anatomy(M: Array, deviation: Array, k: int) -> tuple[Array, Array, Array]:
     """Return weights (d,), the first k directions (k, d) and their shares (k,) of M in units of the deviations."""
+    # M_kl s_k s_l, the metric on standardized features
     scaled = M * deviation[:, None] * deviation
     total = max(float(np.trace(scaled)), np.finfo(np.float64).tiny)
     w, V = psd.spectrum(scaled)
@@ -158,5 +160,6 @@ def halves(labels: Ints, rng: np.random.Generator) -> Ints:
     order = order[np.argsort(labels[order], kind="stable")]
     sizes = checks.class_sizes(labels)
     place = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # half of each class, at least 2 rows if there are so many
     taken = np.minimum(np.maximum(-(-sizes // 2), 2), sizes)
     return np.sort(order[place < np.repeat(taken, sizes)])

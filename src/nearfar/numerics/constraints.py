@@ -209,6 +209,7 @@ def chunklets_from_labels(labels: Ints, n_chunklets: int, size: int, seed: Seed)
         Chunklet number of each row, -1 for rows in none.
     """
     rng = generator(seed)
+    # rows in random order within their classes, so that consecutive rows of a class form random chunklets
     order = rng.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")][(labels < 0).sum() :]
     sizes = class_sizes(labels)
@@ -310,6 +311,7 @@ def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray |
         cause = f"scikit-learn splits {name} by its folds as if there were one per row"
         warn(f"there are as many {name} as rows, {n}: {cause}; repeat one of them, and the list is not split")
     order = np.argsort(rows)
+    # position of each number in the sorted rows, and whether it is there
     at = np.minimum(np.searchsorted(rows, indices, sorter=order), n - 1)
     kept = (rows[order][at] == indices).all(axis=1)
     if not kept.any():
@@ -359,6 +361,7 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
         weight = None
     else:
         weight = check_weights(pair_weights, len(ij), "pair_weights")
+    # each unordered pair, coded as i n + j, keeps the place where it first occurs
     _, first, which = np.unique(ij[:, 0] * n + ij[:, 1], return_index=True, return_inverse=True)
     torn = similar != similar[first[which]]
     if torn.any():

@@ -20,6 +20,7 @@ from ...numerics.types import AnyArray, Array, Ints, Seed
 def unit_principal(X: Array, k: int) -> Array:
     """Return V (d, k), the k directions of largest variance, divided by the root mean square distance along them."""
     w, V = scatter.axes(X, k)
+    # the mean squared distance of two rows along the directions is twice the sum of their variances
     unit = 2 * float(np.maximum(w, 0).sum()) / max(len(X) - 1, 1) or 1.0
     return V / np.sqrt(unit)
 
@@ -101,7 +102,7 @@ class RandomWeights:
         k = V.shape[1]
         draw = generator(random_state).multivariate_normal
         g = draw(self.posterior_mean_[:k], self.posterior_cov_[:k, :k], size=n, method="cholesky")
-        return np.matmul(V * np.maximum(g, 0)[:, None], V.T)
+        return np.matmul(V * np.maximum(g, 0)[:, None], V.T)  # V diag(max(g, 0)) V', (n, d, d)
 
     def distance_distribution(self, pairs: AnyArray, X: AnyArray | None = None) -> Any:
         """Return the posterior distribution of the squared distance of each pair, N(mean' w, w' cov w) truncated at 0.
@@ -121,6 +122,7 @@ class RandomWeights:
         """
         W = self.pair_features(pairs, X)
         k = W.shape[1]
+        # g' w ~ N(mean' w, w' cov w)
         mean = W @ self.posterior_mean_[:k]
         deviation = np.sqrt(np.einsum("pk,pk->p", W @ self.posterior_cov_[:k, :k], W))
         deviation = np.maximum(deviation, 1e-12 * np.abs(mean) + 1e-300)

@@ -26,6 +26,7 @@ def information_geometry(
     X: Array, labels: AnyArray, lam: float = 0.5, ridge: float = 0.0, n_components: int | None = None
 ) -> Solution:
     """Return L (k, d) as `x`; labels are codes (n,) or memberships (n, c); see `InformationGeometryMetric`."""
+    # M = (B / lam)^-1 with B = lam X' K_L^-1 X
     B = label_precision.label_precision(X, labels, lam)
     L, value = label_precision.inverse_metric(B, lam, ridge)
     return Solution(scatter.widest(L, X, n_components), value)

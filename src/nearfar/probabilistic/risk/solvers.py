@@ -78,6 +78,7 @@ def whitened_directions(X: Array, k: int) -> Array:
     """Return the k principal directions, scaled to a mean squared distance of 1 over all pairs; 0 beyond the rank."""
     w, V = psd.spectrum(scatter.total(X) / len(X))
     r = min(psd.rank(w), k)
+    # the mean squared distance along direction k is 2 w_k before scaling, and 1 / r after it
     L = np.zeros((k, X.shape[1]))
     L[:r] = V[:, :r].T / np.sqrt(2 * r * w[:r, None])
     return L
@@ -86,6 +87,7 @@ def whitened_directions(X: Array, k: int) -> Array:
 def gradient(R: Risk, L: Array, b: float, beta: float, reg: float) -> tuple[float, Array, float]:
     """Return loss + reg |L|^2, and its gradients with respect to L and to b."""
     loss = R(L, b, beta)
+    # dE/dL = 2 pull' X
     return loss.value + reg * float(np.sum(L**2)), 2 * (loss.pull.T @ R.X + reg * L), loss.slope
 
 
@@ -167,7 +169,7 @@ def minimize_convex(
         return residual(seen)[1] <= tol or before - now <= 1e-14 * max(1.0, abs(now))
 
     if L0 is None:
-        K = np.eye(len(A)) / np.sqrt(2 * len(A))
+        K = np.eye(len(A)) / np.sqrt(2 * len(A))  # mean squared distance 1, because A whitens the rows
     else:
         K = L0 @ np.linalg.pinv(A)
     spent = 0
@@ -202,6 +204,7 @@ def residual(seen: dict[str, Any]) -> tuple[Array, float]:
 def full_rank(K: Array) -> Array:
     """Return a factor of K' K plus a small multiple of I, so that the search can reach every direction."""
     M = K.T @ K
+    # M + 1e-4 tr(M) / d I
     return psd.components(M + 1e-4 * np.trace(M) / len(M) * np.eye(len(M)))
 
 
@@ -226,6 +229,7 @@ def minimize_in_batches(
     def on_batch(x: Array, batch: Any) -> tuple[float, Array]:
         L = x[:-1]
         loss, share = loss_of(L, float(x[-1, 0]), beta, batch)
+        # the penalty, like the loss, is divided among the batches by their shares
         G = 2 * (loss.pull.T @ R.X + share * reg * L)
         return loss.value + share * reg * float(np.sum(L**2)), pack(G, loss.slope if learn_b else 0.0)
 

@@ -37,6 +37,7 @@ def grassmann_gmml(
     change = np.inf
     rounds: list[Solution] = []
     while len(rounds) < n_rounds and change > tol:
+        # bases Y_i with Y_i' M Y_i = I, then M <- (S + lam I)^-1 #_t (D + lam I) with tr M = d
         L, value = geodesic.unit_mean(manifolds.unit_bases(U, M), pairs, t, reg)
         rounds.append(Solution(psd.compress(L), value, attributes={"rule": M}))
         change = float(np.linalg.norm(L.T @ L - M) / np.linalg.norm(M))

@@ -201,7 +201,7 @@ class LSML(FromTriplets, Mahalanobis):
     ) -> Solution:
         checks.above(0, gamma=self.gamma)
         if triplets is not None:
-            quadruplets = triplets[:, [0, 1, 0, 2]]
+            quadruplets = triplets[:, [0, 1, 0, 2]]  # (a, p, n) -> (a, p, a, n)
         elif quadruplets is None:
             checks.counts(1, **checks.not_none(n_quadruplets=self.n_quadruplets))
             quadruplets = constraints.quadruplets_from_labels(labels, self.n_quadruplets, self.random_state)

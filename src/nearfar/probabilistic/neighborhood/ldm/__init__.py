@@ -52,6 +52,7 @@ def ldm(
     tries = [first, *(first * np.exp(rng.normal(size=(n_init - 1, len(first)))))]
     found = [climb(F, gamma, **search) for gamma in tries]
     best = max(found, key=lambda solution: solution.value)
+    # back to the units of the rows: gamma_k (v_k'x)^2 = (gamma_k scale_k^2) (v_k'x / scale_k)^2
     gamma = best.x / scale**2
     return best.with_x(np.sqrt(gamma)[:, None] * V.T, attributes={"gamma": gamma, "basis": V})
 

@@ -62,6 +62,7 @@ def privileged(
         first = None
     else:
         first = np.hstack([start[:, :d] * scale, start[:, d:] @ V.T * scale_z])
+    # one L (r, d + e), whose diagonal blocks are the two metrics
     found = certified_psd.minimize(problem.__call__, problem.gap, problem.scaling(), start=first, **search)
     L = found.x[:, :d] / scale
     Q = found.x[:, d:] @ V / scale_z

@@ -83,12 +83,14 @@ class TwoViews(NamedTuple):
     def gap(self, L: Array, f: float, G: Array) -> float:
         """Return a bound on f - min f; without penalties, only the violation of the optimality conditions."""
         d = self.X.shape[1]
+        # for each view with features: (reg, its columns of L, its block of G)
         halves = zip(self.reg, self.halves(L), (G[:d, :d], G[d:, d:]), strict=True)
         blocks = [(reg, half, B) for reg, (_, half), B in halves if len(B)]
         if all(reg > 0 for reg, *_ in blocks):
             if self.penalty == "trace":
                 return self.dual_gap(L, f, blocks)
             return sum(strong_gap(*block) for block in blocks)
+        # without a penalty there is no bound: <M, G> plus the negative part of G, in units of tr M
         rest = sum(negative(B) * float(np.vdot(half, half)) for _, half, B in blocks)
         return max(float(np.vdot(L, L @ G)), 0.0) + rest
 
@@ -108,6 +110,7 @@ class TwoViews(NamedTuple):
         for view in views:
             C = scatter.total(view) / len(view)
             floor = 1e-4 * float(np.trace(C)) / len(C) or 1.0
+            # C^(-1/2) / sqrt(2 width): mean squared distance 1 in each view
             roots.append(psd.power(C, -0.5, floor=floor) / np.sqrt(2 * len(C)))
         return block_diag(*roots)
 

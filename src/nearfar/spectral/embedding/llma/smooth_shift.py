@@ -150,6 +150,7 @@ class Shift:
 
     def step(self, Y: Array, q: Array) -> Array:
         """Return the minimizer B of the majorizer at Y."""
+        # (|y_i - y_j| - d)^2 <= |y_i - y_j|^2 - 2 d (y_i - y_j)'(last y_i - y_j) / |last y_i - y_j| + d^2
         ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
         kept = self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
         return cho_solve(self.H, self.P.T @ kept - self.base).T

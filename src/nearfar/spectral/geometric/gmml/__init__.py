@@ -39,6 +39,7 @@ def gmml(
             X, pairs.labels, lambda X, labels: regularized(X, LabelPairs(labels, weighting))
         )
     S, D = regularized(X, pairs)
+    # L' L = S^-1 #_t D
     return Solution(psd.sharp_factor(S, D, t), attributes={"t": float(t)})
 
 

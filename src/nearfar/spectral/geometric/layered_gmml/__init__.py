@@ -50,6 +50,7 @@ def layered_gmml(
         mean = Z.mean(axis=0)
         S, D = scatter.pair_scatters(Z - mean, pairs).mean()
         S, D = geodesic.regularized(S, D, reg)
+        # W = L' L = S^-1 #_t D; the layer keeps U' = Lam_p^(1/2) V_p'
         L = psd.sharp_factor(S, D, t)
         layer = Layer(psd.compress(L, p), mean, 1.0)
         if normalize and k < len(dims) - 1:

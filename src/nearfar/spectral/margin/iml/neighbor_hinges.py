@@ -109,7 +109,7 @@ def hinges(
     n_mates = np.minimum(k, sizes - 1)
     n_rivals = min(k, len(X) - int(sizes.max()))
     first = np.repeat(np.arange(len(X)), n_rivals)
-    near = X[i] - X[mates[i, place]]
+    near = X[i] - X[mates[i, place]]  # differences of the similar pairs, which come first in all arrays of pairs
     s = np.repeat([1.0, -1.0], [len(i), len(first)])
     b = np.repeat([1.0, 1.0 + width], [len(i), len(first)])
     own = class_weights(labels, n_mates, a, weighting)
