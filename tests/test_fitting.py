@@ -374,3 +374,14 @@ def test_tests_without_partners_say_why_there_is_no_score(rows, capsys, monkeypa
     for place in ((folder,), (file, test)):
         assert run(capsys, monkeypatch, "report", *place, "--out", tmp_path / "page.html")[0] == 0
         assert "There is no retrieval score: none of the 9 queries" in (tmp_path / "page.html").read_text()
+
+
+def test_images_of_several_sizes_are_for_a_network(tmp_path, capsys, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    for number in range(8):
+        folder = tmp_path / "mixed" / f"class {number % 4}"
+        folder.mkdir(parents=True, exist_ok=True)
+        image.new("L", (20 + number, 30)).save(folder / f"{number}.png")
+    code, _, err = run(capsys, monkeypatch, "fit", tmp_path / "mixed", "RCA()", "-o", tmp_path / "x.safetensors")
+    assert code == 2
+    assert re.search(r"expected images of one size, .* got 2\d x 30 and 2\d x 30 pixels; .* \(`nearfar train`\)", err)

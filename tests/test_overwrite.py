@@ -73,3 +73,13 @@ def test_a_fit_on_few_classes_says_so_as_inspect_does(folder, capsys, monkeypatc
     assert remark in run(capsys, monkeypatch, "inspect", "rows.npz")[1]
     by_rows = ("fit", "rows.npz", "GMML()", "--split", "rows", "-o", "closed.safetensors")
     assert "with so few" not in run(capsys, monkeypatch, *by_rows)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "ending"),
+    [(("export", "rca.safetensors", "-o", "x.pt"), ".onnx"), (("report", "rows.npz", "-o", "x.txt"), ".html")],
+)
+def test_a_file_is_not_written_under_the_ending_of_another_kind(words, ending, folder, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (2, f"nearfar: --out: {words[-1]}: expected a file that ends in {ending}\n")
+    assert not (folder / words[-1]).exists()

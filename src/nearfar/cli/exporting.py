@@ -42,6 +42,8 @@ def export(
     check_there(source)
     if is_embeddings(source):
         raise ValueError(f"{source}: contains rows; expected a run or a saved linear learner")
+    if out.suffix != ".onnx":
+        raise ValueError(f"--out: {out}: expected a file that ends in .onnx")
     check_out(out, overwrite=overwrite)
     if is_run(source):
         cosine = export_run(source, out, int8=int8, trust=trust)

@@ -85,7 +85,7 @@ def inspect(
         chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
         config = make_config({**chosen, "seed": seed, "label": label, "partial": partial or None}, settings, recipe)
         print(f"\nTraining takes {forecast(config)}.")
-    else:
+    elif found.protocol:  # the data can be split for a training
         print("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")
 
 

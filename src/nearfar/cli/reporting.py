@@ -68,6 +68,8 @@ def report(
     from .embedding import choose
 
     if out is not None:
+        if out.suffix not in (".html", ".htm"):
+            raise ValueError(f"--out: {out}: expected a file that ends in .html")
         check_out(out)
     files = [source] if against is None else [source, against]
     with trusting(*trust):

@@ -30,8 +30,11 @@ def items_of(dataset: Dataset) -> AnyArray:
     items = dataset.array
     if items is None:
         read = [dataset.read(i) for i in counted(range(len(dataset)), "reading", len(dataset))]
-        if len({item.shape for item in read}) > 1:
-            raise ValueError(f"{dataset.name}: expected images of one size, which a learner needs; resize them first")
+        other = next((item for item in read if item.shape != read[0].shape), None)
+        if other is not None:
+            sizes = " and ".join(f"{width} x {height}" for height, width, *_ in (read[0].shape, other.shape))
+            detail = f"expected images of one size, which a learner needs, got {sizes} pixels"
+            raise ValueError(f"{dataset.name}: {detail}; resize them first, or train a network (`nearfar train`)")
         items = np.stack(read)
     if dataset.kind == "row":
         return items

@@ -76,11 +76,10 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
     twice = next((name for name in header if name and times[name] > 1), None)
     if twice is not None:
         raise DataError(f"{path}: column {quoted(twice)} occurs {times[twice]} times")
-    for number, row in enumerate(rows[1:], start=2):
+    for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(header):
-            raise DataError(
-                f"{path}: row {number} has {len(row)} values for {len(header)} columns: {in_brief(','.join(row), PATH)}"
-            )
+            count = f"{len(row)} value{'' if len(row) == 1 else 's'} for {len(header)} columns"
+            raise DataError(f"{path}: row {number} after the header has {count}: {in_brief(','.join(row), PATH)}")
     table: dict[str, Sequence[Any]] = {}
     images = any(name.lower() in ("path", "file_name") for name in header)
     for i, name in enumerate(header):
