@@ -27,6 +27,7 @@ def folder(tmp_path, monkeypatch):
         (("inspect", "vehicle.csv"), "'vehicle.npz'"),
         (("train", "vehicel.npz", "--out", "run"), "'vehicle.npz'"),
         (("train", "--data=vehicel.npz", "--out", "run"), "'vehicle.npz'"),
+        (("train", "--resume", "--out", "my runs/frist one"), "'my runs/first one'"),
         (("train", "--final", "my runs/frist one", "--out", "run"), "'my runs/first one'"),
         (("fit", "vehicle.npz", "RCA()", "--test", "./vehicel.npz", "-o", "x.safetensors"), "'vehicle.npz'"),
         (("evaluate", "rca.safetensor", "vehicle.npz"), "'rca.safetensors'"),
@@ -52,9 +53,17 @@ def test_nothing_far_is_suggested(folder, capsys, monkeypatch):
         code, _, err = run(capsys, monkeypatch, *words)
         assert code == 2
         assert "did you mean" not in err
-    # an error about something else than a path
-    code, _, err = run(capsys, monkeypatch, "fit", "vehicle.npz", "RCA()", "-o", "rca.npz")
-    assert (code, err) == (2, "nearfar: --out: rca.npz: a learner is saved as .safetensors\n")
+    # errors about something else than a path
+    (folder / "digit").mkdir()
+    (folder / "new.safetensor").touch()
+    for words in (
+        ("fit", "digits", "RCA(zzz=1)", "-o", "new.safetensors"),
+        ("evaluate", "digits", "digits"),
+        ("fit", "vehicle.npz", "RCA()", "-o", "rca.npz"),
+    ):
+        code, _, err = run(capsys, monkeypatch, *words)
+        assert code == 2
+        assert "did you mean" not in err
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,10 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         ),
         ("path,class\n" + ROWS, "has no column 'label'; give the column of the classes with --label NAME"),
         ("path,kind\n" + ROWS, "it has path,kind; first rows: class0/0.png,a |"),
-        ("path,label\nclass0/0.png,1\nclass0/1.png\n", "row 2 after the header has 1 value for 2 columns: class0/1.png"),
+        (
+            "path,label\nclass0/0.png,1\nclass0/1.png\n",
+            "row 2 after the header has 1 value for 2 columns: class0/1.png",
+        ),
         ("path,label\nclass0/0.png,\n", "the label is empty in 1 row, first in row 1"),
         (
             "path,label\nclass0/0.png,a\nno/1.png,b\n",

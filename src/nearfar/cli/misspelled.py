@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from ..quoting import PATH, quoted
 
-NOT_THERE = re.compile(r"neither a (file|run)|no such |there is no file|is no run folder")
-"""Words of the errors about a path that leads nowhere."""
+PATH_OPTIONS = (
+    "data",
+    "test",
+    "final",
+    "against",
+    "pairs",
+    "columns",
+    "decided",
+    "pretrained",
+    "adapter",
+    "run",
+    "url",
+)
+"""Options whose values are paths that exist."""
 MISSING = re.compile(r'(?:Command ".*" )?[Pp]arameter "?(\S+?)"? requires an argument\.')
 EXPECTED_DATA = "; expected a folder"
+BUILT_IN = ("digits", "glyphs", "grocery")  # data sets that are no paths
 LEAST_LIKENESS = 0.7  # of a name to the one that is suggested, between 0 and 1
 MOST_NAMES = 10_000  # of a folder that are compared
 
@@ -46,16 +59,27 @@ def with_near_path(message: str, words: Sequence[str]) -> str:
     words : sequence of str
         The words of the command, one of which is the path.
     """
-    if not NOT_THERE.search(message):
-        return message
-    for word in words:
-        path = word.partition("=")[2] if word.startswith("--") else word
+    for path in paths_among(words):
         if not named_in(message, path):
             continue
         near = near_path(path)
         if near is not None:
             return f"{message.partition(EXPECTED_DATA)[0]}; did you mean {quoted(near, PATH)}?"
     return message
+
+
+def paths_among(words: Sequence[str]) -> Iterator[str]:
+    """Return the words of a command that may be paths of what exists: not outputs, nor values of other options."""
+    options = (*PATH_OPTIONS, "out") if "--resume" in words else PATH_OPTIONS
+    for before, word in zip(("", *words), words, strict=False):
+        if word.startswith("--"):
+            option, _, path = word[2:].partition("=")
+            if option in options:
+                yield path
+            continue
+        is_value = before.startswith("-") and "=" not in before
+        if word not in BUILT_IN and (not is_value or before[2:] in options):
+            yield word
 
 
 def named_in(message: str, path: str) -> bool:

@@ -118,7 +118,9 @@ class RunFolder:
     def check_free(self) -> None:
         """Raise a TrainError if the path exists and is not an empty folder."""
         if self.config.exists():
-            raise TrainError(f"{self.path}: contains a run already; resume it (--resume, or resume=True), or choose another folder")
+            raise TrainError(
+                f"{self.path}: contains a run already; resume it (--resume, or resume=True), or choose another folder"
+            )
         if not self.path.exists():
             return
         if not self.path.is_dir() or any(entry.name != LOCK for entry in self.path.iterdir()):
