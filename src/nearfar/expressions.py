@@ -233,7 +233,7 @@ def settings_of(
     value : callable
         Makes the value of a setting from its tree; where not given, all are literals.
     hands_on : bool
-        Whether there may be others, which what is called hands on.
+        Whether other settings are allowed, which the called object passes on.
 
     Raises
     ------

@@ -149,7 +149,7 @@ def terminal_display(*columns: ProgressColumn, transient: bool = True) -> Progre
         What rich shows of each piece of work; its usual columns and the time so far where none are given.
     transient : bool
         Leave nothing on the terminal when it stops, and leave stdout alone, which is for results. What is printed
-        beside a display that stays comes to stand above it.
+        while a display stays appears above it.
     """
     from rich.console import Console
     from rich.progress import Progress, TimeElapsedColumn

@@ -1,7 +1,7 @@
 """Code of a user's own that a text names, ``package.module:Name``: which modules are imported, and what is taken.
 
 A text that is typed, as an option of a command or an argument in Python, may name any module. A text that a file
-holds, as the settings of a run that somebody else has made, may name only modules that are trusted: those in the
+holds, as the settings of a run from someone else, may name only modules that are trusted: those in the
 environment variable NEARFAR_TRUST, in the option ``--trust`` or in the argument ``trust=``. What a module holds under
 the name is checked before anything in it is called.
 """

@@ -30,7 +30,7 @@ UNKNOWN_CLASS = ""
 def open_items(source: Named, *, label: str | None = None, skip_bad: bool = False) -> Dataset:
     """Open items of any source that `open_dataset` opens, and tables, arrays and images without labels.
 
-    It also opens a single image file or a folder of loose images. Items without a class, such as images beside class
+    It also opens a single image file or a folder of loose images. Items without a class, such as images next to class
     folders, have the class "".
 
     Parameters

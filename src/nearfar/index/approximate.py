@@ -30,7 +30,7 @@ def check_recipe(recipe: str) -> None:
 
     Transforms are PCA64, PCAR64, PCAW64, ITQ64, OPQ16, OPQ16_64 and L2norm; structures IVF256, IVF256_HNSW32, HNSW32
     and NSG32; codes Flat, SQ8 (4, 6, fp16, bf16), PQ16, PQ16x4, PQ16x4fs, LSH and RaBitQ; RFlat at the end orders what
-    codes have found. What follows a semicolon is looked at when the index is built.
+    codes have found. What follows a semicolon is checked when the index is built.
     """
     if isinstance(recipe, str) and len(recipe) <= MAX_RECIPE_LENGTH and RECIPE.fullmatch(recipe.partition(";")[0]):
         return

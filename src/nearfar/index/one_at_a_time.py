@@ -51,7 +51,7 @@ def one_at_a_time(file: Path, *, wait: float = WAIT, waiting: Callable[[], None]
     if target.exists() and not (target.is_dir() if is_folder(file) else target.is_file()):
         raise ValueError(f"{shown}: cannot be written (it is no regular file)")
     with ExitStack() as held:
-        if target.parent.is_dir():  # else there is no index either, as is told soon
+        if target.parent.is_dir():  # else there is no index either, and the caller finds out soon
             try:
                 held.enter_context(locked(target.with_name(f".{target.name}.lock"), wait=wait, waiting=waiting))
             except TimeoutError as error:

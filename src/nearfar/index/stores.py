@@ -1,7 +1,7 @@
 """One URI for a collection of embeddings, from one file to a cluster.
 
 ========================  ===========================================================================================
-``photos.index``          our one file, searched exactly in memory (or by a structure of faiss that is built anew)
+``photos.index``          one file, searched exactly in memory (or by a structure of faiss that is built when needed)
 ``photos.lance``          a folder of LanceDB: the approximate index stays on disk; needs the extra `lance`
 ``http://HOST/photos``    a collection of a server or a cluster of Milvus; needs the extra `store`, and the environment
                           variable MILVUS_TOKEN where the server asks for a token

@@ -4,7 +4,7 @@
 
 A loss is called ``loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)`` and a miner returns indices, as there.
 No list of pairs or triplets is built unless a script passes one, and several processes share a batch without a wrapper.
-What cannot be expressed raises a NotImplementedError where it is constructed, which says what to take instead.
+What cannot be expressed raises a NotImplementedError at construction, with an alternative.
 """
 
 __version__ = "2.9.0"  # whose names and calls these are

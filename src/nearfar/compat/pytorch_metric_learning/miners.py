@@ -98,7 +98,7 @@ class BaseMiner(nn.Module):
         raise NotImplementedError
 
     def level(self, value: float) -> float:
-        """Return the dissimilarity that a value of the distance stands for."""
+        """Convert a value of the distance to a dissimilarity."""
         return -value if self.distance.is_inverted else value
 
 

@@ -41,9 +41,9 @@ class CircleLoss(RowLoss):
     ----------
     margin : float
         Relaxation m. Positives aim at a cosine of 1 + m and negatives at -m; the boundary between them is the circle
-        s_in^2 + (1 - s_ip)^2 = 2 m^2. The paper uses 0.4 for fine-grained retrieval, and 0.25 for faces and persons.
+        s_in^2 + (1 - s_ip)^2 = 2 m^2. The paper uses 0.4 for fine-grained retrieval, and 0.25 for faces and people.
     scale : float
-        Scale g, positive. The paper uses 80 for fine-grained retrieval, 256 for faces, and 128 for persons.
+        Scale g, positive. The paper uses 80 for fine-grained retrieval, 256 for faces, and 128 for people.
     miner : callable, optional
         Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
         count.

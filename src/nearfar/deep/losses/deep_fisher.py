@@ -41,7 +41,7 @@ class DeepFisherLoss(HeadLoss):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class.
     embedding_dim : int, optional
         Number of dimensions of the embeddings, for a linear head with the weight W (the parameter `proxies`) and the
         bias b (the parameter `bias`). By default, there is no head, as in the paper: the embedding itself is f and has

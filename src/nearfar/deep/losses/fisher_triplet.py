@@ -49,7 +49,7 @@ class FisherTripletLoss(FisherHinge):
         Weight lambda of the between-class scatter, in [0, 2]. The derivation needs (0, 1); up to 2, neither scatter
         changes its sign.
     layer : nn.Linear or "embedding", optional
-        Last layer of the network, whose weight is U; "embedding" stands for that of a training run. The term does not
+        Last layer of the network, whose weight is U; "embedding" is that of a training run. The term does not
         own the layer. By default, there is no ridge.
     ridge : float
         Ridge e that is added to the diagonal of both scatter matrices.

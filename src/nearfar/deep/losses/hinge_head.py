@@ -26,7 +26,7 @@ class HingeHead(HeadLoss):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
     margin : float
@@ -35,7 +35,7 @@ class HingeHead(HeadLoss):
         Whether to square the hinges.
     multiclass : {"one_vs_rest"} or None
         "one_vs_rest" has one output per class. None has a single output for two classes, with the target -1 for class 0
-        and 1 for class 1. Labels are 0 and 1 nevertheless: as in every loss, a label of -1 stands for an unknown class.
+        and 1 for class 1. Labels are 0 and 1 nevertheless: as in every loss, a label of -1 means an unknown class.
     reduction : {"mean", "sum"}
         "mean" averages the losses of the samples; "sum" adds them up, as in the survey of Ghojogh et al. (2022).
     block : int, optional

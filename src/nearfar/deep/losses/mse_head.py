@@ -24,7 +24,7 @@ class MSEHead(RegressionHead):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
     target : {"onehot", "index"}

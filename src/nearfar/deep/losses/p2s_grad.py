@@ -3,7 +3,7 @@
     L = mean_i 1/2 sum_c (cos theta_ic - [c = y_i])^2
 
 theta_ic: angle between embedding i and the proxy of class c. The paper states only a gradient, that of a softmax of
-cosines with the cosines in place of the probabilities. This is the loss with that gradient.
+cosines with the cosines instead of the probabilities. This is the loss with that gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class P2SGradLoss(ClassProxyLoss):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
     block : int, optional

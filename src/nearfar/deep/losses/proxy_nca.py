@@ -35,12 +35,12 @@ def assigned(logits: Tensor, proxy: Tensor, y: Tensor, lo: int) -> tuple[Tensor,
 
 
 class ProxyNCALoss(NeighborProxyLoss):
-    """Neighborhood component analysis with one proxy per class in place of the samples.
+    """Neighborhood component analysis with one proxy per class instead of the samples.
 
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
     temperature : float
@@ -56,7 +56,7 @@ class ProxyNCALoss(NeighborProxyLoss):
         The last two receive no gradient. A training run calls ``refit`` for them with all training items before each
         epoch; in your own training loop, call it yourself.
     assign : {"class", "nearest"}
-        Proxy that stands for a positive. "class": the proxy of its class, which the paper calls static assignment.
+        Proxy that is the positive. "class": the proxy of its class, which the paper calls static assignment.
         "nearest": the nearest proxy of any class. The loss of an anchor is then the mean over the other samples of its
         class in the batch, and an anchor that is alone in its class does not count.
     block : int, optional

@@ -35,7 +35,7 @@ def recall_at_k(rows: Rows, ks: Sequence[int], temperature: float, rank_temperat
 
 
 class RecallAtKLoss(RowLoss):
-    """One minus the recall at k of the batch ranked for each anchor, with sigmoids in place of steps.
+    """One minus the recall at k of the batch ranked for each anchor, with sigmoids instead of steps.
 
     Parameters
     ----------

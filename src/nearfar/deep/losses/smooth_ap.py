@@ -33,7 +33,7 @@ def smooth_ap(rows: Rows, temperature: float) -> tuple[Tensor, Tensor]:
 
 
 class SmoothAPLoss(RowLoss):
-    """One minus the average precision of the batch ranked for each anchor, with sigmoids in place of steps.
+    """One minus the average precision of the batch ranked for each anchor, with sigmoids instead of steps.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ class SphereFaceLoss(ClassProxyLoss):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 stands for an unknown class.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class.
     embedding_dim : int
         Number of dimensions of the embeddings.
     margin : int

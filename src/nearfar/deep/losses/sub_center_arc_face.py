@@ -33,7 +33,7 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     ----------
     num_classes : int
         Number of classes C. Labels run from 0 to
-        ``num_classes - 1``; -1 stands for an unknown class. The parameter `proxies` has the shape (sub_centers * C,
+        ``num_classes - 1``; -1 means an unknown class. The parameter `proxies` has the shape (sub_centers * C,
         embedding_dim): the first proxy of every class, then the second of every class, and so on.
     embedding_dim : int
         Number of dimensions of the embeddings.

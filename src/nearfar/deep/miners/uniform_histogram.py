@@ -49,7 +49,7 @@ class UniformHistogram(Miner):
     Parameters
     ----------
     bins : int
-        Number of bins of equal width between the nearest and the farthest positive of an anchor, and likewise for its
+        Number of bins of equal width between the nearest and the farthest positive of an anchor, and for its
         negatives; at least 1.
     per_bin : int
         Number of samples to draw from each bin without replacement, at least 1. If a bin has fewer, all of them are

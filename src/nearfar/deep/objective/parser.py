@@ -112,7 +112,7 @@ def _summand(node: Node, sizes: dict[str, Any]) -> Term:
 
 
 def _weighted(node: Times, sizes: dict[str, Any]) -> Term:
-    """Return a term times the product of the numbers beside it."""
+    """Return a term times the product of its factors."""
     numbers = [plain(one) for one in node.operands if is_number(one)]
     others = [one for one in node.operands if not is_number(one)]
     if not numbers or len(others) != 1:
@@ -193,7 +193,7 @@ def _value(node: Node, sizes: dict[str, Any]) -> Any:
 
 
 def _find(call: Call) -> Any:
-    """Return the class that a name stands for; of a user's own class, nothing has been called yet."""
+    """Return the class of a name; nothing of a user's own class has been called yet."""
     name = call.name
     if call.module:
         return take_own(name, _is_part, OWN)

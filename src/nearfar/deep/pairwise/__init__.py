@@ -46,7 +46,7 @@ What a new loss needs to know of `Rows`:
   negatives, or neither: the numerator must then be finite, and the denominator says whether the anchor counts;
 - entries outside a mask are real distances. Select with ``torch.where(mask, term, 0.0)``; multiplying by the mask would
   turn an infinite term into NaN;
-- in place of a loop over positives, `hinges.near_distances` returns their distances, `reductions.masked_logsumexp` a
+- instead of a loop over positives, `hinges.near_distances` returns their distances, `reductions.masked_logsumexp` a
   log-sum-exp over a mask (-inf for an empty row), and `hinges.hinges` the sum of [t - v]_+ over thresholds and values;
 - some miners choose triplets. They are in `triplets`, and `pos` and `neg` then mark their members, which is all that a
   loss of pairs needs.

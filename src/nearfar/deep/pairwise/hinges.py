@@ -60,7 +60,7 @@ def _first_columns(mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def near_columns(rows: Rows) -> tuple[Tensor | None, Tensor]:
     """Return what `positives` does, for losses in which each positive's distance counts for itself.
 
-    For a small block, the columns are None, which stands for all of them, and the mask is that of the block: it takes
+    For a small block, the columns are None, which means all of them, and the mask is that of the block: it takes
     longer to find the few positives than to compute with every entry.
     """
     if is_small(rows.pos):

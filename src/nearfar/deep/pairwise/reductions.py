@@ -18,7 +18,7 @@ ENTRIES_IN_CACHE = 1 << 17  # a part of so many entries and its temporaries stay
 
 
 def finite(x: Tensor, otherwise: float = 0.0) -> Tensor:
-    """Return x with `otherwise`, which has no gradient, in place of entries that are infinite or NaN."""
+    """Return x with infinite and NaN entries replaced by `otherwise`, which has no gradient."""
     return torch.where(x.isfinite(), x, otherwise)
 
 
@@ -117,7 +117,7 @@ def near_and_rivals(
 ) -> tuple[Tensor, Tensor]:
     """Return the entries of d in the given columns, (b, K), and log sum exp(scale d) over the kept entries, (b,).
 
-    If the columns are None, which stands for all (see `hinges.near_columns`), the first is d itself. If a row keeps no
+    If the columns are None, which means all (see `hinges.near_columns`), the first is d itself. If a row keeps no
     entry, the second is -inf, with zero gradient. With `reach`, (b, 1), and a negative scale, only entries below it
     count.
     """

@@ -1,8 +1,8 @@
 """A softmax over some of the classes: partial FC (An et al., 2021).
 
 With a million classes, most of the time and memory of a step is spent on classes that no sample of the batch belongs
-to. Here, a step compares with the classes of the batch and with a random selection of the others, which is drawn anew,
-so that a given share of all classes is used.
+to. Here, a step compares with the classes of the batch and with a new random selection of the others, so that a given
+share of all classes is used.
 """
 
 from __future__ import annotations

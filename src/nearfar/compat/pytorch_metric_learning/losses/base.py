@@ -123,7 +123,7 @@ class BaseMetricLossFunction(nn.Module):
     def value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Any:
-        """Return what the term says, or the reduced losses where there is none."""
+        """Return the value of the term, or the reduced losses if there is no term."""
         if self.term is not None and x.ndim == 2:
             return self.term_value(x, y, indices, ref, ref_y)
         if distributed.world() > 1:
@@ -262,7 +262,7 @@ def our_distance(distance: BaseDistance) -> tuple[str, bool] | None:
 
 
 class AsDissimilarity:
-    """A distance of the other library as one of ours: smaller is nearer.
+    """A distance of the other library as one of nearfar: smaller is nearer.
 
     Parameters
     ----------

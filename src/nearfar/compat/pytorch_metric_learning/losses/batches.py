@@ -298,7 +298,9 @@ class ManifoldLoss(BaseMetricLossFunction):
         self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Any, ref_emb: Tensor | None
     ) -> None:
         if labels is not None or ref_emb is not None:
-            raise Mismatch("ManifoldLoss: only indices_tuple is supported beside embeddings: the proxy of each sample")
+            raise Mismatch(
+                "ManifoldLoss: expected embeddings and indices_tuple only, which holds the proxy of each sample"
+            )
         if embeddings.shape[1] != self.l:
             raise Mismatch(f"ManifoldLoss: embeddings have {embeddings.shape[1]} dimensions, and l is {self.l}")
         if indices_tuple is None and len(embeddings) < self.K:

@@ -290,7 +290,7 @@ class DynamicSoftMarginLoss(BaseMetricLossFunction):
         return {"loss": reduced((gap * weight).mean())}
 
     def _move_histogram(self, place: Tensor) -> None:
-        """Each number counts in the two bins beside it, in proportion."""
+        """Split the weight of each number between its two neighboring bins, in proportion to nearness."""
         last = self.num_bins - 1
         low = place.floor()
         share = low + 1 - place

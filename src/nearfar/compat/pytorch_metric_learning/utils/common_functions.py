@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 LOGGER_NAME = "PML"
 LOGGER = logging.getLogger(LOGGER_NAME)
-COLLECT_STATS = False  # what `collect_stats=None` stands for
+COLLECT_STATS = False  # the value of `collect_stats=None`
 
 
 def set_logger_name(name: str) -> None:
