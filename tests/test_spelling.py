@@ -29,6 +29,14 @@ UNCLEAR = re.compile(
     re.IGNORECASE,
 )
 """Phrases that pages and release notes do not use, because readers stumble over them."""
+UNCLEAR_IN_CODE = re.compile(
+    r"\b(?:is|are|was|were|be) told\b|whichever|goes on (?:where|as|without)|hands? (?:on|over) |in place of|"
+    r"what the \w+ says|stands? (?:in|for) |one and the same|so many of each|\banew\b|is not here|likewise|"
+    r"therefor\b|by and by|hereby|thereby|amongst|whilst|\bpersons\b|somebody|taken for the same|have to say that|"
+    r"\blooked at\b|and its like|so called\b|column\(s\)|class\(es\)|item\(s\)|row\(s\)",
+    re.IGNORECASE,
+)
+"""Phrases that messages, docstrings and comments do not use. Names of variables may be "theirs" or "beside"."""
 FOLDERS = ("src", "docs", "bench", "tools", "examples", "tests", "changes")
 OLD_NAMES = ("normalise", "centre", "orthogonalise", "licence")  # which still work, or stand in others' files
 EXCEPT = {"tests/test_spelling.py", "tests/test_deprecation.py", "changes/names.changed.md"}
@@ -62,6 +70,16 @@ def test_texts_do_not_fall_back_into_phrases_that_were_rewritten():
         if path.suffix not in (".py", ".md", ".j2") or "_build" in name or "gallery/" in name:
             continue
         found += [f"{name}: {phrase}" for phrase in TRANSLATED.findall(" ".join(path.read_text().split()))]
+    assert not found
+
+
+def test_messages_and_docstrings_do_not_use_phrases_that_readers_stumble_over():
+    found = [
+        f"{path.relative_to(ROOT)}: {phrase}"
+        for path in (ROOT / "src").rglob("*")
+        if path.suffix in (".py", ".j2")
+        for phrase in UNCLEAR_IN_CODE.findall(" ".join(path.read_text(encoding="utf-8").split()))
+    ]
     assert not found
 
 

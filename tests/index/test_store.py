@@ -62,10 +62,10 @@ def test_the_command_says_what_is_there(tmp_path, capsys, monkeypatch):
     small(n=20).save(tmp_path / "items.index")
     words = ["store", tmp_path / "items.index", tmp_path / "items.db", "--collection", "items"]
     code, out, _ = run(capsys, monkeypatch, *words)
-    assert (code, out) == (0, f"{tmp_path / 'items.db'}: collection items holds 20 items\n")
+    assert (code, out) == (0, f"{tmp_path / 'items.db'}: collection items has 20 items\n")
     code, _, err = run(capsys, monkeypatch, *words)
     assert (code, err.count("\n")) == (2, 1)
     assert "has 'items' already" in err
     small(n=23).save(tmp_path / "items.index")
     code, out, _ = run(capsys, monkeypatch, *words, "--add")
-    assert (code, out) == (0, f"{tmp_path / 'items.db'}: collection items holds 23 items\n")
+    assert (code, out) == (0, f"{tmp_path / 'items.db'}: collection items has 23 items\n")

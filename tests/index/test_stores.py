@@ -246,7 +246,7 @@ def test_a_path_made_of_an_address_is_one():
 
     assert str(address_of(Path("https://host:19530/photos"))) == "https://host:19530/photos"
     for wrong in ("http://host", "http://host/a/b", "http://user@host/a", "http://host/1a", "http://host/a?b"):
-        with pytest.raises(ValueError, match="expected http://HOST:PORT/COLLECTION, the collection of letters"):
+        with pytest.raises(ValueError, match="expected http://HOST:PORT/COLLECTION, with a collection of letters"):
             address_of(wrong)
 
 

@@ -250,7 +250,11 @@ class Failure(NamedTuple):
 @pytest.mark.parametrize(
     ("failures", "words", "expected"),
     [
-        ({0: Failure(1), 1: Failure(-9)}, ["Traceback of the survivor"], "nearfar: process 1 was ended by SIGKILL, as"),
+        (
+            {0: Failure(1), 1: Failure(-9)},
+            ["Traceback of the survivor"],
+            "nearfar: process 1 was ended by SIGKILL, perhaps because memory ran out",
+        ),
         (
             {0: Failure(-15), 1: Failure(-9)},
             ["stopped"],

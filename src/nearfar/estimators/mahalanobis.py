@@ -19,6 +19,7 @@ from ..numerics.constraints import Pairs
 from ..numerics.optimize import Report, Solution
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array, Ints
+from ..quoting import count_of
 from . import thresholds
 from .fitted import Fitted, LinearDistance
 from .validation import (
@@ -258,7 +259,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
             first = ", ".join(map(repr, columns[:3]))
             hint = "encode them first, for example with OneHotEncoder in make_column_transformer"
             raise ValueError(
-                f"X: {len(columns)} column(s) hold values that are not numbers ({first}); {hint}"
+                f"X: {count_of(len(columns), 'column')} with values that are not numbers ({first}); {hint}"
             ) from error
 
     def _sparse_refusal(self, shape: tuple[int, ...]) -> str:

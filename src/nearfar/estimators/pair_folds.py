@@ -15,7 +15,7 @@ from ..numerics.types import AnyArray, Ints
 class PairKFold:
     """Split pairs into folds so that no entity of a test fold occurs in a training pair.
 
-    With ordinary folds of pairs, a learner sees the same persons or items in training and in testing, so the scores
+    With ordinary folds of pairs, a learner sees the same people or items in training and in testing, so the scores
     are too optimistic. Here, the entities themselves are split. A pair is tested in the fold that holds both of its
     entities. A pair of entities from two folds is never tested, and is used for training in the folds that hold
     neither of them.

@@ -39,7 +39,7 @@ TOKEN_VARIABLE = "MILVUS_TOKEN"
 
 AUTO_FROM = 100_000  # items from which on Milvus chooses an index; below, comparing with all is fast enough
 MISSING = float(np.finfo(np.float64).min)
-"""Stands for NaN in columns of numbers, which Milvus does not store."""
+"""Replaces NaN in columns of numbers, which Milvus does not store."""
 ROWS_AT_ONCE = 1000  # rows that one request names, sends or returns
 QUERIES_AT_ONCE = 64  # queries in one request
 MOST_NEIGHBORS = 16_384  # neighbors that Milvus returns for one query

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..fit_warnings import warn
-from ..quoting import quoted
+from ..quoting import count_of, quoted
 from ..settings import no_option
 from .types import AnyArray, Array, Bools, Ints
 
@@ -254,7 +254,7 @@ def warn_of_small_classes(labels: Ints, k: int, names: AnyArray | None = None, s
         return
     smallest = small[n[small].argmin()]
     name = smallest if names is None else names[smallest]
-    detail = f"class {name!s} has {n[smallest]} row(s)"
+    detail = f"class {name!s} has {count_of(int(n[smallest]), 'row')}"
     if len(small) > 1:
         detail = f"{len(small)} classes have at most {k} rows; the smallest, {name!s}, has {n[smallest]}"
     warn(f"{setting}={k}: {detail}; each row gets at most the other rows of its class as neighbors")

@@ -60,7 +60,7 @@ class Matryoshka(Term):
     True
     """
 
-    inner_text = "objective"  # the text of an objective hands this setting on as text, for terms of several lengths
+    inner_text = "objective"  # the text of an objective passes this setting as text, for terms of several lengths
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ const STEPS = 1000; // of the slider
 const PAGE = 60; // items of a class that are shown at a time
 let about = null;
 let neighbors = []; // of the last search
-let again = null; // the last search, asked anew when a setting changes
+let again = null; // the last search, repeated when a setting changes
 let farthest = 1;
 let latest = 0; // answers to earlier questions are dropped
 
