@@ -522,7 +522,7 @@ def test_only_items_that_an_index_has_not_are_embedded(capsys, monkeypatch, tmp_
     assert told == "2 items embedded; 2 were there already; 1 removed"
     assert second.names.tolist() == ["a", "b", "d", "e", "f"]
     assert np.array_equal(second.embeddings[:3], first.embeddings[[0, 1, 3]])
-    assert np.array_equal(second.embeddings[3:], index(1, ["b", "e", "a", "f"])[1].embeddings[[1, 3]])
+    assert np.array_equal(second.embeddings[3:], index(1, ["b", "e", "a", "f"], "--overwrite")[1].embeddings[[1, 3]])
     told, third = index(2, ["a", "f"], "--add", "--new", "--remove", "b")
     assert told == "nothing new; 2 were there already; 1 removed"
     assert third.names.tolist() == ["e", "a", "f"]
@@ -789,7 +789,7 @@ def test_rows_are_indexed_with_a_learner_or_as_they_are(capsys, monkeypatch, tmp
     nearfar.RCA().fit(X, y).save(tmp_path / "rca.safetensors")
     for source in (["rca.safetensors", "rows.npz"], ["rows.npz"]):
         words = [tmp_path / word for word in source]
-        code, _, err = run(capsys, monkeypatch, "index", *words, "-o", tmp_path / "a.index")
+        code, _, err = run(capsys, monkeypatch, "index", *words, "-o", tmp_path / "a.index", "--overwrite")
         assert (code, err) == (0, "")
         code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", tmp_path / "query.npy", "-k", "1")
         assert [line.split()[-2:] for line in out.splitlines()[1::2]] == [["a", "rows[0]"], ["a", "rows[1]"]]
@@ -1061,7 +1061,7 @@ def test_embeddings_keep_their_classes_names_and_gallery(capsys, monkeypatch, tm
     code, out, err = run(capsys, monkeypatch, "search", tmp_path / "e.index", file, "-k", "1")
     assert (code, err) == (0, "")
     assert out.splitlines()[-2:] == ["11.jpg", "    1           0  dog  11.jpg"]
-    for words in (["evaluate", file, "digits"], ["report", file, "digits"], ["index", file, "digits", "-o", file]):
+    for words in (["evaluate", file, "digits"], ["report", file, "digits"], ["index", file, "digits", "-o", "f.index"]):
         code, _, err = run(capsys, monkeypatch, *words)
         assert code == 2
         assert err.startswith("nearfar: DATA: ")

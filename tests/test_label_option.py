@@ -76,7 +76,7 @@ def test_rows_are_embedded_indexed_and_found_by_the_named_column(tables, command
         command("index", *source, "-o", tmp_path / "rows.index", *option)
         found = command("search", tmp_path / "rows.index", tables[0], "-k", "1", *option)
         assert found.split()[:5] == ["named[0]", "1", "0", "kind0", "named[0]"]
-    command("index", file, tables[0], "-o", tmp_path / "rows.index", *option)
+    command("index", file, tables[0], "-o", tmp_path / "rows.index", "--overwrite", *option)
     other = tmp_path / "other.csv"
     other.write_text(tables[0].read_text().replace("species", "kind"))
     command("index", file, other, "-o", tmp_path / "rows.index", "--add", "--label", "kind")

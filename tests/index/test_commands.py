@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,30 @@ def test_items_are_indexed_filtered_grouped_and_removed(uri, capsys, monkeypatch
     assert len(out.splitlines()) == 4
 
 
+def test_a_query_that_is_an_item_can_be_left_out(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--columns", "shop.csv")
+    np.savez("two.npz", embeddings=np.load("all.npz")["embeddings"][:2], names=["n0", "other"])
+
+    def found(*words):
+        code, _, err = run(capsys, monkeypatch, "search", uri, "two.npz", "-o", "hits.csv", *words)
+        assert code == 0, err
+        rows = [line.split(",") for line in Path("hits.csv").read_text().splitlines()[1:]]
+        return [[row[-1] for row in rows if row[0] == name] for name in ("n0", "other")]
+
+    all_items = found("-k", "4")
+    others = found("-k", "3", "--exclude-self")
+    assert (all_items[0][0], all_items[1][0]) == ("n0", "n1")
+    assert others == [all_items[0][1:], all_items[1][:3]]
+    assert found("-k", "12", "--exclude-self", "--where", "price == 0") == [[], ["n0"]]
+    if not uri.startswith("http"):
+        again = found("-k", "3", "--exclude-self", "--rerank", "csls")
+        assert [len(names) for names in again] == [3, 3]
+        assert "n0" not in again[0]
+    code, _, err = run(capsys, monkeypatch, "search", uri, "two.npz", "--exclude-self", "--group-by", "product")
+    assert code == 2
+    assert err.startswith("nearfar: --exclude-self: not with --group-by")
+
+
 def test_a_threshold_stays_with_the_index(uri, capsys, monkeypatch):
     run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
     code, out, _ = run(capsys, monkeypatch, "index", "-o", uri, "--threshold", "0.001")
@@ -85,7 +110,9 @@ def test_bad_input_costs_one_line(uri, capsys, monkeypatch):
         (["search", uri, "query.npz", "--group-by", "cost"], "there is no column 'cost'"),
         (["index", "far.npz", "-o", uri, "--add"], "uses the cosine distance, far.npz uses the euclidean distance"),
         (["index", "all.npz", "-o", uri, "--add", "--columns", "all.npz"], "all.npz: expected a table"),
-        (["index", "all.npz", "-o", uri, "--engine", "none"], "engine: expected exact"),
+        (["index", "all.npz", "-o", uri, "--overwrite", "--engine", "none"], "engine: expected exact"),
+        (["index", "all.npz", "-o", uri], f"{uri} exists; add to it with --add, or replace it with --overwrite"),
+        (["index", "all.npz", "-o", uri, "--add", "--overwrite"], "--overwrite: not with --add"),
         (["index", "-o", uri, "--threshold", "-1"], "--threshold: expected a distance of at least 0"),
         (["search", "missing/x.index", "query.npz"], "no such index"),
     ):

@@ -29,7 +29,7 @@ def tables(tmp_path):
     [
         ({"source": Path("c.npz"), "add": True}, ["a0", "a1", "b0", "b1", "c0", "c1"]),
         ({"remove": ("a0",)}, ["a1", "b0", "b1"]),
-        ({"source": Path("c.npz")}, ["c0", "c1"]),
+        ({"source": Path("c.npz"), "overwrite": True}, ["c0", "c1"]),
     ],
 )
 def test_a_change_waits_for_the_one_under_way(tables, monkeypatch, capsys, second, left):

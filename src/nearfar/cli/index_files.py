@@ -48,6 +48,20 @@ def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
     return open_store(file, mode, lock=False)
 
 
+def has_collection(file: Path) -> bool:
+    """Return whether something is stored under the name of an index, which a new index would replace."""
+    from ..index import open_store
+    from ..io.uris import is_address
+
+    if not is_address(file):
+        return file.exists()
+    try:
+        open_store(file, lock=False).close()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def store_summary(store: Store) -> str:
     """Return one line on how many items an index has, and how they are searched."""
     return f"Index of {store.count():,} x {store.dimensions}, {store.distance}, engine {store.engine()}"

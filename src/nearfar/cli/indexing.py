@@ -19,6 +19,7 @@ from .index_files import (
     DIMS,
     embedded_by,
     first_dims,
+    has_collection,
     items_of,
     named_by_paths,
     names_of,
@@ -27,7 +28,7 @@ from .index_files import (
     store_summary,
     weights_of,
 )
-from .options import CHANGES, DATA, INDEX, Label, Out, SkipBad, Trust, check_out
+from .options import CHANGES, DATA, INDEX, Label, Out, Overwrite, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -49,6 +50,7 @@ def index(
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
     label: Label = None,
     skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
     trust: Trust = (),
 ) -> None:
     """Embed data with a run or a learner, and save the embeddings as an index for `nearfar search`.
@@ -93,6 +95,8 @@ def index(
         or `y`.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
+    overwrite
+        Replace an existing index in OUT. It stays complete until the new one is written.
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
@@ -117,15 +121,24 @@ def index(
         with one_at_a_time(out):
             print(changed(out, remove, about))
         return
-    if remove and not add:
-        raise ValueError("--remove: with SOURCE, also give --add; without it, the whole index is made again")
-    if new and not add:
-        raise ValueError("--new: works only with --add; without it, the index is made again from all items")
+    check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
     if not is_folder(out) and not is_address(out):
         check_out(out)
     with one_at_a_time(out), trusting(*trust):
+        if not (add or overwrite) and has_collection(out):
+            raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         print(index_to(source, data, out, label=label, columns=columns, about=about, **how))
+
+
+def check_kind_of_change(*, add: bool, new: bool, remove: Sequence[str], overwrite: bool) -> None:
+    """Refuse options that only extend an index, or only replace it, where the other is asked for."""
+    if remove and not add:
+        raise ValueError("--remove: with SOURCE, also give --add; without it, the index is made again from all items")
+    if new and not add:
+        raise ValueError("--new: works only with --add; without it, the index is made again from all items")
+    if overwrite and add:
+        raise ValueError("--overwrite: not with --add, which keeps the items of the index")
 
 
 def index_to(
@@ -252,11 +265,12 @@ def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> St
     store = open_index(file, "w")
     if store.about.get("weights") != weights:
         raise ValueError(
-            f"{shown(file)} was not made with the current weights of {source}; make the index again, without --add"
+            f"{shown(file)} was not made with the current weights of {source}; "
+            "make the index again, with --overwrite instead of --add"
         )
     if distance and store.distance != distance:
         both = f"{shown(file)} uses the {store.distance} distance, {source} uses the {distance} distance"
-        raise ValueError(f"{both}; make the index again, without --add")
+        raise ValueError(f"{both}; make the index again, with --overwrite instead of --add")
     return store
 
 

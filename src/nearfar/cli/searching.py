@@ -13,8 +13,9 @@ from cyclopts import Parameter
 from ..io.uris import shown
 from ..quoting import count_of, quoted
 from ..trust import trusting
-from .image_paths import pictures_of
+from .image_paths import home_of, pictures_of
 from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
+from .indexing import names_for
 from .options import NEIGHBORS, QUERIES, RUN, Trust, check_out
 from .search_results import (
     classes_of,
@@ -43,6 +44,7 @@ def search(
     within: Annotated[float | None, Parameter(group=NEIGHBORS)] = None,
     where: Annotated[str, Parameter(show_default=False, group=NEIGHBORS)] = "",
     group_by: Annotated[str, Parameter(show_default=False, group=NEIGHBORS)] = "",
+    exclude_self: Annotated[bool, Parameter(group=NEIGHBORS)] = False,
     run: Annotated[Path | None, Parameter(group=QUERIES)] = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     label: Annotated[str | None, Parameter(group=QUERIES)] = None,
@@ -72,6 +74,8 @@ def search(
         index.
     group_by
         Only the nearest item for each value of this column, such as product.
+    exclude_self
+        Leave out the query itself, where it is an item of the index: the one with the same name.
     run
         The run or learner that embeds the queries. It is needed if the one that made the index was moved, or if the
         index was made from a file of embeddings.
@@ -100,6 +104,7 @@ def search(
             within=within,
             where=where,
             group_by=group_by,
+            exclude_self=exclude_self,
             run=run,
             adapter=adapter,
             out=out,
@@ -142,7 +147,7 @@ def duplicates(
         print(duplicates_in(file, within, out))
 
 
-def search_in(  # noqa: C901 - it is the whole command in the order in which things happen
+def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in which things happen
     file: Path,
     query: str,
     *,
@@ -150,6 +155,7 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
     within: float | None,
     where: str,
     group_by: str,
+    exclude_self: bool,
     run: Path | None,
     adapter: Path | None,
     out: Path | None,
@@ -161,7 +167,7 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
     from .embedding import left_out
 
     # embedding takes seconds, so all options are checked first
-    check_neighbors(k, within)
+    check_neighbors(k, within, group_by, exclude_self=exclude_self)
     if rerank is not None:
         check_reranking(rerank, within, where, group_by)
     if out is not None:
@@ -175,13 +181,17 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
     names = names_of(items, query)
 
     limit = within
+    wanted = k + int(exclude_self)
     if rerank is None:
-        hits = store.search(queries, k, where=where, group_by=group_by)
+        hits = store.search(queries, wanted, where=where, group_by=group_by)
         if limit is None:
             limit = threshold_of(store.about)
     else:
         # the threshold of an index does not apply to the distances of a re-ranking method
-        hits = reranked(store, queries, k, rerank)
+        hits = reranked(store, queries, wanted, rerank)
+    if exclude_self:
+        in_index = names_for(store.column("name").tolist(), home_of(store.about, file), items, query)
+        hits = hits.without_self(in_index, k)
     without = 0
     if limit is not None and limit != inf:
         hits, without = near_enough(hits, limit)
@@ -206,12 +216,14 @@ def search_in(  # noqa: C901 - it is the whole command in the order in which thi
     return f"{out}: {count}{left_out(items)}"
 
 
-def check_neighbors(k: int, within: float | None) -> None:
-    """Refuse invalid numbers of neighbors and distances."""
+def check_neighbors(k: int, within: float | None, group_by: str, *, exclude_self: bool) -> None:
+    """Refuse invalid numbers of neighbors and distances, and options that exclude each other."""
     if k < 1:
         raise ValueError(f"-k: expected 1 or more, got {k}")
     if within is not None and not within >= 0:  # `not >=` also refuses NaN
         raise ValueError(f"--within: expected a distance of at least 0, got {within}")
+    if exclude_self and group_by:
+        raise ValueError("--exclude-self: not with --group-by, which has one item for each value")
 
 
 def check_group_column(store: Store, group_by: str) -> None:

@@ -79,6 +79,33 @@ class Hits(NamedTuple):
     distances: Array
     positions: Ints
 
+    def without_self(self, names: Sequence[str], k: int) -> Hits:
+        """Return the k nearest neighbors of queries that are items of the collection, without the items themselves.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Name of each query (n,). A name that is not in the collection leaves out nothing.
+        k : int
+            Number of neighbors to keep. Search for ``k + 1`` first.
+
+        Examples
+        --------
+        >>> records = records_of([[0.0], [1.0], [3.0]], ["a", "b", "c"])
+        >>> hits = Hits(records, np.array([[0.0, 1.0], [0.0, 1.0]]), np.array([[0, 1], [1, 0]]))
+        >>> hits.without_self(["a", "b"], 1).positions
+        array([[1],
+               [0]])
+        """
+        there = self.positions >= 0
+        own = np.zeros(self.positions.shape, dtype=bool)  # (n, k + 1): is this neighbor the query itself?
+        own[there] = self.records.names[self.positions[there]] == np.repeat(names, there.sum(axis=1))
+        order = np.argsort(own, axis=1, kind="stable")[:, :k]  # the item itself last, the others as they were
+        return self._replace(
+            distances=np.take_along_axis(np.where(own, np.inf, self.distances), order, axis=1),
+            positions=np.take_along_axis(np.where(own, -1, self.positions), order, axis=1),
+        )
+
 
 def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Columns | None = None) -> Records:
     """Check items and return them as records, ready to be added to a collection.
