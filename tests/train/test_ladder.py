@@ -249,7 +249,7 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
     assert [row["step"] for row in told["rows"]] == ["pixels", "frozen", "whitened", "head", "last-stage"]
     assert all(len(row["map_at_r"]) == 3 for row in told["rows"])
     step = "full" if told["worth"] == "pixels" else told["worth"]
-    assert f"Training this step: {rungs.STEPS[step]}" in out
+    assert f"Continuing with: {rungs.STEPS[step]}" in out
     frozen = told["rows"][1]
     embedder_rows = embed_run(
         save_frozen(

@@ -63,7 +63,7 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
         step = "full" if found.worth == "pixels" else found.worth
         if not quiet:
             others = "--step chooses another step, --ladder no skips the table"
-            print(f"Training this step: {STEPS[step]} ({others}).\n", flush=True)
+            print(f"Continuing with: {STEPS[step]} ({others}).\n", flush=True)
     settings = config_for(step, config)
     if step in ("frozen", "whitened"):
         run = save_frozen(settings, out)
