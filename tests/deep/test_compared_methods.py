@@ -116,7 +116,7 @@ def test_groups_that_do_not_fit_the_embedding(loss):
     with pytest.raises(ValueError, match=r"groups of \(3, 2\) dimensions are 5 together, got 4"):
         loss((3, 2))(x, y)
     for groups in (0, (2, 0), "2", ()):
-        with pytest.raises(ValueError, match=f"{loss.__name__}: groups must be a number from 1 on, or lengths"):
+        with pytest.raises(ValueError, match=f"{loss.__name__}: groups must be a number of at least 1, or lengths"):
             loss(groups)
 
 

@@ -52,9 +52,9 @@ def test_a_reference_is_cut_too():
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: nearfar.Matryoshka("TripletLoss()", (4, 2)), "dims must be rising whole numbers"),
-        (lambda: nearfar.Matryoshka("TripletLoss()", ()), "dims must be rising whole numbers"),
-        (lambda: nearfar.Matryoshka("TripletLoss()", (2.5,)), "dims must be rising whole numbers"),
+        (lambda: nearfar.Matryoshka("TripletLoss()", (4, 2)), "dims must be increasing whole numbers"),
+        (lambda: nearfar.Matryoshka("TripletLoss()", ()), "dims must be increasing whole numbers"),
+        (lambda: nearfar.Matryoshka("TripletLoss()", (2.5,)), "dims must be increasing whole numbers"),
         (lambda: nearfar.Matryoshka("TripletLoss()", (2, 4), weights=(1,)), "weights must be 2 finite numbers"),
         (lambda: nearfar.Matryoshka("TripletLoss()", (2, 8))(*batch()), "expected at least 8 dimensions, got 6"),
         (lambda: parse_objective("Matryoshka(Tripletloss(), dims=(2,))", **SIZES), "no method is called 'Tripletloss'"),

@@ -125,7 +125,7 @@ def test_neither_blocks_nor_duplicates_change_a_loss(miner, loss):
 
 def test_angles_of_made_triplets_are_unknown():
     loss = nearfar.AdversarialTriplet(4, loss=nearfar.TripletLoss(miner=WideAngles())).double()
-    with pytest.raises(ValueError, match="WideAngles: it needs the vectors of the batch"):
+    with pytest.raises(ValueError, match="WideAngles: needs the vectors of the batch"):
         loss(compare()[0], Y)
 
 

@@ -43,7 +43,7 @@ class BaseReducer(nn.Module):
         labels : (n,) tensor
         """
         if len(loss_dict) != 1:
-            raise Mismatch(f"{type(self).__name__}: one kind of losses is expected, got {sorted(loss_dict)}")
+            raise Mismatch(f"{type(self).__name__}: expected one kind of losses, got {sorted(loss_dict)}")
         (info,) = loss_dict.values()
         losses = info["losses"]
         if not isinstance(losses, Tensor):
@@ -157,7 +157,7 @@ class DivisorReducer(BaseReducer):
 
     def reduce(self, info: Mapping[str, Any], losses: Tensor, embeddings: Tensor, labels: Tensor | None) -> Tensor:
         if "divisor" not in info:
-            raise Mismatch("DivisorReducer: this loss states no divisor; take another reducer")
+            raise Mismatch("DivisorReducer: this loss has no divisor; use another reducer")
         divisor = info["divisor"]
         if divisor == 0:
             return self.zero_loss(embeddings)
@@ -188,7 +188,7 @@ class PerAnchorReducer(BaseReducer):
 
     def reduce(self, info: Mapping[str, Any], losses: Tensor, embeddings: Tensor, labels: Tensor | None) -> Tensor:
         if info["reduction_type"] == "triplet":
-            raise NotImplementedError("PerAnchorReducer: losses of triplets are not supported; take another reducer")
+            raise NotImplementedError("PerAnchorReducer: losses of triplets are not supported; use another reducer")
         indices = info["indices"]
         if info["reduction_type"] in PAIRS:
             losses = self._of_anchors(losses, indices[0], len(embeddings))

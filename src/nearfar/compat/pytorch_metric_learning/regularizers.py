@@ -23,7 +23,7 @@ class BaseRegularizer(nn.Module):
         name = type(self).__name__
         for setting in ("reducer", "distance"):
             if settings.pop(setting, None) is not None:
-                raise NotImplementedError(f"{name}: {setting}: only the default of the penalty is here")
+                raise NotImplementedError(f"{name}: {setting}: not supported; only the default works with the penalty")
         if settings:
             raise TypeError(f"{name}: unknown settings {sorted(settings)}")
         self.collect_stats = common_functions.collects_stats(collect_stats)

@@ -83,7 +83,7 @@ class FixedSetOfTriplets(Sampler[int]):
         self.num_triplets = int(num_triplets)
         rich = np.flatnonzero(classes.counts > 1)
         if len(classes.counts) < 2 or not len(rich):
-            raise Mismatch("FixedSetOfTriplets: two classes are needed, one of them with two samples")
+            raise Mismatch("FixedSetOfTriplets: labels: expected two classes, one of them with two samples")
         number = self.num_triplets
         own = np.random.choice(rich, number)  # noqa: NPY002  # drawn as the original does
         other = np.random.randint(0, len(classes.counts) - 1, number)  # noqa: NPY002  # drawn as the original does
@@ -136,7 +136,7 @@ class HierarchicalSampler(Sampler[list[int]]):
     ) -> None:
         labels = np.asarray(labels)
         if labels.ndim != 2:
-            raise Mismatch(f"HierarchicalSampler: labels of shape (n, levels) are expected, got {labels.shape}")
+            raise Mismatch(f"HierarchicalSampler: expected labels of shape (n, levels), got {labels.shape}")
         self.share = batch_size // super_classes_per_batch
         whole = samples_per_class == "all" or self.share % int(samples_per_class) == 0
         if batch_size % super_classes_per_batch or not whole:

@@ -75,7 +75,7 @@ class Matryoshka(Term):
         self.dims = _checked_dims(dims)
         self.weights = [1.0] * len(self.dims) if weights is None else [*weights]
         if len(self.weights) != len(self.dims) or not all(is_finite(weight) for weight in self.weights):
-            raise ValueError(f"Matryoshka: weights must be {len(self.dims)} finite numbers, one of each of dims")
+            raise ValueError(f"Matryoshka: weights must be {len(self.dims)} finite numbers, one for each of dims")
         if isinstance(objective, str):
             terms = [
                 parse_objective(objective, num_classes=num_classes, embedding_dim=dim, class_counts=class_counts)
@@ -108,5 +108,5 @@ def _checked_dims(dims: Sequence[int]) -> tuple[int, ...]:
     found = tuple(dims) if isinstance(dims, Iterable) and not isinstance(dims, str) else ()
     whole = all(isinstance(dim, Integral) and dim >= 1 for dim in found)
     if not found or not whole or any(a >= b for a, b in pairwise(found)):
-        raise ValueError(f"Matryoshka: dims must be rising whole numbers such as (32, 64, 128); got {dims!r:.60}")
+        raise ValueError(f"Matryoshka: dims must be increasing whole numbers such as (32, 64, 128); got {dims!r:.60}")
     return tuple(int(dim) for dim in found)

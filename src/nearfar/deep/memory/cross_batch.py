@@ -110,7 +110,7 @@ class CrossBatchMemory(Term):
 
     def local_value(self, batch: Batch) -> Tensor:
         if batch.ref is not None:
-            raise ValueError("CrossBatchMemory: ref does not apply, the memory is the reference")
+            raise ValueError("CrossBatchMemory: ref does not apply, because the memory is the reference")
         value = self.loss.local_value(batch)
         if not self.size:
             return value

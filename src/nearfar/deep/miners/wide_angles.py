@@ -21,7 +21,7 @@ from .base import Miner
 def wide_angles(rows: Rows, slope: float) -> Rows:
     """Keep the triplets with |x_a - x_p| > 2 slope |x_n - x_c|, one positive of each row after the other."""
     if rows.x is None or rows.ref is None:
-        raise ValueError("WideAngles: it needs the vectors of the batch, which generated triplets do not have")
+        raise ValueError("WideAngles: needs the vectors of the batch, which generated triplets do not have")
     columns, keep = positives(rows, one_by_one=True)
     found = [Triplets(columns[:, :0], columns[:, :0], keep[:, :0])]
     for column, real in zip(columns.T, keep.T, strict=True):

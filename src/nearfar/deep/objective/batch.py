@@ -220,7 +220,7 @@ def _check_entries(y: Labels) -> None:
         return
     if y.numel() and bool(y.amax() > 1):
         expected = f"the relation matrix holds numbers up to 1, which says the same, got {float(y.amax()):.3g}"
-        raise ValueError(f"labels: {expected}; divide scores by the highest there is")
+        raise ValueError(f"labels: {expected}; divide scores by their maximum")
 
 
 def _floats(name: str, x: Tensor) -> Tensor:

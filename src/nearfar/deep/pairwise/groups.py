@@ -18,7 +18,9 @@ def checked_groups(who: str, groups: int | Sequence[int]) -> int | tuple[int, ..
     if isinstance(groups, Sequence) and not isinstance(groups, str):
         lengths = tuple(groups)
     if not lengths or not all(isinstance(one, Integral) and int(one) >= 1 for one in lengths):
-        raise ValueError(f"{who}: groups must be a number from 1 on, or lengths such as (96, 160, 256); got {groups!r}")
+        raise ValueError(
+            f"{who}: groups must be a number of at least 1, or lengths such as (96, 160, 256); got {groups!r}"
+        )
     return tuple(int(one) for one in lengths)
 
 

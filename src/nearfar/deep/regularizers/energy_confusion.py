@@ -103,7 +103,7 @@ class EnergyConfusion(BorrowsLayer, SavedDraws, SetTerm):
         super().__init__()
         number = isinstance(pairs, Integral) and not isinstance(pairs, bool) and pairs >= 1
         if not number and pairs not in ("one", "all"):
-            raise ValueError(f'EnergyConfusion: pairs must be "one", "all" or a number from 1 on, got {pairs!r}')
+            raise ValueError(f'EnergyConfusion: pairs must be "one", "all" or a number of at least 1, got {pairs!r}')
         check_options(self, ("raw", "normalized"), on=on)
         check_options(self, ("paper", "ecaml_code"), mode=mode)
         self.pairs = pairs

@@ -107,7 +107,7 @@ class MultipleLosses(nn.Module):
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: Indices | None = None) -> Tensor:
         if self.mined and indices_tuple is not None:
-            raise Mismatch("indices_tuple: the losses have miners of their own; give either of the two")
+            raise Mismatch("indices_tuple: the losses already have miners; pass indices_tuple or miners, not both")
         total = embeddings.sum() * 0
         for loss, miner, weight in zip(self.losses, self.miners, self.weights, strict=True):
             found = indices_tuple if miner is None else miner(embeddings, labels)
@@ -121,7 +121,7 @@ def _by_name(losses: dict[str, nn.Module], others: Any, default: Any = None) -> 
         return None
     unknown = set(others) - set(losses)
     if unknown:
-        raise Mismatch(f"no loss is called {sorted(unknown)[0]!r}; they are {sorted(losses)}")
+        raise Mismatch(f"unknown loss {sorted(unknown)[0]!r}; expected one of {sorted(losses)}")
     return [others.get(name, default) for name in losses]
 
 

@@ -73,7 +73,7 @@ class AccuracyCalculator:
         unknown = {*include, *exclude} - known
         if unknown:
             detail = ", ".join(sorted(known))
-            raise Mismatch(f"AccuracyCalculator: no score is called {sorted(unknown)[0]!r}; {detail}")
+            raise Mismatch(f"AccuracyCalculator: unknown score {sorted(unknown)[0]!r}; {detail}")
         self.names = [name for name in (*NAMES, *SLOWER) if (not include or name in include) and name not in exclude]
         if label_comparison_fn is not None and any(name in CLUSTERED for name in self.names):
             detail = "NMI and AMI need classes; exclude them where label_comparison_fn is given"
@@ -256,8 +256,11 @@ def _expected(query: Any, labels: Any, names: list[str], given: dict[str, Any]) 
 
 
 def _tensor(x: Any, device: Any) -> Tensor:
+    """Return x as a tensor on the device, with integer embeddings (n, d) as floats, and labels (n,) unchanged."""
     found = torch.as_tensor(x).detach().to(device)
-    return found if found.is_floating_point() else found.float() if found.ndim == 2 else found
+    if found.ndim == 2 and not found.is_floating_point():
+        return found.float()
+    return found
 
 
 def _array(labels: Any) -> Any:

@@ -109,7 +109,7 @@ class FaissKNN:
     index_init_fn : callable, optional
         A class of indexes of faiss: it is called with the number of dimensions, and searches instead.
     gpus : optional
-        Not here: vectors are compared on the device where they are.
+        Not supported: vectors are compared on their own device.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class FaissKNN:
         gpus: Any = None,
     ) -> None:
         if gpus is not None:
-            raise NotImplementedError("FaissKNN: gpus: vectors are compared on the device where they are")
+            raise NotImplementedError("FaissKNN: gpus: not supported, because vectors are compared on their own device")
         self.reset_before = reset_before
         self.reset_after = reset_after
         self.index_init_fn = index_init_fn
@@ -138,10 +138,10 @@ class FaissKNN:
         if reference is not None:
             self.add(reference)
         if self.index is None:
-            raise Mismatch("FaissKNN: no references; train_knn comes first")
+            raise Mismatch("FaissKNN: no references; call train_knn first")
         known = len(self.index) if isinstance(self.index, Tensor) else self.index.ntotal
         if k > known:
-            raise Mismatch(f"k: {k} neighbors are more than the {known} items")
+            raise Mismatch(f"k: expected at most {known}, the number of items, got {k}")
         found = self._search(query, k, ref_includes_query)
         if self.reset_after:
             self.reset()
@@ -279,7 +279,7 @@ class InferenceModel:
     def get_nearest_neighbors(self, query: Any, k: int) -> tuple[Tensor, Tensor]:
         """Return the (n, k) squared distances and numbers of the nearest items, the nearest first."""
         if self.knn_func.index is None:
-            raise Mismatch("InferenceModel: train_knn comes first")
+            raise Mismatch("InferenceModel: no references; call train_knn first")
         found: tuple[Tensor, Tensor] = self.knn_func(self.get_embeddings(query), k)
         return found
 
