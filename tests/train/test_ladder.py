@@ -16,7 +16,7 @@ from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
 from nearfar.train.last_stage import split_off
-from nearfar.train.rungs import Rung, config_for, held_out_classes, save_frozen, worth_it
+from nearfar.train.rungs import Ladder, Rung, config_for, held_out_classes, save_frozen, worth_it
 from tests.commands import run
 
 CLASSES = 12
@@ -123,6 +123,14 @@ def test_classes_held_out_are_a_third_drawn_anew(photos):
     held = held_out_classes(items, 5, 0)
     assert all(len(classes) == max(2, round(len(items.classes) / 3)) for classes in held)
     assert len({tuple(classes) for classes in held}) > 1
+
+
+def test_the_table_says_where_no_step_is_better_than_pixels():
+    rungs = (rung("pixels", 0.1, 0.5), rung("frozen", 0.2, 0.3))  # better here, worse there
+    told = Ladder("", rungs, worth_it(rungs)).sentence
+    assert told.startswith("No step is better than raw pixels by more than chance: MAP@R 0.300 on held-out classes (")
+    rungs = (rung("pixels", 0.1, 0.1), rung("frozen", 0.3, 0.3))
+    assert Ladder("", rungs, worth_it(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
 
 
 def test_a_step_is_worth_it_where_it_is_better_by_more_than_chance():

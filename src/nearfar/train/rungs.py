@@ -111,7 +111,10 @@ class Ladder:
         best = self._row(self.worth)
         beside = [row for row in self.rows if row.step != self.worth]
         scores = [f"{row.title} {np.mean(row.map_at_r):.3f}" for row in beside]
-        name = best.title[0].upper() + best.title[1:]
+        if self.worth == self.rows[0].step:
+            name = f"No step is better than {best.title} by more than chance"
+        else:
+            name = best.title[0].upper() + best.title[1:]
         return f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on held-out classes ({', '.join(scores)})."
 
     def _row(self, step: str) -> Rung:
