@@ -19,6 +19,7 @@ from .one_at_a_time import one_at_a_time
 from .records import (
     Hits,
     Records,
+    are_among,
     check_new,
     check_some_left,
     check_there,
@@ -118,7 +119,7 @@ class FileStore:
         index = self._index
         check_new(records, dimensions=self.dimensions, labels=index.labels, columns=self.columns())
         # items whose names come again are replaced
-        keep = ~np.isin(index.names, np.concatenate([np.asarray(gone, dtype=np.str_), records.names]))
+        keep = ~are_among(index.names, np.concatenate([np.asarray(gone, dtype=np.str_), records.names]))
         n = int(keep.sum())
         labels = None
         if index.labels is not None and records.labels is not None:
@@ -137,7 +138,7 @@ class FileStore:
 
     def remove(self, names: Sequence[str]) -> None:
         index = self._index
-        keep = ~np.isin(index.names, np.asarray(names, dtype=np.str_))
+        keep = ~are_among(index.names, np.asarray(names, dtype=np.str_))
         check_some_left(names, index.names, int(keep.sum()))
         self._write(
             Kept(

@@ -27,7 +27,9 @@ from .one_at_a_time import WAIT, one_at_a_time
 from .records import (
     Columns,
     Records,
+    are_among,
     check_different,
+    check_some_left,
     checked_columns,
     checked_labels,
     checked_names,
@@ -311,14 +313,8 @@ class Index:
         if isinstance(names, Iterable) and not isinstance(names, str):
             names = list(names)  # NumPy would take a set as one object
         gone = np.asarray(names, dtype=np.str_).ravel()
-        unknown = np.setdiff1d(gone, self.names)
-        if len(unknown):
-            raise ValueError(
-                f"names: the index has no {quoted(str(unknown[0]))} ({len(unknown)} of {len(gone)} are unknown)"
-            )
-        keep = ~np.isin(self.names, gone)
-        if not keep.any():
-            raise ValueError("names: nothing would be left in the index")
+        keep = ~are_among(self.names, gone)
+        check_some_left(gone.tolist(), self.names, int(keep.sum()))
         self.embeddings = self.embeddings[keep]
         self.names = self.names[keep]
         self.labels = None if self.labels is None else self.labels[keep]
