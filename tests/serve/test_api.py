@@ -294,6 +294,14 @@ def test_the_command_is_closed_to_others_without_a_token(folder, capsys, monkeyp
     assert (code, "no such index" in err) == (2, True)
 
 
+def test_a_port_in_use_costs_one_line(folder, capsys, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = run(capsys, monkeypatch, "serve", folder / "colors.index", "--port", str(port))
+    assert code == 2
+    assert err == f"nearfar: --port: cannot listen on 127.0.0.1, port {port} (address already in use); choose another\n"
+
+
 def test_the_command_serves_an_index_of_embeddings(folder, monkeypatch):
     from nearfar.cli.serving import app_of
 

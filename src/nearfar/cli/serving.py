@@ -48,7 +48,7 @@ def serve(
     host
         The address to listen on; any address other than that of this machine (loopback) needs --token.
     port
-        The port to listen on.
+        The port to listen on; 0 takes a free one.
     token
         Secret that every request must carry, of at least 16 characters: open http://HOST:PORT/?token=TOKEN once.
     name
@@ -67,11 +67,14 @@ def serve(
         wrong = beside.with_suffix(".wrong.csv")
     with trusting(*trust):
         app = app_of(file, run=run, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
+    from ..serve.server import listen
     from ..serve.server import serve as run_server
 
+    listener = listen(host, port)
+    port = listener.getsockname()[1]  # port 0 takes a free one
     address = f"[{host}]" if ":" in host else host
     print(f"Serving {shown(file)} at http://{address}:{port}/ (stop with Ctrl-C)", file=sys.stderr, flush=True)
-    run_server(app, host, port)
+    run_server(app, listener)
 
 
 def check_address(host: str, port: int, token: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import h11
@@ -49,12 +50,26 @@ class ImpatientProtocol(H11Protocol):
             self.transport.close()
 
 
-def serve(app: Any, host: str, port: int) -> None:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address; port 0 takes a free one.
+
+    Raises
+    ------
+    OSError
+        If the address is in use, or is not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=CONNECTIONS)
+    except OSError as error:
+        reason = (error.strerror or str(error)).split(" (")[0].lower()  # without the address, which follows here
+        raise OSError(f"--port: cannot listen on {host}, port {port} ({reason}); choose another") from error
+
+
+def serve(app: Any, listener: socket.socket) -> None:
     """Serve requests until the process is stopped."""
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http=ImpatientProtocol,
         ws="none",
         log_level="warning",
@@ -66,4 +81,4 @@ def serve(app: Any, host: str, port: int) -> None:
         timeout_keep_alive=15,
         timeout_graceful_shutdown=3,
     )
-    uvicorn.Server(config).run()
+    uvicorn.Server(config).run(sockets=[listener])
