@@ -5,7 +5,8 @@
 One line per loss and number of classes: a forward and a backward pass of 64 samples with 64 dimensions, in float32 on
 one thread. `ms` is the lower quartile of the processor time, both variants in turn. `MB` is the most that is allocated
 at once beyond the weights' gradients, as PyTorch's profiler counts it. The plain form multiplies, normalizes where the
-loss does, moves the own logit by the margin, and calls `cross_entropy`. Values and gradients are compared first.
+loss does, moves the own logit by the margin, and calls `cross_entropy`. That of ProxyAnchorLoss follows the code that
+its authors published. Values and gradients are compared first.
 """
 
 from __future__ import annotations
@@ -17,14 +18,22 @@ from math import cos, sin
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear, normalize
+from torch.nn.functional import cross_entropy, linear, normalize, one_hot
 from torch.profiler import ProfilerActivity, profile
 
 import nearfar
 
 SAMPLES = 64
 DIM = 64
-LOSSES = ("CrossEntropyHead", "AMSoftmaxLoss", "CosFaceLoss", "ArcFaceLoss")
+LOSSES = (
+    "CrossEntropyHead",
+    "AMSoftmaxLoss",
+    "CosFaceLoss",
+    "ArcFaceLoss",
+    "SubCenterArcFaceLoss",
+    "ProxyNCAPlusPlusLoss",
+    "ProxyAnchorLoss",
+)
 Step = Callable[[], Tensor]
 
 
@@ -58,6 +67,8 @@ def measured(name: str, number: int, seconds: float) -> str:
         return value
 
     def plain() -> Tensor:
+        if name == "ProxyAnchorLoss":
+            return plain_proxy_anchor(loss, x, y, copies[0])
         return cross_entropy(plain_logits(name, loss, x, y, copies), y)
 
     found = [gradient_of(step, leaves) for step in (ours, plain)]
@@ -80,15 +91,30 @@ def plain_logits(name: str, loss: torch.nn.Module, x: Tensor, y: Tensor, copies:
     if name == "CrossEntropyHead":
         return linear(x, *copies)
     cosine = linear(normalize(x), normalize(copies[0]))
+    if name == "ProxyNCAPlusPlusLoss":
+        return float(loss.scale) * cosine  # type: ignore[arg-type]  # a module declares modules and tensors only
+    if name == "SubCenterArcFaceLoss":
+        cosine = cosine.view(len(x), 3, -1).amax(1)  # of the three sub-centers, the nearest
     places = (torch.arange(len(y)), y)
     own = cosine[places]
-    margin = float(loss.margin)  # type: ignore[arg-type]  # a module declares modules and tensors only
-    if name == "ArcFaceLoss":
+    margin = float(loss.margin)  # type: ignore[arg-type]
+    if name in ("ArcFaceLoss", "SubCenterArcFaceLoss"):
         turned = own * cos(margin) - (1 - own.square()).clamp_min(1e-12).sqrt() * sin(margin)
         moved = torch.where(own > -cos(margin), turned, own - margin * sin(margin))
     else:
         moved = own - margin
     return float(loss.scale) * cosine.index_put(places, moved)  # type: ignore[arg-type]
+
+
+def plain_proxy_anchor(loss: torch.nn.Module, x: Tensor, y: Tensor, proxies: Tensor) -> Tensor:
+    """Return the proxy-anchor loss in PyTorch's functions."""
+    scale = float(loss.scale)  # type: ignore[arg-type]
+    margin = float(loss.margin)  # type: ignore[arg-type]
+    cosine = linear(normalize(x), normalize(proxies))
+    positive = one_hot(y, len(proxies)).bool()
+    near = torch.where(positive, torch.exp(-scale * (cosine - margin)), 0.0).sum(0)
+    far = torch.where(positive, 0.0, torch.exp(scale * (cosine + margin))).sum(0)
+    return torch.log1p(near).sum() / positive.any(0).sum() + torch.log1p(far).sum() / len(proxies)
 
 
 def gradient_of(step: Step, leaves: list[Tensor]) -> Tensor:

@@ -39,14 +39,18 @@ OBJECTIVES = {
     "sampled": "CosFaceLoss(scale=16)",
     "sharded and sampled": "CosFaceLoss(scale=16) + EnergyConfusion()",
     "sharded in chunks": "AMSoftmaxLoss()",
+    "sharded heads": "CrossEntropyHead(smoothing=0.1) + SubCenterArcFaceLoss(scale=8) + ProxyAnchorLoss(scale=8)",
+    "sampled heads": "CrossEntropyHead(smoothing=0.1) + SubCenterArcFaceLoss(scale=8) + ProxyAnchorLoss(scale=8)",
 }
 MANY_CLASSES = {
     "sharded": {"shard_classes": True, "clip": 0.5, "ema": 0.9},
     "sampled": {"sample_classes": 0.6, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2, "clip": 0.5},
     "sharded and sampled": {"shard_classes": True, "sample_classes": 0.6, "lr": 0.1, "momentum": 0.9, "clip": 0.5},
     "sharded in chunks": {"shard_classes": True, "sample_classes": 0.6, "chunk": 5},
+    "sharded heads": {"shard_classes": True, "sample_classes": 0.6, "lr": 0.1, "momentum": 0.9, "ema": 0.9},
+    "sampled heads": {"sample_classes": 0.6, "lr": 0.1, "momentum": 0.9, "clip": 0.5},
 }
-LONG = ("drawn", "sharded", "sharded and sampled")  # runs that are broken off and go on
+LONG = ("drawn", "sharded", "sharded and sampled", "sharded heads")  # runs that are broken off and go on
 IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
 

@@ -57,6 +57,22 @@ def test_rows_that_were_not_drawn_stay_and_keep_their_averages(optimizer) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "objective", ["CrossEntropyHead(smoothing=0.1)", "SubCenterArcFaceLoss()", "ProxyAnchorLoss()"]
+)
+def test_other_losses_with_all_classes_drawn(tmp_path, small, objective) -> None:
+    config = small(**{**MANY, "objective": objective}, optimizer="adam", lr=1e-3, eps=1e-3, steps=3)
+    plain = trained(config, tmp_path / "plain")
+    drawn = trained(config.replace(sample_classes=1.0), tmp_path / "drawn")
+    sharded = trained(config.replace(shard_classes=True), tmp_path / "sharded")
+    names = ["proxies", "bias"] if objective.startswith("CrossEntropyHead") else ["proxies"]
+    for name in names:
+        expected = plain[f"objective.terms.0.{name}"]
+        for other in (drawn, sharded):
+            torch.testing.assert_close(other[f"objective.terms.0.loss.{name}"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
 def test_a_run_of_drawn_classes_resumes(tmp_path, small) -> None:
     config = small(**MANY, sample_classes=0.5, ema=0.9, optimizer="adam")
     whole = trained(config, tmp_path / "whole")
@@ -75,8 +91,8 @@ def test_a_run_of_drawn_classes_resumes(tmp_path, small) -> None:
     ("changes", "says"),
     [
         ({"objective": "TripletLoss()"}, "shard_classes: needs a loss with class proxies, such as CosFaceLoss"),
-        ({"objective": "ProxyAnchorLoss()"}, "shard_classes: ProxyAnchorLoss: its classes cannot be distributed"),
-        ({"objective": "MAEHead()"}, "shard_classes: MAEHead is a linear head; with very many classes, use a loss"),
+        ({"objective": "AdaFaceLoss()"}, "shard_classes: AdaFaceLoss: its classes cannot be distributed"),
+        ({"objective": "MAEHead()"}, "shard_classes: MAEHead needs the outputs of all classes; with very many classes"),
         ({"objective": "AMSoftmaxLoss() + JRS()"}, "shard_classes: JRS reads all class proxies of another loss"),
         (
             {"objective": "AMSoftmaxLoss() + 0.1*SparseCenters()"},

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..deep import distributed
 from ..deep.objective.terms import Sum, Term
-from ..deep.proxies.class_proxies import ClassProxyLoss
+from ..deep.proxies.divided_classes import DivisibleClasses
 from ..deep.proxies.heads import HeadLoss
 from ..deep.proxies.sampled_classes import SampledClasses
 from ..deep.proxies.sharded_classes import ShardedClasses
@@ -57,10 +57,10 @@ def many_classes_setting(config: TrainConfig) -> str | None:
 
 
 def _with_many_classes(term: Term, setting: str, config: TrainConfig) -> Term:
-    if not isinstance(term, ClassProxyLoss):
+    if not isinstance(term, DivisibleClasses):
         if isinstance(term, HeadLoss):
-            detail = f"{type(term).__name__} is a linear head; with very many classes, use a loss with class proxies"
-            raise TrainError(f"config: {setting}: {detail}, such as AMSoftmaxLoss()")
+            detail = f"{type(term).__name__} needs the outputs of all classes; with very many classes, use"
+            raise TrainError(f"config: {setting}: {detail} CrossEntropyHead() or AMSoftmaxLoss()")
         return term
     share = 1.0 if config.sample_classes is None else config.sample_classes
     sparse = config.sample_classes is not None
@@ -169,9 +169,9 @@ def _rows(grad: Tensor) -> Tensor:
 
 
 def whole_proxies(objective: nn.Module, prefix: str) -> dict[str, Tensor]:
-    """Return the proxies of all classes by their names in a state, in the first process; in others their own ones."""
-    found = {}
-    for name, term in sharded_terms(objective):
-        every = term.proxies_in_first()
-        found[f"{prefix}{name}.loss.proxies"] = term.loss.proxies.detach() if every is None else every
-    return found
+    """Return the parameters of all classes by their names in a state, in the first process; in others their own."""
+    return {
+        f"{prefix}{name}.loss.{key}": whole
+        for name, term in sharded_terms(objective)
+        for key, whole in term.whole_in_first().items()
+    }

@@ -8,12 +8,13 @@ y_i: target distribution over classes; z_i: embedding. By default, the mean over
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN, LabelSets
-from ..proxies.class_softmax import is_large, own_and_others_of
+from ..proxies.class_softmax import is_large, own_and_others_of, own_others_and_sums_of
+from ..proxies.divided_classes import ClassesHere, DivisibleClasses, added_up, log_added_up
 from ..proxies.heads import HeadLoss, smoothed
 from ..proxies.logits import softmax_loss
 from ..unit_vectors import unit
@@ -24,7 +25,7 @@ def cross_entropy_head(outputs: Tensor, targets: Tensor) -> Tensor:
     return -(targets * outputs.log_softmax(1)).sum(1)
 
 
-class CrossEntropyHead(HeadLoss):
+class CrossEntropyHead(HeadLoss, DivisibleClasses):
     """The usual classification loss: softmax cross-entropy on a linear layer.
 
     Parameters
@@ -79,17 +80,63 @@ class CrossEntropyHead(HeadLoss):
         return self.linear(x, 1 / self.temperature, *w)
 
     def local_value(self, batch: Batch) -> Tensor:
-        x = batch.x[batch.anchors]
-        large = self.block is None and is_large(len(x), self.num_classes, x.device)
-        if not large or self.smoothing or isinstance(batch.y, LabelSets):
+        n = batch.anchors.stop - batch.anchors.start
+        large = self.block is None and is_large(n, self.num_classes, batch.x.device)
+        if not large or isinstance(batch.y, LabelSets):
             return super().local_value(batch)
         y = self.checked_labels(batch)
-        weight, bias = self.parameters_for(x)
-        x = unit(x, 1 / self.temperature) if bias is None else x / self.temperature
-        bias = None if bias is None else bias / self.temperature
-        own, others = own_and_others_of(x, weight, y[batch.anchors], bias=bias, cosines=bias is None)
-        losses = torch.where(y[batch.anchors] != UNKNOWN, softmax_loss(own, others), 0.0)
-        return self.reduced(losses.sum(), y != UNKNOWN)
+        weight, bias = self.parameters_for(batch.x)
+        return self.compare_classes(batch, y, weight) if bias is None else self.compare_classes(batch, y, weight, bias)
+
+    @property
+    def can_draw_classes(self) -> bool:
+        return True
+
+    @property
+    def can_distribute_classes(self) -> bool:
+        return True
+
+    def class_parameters(self) -> dict[str, nn.Parameter]:
+        assert self.proxies is not None
+        return {"proxies": self.proxies} if self.bias is None else {"proxies": self.proxies, "bias": self.bias}
+
+    def compare_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        of_anchors = y[batch.anchors]
+        own, others, sums = self.numbers(batch.x[batch.anchors], of_anchors, *parameters)
+        losses = self.per_sample(own, others, sums / len(parameters[0]))
+        return self.reduced(torch.where(of_anchors != UNKNOWN, losses, 0.0).sum(), y != UNKNOWN)
+
+    def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
+        own, others, sums = self.numbers(x, here.own, *parameters)
+        sums = added_up(sums) if self.smoothing else sums
+        losses = self.per_sample(added_up(own), log_added_up(others), sums / here.number)
+        return self.reduced(torch.where(here.known, losses, 0.0).sum(), here.known)
+
+    def numbers(
+        self, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `per_sample` reads, (n,) each, without the matrix of logits: the third is their sum.
+
+        y, (n,), has the place of each sample's own class in the weight, -1 if it has none of these classes.
+        """
+        if bias is None:
+            x = unit(x, 1 / self.temperature)
+        else:
+            x = x / self.temperature
+            bias = bias / self.temperature
+        if self.smoothing:
+            return own_others_and_sums_of(x, weight, y, bias=bias, cosines=bias is None)
+        own, others = own_and_others_of(x, weight, y, bias=bias, cosines=bias is None)
+        return own, others, torch.zeros_like(own)
+
+    def per_sample(self, own: Tensor, others: Tensor, mean: Tensor) -> Tensor:
+        """Return the loss of each sample from its own logit, the log-sum-exp of the others, and the mean of all.
+
+        With lse = log sum_l e^{z_l} and smoothing e: (1 - e) (lse - z_y) + e mean_l (lse - z_l) = lse - z_y + e (z_y -
+        mean_l z_l)
+        """
+        loss = softmax_loss(own, others)
+        return loss + self.smoothing * (own - mean) if self.smoothing else loss
 
     def class_term(self, outputs: Tensor, y: Tensor) -> Tensor:
         return cross_entropy(outputs, y, ignore_index=UNKNOWN, reduction="none", label_smoothing=self.smoothing)

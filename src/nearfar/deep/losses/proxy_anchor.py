@@ -10,6 +10,7 @@ the anchors, and the batch is the reference that they are compared with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,16 +18,37 @@ from torch.nn.functional import softplus
 
 from .. import distributed
 from ..objective.batch import Batch
-from ..pairwise.comparison import spans
+from ..objective.relations import UNKNOWN
 from ..pairwise.reductions import masked_logsumexp
 from ..proxies.class_proxies import ClassProxyLoss, in_blocks
+from ..proxies.class_softmax import is_large, own_and_far_of
+from ..proxies.divided_classes import ClassesHere, added_up
 from ..proxies.logits import class_log_sum_exp, own_and_others
+from ..unit_vectors import unit
 
 
-def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float) -> Tensor:
-    """Return the loss, from log sum e^{-a s_ic} over each class and log sum e^{a s_ic} over the others, (C,) each."""
-    attraction = softplus(near + scale * margin, threshold=40).sum() / (near > -torch.inf).sum().clamp_min(1)
-    return attraction + softplus(far + scale * margin, threshold=40).mean()
+def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float, drawn: Drawn | None = None) -> Tensor:
+    """Return the loss, from log sum e^{-a s_ic} over each class and log sum e^{a s_ic} over the others, (C,) each.
+
+    If these are of some classes only, `drawn` says of which, and this is their part of the loss.
+    """
+    attraction = softplus(near + scale * margin, threshold=40).sum()
+    repulsion = softplus(far + scale * margin, threshold=40)
+    present = near > -torch.inf
+    if drawn is None:
+        return attraction / present.sum().clamp_min(1) + repulsion.mean()
+    # every class of the batch is there; the weight of each other one makes up for those that were not drawn
+    absent = (drawn.num_classes - drawn.present).to(far.dtype) / (drawn.number - drawn.present).clamp_min(1)
+    weight = torch.where(present, 1.0, absent)
+    return attraction / drawn.present.clamp_min(1) + (weight * repulsion).sum() / drawn.num_classes
+
+
+class Drawn(NamedTuple):
+    """How many classes there are, how many of them a batch is compared with, and how many of them it contains."""
+
+    num_classes: int
+    number: int
+    present: Tensor
 
 
 def merged(parts: Sequence[Tensor]) -> Tensor:
@@ -57,6 +79,9 @@ class ProxyAnchorLoss(ClassProxyLoss):
     Notes
     -----
     The paper trains the proxies with 100 times the learning rate of the network.
+
+    If classes are drawn (`nearfar.deep.SampledClasses`), those of the batch always count, and those drawn from the
+    others are weighted, so that the expectation of the loss and of its gradient is that with all classes.
     """
 
     def __init__(
@@ -76,7 +101,7 @@ class ProxyAnchorLoss(ClassProxyLoss):
     def sums(self, x: Tensor, w: Tensor, y: Tensor) -> Tensor:
         """Return (2, C): of some samples, the log-sum-exp of -a s over each class and of a s over the others."""
         own, far = own_and_others(self.logits(x, w), y, dim=0)
-        return torch.stack([class_log_sum_exp(-own, y, self.num_classes), far])
+        return torch.stack([class_log_sum_exp(-own, y, len(w)), far])
 
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         """Return the attraction of each sample alone, which only the statistics read."""
@@ -86,18 +111,61 @@ class ProxyAnchorLoss(ClassProxyLoss):
         raise TypeError("ProxyAnchorLoss: its anchors are the proxies, so there is no loss per sample")
 
     def compare(self, batch: Batch) -> Tensor:
-        w = self.directions(self.reference(batch)[0])
+        proxies = self.reference(batch)[0]
         y = batch.classes("ProxyAnchorLoss")
         self._remember(batch.x, y)
+        return self.compare_classes(batch, y, proxies)
 
-        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
-            return self.sums(x[lo:hi], w, y[lo:hi])
+    @property
+    def can_draw_classes(self) -> bool:
+        return True
 
-        parts = in_blocks(one, spans(batch.anchors, self.num_classes, self.block, batch.x.device), batch.x, w)
-        if not parts:
-            parts = [batch.x.new_full((2, self.num_classes), -torch.inf) + 0 * batch.x.sum()]
+    @property
+    def can_distribute_classes(self) -> bool:
+        return True
+
+    def compare_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        (proxies,) = parameters
+        near, far = self._sums_over_processes(batch, y, proxies)
+        drawn = None
+        if len(proxies) != self.num_classes:
+            drawn = Drawn(self.num_classes, len(proxies), (near > -torch.inf).sum())
+        return proxy_anchor(near, far, self.scale, self.margin, drawn) / distributed.world()
+
+    def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
+        (proxies,) = parameters
+        near, far = self.sums_in_parts(x, proxies, here.own, here.known)
+        present = distributed.total((near > -torch.inf).sum())
+        return added_up(proxy_anchor(near, far, self.scale, self.margin, Drawn(self.num_classes, here.number, present)))
+
+    def sums_in_parts(self, x: Tensor, proxies: Tensor, y: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what `sums` does, without the matrix of logits.
+
+        y, (n,), has the place of each sample's own class among the proxies, -1 if it has none of these classes.
+        """
+        own, far = own_and_far_of(unit(x, self.scale), proxies, y, known)
+        return class_log_sum_exp(-own, y, len(proxies)), far
+
+    def _sums_over_processes(self, batch: Batch, y: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-sum-exps of all samples, of which each process computes those of its anchors."""
+        n = batch.anchors.stop - batch.anchors.start
+        if self.block is None and is_large(n, len(proxies), proxies.device):
+            of_anchors = y[batch.anchors]
+            found = self.sums_in_parts(batch.x[batch.anchors], proxies, of_anchors, of_anchors != UNKNOWN)
+            parts = [torch.stack(found)]
+        else:
+            parts = self._sums_in_blocks(batch, y, self.directions(proxies))
         both = merged(parts)
         if distributed.world() > 1:
             both = merged(distributed.gather(both[None]).unbind())
         near, far = both
-        return proxy_anchor(near, far, self.scale, self.margin) / distributed.world()
+        return near, far
+
+    def _sums_in_blocks(self, batch: Batch, y: Tensor, w: Tensor) -> list[Tensor]:
+        """Return the `sums` of blocks of this process's anchors."""
+
+        def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
+            return self.sums(x[lo:hi], w, y[lo:hi])
+
+        parts = in_blocks(one, self._blocks(batch.anchors, batch.x), batch.x, w)
+        return parts or [batch.x.new_full((2, len(w)), -torch.inf) + 0 * batch.x.sum()]

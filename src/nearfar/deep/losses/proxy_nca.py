@@ -83,6 +83,10 @@ class ProxyNCALoss(NeighborProxyLoss):
         check_options(self, ASSIGNMENTS, assign=assign)
         self.assign = assign
 
+    @property
+    def can_draw_classes(self) -> bool:
+        return super().can_draw_classes and self.assign == "class"
+
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         return proxy_nca(own, others)
 

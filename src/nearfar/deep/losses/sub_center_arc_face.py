@@ -17,6 +17,7 @@ from ..objective.relations import UNKNOWN
 from ..proxies.angular_margins import add_angle, check_margin
 from ..proxies.class_centers import nearest_cosine
 from ..proxies.class_proxies import ClassProxyLoss
+from ..proxies.class_softmax import own_and_others_of
 from ..proxies.logits import softmax_loss
 from ..unit_vectors import unit
 
@@ -82,6 +83,17 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     def per_sample(self, own: Tensor, others: Tensor) -> Tensor:
         return sub_center_arc_face(own, others, self.scale, self.margin)
 
+    @property
+    def reads_two_numbers(self) -> bool:
+        return True
+
+    @property
+    def can_draw_classes(self) -> bool:
+        return True
+
+    def own_and_others(self, x: Tensor, y: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
+        return own_and_others_of(unit(x, self.scale), self._centers(proxies), y, cosines=True)
+
     def directions(self, w: Tensor) -> Tensor:
         return w  # the comparison itself scales the proxies to unit length
 
@@ -125,5 +137,5 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
         return known & (nearest.clamp(-1, 1).acos() > angle)
 
     def _centers(self, w: Tensor) -> Tensor:
-        """Return the proxies, (K, C, d)."""
-        return w.unflatten(0, (self.sub_centers, self.num_classes))
+        """Return the proxies, (K, C, d), of all classes or of some."""
+        return w.unflatten(0, (self.sub_centers, len(w) // self.sub_centers))

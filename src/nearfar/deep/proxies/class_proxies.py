@@ -19,6 +19,7 @@ from ..objective.terms import AnchorLoss
 from ..pairwise.comparison import FULL, on_host, spans
 from ..unit_vectors import unit
 from .class_softmax import is_large, own_and_others_of
+from .divided_classes import ClassesHere, DivisibleClasses, added_up, log_added_up
 from .logits import cosines, own_and_others
 
 SOURCES = ("learned", "class_mean", "kmeans")
@@ -41,7 +42,7 @@ def sum_in_blocks(one: Callable[..., Tensor], blocks: list[tuple[int, int]], *in
     return parts[0] if len(parts) == 1 else sum(parts, inputs[0].sum() * 0)
 
 
-class ClassProxyLoss(AnchorLoss):
+class ClassProxyLoss(AnchorLoss, DivisibleClasses):
     """Base class of losses that compare samples with learnable class proxies, averaged over the samples of known class.
 
     The labels are class numbers from 0 to num_classes - 1, or `LabelSets` whose rows are the shares of the classes in
@@ -148,18 +149,37 @@ class ClassProxyLoss(AnchorLoss):
             return self._compare_shares(batch, self.directions(proxies), batch.y.hot.to(batch.x.dtype))
         y = batch.classes(type(self).__name__)
         self._remember(batch.x, y)
-        return self.compare_classes(batch, proxies, y)
+        return self.compare_classes(batch, y, proxies)
 
-    def compare_classes(self, batch: Batch, proxies: Tensor, y: Tensor) -> Tensor:
-        """Return this process's share of the mean, from proxies and the places of own ones among them.
+    @property
+    def can_draw_classes(self) -> bool:
+        return type(self).compare is ClassProxyLoss.compare and len(self.proxies) == self.num_classes
 
-        These are all proxies, or some of them, and y their numbers, (n,), -1 where a sample is of unknown class.
+    @property
+    def can_distribute_classes(self) -> bool:
+        return self.can_draw_classes and self.reads_two_numbers
+
+    def class_parameters(self) -> dict[str, nn.Parameter]:
+        return {"proxies": self.proxies}
+
+    def own_and_others(self, x: Tensor, y: Tensor, proxies: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the two numbers of `per_sample`, (n,) each, without the matrix of logits.
+
+        y, (n,), has the place of each sample's own class among the proxies, -1 if it has none of these classes.
         """
+        return own_and_others_of(unit(x, self.scale), proxies, y, cosines=True)
+
+    def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
+        own, others = self.own_and_others(x, here.own, *parameters)
+        losses = torch.where(here.known, self.per_sample(added_up(own), log_added_up(others)), 0.0)
+        return losses.sum() / here.known.sum().clamp_min(1)
+
+    def compare_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        (proxies,) = parameters
         n = batch.anchors.stop - batch.anchors.start
         if self.reads_two_numbers and self.block is None and is_large(n, len(proxies), proxies.device):
-            x = unit(batch.x[batch.anchors], self.scale)
             of_anchors = y[batch.anchors]
-            own, others = own_and_others_of(x, proxies, of_anchors, cosines=True)
+            own, others = self.own_and_others(batch.x[batch.anchors], of_anchors, proxies)
             others = torch.where(of_anchors == UNKNOWN, -torch.inf, others)
             return self.per_sample(own, others).sum() / self.counted(y).sum().clamp_min(1)
         w = self.directions(proxies)
@@ -304,6 +324,10 @@ class NeighborProxyLoss(ClassProxyLoss):
         if proxies == "class_mean":
             self.register_buffer("sums", torch.zeros(num_classes, embedding_dim))
             self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.int64))
+
+    @property
+    def can_draw_classes(self) -> bool:
+        return super().can_draw_classes and self.source == "learned"
 
     def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
         w, y = super().reference(batch)

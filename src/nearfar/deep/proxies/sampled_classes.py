@@ -11,13 +11,12 @@ from math import ceil
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from .. import distributed
-from ..objective.batch import Batch
+from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN
 from ..objective.terms import Term
-from .class_proxies import ClassProxyLoss, NeighborProxyLoss
+from .divided_classes import DivisibleClasses, rows_of_classes
 
 
 class SampledClasses(Term):
@@ -25,8 +24,9 @@ class SampledClasses(Term):
 
     Parameters
     ----------
-    loss : ClassProxyLoss
-        Loss with one learned proxy for each class, whose value is a mean over samples.
+    loss : ClassProxyLoss or CrossEntropyHead
+        Loss with learned proxies for each class, such as ``CosFaceLoss``, ``SubCenterArcFaceLoss`` or
+        ``ProxyAnchorLoss``, or with a linear head.
     share : float
         Share of the classes that a batch is compared with, in (0, 1]. The classes of the batch are always among them.
     sparse : bool
@@ -45,6 +45,10 @@ class SampledClasses(Term):
     With ``share=1``, this is the loss itself. With a smaller share, the log-sum-exp over the other classes is taken
     over the drawn ones, as in the paper, which finds 0.1 to be enough. In evaluation mode, all classes count.
 
+    Label smoothing of ``CrossEntropyHead`` spreads over the drawn classes. In ``ProxyAnchorLoss``, whose mean is over
+    classes, the drawn ones are weighted, so that the loss and its gradient are those of all classes on average. This
+    needs a share that is larger than the classes of the batch.
+
     The classes are drawn with PyTorch's global generator; with several processes, with that of the first. Samples of
     unknown class are left out.
 
@@ -57,16 +61,13 @@ class SampledClasses(Term):
     (True, 1000)
     """
 
-    def __init__(self, loss: ClassProxyLoss, share: float = 0.1, *, sparse: bool = False) -> None:
+    def __init__(self, loss: DivisibleClasses, share: float = 0.1, *, sparse: bool = False) -> None:
         super().__init__()
-        if not isinstance(loss, ClassProxyLoss):
+        if not isinstance(loss, DivisibleClasses):
             raise TypeError(f"SampledClasses: loss must be a loss with class proxies, got {loss!r}")
-        kind = type(loss)
-        plain = kind.compare is ClassProxyLoss.compare and len(loss.proxies) == loss.num_classes
-        learned = not isinstance(loss, NeighborProxyLoss) or loss.source == "learned"
-        if not plain or not learned or getattr(loss, "assign", "class") != "class":
-            detail = "its classes cannot be drawn: each needs one learned proxy, and the anchors must be samples"
-            raise TypeError(f"SampledClasses: loss: {kind.__name__}: {detail}")
+        if not loss.can_draw_classes:
+            detail = "its classes cannot be drawn: they need learned proxies, and nothing may read those of all classes"
+            raise TypeError(f"SampledClasses: loss: {type(loss).__name__}: {detail}")
         check_share("SampledClasses", share)
         self.loss = loss
         self.share = share
@@ -86,12 +87,15 @@ class SampledClasses(Term):
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
         y = batch.class_numbers(name, loss.num_classes)
         classes = draw_classes(y, loss.num_classes, self.share)
-        place = torch.full_like(loss.proxy_labels, UNKNOWN)
-        place[classes] = torch.arange(len(classes), device=y.device)
-        own = torch.where(y == UNKNOWN, UNKNOWN, place[y.clamp_min(0)])
-        loss.proxies_for(batch.x)  # for its check of the width
-        w = embedding(classes, loss.proxies, sparse=self.sparse).to(batch.x.dtype)
-        return loss.compare_classes(batch, w, own)
+        place = torch.searchsorted(classes, y)  # the classes of the batch are among those that were drawn
+        own = torch.where(y == UNKNOWN, UNKNOWN, place)
+        parameters = loss.class_parameters().values()
+        check_width(name, batch.x, next(iter(parameters)).shape[1])
+        drawn = [
+            rows_of_classes(parameter, classes, loss.num_classes, sparse=self.sparse).to(batch.x.dtype)
+            for parameter in parameters
+        ]
+        return loss.compare_classes(batch, own, *drawn)
 
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)

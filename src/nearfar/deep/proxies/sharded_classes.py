@@ -1,28 +1,26 @@
-"""A softmax over classes whose proxies are distributed over processes: model-parallel heads, exact.
+"""Losses whose proxies are distributed over processes: model-parallel heads, exact.
 
     own_i = sum_r own_i^r,    others_i = log sum_r e^{others_i^r}        r: process, with the classes of its part
 
-Every process compares the samples of all processes with its own classes. Two numbers of each sample are exchanged,
-never the logits: its logit at its own class, and the log-sum-exp over the others.
+Every process compares the samples of all processes with its own classes. In a softmax, two numbers of each sample are
+exchanged, never the logits: its logit at its own class, and the log-sum-exp over the others. A loss that is a sum over
+classes exchanges its parts of the sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding
 
 from .. import distributed
 from ..autograd import applied
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN
 from ..objective.terms import Term
-from ..unit_vectors import unit
-from .class_proxies import ClassProxyLoss, NeighborProxyLoss
-from .class_softmax import own_and_others_of
+from .divided_classes import ClassesHere, DivisibleClasses, rows_of_classes
 from .sampled_classes import check_share, draw_classes
 
 
@@ -33,11 +31,11 @@ class ShardedClasses(Term):
 
     Parameters
     ----------
-    loss : ClassProxyLoss
-        Loss with one learned proxy for each class that reads only the cosine to the sample's own class and the
-        log-sum-exp of the others, such as ``CosFaceLoss``, ``ArcFaceLoss`` or ``AMSoftmaxLoss``. Its proxies are
-        reduced to those of this process. With the same seed in all processes, they are initialized as in a single
-        process.
+    loss : ClassProxyLoss or CrossEntropyHead
+        Loss with learned proxies for each class that reads only the logit of the sample's own class and the
+        log-sum-exp of the others, such as ``CosFaceLoss``, ``ArcFaceLoss``, ``SubCenterArcFaceLoss`` or
+        ``CrossEntropyHead``, or ``ProxyAnchorLoss``. Its proxies are reduced to those of this process. With the same
+        seed in all processes, they are initialized as in a single process.
     share : float
         Share of the classes that a batch is compared with, in (0, 1], as in ``SampledClasses``. Each process compares
         it with those of its own classes that were drawn.
@@ -73,17 +71,15 @@ class ShardedClasses(Term):
     (0, 1000)
     """
 
-    def __init__(self, loss: ClassProxyLoss, *, share: float = 1.0, sparse: bool = False) -> None:
+    def __init__(self, loss: DivisibleClasses, *, share: float = 1.0, sparse: bool = False) -> None:
         super().__init__()
         check_share("ShardedClasses", share)
-        if not isinstance(loss, ClassProxyLoss):
+        if not isinstance(loss, DivisibleClasses):
             raise TypeError(f"ShardedClasses: loss must be a loss with class proxies, got {loss!r}")
-        kind = type(loss)
-        plain = loss.reads_two_numbers and len(loss.proxies) == loss.num_classes
-        learned = not isinstance(loss, NeighborProxyLoss) or loss.source == "learned"
-        if not plain or not learned or getattr(loss, "assign", "class") != "class":
-            detail = "each must have one learned proxy, and a loss may read only the own cosine and one log-sum-exp"
-            raise TypeError(f"ShardedClasses: loss: {kind.__name__}: its classes cannot be distributed: {detail}")
+        if not loss.can_distribute_classes:
+            detail = "they need learned proxies, and a loss may read only the own logit and one log-sum-exp of others"
+            name = type(loss).__name__
+            raise TypeError(f"ShardedClasses: loss: {name}: its classes cannot be distributed: {detail}")
         self.processes = distributed.world()
         if loss.num_classes < self.processes:
             detail = f"{loss.num_classes} classes are fewer than the {self.processes} processes"
@@ -91,7 +87,8 @@ class ShardedClasses(Term):
         self.first, self.last = (
             loss.num_classes * part // self.processes for part in (distributed.rank(), distributed.rank() + 1)
         )
-        loss.proxies = nn.Parameter(loss.proxies.detach()[self.first : self.last].clone())
+        for key, parameter in loss.class_parameters().items():
+            setattr(loss, key, nn.Parameter(self._part(parameter.detach(), loss.num_classes)))
         self.loss = loss
         self.share = share
         self.sparse = sparse
@@ -109,41 +106,62 @@ class ShardedClasses(Term):
             raise ValueError(f"{name}: {detail}")
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
-        check_width(name, batch.x, loss.proxies.shape[1])
         y = batch.class_numbers(name, loss.num_classes)
-        proxies, own_place = self._compared(y)
+        here, parameters = self._compared(y)
+        check_width(name, batch.x, parameters[0].shape[1])
         # backward of the value adds up over processes, as for parameters that all of them have
-        proxies = scaled_gradient(proxies.to(batch.x.dtype), 1 / self.processes)
-        own, others = own_and_others_of(unit(batch.x, loss.scale), proxies, own_place, cosines=True)
-        own = distributed.total(own.detach()) + (own - own.detach())
-        others = _merged(others)
-        losses = torch.where(y != UNKNOWN, loss.per_sample(own, others), 0.0)
-        value = losses.sum() / (y != UNKNOWN).sum().clamp_min(1)
+        scaled = [scaled_gradient(rows.to(batch.x.dtype), 1 / self.processes) for rows in parameters]
+        value = loss.compare_here(batch.x, here, *scaled)
         return value - value.detach() * (1 - 1 / self.processes)  # every process has the whole value
 
-    def _compared(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the proxies here that a batch is compared with, and the row of each sample's own class among them.
-
-        The row is -1 if the class is of another process, or unknown.
-        """
-        proxies = self.loss.proxies
+    def _compared(self, y: Tensor) -> tuple[ClassesHere, list[Tensor]]:
+        """Return the classes here that a batch is compared with, and their parameters."""
+        loss = self.loss
+        parameters: list[Tensor] = list(loss.class_parameters().values())
         here = (y >= self.first) & (y < self.last)
+        known = y != UNKNOWN
         if self.share == 1 or not self.training:
-            return proxies, torch.where(here, y - self.first, -1)
-        drawn = draw_classes(y, self.loss.num_classes, self.share)
+            return ClassesHere(torch.where(here, y - self.first, -1), known, loss.num_classes), parameters
+        drawn = draw_classes(y, loss.num_classes, self.share)
+        number = len(drawn)
         drawn = drawn[(drawn >= self.first) & (drawn < self.last)]
         place = torch.searchsorted(drawn, y)  # the classes of the batch are among those that were drawn
-        return embedding(drawn - self.first, proxies, sparse=self.sparse), torch.where(here, place, -1)
+        rows = [
+            rows_of_classes(parameter, drawn - self.first, self.last - self.first, sparse=self.sparse)
+            for parameter in parameters
+        ]
+        return ClassesHere(torch.where(here, place, -1), known, number), rows
+
+    def _part(self, whole: Tensor, num_classes: int) -> Tensor:
+        """Return the rows of this process, (K * c, ...), from those of all classes, (K * C, ...)."""
+        centers = whole.unflatten(0, (len(whole) // num_classes, num_classes))
+        return centers[:, self.first : self.last].flatten(0, 1).clone()
 
     @torch.no_grad()
     def all_proxies(self) -> Tensor:
-        """Return the proxies of all classes, (C, d). All processes must call it."""
-        return distributed.gather_numbers(self.loss.proxies, self._sizes())
+        """Return the proxies of all classes, (C, d), or (K * C, d) with K for each. All processes must call it."""
+        found = self._of_all_classes(next(iter(self.loss.class_parameters().values())), distributed.gather_numbers)
+        assert found is not None
+        return found
 
     @torch.no_grad()
-    def proxies_in_first(self) -> Tensor | None:
-        """Return the proxies of all classes, (C, d), in the first process and None in others. All must call it."""
-        return distributed.gather_to_first(self.loss.proxies, self._sizes())
+    def whole_in_first(self) -> dict[str, Tensor]:
+        """Return the parameters of all classes, by their names, in the first process; in others their own.
+
+        All processes must call it.
+        """
+        found = {}
+        for key, parameter in self.loss.class_parameters().items():
+            whole = self._of_all_classes(parameter, distributed.gather_to_first)
+            found[key] = parameter.detach() if whole is None else whole
+        return found
+
+    def _of_all_classes(self, parameter: Tensor, gather: Callable[[Tensor, list[int]], Tensor | None]) -> Tensor | None:
+        """Return the rows of all classes, (K * C, ...), where `gather` puts together the parts of the processes."""
+        centers = len(parameter) // (self.last - self.first)
+        of_classes = parameter.unflatten(0, (centers, self.last - self.first)).transpose(0, 1)  # (c, K, ...)
+        whole = gather(of_classes, self._sizes())
+        return None if whole is None else whole.transpose(0, 1).flatten(0, 1)
 
     def _sizes(self) -> list[int]:
         number = self.loss.num_classes
@@ -152,11 +170,14 @@ class ShardedClasses(Term):
         ]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        """Take the own part of proxies of all classes."""
-        key = f"{prefix}loss.proxies"
-        found = state_dict.get(key)
-        if isinstance(found, Tensor) and len(found) == self.loss.num_classes:
-            state_dict[key] = found[self.first : self.last]  # type: ignore[index]  # torch passes a dict of its own
+        """Take the own part of the parameters of all classes."""
+        for name, parameter in self.loss.class_parameters().items():
+            key = f"{prefix}loss.{name}"
+            found = state_dict.get(key)
+            centers = len(parameter) // (self.last - self.first)
+            if isinstance(found, Tensor) and len(found) == centers * self.loss.num_classes:
+                part = self._part(found, self.loss.num_classes)
+                state_dict[key] = part  # type: ignore[index]  # torch passes a dict of its own
         super()._load_from_state_dict(state_dict, prefix, *others)
 
 
@@ -179,14 +200,3 @@ def scaled_gradient(x: Tensor, scale: float) -> Tensor:
         return x
     same: Tensor = applied(_ScaledGradient, x, scale)
     return same
-
-
-def _merged(others: Tensor) -> Tensor:
-    """Return the log-sum-exp over all processes of theirs, (n,), with the gradient in those of this process."""
-    every = distributed.gather_numbers(others.detach()[None])  # (processes, n)
-    most = every.amax(0)
-    most = torch.where(most.isfinite(), most, 0.0)
-    merged = (every - most).exp().sum(0).log() + most
-    weight = torch.where(others.detach().isfinite(), (others.detach() - merged).exp(), 0.0)
-    own = torch.where(others.isfinite(), others, 0.0)
-    return merged + weight * (own - own.detach())
