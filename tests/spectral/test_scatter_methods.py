@@ -302,7 +302,9 @@ def test_first_fisher_approach_equals_side_information():
 
 
 def test_first_fisher_approach_says_where_no_direction_helps():
-    with pytest.warns(UserWarning, match="dissimilar pairs are farther apart than similar ones in no direction"):
+    with pytest.warns(
+        UserWarning, match="there is no direction in which dissimilar pairs are farther apart than similar ones"
+    ):
         nearfar.FisherMetric("trace").fit(
             [[0.0, 0], [5, 0], [1, 1], [1, 1]], pairs=[[0, 1], [2, 3]], pair_labels=[1, -1]
         )

@@ -82,11 +82,9 @@ class RowSums:
     def joined(self, other: RowSums) -> RowSums:
         """Return the sums over the rows of both."""
         if self.columns != other.columns:
-            raise ValueError("X must hold what the first part held, matrices or rows of one size")
+            raise ValueError(f"X must hold points of {self.columns} columns, like the first part; got {other.columns}")
         if self.sums.per_class != other.sums.per_class:
-            raise ValueError(
-                "settings changed, and the sums kept so far no longer fit them; start again with a new fit"
-            )
+            raise ValueError("settings must not change between parts; call partial_fit on a new learner instead")
         places = {name: k for k, name in enumerate(self.classes)}
         new = [name for name in other.classes if name not in places]
         classes = (*self.classes, *new)

@@ -315,7 +315,7 @@ def present(indices: Any, rows: AnyArray, n: int, name: str, *beside: AnyArray |
     at = np.minimum(np.searchsorted(rows, indices, sorter=order), n - 1)
     kept = (rows[order][at] == indices).all(axis=1)
     if not kept.any():
-        raise ValueError(f"{name} must join rows of rows=; none of {len(indices)} does")
+        raise ValueError(f"{name} must join two of the rows in rows=; none of {len(indices)} does")
     entries: list[Any] = []
     for values in beside:
         if values is None:

@@ -50,7 +50,9 @@ def kernel_fisher(
     if p is None:
         p = min(useful, MAX_COMPONENTS)
     if p == 0:
-        raise ValueError("dissimilar pairs are farther apart than similar ones in no direction; set n_components")
+        raise ValueError(
+            "there is no direction in which dissimilar pairs are farther apart than similar ones; set n_components"
+        )
     return Solution(V[:, :p].T, objective=-float(gain[:p].sum()), attributes={"eigenvalues": eigenvalues[:p]})
 
 

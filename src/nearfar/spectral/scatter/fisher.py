@@ -39,7 +39,9 @@ def fisher(
     else:
         p = min(n_components, len(mu))
     if p == 0:
-        raise ValueError("dissimilar pairs are farther apart than similar ones in no direction; set n_components")
+        raise ValueError(
+            "there is no direction in which dissimilar pairs are farther apart than similar ones; set n_components"
+        )
     return Solution(U[:, :p].T, objective=float(np.sum(1 - mu[:p])), attributes={"eigenvalues": mu[:p]})
 
 
@@ -48,7 +50,7 @@ def fisher_trace(S: Array, D: Array, n_components: int | None = None, scale: str
     w, V = psd.spectrum(D - S)
     p = n_components or 1
     if w[0] <= 0:
-        warn("dissimilar pairs are farther apart than similar ones in no direction")
+        warn("there is no direction in which dissimilar pairs are farther apart than similar ones")
     trace = p if scale == "trace" else 1
     L = V[:, :p].T / np.sqrt(trace)
     return Solution(L, -float(w[:p].sum()) / trace, attributes={"eigenvalues": -w[:p]})

@@ -46,7 +46,7 @@ def layered_gmml(
         if k > 0:
             Z = ACTIVATIONS[activation](layers[-1](X))
         if p is not None and p > Z.shape[1]:
-            raise ValueError(f"layer {k + 1} has {Z.shape[1]} inputs; got {p} outputs, which are too many: reduce dims")
+            raise ValueError(f"layer {k + 1} has {Z.shape[1]} inputs; got {p} outputs: reduce dims or n_components")
         mean = Z.mean(axis=0)
         S, D = scatter.pair_scatters(Z - mean, pairs).mean()
         S, D = geodesic.regularized(S, D, reg)

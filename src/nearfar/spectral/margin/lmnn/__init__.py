@@ -235,7 +235,7 @@ class LMNN(FromTriplets, Mahalanobis):
         checks.counts(1, n_neighbors=self.n_neighbors, outer_passes=self.outer_passes)
         checks.between(0, 1, regularization=self.regularization)
         if self.regularization == 1:
-            raise ValueError("regularization must be below 1; the pull alone drives the metric to 0")
+            raise ValueError("regularization must be below 1; got 1, and the pull alone drives the metric to 0")
         checks.above(0, tol=self.tol)
         checks.one_of(("hinge", "squared_hinge"), loss=self.loss)
         checks.one_of(("lbfgs", "pgd", "sdp"), solver=self.solver)

@@ -36,7 +36,7 @@ def nearest_direction(S: Array, D: Array) -> Solution:
     """Return `side_information` from both mean scatters (d, d)."""
     w, V = psd.spectrum(S - D)
     if w[-1] >= -psd.rounding(np.diag(S + D)):
-        warn("dissimilar pairs are farther apart than similar ones in no direction")
+        warn("there is no direction in which dissimilar pairs are farther apart than similar ones")
     return Solution(V[:, -1:].T, objective=float(w[-1]))
 
 
