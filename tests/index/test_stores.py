@@ -1,5 +1,6 @@
 """One law over the stores: whatever the URI, the same items are found, filtered, grouped, added and removed."""
 
+import gc
 from zlib import crc32
 
 import numpy as np
@@ -287,3 +288,24 @@ def test_commands_on_a_server(server, tmp_path, capsys, monkeypatch):
     assert code == 0
     code, _, err = run(capsys, monkeypatch, "search", server.replace("items", "missing"), "query.npy")
     assert (code, "http://localhost:19530/missing: no such collection" in err) == (2, True)
+
+
+def test_a_collection_that_could_not_be_made_leaves_no_folder(tmp_path, monkeypatch):
+    pytest.importorskip("lancedb")
+    items = records_of(np.eye(3, 4), ["a", "b", "c"])
+    create(tmp_path / "kept.lance", items).close()
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(lance_store, "_write_about", full)
+    for name in ("new.lance", "kept.lance"):
+        with pytest.raises(OSError, match="No space left"):
+            create(tmp_path / name, items)
+    monkeypatch.undo()
+    assert not (tmp_path / "new.lance").exists()
+    with nearfar.index.open(tmp_path / "kept.lance") as store:
+        assert store.count() == 3
+    create(tmp_path / "new.lance", items).close()
+    gc.collect()  # nothing that is left of a collection removes its folder
+    assert (tmp_path / "new.lance").is_dir()

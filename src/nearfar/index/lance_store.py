@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -83,23 +85,24 @@ class LanceStore(DatabaseStore):
         with ExitStack() as held:
             if lock:
                 held.enter_context(one_at_a_time(path, wait=0))
-            db = _connected(path)
-            name = f"items_{secrets.token_hex(4)}"
-            with lance_errors(str(path)):
-                table = db.create_table(name, _arrow(records))
-                table.create_index("name", config=_btree())
-            state = {
-                "format": FORMAT,
-                "table": name,
-                "distance": distance,
-                "engine": engine,
-                "probes": 0,
-                "recall": None,
-                "labels": kind_of_labels(records),
-                "about": dict(about),
-            }
-            _build(table, state)
-            _write_about(path, state)
+            with removed_on_failure(path):
+                db = _connected(path)
+                name = f"items_{secrets.token_hex(4)}"
+                with lance_errors(str(path)):
+                    table = db.create_table(name, _arrow(records))
+                    table.create_index("name", config=_btree())
+                state = {
+                    "format": FORMAT,
+                    "table": name,
+                    "distance": distance,
+                    "engine": engine,
+                    "probes": 0,
+                    "recall": None,
+                    "labels": kind_of_labels(records),
+                    "about": dict(about),
+                }
+                _build(table, state)
+                _write_about(path, state)
             made = cls(path, writes=True, lock=False)
             made._held = held.pop_all()
         return made
@@ -308,18 +311,34 @@ def _connected(path: Path) -> Any:
 
 
 @contextmanager
+def removed_on_failure(path: Path) -> Iterator[None]:
+    """Remove a folder that did not exist before, if an error occurs, for example on a full disk."""
+    is_new = not path.exists()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+@contextmanager
 def lance_errors(uri: str) -> Iterator[None]:
     """Translate an exception of LanceDB into an error of one line."""
     try:
         yield
     except (RuntimeError, OSError) as error:
-        first = next(iter(str(error).splitlines()), "no reason given")
-        raise OSError(f"{uri}: LanceDB: {in_brief(first, PATH)}") from error
+        raise OSError(f"{uri}: LanceDB: {in_brief(_first_line(error), PATH)}") from error
     except ValueError as error:
         if "LanceError" not in str(error) and "lance error" not in str(error) and "was not found" not in str(error):
             raise
-        first = next(iter(str(error).splitlines()), "no reason given")
-        raise ValueError(f"{uri}: LanceDB: {in_brief(first, PATH)}") from error
+        raise ValueError(f"{uri}: LanceDB: {in_brief(_first_line(error), PATH)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of a message of LanceDB, without the place in its source code."""
+    line = next(iter(str(error).splitlines()), "no reason given")
+    return re.sub(r", /\S+\.rs:\d+:\d+", "", line)
 
 
 def _read_about(path: Path) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class _ClassSoftmax(torch.autograd.Function):
         to_bias = None if bias is None else torch.empty_like(bias)
         for number, (part, own) in enumerate(_parts(x, centers, y, ctx.cosines)):
             v, shrink = _directions(centers[:, part], ctx.cosines)
-            nearest = None
+            nearest: list[Tensor] = []
             if kept:
                 weights = kept[number]
                 slope = g * (peaks[number][:, None] - others).clamp_max_(0).exp_()
@@ -147,7 +147,7 @@ class _ClassSoftmax(torch.autograd.Function):
                 slope = g
             scaled = slope * x
             for k in range(len(v)):
-                p = weights if nearest is None else torch.where(nearest == k, weights, 0.0)
+                p = weights * nearest[k] if nearest else weights
                 to_x.addcmul_(slope, p @ v[k])
                 torch.mm(p.T, scaled, out=to_w[k, part])
             if ctx.sums:
@@ -263,19 +263,21 @@ def _directions(w: Tensor, cosines: bool) -> tuple[Tensor, Tensor | None]:
 
 def _logits_of_others(
     x: Tensor, v: Tensor, added: Tensor | None, own: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, list[Tensor]]:
     """Return the (n, c) logits of a part of the classes, -inf at the samples' own, and which of their weights is it.
 
     v (K, c, d) are the weights, and `added`, (c,) or (n, 1), is added to the logits. `own` has a column of each sample,
-    (n, 1), and what is added there: -inf, or 0 if its class is in another part. With one weight per class, which it is
-    is None.
+    (n, 1), and what is added there: -inf, or 0 if its class is in another part. The second result has K matrices
+    (n, c), 1 where the k-th weight of a class is nearest and 0 elsewhere; it is empty with one weight per class.
     """
     z = x @ v[0].T if added is None else torch.addmm(added, x, v[0].T)
-    nearest = None if len(v) == 1 else torch.zeros_like(z, dtype=torch.uint8)
+    nearest = [] if len(v) == 1 else [torch.ones_like(z)]
     for k in range(1, len(v)):
-        assert nearest is not None
         s = x @ v[k].T
-        nearest.masked_fill_(s > z, k)
+        nearer = (s - z).sign_().clamp_min_(0)  # 1 where s > z; several times as fast as a comparison and `where`
+        for earlier in nearest:
+            earlier.mul_(1 - nearer)
+        nearest.append(nearer)
         z = torch.maximum(z, s, out=z)
     return z.scatter_add_(1, *own), nearest
 
