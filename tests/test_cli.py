@@ -217,7 +217,7 @@ def test_a_run_finds_its_data_from_another_folder(capsys, monkeypatch, tmp_path)
     (tmp_path / "here" / "rows.npz").unlink()
     code, _, err = run(capsys, monkeypatch, "evaluate", found)
     assert (code, err.count("\n")) == (2, 1)
-    assert f"nor is it in {tmp_path / 'here'}, where the run was started" in err
+    assert f"it is not in {tmp_path / 'here'}, where the run was started, either" in err
 
 
 class OutOfMemoryError(RuntimeError):
@@ -616,16 +616,16 @@ def test_neighbors_of_a_querys_group_do_not_count_in_tables_with_groups(cameras,
 
     file, rows, persons, taken = cameras
     out = run(capsys, monkeypatch, "evaluate", file)[1]
-    expected = evaluate(rows, persons, groups=taken)
+    expected = evaluate(rows, persons, groups=taken, distance="euclidean")
     assert str(expected).split("clusters:")[0] in out
-    assert expected.map_at_r < evaluate(rows, persons).map_at_r
+    assert expected.map_at_r < evaluate(rows, persons, distance="euclidean").map_at_r
     page = tmp_path / "page.html"
     assert run(capsys, monkeypatch, "report", file, "-o", page)[0] == 0
     wrong = round((1 - expected.recall_at[1]) * (expected.n_queries - expected.n_lone))
     assert f"<b>{wrong}</b>" in page.read_text()
-    assert "Items of a query's class in its group are not looked for." in page.read_text()
+    assert "Items of the class and the group of a query are left out of its search." in page.read_text()
     assert "every query searches all other items, those of its class in other groups only." in page.read_text()
-    pairs = verify(rows, persons, groups=taken)
+    pairs = verify(rows, persons, groups=taken, distance="euclidean")
     assert str(pairs) in run(capsys, monkeypatch, "evaluate", file, "--protocol", "verification")[1]
     assert f"{pairs.n_similar} pairs of one class in two groups and {pairs.n_dissimilar:,} pairs of" in page.read_text()
 
@@ -657,7 +657,7 @@ def test_a_run_on_a_table_with_groups_is_chosen_and_scored_by_them(cameras, caps
     assert best == pytest.approx(chosen.map_at_r if config.select == "map_at_r" else chosen.recall_at[1])
     assert run(capsys, monkeypatch, "report", done.folder)[0] == 0
     page = (done.folder / "report.html").read_text()
-    assert "Items of a query's class in its group are not looked for." in page
+    assert "Items of the class and the group of a query are left out of its search." in page
 
 
 def test_items_without_a_class_are_no_class_in_the_scores_of_embeddings(digits, capsys, monkeypatch, tmp_path):

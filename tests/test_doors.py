@@ -10,6 +10,8 @@ pytest.importorskip("torch")
 pytest.importorskip("jinja2")
 pytest.importorskip("uvicorn")
 
+from nearfar.serve import server
+
 from .drawn_photos import THINGS, draw_photos, photo
 from .test_cli import run
 
@@ -50,7 +52,9 @@ def folder(tmp_path, monkeypatch):
     photo("green-fruit", np.random.default_rng(9)).save(tmp_path / "visitor.png")
     photo("red-carton", np.random.default_rng(9)).save(tmp_path / "query.jpg")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nearfar.serve.server.serve", lambda app, host, port: None)
+    listen = server.listen
+    monkeypatch.setattr(server, "listen", lambda host, port: listen(host, 0))  # other tests listen, too
+    monkeypatch.setattr(server, "serve", lambda app, listener: listener.close())
     return tmp_path
 
 

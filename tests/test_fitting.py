@@ -370,7 +370,7 @@ def test_tests_without_partners_say_why_there_is_no_score(rows, capsys, monkeypa
         assert code == 0
         assert out.count("There is no retrieval score: none of the 9 queries has another item of its class") == 1
         assert "nan" not in out
-    assert evaluate_run(folder).remarks[0].startswith("There is no score of retrieval")
+    assert evaluate_run(folder).remarks[0].startswith("There is no retrieval score")
     for place in ((folder,), (file, test)):
         assert run(capsys, monkeypatch, "report", *place, "--out", tmp_path / "page.html")[0] == 0
         assert "There is no retrieval score: none of the 9 queries" in (tmp_path / "page.html").read_text()

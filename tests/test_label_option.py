@@ -73,7 +73,7 @@ def test_rows_are_embedded_indexed_and_found_by_the_named_column(tables, command
         "embed", file, tables[0], "-o", tmp_path / "e.npz", *option
     )
     for source in ([file, tables[0]], [tables[0]]):  # with a learner, or as embeddings
-        command("index", *source, "-o", tmp_path / "rows.index", *option)
+        command("index", *source, "-o", tmp_path / "rows.index", "--overwrite", *option)
         found = command("search", tmp_path / "rows.index", tables[0], "-k", "1", *option)
         assert found.split()[:5] == ["named[0]", "1", "0", "kind0", "named[0]"]
     command("index", file, tables[0], "-o", tmp_path / "rows.index", "--overwrite", *option)

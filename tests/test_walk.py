@@ -12,6 +12,8 @@ pytest.importorskip("torch")
 pytest.importorskip("jinja2")
 pytest.importorskip("uvicorn")
 
+from nearfar.serve import server
+
 from .drawn_photos import THINGS, draw_photos, photo
 from .serve.test_api import running
 from .test_cli import run
@@ -69,11 +71,15 @@ def test_the_walk_has_its_ten_steps():
 def test_the_walk_of_the_first_page(folder, capsys, monkeypatch):
     served = []
 
-    def serve_in_a_thread(app, host, port):
+    listen = server.listen
+    monkeypatch.setattr(server, "listen", lambda host, port: listen(host, 0))  # other tests listen, too
+
+    def serve_in_a_thread(app, listener):
+        listener.close()
         with running(app) as chosen:
             served.append(asked_over_http(chosen))
 
-    monkeypatch.setattr("nearfar.serve.server.serve", serve_in_a_thread)
+    monkeypatch.setattr(server, "serve", serve_in_a_thread)
     said = {}
     for step, words in zip(STEPS, commands_of_the_page(), strict=True):
         smaller = SMALLER if step == "train" else []

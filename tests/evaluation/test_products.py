@@ -110,7 +110,14 @@ def test_evaluate_ranks_the_products_of_a_column(tmp_path, capsys, monkeypatch):
         words = ("evaluate", tmp_path / "rows.csv", "--group-by", "product", "--group-score", score)
         code, out, err = run(capsys, monkeypatch, *words)
         assert (code, err) == (0, "")
-        expected = evaluate(rows.astype(np.float32), labels, group_by=products, group_score=score, clustering=False)
+        expected = evaluate(
+            rows.astype(np.float32),
+            labels,
+            group_by=products,
+            group_score=score,
+            clustering=False,
+            distance="euclidean",
+        )
         assert f"{expected.map_at_r:.4f}" in next(line for line in out.splitlines() if line.startswith("MAP@R"))
         assert "items are products" in out
     code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rows.csv", "--group-by", "shop")

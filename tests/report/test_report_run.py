@@ -95,7 +95,7 @@ def test_lost_data_gives_a_report_without_pictures(run: Path) -> None:
     (run / "config.json").write_text(json.dumps(config))
     page = read_page(report_run(run))
     assert not page.all("img")
-    assert "could not be opened again" in page.text
+    assert "the test items could not be opened" in page.text
 
 
 def test_a_run_without_log_and_metrics_is_enough(run: Path) -> None:

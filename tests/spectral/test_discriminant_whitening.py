@@ -172,7 +172,7 @@ def test_standardized_columns_are_taken_back_into_mean_and_components():
     fit_standardized(learner, X, y)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     assert_allclose(learner.transform(X), plain.fit(Z, y).transform(Z), atol=1e-9)
-    with pytest.raises(ValueError, match="no linear learner"):
+    with pytest.raises(ValueError, match="is not a linear learner"):
         check_linear(DiscriminantWhitening(normalize=True))
 
 

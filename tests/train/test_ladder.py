@@ -110,7 +110,15 @@ def test_every_step_is_scored_on_classes_held_out(config, found):
 @pytest.mark.slow
 def test_the_table_is_text_and_plain_data(found):
     text = str(found)
-    for word in ("raw pixels", "frozen features, whitened", "Recall@1", "MAP@R", "seconds", "Worth it: ", "held out"):
+    for word in (
+        "raw pixels",
+        "frozen features, whitened",
+        "Recall@1",
+        "MAP@R",
+        "seconds",
+        "Worth it: ",
+        "held-out classes",
+    ):
         assert word in text
     told = json.loads(json.dumps(found.to_dict()))
     assert told["worth"] == found.worth

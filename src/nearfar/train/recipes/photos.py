@@ -11,7 +11,9 @@ pixels by `mobilenetv1_100`, with convolutional trunks only. MAP@R on these clas
 dimensions, temperature 0.2 and two epochs (the second draw) 0.678; with 512 dimensions 0.747 and 0.696; with
 temperature 0.1 instead 0.733 and 0.693; with four epochs (the second draw) 0.705. One epoch of the first draw: 256
 dimensions 0.695, 512 dimensions 0.716. Twice the learning rate, less decay across layers, larger batches and other
-numbers of photos per class made no clear difference. The settings of `photos/lora` were not measured.
+numbers of photos per class made no clear difference. The settings of `photos/lora`
+were not measured. On the 40 products held out by a known split, at 224 pixels, `photos/finetune` ends at Recall@1 0.973
+and MAP@R 0.613 (frozen features 0.964 and 0.322).
 """
 
 from typing import Any
