@@ -2,6 +2,11 @@
 
 import json
 import re
+import sys
+import threading
+import urllib.error
+import urllib.request
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -51,8 +56,21 @@ def test_a_network_of_images_is_exported(images_run, tmp_path, capsys, monkeypat
 
 
 @pytest.mark.slow
-def test_images_are_served_as_the_documentation_says(tmp_path, monkeypatch):
-    """With its code alone, in all kinds of images, embeddings are those of the library."""
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"image_size": 20, "resize": 22},
+        {
+            "image_size": 20,
+            "resize": 23,
+            "preprocessing": {"mean": [0.5] * 3, "std": [0.2] * 3, "interpolation": "bicubic"},
+        },
+        {"image_size": 20, "squash": True},
+    ],
+    ids=["default", "record", "squash"],
+)
+def test_images_are_served_as_the_documentation_says(settings, tmp_path, monkeypatch, capsys):
+    """With its code alone, in all kinds of images, embeddings are those of the library, and photos are found."""
     from PIL import Image
 
     monkeypatch.chdir(tmp_path)
@@ -65,19 +83,39 @@ def test_images_are_served_as_the_documentation_says(tmp_path, monkeypatch):
             (tmp_path / "images" / kind).mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(tmp_path / "images" / kind / f"{name}.png", exif=exif)
     config = TrainConfig.of(
-        data="images", test="images", validation=0.0, image_size=20, resize=22, steps=2, trunk="conv4(width=8)"
+        data="images", test="images", validation=0.0, steps=2, trunk="conv4(width=8)", augment="", **settings
     )
     train(config, tmp_path / "run", progress=False)
     export.export_run(tmp_path / "run", "photos.onnx")
     page = (Path(__file__).parent.parent / "docs/training.md").read_text()
-    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "photos.onnx" in block)
+    blocks = re.findall(r"```python\n(.*?)```", page, re.S)
+    (embedder,) = (block for block in blocks if "photos.onnx" in block)
+    (server,) = (block for block in blocks if "photos.npz" in block)
+    (tmp_path / "embedding.py").write_text(embedder)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "embedding", raising=False)
     served = {}
-    exec(code, served)
+    exec(embedder, served)
     items = open_items("images")
     expected = embed_run("run", items)
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     found = np.stack([served["embedding"](f"images/{name}") for name in items.names])
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+    code, _, err = run(capsys, monkeypatch, "embed", "run", "images", "-o", "photos.npz")
+    assert code == 0, err
+    service = {"__name__": "service"}
+    exec(server, service)
+    with ThreadingHTTPServer(("127.0.0.1", 0), service["Search"]) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{listening.server_port}/"
+        with urllib.request.urlopen(address, data=Path("images/a/tall.png").read_bytes()) as answer:
+            neighbors = json.load(answer)
+        with pytest.raises(urllib.error.HTTPError, match="not an image"):
+            urllib.request.urlopen(address, data=b"no image")
+        listening.shutdown()
+    assert sorted(neighbor["name"] for neighbor in neighbors[:2]) == ["a/tall.png", "b/tall.png"]
+    assert [neighbor["distance"] for neighbor in neighbors[:2]] == pytest.approx([0, 0], abs=1e-5)
 
 
 @pytest.mark.slow

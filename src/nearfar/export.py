@@ -108,20 +108,39 @@ def export_run(
     about = {"distance": "cosine", "objective": config.objective, "data": config.data}
     if images:
         channels, size, _ = shape
-        about |= {"size": size, "channels": channels, "resize": config.resize or size, "pixels": _pixels(config)}
+        about |= {"size": size, "channels": channels, "resize": config.resize or size, **_resizing(config)}
     elif columns:
         about |= {"columns": columns}
     model = _traced(network, torch.from_numpy(trial[:2].copy()), name)
     return _write(out, model, name, trial, expected, about, int8=int8)
 
 
-def _pixels(config: TrainConfig) -> str:
-    """Say how images are brought to what the file takes; it normalizes them itself."""
-    record = config.preprocessing
-    if record is None:
-        return PIXELS.format(sides="shorter side", interpolation="bilinear")
-    sides = "both sides" if record.squash else "shorter side"
-    return PIXELS.format(sides=sides, interpolation=record.interpolation)
+def _resizing(config: TrainConfig) -> dict[str, Any]:
+    """Return how images are brought to the size that the file takes: for people in `pixels`, for programs in the rest.
+
+    The network in the file normalizes the pixels itself.
+    """
+    from .train.features import resizing_of
+
+    resizing = resizing_of(config)
+    if resizing is None:
+        interpolation = "bilinear"
+        squash = False
+        longer_side = "nearest"
+        corner = "down"
+    else:
+        interpolation = resizing.interpolation
+        squash = resizing.squash
+        longer_side = "down"
+        corner = "down" if resizing.round_down else "nearest"
+    sides = "both sides" if squash else "shorter side"
+    return {
+        "pixels": PIXELS.format(sides=sides, interpolation=interpolation),
+        "interpolation": interpolation,
+        "squash": squash,
+        "longer_side": longer_side,
+        "corner": corner,
+    }
 
 
 def _tried(network: Any, shape: tuple[int, ...]) -> tuple[AnyArray, AnyArray]:

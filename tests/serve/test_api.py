@@ -281,6 +281,19 @@ def test_slow_clients_are_left(build, monkeypatch):
         assert answer_to(port, quick).startswith(b"HTTP/1.1 200")
 
 
+def test_clients_that_go_on_sending_after_the_answer_are_left(build, monkeypatch):
+    """The answer to an unknown address does not wait for the body, which may never end."""
+    monkeypatch.setattr(serve_server, "HEAD_SECONDS", 0.3)
+    head = b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n"
+    with running(build()) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        connection.sendall(head)
+        answer = b""
+        while b"Not Found\"}" not in answer:
+            answer += connection.recv(65536)
+        connection.sendall(b"a")
+        assert connection.recv(65536) == b""
+
+
 def test_the_command_is_closed_to_others_without_a_token(folder, capsys, monkeypatch):
     for words, told in (
         (["--host", "0.0.0.0"], "other machines can reach 0.0.0.0; give a --token"),

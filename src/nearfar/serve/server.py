@@ -16,7 +16,7 @@ HEAD_BYTES = 16_384
 
 
 class ImpatientProtocol(H11Protocol):
-    """HTTP/1.1 that closes a connection whose request line and headers take too long."""
+    """HTTP/1.1 that closes a connection if the head of a request, or what follows its answer, takes too long."""
 
     _waiting: asyncio.TimerHandle | None = None
 
@@ -26,7 +26,7 @@ class ImpatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE:
+        if self._is_idle():
             self._wait()
         else:
             self._stop_waiting()
@@ -34,6 +34,11 @@ class ImpatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
+
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered: its head is incomplete, or its answer did not need all of its body."""
+        answered = self.cycle is not None and self.cycle.response_complete
+        return answered or self.conn.their_state is h11.IDLE
 
     def _wait(self) -> None:
         if self._waiting is None:
@@ -46,7 +51,7 @@ class ImpatientProtocol(H11Protocol):
 
     def _close(self) -> None:
         self._waiting = None
-        if not self.transport.is_closing() and self.conn.their_state is h11.IDLE:
+        if not self.transport.is_closing() and self._is_idle():
             self.transport.close()
 
 
