@@ -288,7 +288,7 @@ def test_clients_that_go_on_sending_after_the_answer_are_left(build, monkeypatch
     with running(build()) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(head)
         answer = b""
-        while b"Not Found\"}" not in answer:
+        while b'Not Found"}' not in answer:
             answer += connection.recv(65536)
         connection.sendall(b"a")
         assert connection.recv(65536) == b""
