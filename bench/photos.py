@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +125,10 @@ def our_training(data: Path, out: Path, settings: argparse.Namespace) -> float:
 
 
 class PlainPhotos(torch.utils.data.Dataset[tuple[Tensor, int]]):
-    """Files of class folders, decoded and transformed as timm does."""
+    """Files of class folders, of all classes or of those named, decoded and transformed as timm does."""
 
-    def __init__(self, data: Path, transform: Any) -> None:
-        folders = sorted(path for path in data.iterdir() if path.is_dir())
+    def __init__(self, data: Path, transform: Any, classes: Collection[str] | None = None) -> None:
+        folders = sorted(path for path in data.iterdir() if path.is_dir() and (classes is None or path.name in classes))
         self.files = [(path, c) for c, folder in enumerate(folders) for path in sorted(folder.iterdir())]
         self.transform = transform
 
@@ -165,11 +165,11 @@ def plain_model(settings: argparse.Namespace) -> nn.Module:
     return nn.Sequential(trunk, nn.Linear(trunk.num_features, DIM))
 
 
-def supcon(x: Tensor, y: Tensor) -> Tensor:
+def supcon(x: Tensor, y: Tensor, temperature: float = TEMPERATURE) -> Tensor:
     """SupCon (Khosla et al., 2020) over one batch, the mean of positives outside of the logarithm."""
     z = F.normalize(x)
     diagonal = torch.eye(len(y), dtype=torch.bool)
-    logits = (z @ z.T / TEMPERATURE).masked_fill(diagonal, -torch.inf)
+    logits = (z @ z.T / temperature).masked_fill(diagonal, -torch.inf)
     log_share = (logits - logits.logsumexp(dim=1, keepdim=True)).masked_fill(diagonal, 0)
     positive = (y[:, None] == y) & ~diagonal
     return -((log_share * positive).sum(dim=1) / positive.sum(dim=1)).mean()
