@@ -507,8 +507,8 @@ def test_only_items_that_an_index_has_not_are_embedded(capsys, monkeypatch, tmp_
 
     rows, file, counts = np.random.default_rng(0).normal(size=(6, 3)), tmp_path / "a.index", []
     nearfar.RCA().fit(np.r_[rows, -rows], np.arange(12) % 3).save(tmp_path / "rca.safetensors")
-    embed = indexing.embedded_by
-    monkeypatch.setattr(indexing, "embedded_by", lambda *given: counts.append(len(given[1])) or embed(*given))
+    embed = indexing.embed_items
+    monkeypatch.setattr(indexing, "embed_items", lambda *given: counts.append(len(given[1])) or embed(*given))
 
     def index(shift, names, *words):
         np.savez(tmp_path / "items.npz", X=rows[: len(names)] + shift, y=["x"] * len(names), names=names)

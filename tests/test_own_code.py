@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from nearfar import cli
-from nearfar.quoting import in_brief
+from nearfar.quoting import shorten
 
 START = "import torch\nfrom torch import nn\n\n\n"
 TRUNK = (
@@ -50,7 +50,7 @@ def test_messages_of_others_are_cut(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         cli.main()
     assert len(capsys.readouterr().err) < cli.MAX_MESSAGE_LENGTH + 100
-    assert in_brief("x" * 2000, cli.MAX_MESSAGE_LENGTH).endswith("...")
+    assert shorten("x" * 2000, cli.MAX_MESSAGE_LENGTH).endswith("...")
 
 
 def test_an_error_that_is_its_own_cause_has_an_end():

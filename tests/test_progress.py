@@ -99,9 +99,9 @@ def test_a_bar_comes_after_a_moment_and_goes(monkeypatch):
 def test_nothing_is_shown_where_nobody_sees_it(monkeypatch):
     bars = pytest.importorskip("nearfar.cli.bars")
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert bars.bars_for(["evaluate"]) is None
+    assert bars.progress_bars(["evaluate"]) is None
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert isinstance(bars.bars_for(["evaluate"]), Bars)
-    assert bars.bars_for(["evaluate", "runs/glyphs", "--quiet"]) is None
+    assert isinstance(bars.progress_bars(["evaluate"]), Bars)
+    assert bars.progress_bars(["evaluate", "runs/glyphs", "--quiet"]) is None
     monkeypatch.setenv("RANK", "1")
-    assert bars.bars_for(["train"]) is None
+    assert bars.progress_bars(["train"]) is None

@@ -19,7 +19,7 @@ from nearfar.deep.objective.parser import ObjectiveError, parse_objective
 from nearfar.deep.samplers.resolve import make_sampler
 from nearfar.io import tensor_file as storage
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train
-from nearfar.trust import VARIABLE, OwnCodeError, TrustError, modules_of, take_own, trusting
+from nearfar.trust import VARIABLE, OwnCodeError, TrustError, import_own, modules_of, trusting
 
 from .commands import run
 
@@ -270,7 +270,7 @@ def test_what_is_typed_is_looked_at_before_it_is_called(mark, monkeypatch):
             make_sampler(sampler, [0, 0, 1, 1], 2)
     mark.unlink()  # the typed module was imported
     with pytest.raises(OwnCodeError, match="no attribute 'Missing'"):
-        take_own("stranger:Missing", lambda found, module: True, "anything")
+        import_own("stranger:Missing", lambda found, module: True, "anything")
     assert not mark.exists()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from .catalog import BY_NAME
 from .io import tensor_file
 from .io.hub_access import hub_cache_if_offline
-from .quoting import in_brief, quoted
+from .quoting import quoted, shorten
 
 HUB = "hf://"
 NAME = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?(?:/[\w.-]+)*")
@@ -118,7 +118,7 @@ def fetched(name: str) -> Path:
     except LocalEntryNotFoundError as error:
         raise FileNotFoundError(f"{name}: not in the local cache, and the hub cannot be asked") from error
     except HfHubHTTPError as error:
-        raise FileNotFoundError(f"{name}: the hub has none that can be read ({in_brief(str(error))})") from error
+        raise FileNotFoundError(f"{name}: the hub has none that can be read ({shorten(str(error))})") from error
     path = folder.joinpath(*inner)
     if not path.exists():
         raise FileNotFoundError(f"{name}: there is no {quoted('/'.join(inner))} in it")

@@ -66,7 +66,7 @@ def stage(what: str, total: int | None = None) -> Iterator[Callable[[int], None]
     """
     listener = _listener.get()
     if listener is None:
-        yield _unheard
+        yield _ignore
         return
     work = listener.begin(what, total)
     try:
@@ -83,7 +83,7 @@ def counted(items: Iterable[T], what: str, total: int) -> Iterator[T]:
             done(1)
 
 
-def _unheard(by: int) -> None:
+def _ignore(by: int) -> None:
     """Do nothing, because there is no listener."""
 
 

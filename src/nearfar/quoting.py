@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["count_of", "in_brief", "quoted"]
+__all__ = ["count_of", "quoted", "shorten"]
 
 MAX_QUOTED_LENGTH = 60
 """Maximum number of characters of a value in a message."""
@@ -29,19 +29,19 @@ def quoted(value: Any, most: int = MAX_QUOTED_LENGTH) -> str:
     ("'cat'", "'xxxxxxxx...'")
     """
     if isinstance(value, str):
-        return repr(in_brief(value, most))
+        return repr(shorten(value, most))
     try:
-        return in_brief(repr(value), most)
+        return shorten(repr(value), most)
     except (RecursionError, ValueError):  # nested in itself, or an integer with more digits than Python prints
         return f"a very large {type(value).__name__}"
 
 
-def in_brief(text: str, most: int = MAX_QUOTED_LENGTH) -> str:
+def shorten(text: str, most: int = MAX_QUOTED_LENGTH) -> str:
     """Return a text, shortened if it is long.
 
     Examples
     --------
-    >>> in_brief("a name of a file", most=6)
+    >>> shorten("a name of a file", most=6)
     'a name...'
     """
     return text if len(text) <= most else f"{text[:most]}..."

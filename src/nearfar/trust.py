@@ -106,7 +106,7 @@ def refuse_untrusted(module: str, name: str, origin: Origin | None) -> None:
     )
 
 
-def take_own(
+def import_own(
     name: str, accepts: Callable[[Any, str], bool], expected: str, *, libraries: Sequence[str] = LIBRARIES
 ) -> Any:
     """Import what a text names, if it may; nothing of it has been called when it is returned.
@@ -142,11 +142,11 @@ def take_own(
     return found
 
 
-def at_home(found: Any, module: str) -> bool:
+def is_defined_in(found: Any, module: str) -> bool:
     """Return whether a function or a class was written in a module or in its package, not imported into it.
 
     >>> import os
-    >>> at_home(os.system, "os"), at_home(Origin, "nearfar.trust")
+    >>> is_defined_in(os.system, "os"), is_defined_in(Origin, "nearfar.trust")
     (False, True)
     """
     home = getattr(found, "__module__", None)

@@ -237,7 +237,7 @@ def test_folder_and_zip_list_the_same_visible_files(tmp_path):
     archive = open_files(zipped(tmp_path / "f.zip", content))
     for files in (folder, archive):
         assert files.names() == ["top/a/1.png", "top/b/2.png"]
-        assert files.tops() == ["top"]
+        assert files.top_folders() == ["top"]
         assert files.read("top/b/2.png") == b"2"
         assert "top/a/1.png" in files
         assert "top/a" not in files

@@ -71,7 +71,7 @@ def absurd_headers(monkeypatch):
 
 def whole_values(monkeypatch):
     monkeypatch.setattr(manifest, "quoted", repr)
-    monkeypatch.setattr(manifest, "in_brief", lambda text, most=0: text)
+    monkeypatch.setattr(manifest, "shorten", lambda text, most=0: text)
     return {"csv", "json lines", "table of images"}
 
 

@@ -159,7 +159,7 @@ def test_any_collection_of_names_is_removed(gone):
     assert index.names.tolist() == ["0", "2", "4"]
 
 
-def test_numbers_that_are_taken_are_no_names_of_new_items():
+def test_numbers_that_are_taken_are_no_names_relative_to_index():
     index = Index(np.eye(5))
     index.remove("0")
     index.add(np.eye(5)[:2])

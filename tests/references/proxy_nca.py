@@ -22,7 +22,7 @@ def reference(x, y, *, pooled=None, scores=None, proxies=None, temperature=1 / 9
             continue
         rest = range(len(proxies)) if own_below else [c for c in range(len(proxies)) if c != y[i]]
         bottom = sum(torch.exp(-distance(x[i], proxies[c]) / temperature) for c in rest)
-        tops = [torch.exp(-distance(x[i], p) / temperature) for p in positives(i, x, y, proxies, assign)]
-        if tops:
-            losses.append(sum(-torch.log(top / bottom) for top in tops) / len(tops))
+        top_folders = [torch.exp(-distance(x[i], p) / temperature) for p in positives(i, x, y, proxies, assign)]
+        if top_folders:
+            losses.append(sum(-torch.log(top / bottom) for top in top_folders) / len(top_folders))
     return sum(losses) / len(losses) if losses else x.sum() * 0

@@ -11,7 +11,7 @@ from scipy.stats import t
 
 from nearfar.evaluation import evaluate
 from nearfar.report import Items, Other, build_report
-from nearfar.report.paired_models import OtherItemsError, average_precision, difference, set_against
+from nearfar.report.paired_models import OtherItemsError, average_precision, compare_neighbors, difference
 from nearfar.report.retrieval import query_neighbors
 
 from .conftest import digits, full_content, read_page
@@ -55,7 +55,7 @@ def test_means_are_the_scores_of_the_evaluation() -> None:
     items, other = two()
     found = query_neighbors(items, None, "cosine")
     assert found is not None
-    told = set_against(found, other).differences
+    told = compare_neighbors(found, other).differences
     mine = evaluate(items.embeddings, items.labels)
     for key, this, theirs in (
         ("recall_at_1", mine.recall_at[1], other.scores.recall_at[1]),
@@ -70,7 +70,7 @@ def test_groups_are_those_of_this_model_where_the_other_does_not_tell_them() -> 
     groups = np.random.default_rng(0).integers(0, 2, len(items))
     found = query_neighbors(replace(items, groups=groups), None, "cosine")
     assert found is not None
-    told = set_against(found, other).differences
+    told = compare_neighbors(found, other).differences
     for key, this, theirs in zip(told, *(grouped(each, groups) for each in (items, other.queries)), strict=True):
         assert told[key].this == pytest.approx(this)
         assert told[key].other == pytest.approx(theirs)
@@ -93,7 +93,7 @@ def test_queries_are_those_that_one_model_alone_finds(distance: str) -> None:
     items, other = two(distance=distance)
     found = query_neighbors(items, None, "cosine")
     assert found is not None
-    against = set_against(found, other)
+    against = compare_neighbors(found, other)
     mine, theirs = against.this.right[:, 0], against.other.right[:, 0]
     assert against.counts() == (
         (mine & theirs).sum(),
@@ -128,16 +128,16 @@ def test_other_items_are_refused(change, message) -> None:
     found = query_neighbors(items, None, "cosine")
     assert found is not None
     with pytest.raises(OtherItemsError, match=message):
-        set_against(found, replace(other, queries=change(items)))
+        compare_neighbors(found, replace(other, queries=change(items)))
     with pytest.raises(OtherItemsError, match="only one of the two has a gallery"):
-        set_against(found, replace(other, gallery=items))
+        compare_neighbors(found, replace(other, gallery=items))
 
 
 def test_a_gallery_is_compared_too() -> None:
     items, other = two()
     found = query_neighbors(items, replace(items), "cosine")
     assert found is not None
-    against = set_against(found, replace(other, gallery=other.queries))
+    against = compare_neighbors(found, replace(other, gallery=other.queries))
     assert against.counts()[0] == len(items)  # every item finds itself
 
 
@@ -161,8 +161,8 @@ def test_names_that_only_number_the_items_of_an_array_are_not_compared_with_othe
     found = query_neighbors(replace(items, names=[f"before[{i}]" for i in range(len(items))]), None, "cosine")
     assert found is not None
     for names in ([f"after[{i}]" for i in range(len(items))], items.names):
-        against = set_against(found, replace(other, queries=replace(other.queries, names=names)))
+        against = compare_neighbors(found, replace(other, queries=replace(other.queries, names=names)))
         assert sum(against.counts()) == len(items)
     others = [f"before[{i + 1}]" for i in range(len(items))]
     with pytest.raises(OtherItemsError, match=r"number 0 is 'before\[1\]'"):
-        set_against(found, replace(other, queries=replace(other.queries, names=others)))
+        compare_neighbors(found, replace(other, queries=replace(other.queries, names=others)))

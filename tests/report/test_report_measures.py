@@ -17,7 +17,7 @@ from nearfar.report.pair_distances import PairDistances, measure_pairs
 from nearfar.report.pictures import Thumbnails, map_canvas
 from nearfar.report.retrieval import class_recall, confusions, drawn, query_neighbors, worst
 from nearfar.report.spectrum import spectrum
-from nearfar.report.tsne import map_items, map_positions, spread_out
+from nearfar.report.tsne import assign_to_grid, map_items, map_positions
 
 
 def some_items(n: int = 40, classes: int = 5, seed: int = 0, dim: int = 3) -> Items:
@@ -227,7 +227,7 @@ def test_histograms_overlap_alike_in_any_unit(unit) -> None:
 def test_effective_dimension_counts_equal_directions() -> None:
     cross = np.concatenate([np.eye(4), -np.eye(4)])
     assert spectrum(cross).effective_dimension == pytest.approx(4)
-    assert spectrum(cross).directions_for(0.9) == 4
+    assert spectrum(cross).directions_holding(0.9) == 4
     assert spectrum(np.outer(np.arange(5.0), [1, 2, 3])).effective_dimension == pytest.approx(1)
     assert spectrum(np.ones((5, 3))).effective_dimension == 0
     x = np.random.default_rng(0).normal(size=(30, 4))
@@ -277,10 +277,10 @@ def test_map_takes_whole_classes_where_there_are_many() -> None:
 
 def test_cells_are_free_and_near() -> None:
     rng = np.random.default_rng(0)
-    cells = spread_out(rng.random((30, 2)) * 0.2, 8, 6)
+    cells = assign_to_grid(rng.random((30, 2)) * 0.2, 8, 6)
     assert len({tuple(cell) for cell in cells}) == 30
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1.0]])
-    assert spread_out(corners, 8, 6).tolist() == [[0, 0], [7, 0], [0, 5], [7, 5]]
+    assert assign_to_grid(corners, 8, 6).tolist() == [[0, 0], [7, 0], [0, 5], [7, 5]]
 
 
 def test_positions_fill_the_unit_square_or_are_none() -> None:

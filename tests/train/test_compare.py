@@ -17,7 +17,7 @@ from nearfar.io.scores_file import read_scores
 from nearfar.train import TrainConfig, open_run, train_and_compare
 from nearfar.train import compare as comparing
 from nearfar.train.compare import Trial, _split, run_trial, with_test_classes
-from nearfar.train.interrupts import Interrupts, asked_by_others, held_back
+from nearfar.train.interrupts import Interrupts, stop_requested, block_interrupts
 
 
 @pytest.mark.parametrize("chosen", ["The checkpoint of epoch 3 was chosen", "There are no validation classes: the"])
@@ -152,7 +152,7 @@ def test_ctrl_c_waits_while_processes_start() -> None:
     reached = []
 
     def started() -> None:
-        with held_back():
+        with block_interrupts():
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
             reached.append(True)
 
@@ -165,7 +165,7 @@ def test_ctrl_c_waits_while_processes_start() -> None:
 @pytest.mark.usefixtures("interruptible")
 def test_a_process_that_was_stopped_while_it_began_takes_no_trial() -> None:
     stopped = threading.Event()
-    with held_back():
+    with block_interrupts():
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         comparing._begin(stopped)
     assert stopped.is_set()
@@ -173,14 +173,14 @@ def test_a_process_that_was_stopped_while_it_began_takes_no_trial() -> None:
 
 def test_others_may_ask_a_training_to_stop_beside_a_signal() -> None:
     with Interrupts() as interrupts:
-        assert not interrupts.asked
-        asked_by_others.set()
+        assert not interrupts.requested
+        stop_requested.set()
         try:
-            assert interrupts.asked
+            assert interrupts.requested
             os.kill(os.getpid(), signal.SIGINT)  # the first signal, and no second call to stop
-            assert interrupts.asked
+            assert interrupts.requested
         finally:
-            asked_by_others.clear()
+            stop_requested.clear()
 
 
 def end_violently(trial: object) -> None:

@@ -16,7 +16,7 @@ from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
 from nearfar.train.last_stage import split_off
-from nearfar.train.rungs import Ladder, Rung, config_for, held_out_classes, save_frozen, worth_it
+from nearfar.train.rungs import Ladder, Rung, config_for, held_out_classes, last_worthwhile_step, save_frozen
 from tests.commands import run
 
 CLASSES = 12
@@ -135,19 +135,19 @@ def test_classes_held_out_are_a_third_drawn_anew(photos):
 
 def test_the_table_says_where_no_step_is_better_than_pixels():
     rungs = (rung("pixels", 0.1, 0.5), rung("frozen", 0.2, 0.3))  # better here, worse there
-    told = Ladder("", rungs, worth_it(rungs)).sentence
+    told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
     assert told.startswith("No step is better than raw pixels by more than chance: MAP@R 0.300 on held-out classes (")
     rungs = (rung("pixels", 0.1, 0.1), rung("frozen", 0.3, 0.3))
-    assert Ladder("", rungs, worth_it(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
+    assert Ladder("", rungs, last_worthwhile_step(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
 
 
 def test_a_step_is_worth_it_where_it_is_better_by_more_than_chance():
     rungs = [rung("pixels", 0.1, 0.2, 0.15), rung("frozen", 0.3, 0.41, 0.36)]
-    assert worth_it(rungs) == "frozen"
-    assert worth_it([*rungs, rung("whitened", 0.35, 0.46, 0.41)]) == "whitened"
-    assert worth_it([*rungs, rung("whitened", 0.4, 0.31, 0.38)]) == "frozen"  # better here, worse there
-    assert worth_it([*rungs, rung("whitened", 0.2, 0.3, 0.2), rung("head", 0.4, 0.51, 0.47)]) == "head"
-    assert worth_it([rung("pixels", 0.1), rung("frozen", 0.2)]) == "frozen"
+    assert last_worthwhile_step(rungs) == "frozen"
+    assert last_worthwhile_step([*rungs, rung("whitened", 0.35, 0.46, 0.41)]) == "whitened"
+    assert last_worthwhile_step([*rungs, rung("whitened", 0.4, 0.31, 0.38)]) == "frozen"  # better here, worse there
+    assert last_worthwhile_step([*rungs, rung("whitened", 0.2, 0.3, 0.2), rung("head", 0.4, 0.51, 0.47)]) == "head"
+    assert last_worthwhile_step([rung("pixels", 0.1), rung("frozen", 0.2)]) == "frozen"
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from ..children import safely_started
 from ..extras import hint
 from ..io.untrusted import DEEPEST
 from ..progress import listening
-from ..quoting import PATH, in_brief
+from ..quoting import PATH, shorten
 from ..trust import trusting
 from . import (
     adapting,
@@ -40,9 +40,9 @@ from . import (
     serving,
     suspecting,
 )
-from .bars import bars_for
+from .bars import progress_bars
 from .encoding import WRITABLE
-from .misspelled import parser_message, with_near_path
+from .misspelled import parser_message, suggest_near_path
 from .options import (
     COMPARISON,
     GO_ON,
@@ -81,13 +81,13 @@ from .options import (
     is_first,
     last_words,
     launch,
-    leave_words,
+    leave_message,
     make_config,
     own_modules_found,
     refuse_beside_final,
     short_of_memory,
+    skip_bad_advice,
     true_or_text,
-    way_out,
     with_setting,
 )
 from .own_code import caused_by_own_code, of_own_code
@@ -135,7 +135,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors=WRITABLE)  # names of files may not be UTF-8, and nor may the terminal
     try:
-        with safely_started(), Stopping(), listening(bars_for(sys.argv[1:])):
+        with safely_started(), Stopping(), listening(progress_bars(sys.argv[1:])):
             check_words(sys.argv[1:])
             with own_modules_found(sys.argv[1:]):
                 app(sys.argv[1:], exit_on_error=False, print_error=False)
@@ -143,14 +143,14 @@ def main() -> None:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
         command = next(iter(sys.argv[1:]), "")
-        _stop(with_setting(in_brief(parser_message(error, command), PARSER), command), 2)
+        _stop(with_setting(shorten(parser_message(error, command), PARSER), command), 2)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
         known = message_of(error, next(iter(sys.argv[1:]), ""))
         if known is not None and not os.environ.get("NEARFAR_DEBUG"):
-            _stop(with_near_path(known, sys.argv[2:]), 2)
-        if leave_words(traceback.format_exc()):
+            _stop(suggest_near_path(known, sys.argv[2:]), 2)
+        if leave_message(traceback.format_exc()):
             sys.exit(1)
         raise
     finally:
@@ -161,7 +161,7 @@ def check_words(words: Sequence[str]) -> None:
     """Refuse words with so many brackets that the command-line parser, which reads them as JSON, would crash."""
     for word in words:
         if max(word.count("["), word.count("{")) > DEEPEST:
-            raise ValueError(f"{in_brief(word)}: expected at most {DEEPEST} opening brackets in a word")
+            raise ValueError(f"{shorten(word)}: expected at most {DEEPEST} opening brackets in a word")
 
 
 def message_of(error: Exception, command: str) -> str | None:
@@ -172,7 +172,7 @@ def message_of(error: Exception, command: str) -> str | None:
             message = hint(error, command)
         else:
             message = text_of(error)
-        message += caused_by_own_code(error) + way_out(error, command)
+        message += caused_by_own_code(error) + skip_bad_advice(error, command)
     if message is None:
         return None
     return " ".join(message.split()) or type(error).__name__
@@ -182,7 +182,7 @@ def text_of(error: Exception) -> str:
     """Return the text of an error, with the names of files shortened if the error is one of the system."""
     # a subclass that writes its own text, such as that of a library, keeps it
     if isinstance(error, OSError) and type(error).__str__ is OSError.__str__ and isinstance(error.filename, str):
-        return f"{in_brief(error.filename, PATH)}: {error.strerror}"
+        return f"{shorten(error.filename, PATH)}: {error.strerror}"
     return str(error)
 
 
@@ -194,7 +194,7 @@ def one_line(
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    last_words(in_brief(message, MAX_MESSAGE_LENGTH))
+    last_words(shorten(message, MAX_MESSAGE_LENGTH))
     sys.exit(code)
 
 

@@ -50,14 +50,14 @@ def adapt(
         Replace an existing OUT.
     """
     from ..index import QueryAdapter
-    from .embedding import choose, embedded_on, is_embeddings
+    from .embedding import choose, is_embeddings, open_embeddings
 
     check_out(out, overwrite=overwrite)
     for name, file in (("NEW", new), ("OLD", old)):
         if not is_embeddings(file):
             raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")
-    items, rows = embedded_on(new, choose(None, files=[new]))
-    others, old_rows = embedded_on(old, choose(None, files=[old]))
+    items, rows = open_embeddings(new, choose(None, files=[new]))
+    others, old_rows = open_embeddings(old, choose(None, files=[old]))
     at = places_of(items, others)
     adapter = QueryAdapter(kind, rank=rank, seed=seed).fit(rows, old_rows[at])
     adapter.save(out)

@@ -9,7 +9,7 @@ from ..progress import Bars, Listener
 from .options import is_first
 
 
-def bars_for(words: Sequence[str]) -> Listener | None:
+def progress_bars(words: Sequence[str]) -> Listener | None:
     """Return progress bars if the first process runs on a terminal without --quiet, otherwise None."""
     terminal = sys.stderr is not None and sys.stderr.isatty()  # a service may have closed stderr
     if terminal and is_first() and "--quiet" not in words:

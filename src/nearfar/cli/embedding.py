@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset, open_dataset
-from ..data.checks.columns import on_embeddings
+from ..data.checks.columns import remarks_on_embeddings
 from ..data.checks.training_items import FILE, TrainingItems
 from ..data.dataset import some
 from ..data.items import UNKNOWN_CLASS
@@ -147,7 +147,7 @@ def refuse_data(source: Path, data: str | None) -> None:
         raise ValueError(f"DATA: {source} contains embeddings, which cannot embed {quoted(data)}; leave DATA out")
 
 
-def embedded_on(source: Path, chosen: Chosen, *, labeled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
+def open_embeddings(source: Path, chosen: Chosen, *, labeled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
     """Open data and embed it with a run or a learner, or read a file of embeddings. Return items and embeddings.
 
     If `labeled`, embeddings of items without a class are left out, unless no item has a class.
@@ -157,7 +157,7 @@ def embedded_on(source: Path, chosen: Chosen, *, labeled: bool = True) -> tuple[
         dataset = open_dataset(str(source), classes=chosen.classes, label=label_of(source, chosen))
         dataset = with_classes(dataset) if labeled else dataset
         return dataset, rows_of(dataset, source)
-    dataset = items_on(source, chosen)
+    dataset = open_all_items(source, chosen)
     return dataset, embed_with(source, dataset)
 
 
@@ -166,14 +166,16 @@ def label_of(source: Path, chosen: Chosen) -> str | None:
     return chosen.label if source.name.endswith(TABLES) else None
 
 
-def searching(data: str, chosen: Chosen, label: str | None, apart: bool = True) -> tuple[Dataset, Dataset | None]:
+def open_queries_and_gallery(
+    data: str, chosen: Chosen, label: str | None, apart: bool = True
+) -> tuple[Dataset, Dataset | None]:
     """Open data. If it is divided into queries and a gallery and `apart`, return these two, else all items and None."""
     opened = open_source(data, label=label, group=chosen.group_by, skip_bad=chosen.skip_bad)
     roles = np.array([]) if opened.roles is None else opened.roles
     if not apart or not {"query", "gallery"} <= set(roles.tolist()):
         return of_classes(opened.items, chosen.classes), None
-    asked, gallery = (opened.items.subset(roles == role) for role in ("query", "gallery"))
-    return of_classes(asked, chosen.classes), gallery
+    query_items, gallery = (opened.items.subset(roles == role) for role in ("query", "gallery"))
+    return of_classes(query_items, chosen.classes), gallery
 
 
 def with_classes(dataset: Dataset) -> Dataset:
@@ -187,19 +189,19 @@ def with_classes(dataset: Dataset) -> Dataset:
 
 
 def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True) -> Embedded:
-    """Return the items of `embedded_on`, and the gallery if there is one, with the same class numbers in both.
+    """Return the items of `open_embeddings`, and the gallery if there is one, with the same class numbers in both.
 
     If items need not be `labeled`, as those of listed pairs, all items of the data are returned.
     """
     if is_embeddings(source):
         refuse_data(source, chosen.data)
-        dataset, gallery = searching(str(source), chosen, label_of(source, chosen), apart=labeled)
+        dataset, gallery = open_queries_and_gallery(str(source), chosen, label_of(source, chosen), apart=labeled)
         dataset = with_classes(dataset) if labeled else dataset
         gallery = (read_gallery(source) if source.suffix == ".npz" else None) or gallery
         rows = rows_of(dataset, source)
         gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:
-        dataset, gallery = opened_on(source, chosen, apart=labeled, listed=not labeled)
+        dataset, gallery = open_evaluated_items(source, chosen, apart=labeled, listed=not labeled)
         rows = embed_with(source, dataset)
         gallery_rows = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
@@ -208,18 +210,20 @@ def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True)
     return Embedded(dataset, rows, gallery, gallery_rows, products_by)
 
 
-def items_on(source: Path, chosen: Chosen) -> Dataset:
+def open_all_items(source: Path, chosen: Chosen) -> Dataset:
     """Open all items of the data, or the test items of a run if no data is given."""
-    return opened_on(source, chosen, apart=False)[0]
+    return open_evaluated_items(source, chosen, apart=False)[0]
 
 
-def opened_on(source: Path, chosen: Chosen, apart: bool = True, listed: bool = False) -> tuple[Dataset, Dataset | None]:
+def open_evaluated_items(
+    source: Path, chosen: Chosen, apart: bool = True, listed: bool = False
+) -> tuple[Dataset, Dataset | None]:
     """Open the data, or the test of a run if no data is given: its items, and the gallery that they search.
 
     Training items of the models are left out of the data, unless items are `listed` in pairs.
     """
     if chosen.data is not None:
-        dataset, gallery = searching(chosen.data, chosen, chosen.label, apart)
+        dataset, gallery = open_queries_and_gallery(chosen.data, chosen, chosen.label, apart)
         for model in chosen.unseen_by:
             check_there(model)
         return unseen(dataset, chosen.unseen_by, keep=chosen.seen_too or listed), gallery
@@ -309,7 +313,7 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
     if dataset.kind != "row" or dataset.array is None:
         raise ValueError(f"{source}: expected embeddings or rows, got {dataset.kind}s; give a run that embeds them")
     if dataset.columns:  # only tables have names of columns
-        for warning in on_embeddings(dataset):
+        for warning in remarks_on_embeddings(dataset):
             warnings.warn(f"{source}: {warning}", stacklevel=2)
     return dataset.array
 

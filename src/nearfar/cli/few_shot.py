@@ -16,7 +16,7 @@ from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
 from ..numerics.distances import unit_rows
 from ..progress import counted
-from .embedding import Chosen, distance_of, embedded_on, is_run, items_on, left_out
+from .embedding import Chosen, distance_of, is_run, left_out, open_all_items, open_embeddings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,10 +43,10 @@ def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
         Keywords of `few_shot`; its classifier may also be "scores".
     """
     if how["classifier"] == "scores":
-        dataset = items_on(source, chosen)
+        dataset = open_all_items(source, chosen)
         found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
     else:
-        dataset, rows = embedded_on(source, chosen)
+        dataset, rows = open_embeddings(source, chosen)
         found = few_shot(rows, dataset.labels, **how, distance=distance_of(source, dataset))
     if is_run(source) and chosen.all_of_run:
         from ..train.run import write_json

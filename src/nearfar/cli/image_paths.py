@@ -44,7 +44,7 @@ def recorded(about: About, key: str, default: str) -> Any:
         raise ValueError(f"the index is damaged: its {key!r} is not JSON ({error}); make the index again") from error
 
 
-def home_of(about: About, file: Path) -> Path:
+def base_folder_of(about: About, file: Path) -> Path:
     """Return the folder to which the names of an index are relative.
 
     It is the recorded path relative to the index, in case both were moved, or else the recorded absolute path. Older
@@ -58,8 +58,8 @@ def home_of(about: About, file: Path) -> Path:
     return here
 
 
-def about_home(home: Path, file: Path) -> dict[str, str]:
-    """Return the metadata from which `home_of` finds the folder of an index again."""
+def base_folder_metadata(home: Path, file: Path) -> dict[str, str]:
+    """Return the metadata from which `base_folder_of` finds the folder of an index again."""
     from ..io.uris import is_address
 
     if is_address(file):  # a server has no folder next to it
@@ -101,7 +101,7 @@ def moved(path: str, home: Path, here: Path) -> str:
     return Path(os.path.relpath(os.path.normpath(here / path), home)).as_posix()
 
 
-def data_from_home(data: str, home: Path) -> str:
+def data_relative_to(data: str, home: Path) -> str:
     """Return DATA as a path relative to `home`."""
     from ..data.open import ARCHIVES
 
@@ -115,4 +115,4 @@ def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
     """Read the items of an index that have these names, from any current folder."""
     from ..data.items import NamedReader
 
-    return NamedReader(names, sources_of(about), labels_of(about), home_of(about, file))
+    return NamedReader(names, sources_of(about), labels_of(about), base_folder_of(about, file))

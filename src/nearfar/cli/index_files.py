@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def one_at_a_time(file: Path) -> Iterator[None]:
+def index_lock(file: Path) -> Iterator[None]:
     """Lock an index from before it is read until it is written; print a line if another process has the lock."""
-    from ..index import one_at_a_time as changes
+    from ..index import index_lock as changes
 
     def tell() -> None:
         if sys.stderr is not None:
             print(f"nearfar: {shown(file)}: waiting for another process that is changing it", file=sys.stderr)
 
-    with changes.one_at_a_time(file, wait=changes.WAIT, waiting=tell):
+    with changes.index_lock(file, wait=changes.WAIT, waiting=tell):
         yield
 
 
 def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
-    """Open an index, or raise an error that names the command that makes one. Change it only in `one_at_a_time`."""
+    """Open an index, or raise an error that names the command that makes one. Change it only in `index_lock`."""
     from ..index import open_store
     from ..io.uris import is_address, is_folder
     from .embedding import is_embeddings
@@ -80,7 +80,7 @@ def open_embedded(
 ) -> tuple[Dataset, AnyArray]:
     """Open items and embed them; without a source, the items are embeddings already."""
     items = items_of(data, skip_bad, label)
-    return items, embedded_by(source, items, Path(str(data)))
+    return items, embed_items(source, items, Path(str(data)))
 
 
 def items_of(data: str | None, skip_bad: bool = False, label: str | None = None) -> Dataset:
@@ -92,7 +92,7 @@ def items_of(data: str | None, skip_bad: bool = False, label: str | None = None)
     return open_items(data, label=label, skip_bad=skip_bad)
 
 
-def embedded_by(source: Path | None, items: Dataset, data: Path) -> AnyArray:
+def embed_items(source: Path | None, items: Dataset, data: Path) -> AnyArray:
     """Embed the items of DATA; without a source, the items are embeddings already."""
     from .embedding import embed_with, rows_of
 

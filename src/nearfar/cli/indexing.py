@@ -14,16 +14,25 @@ from cyclopts import Parameter
 from ..io.uris import shown
 from ..quoting import quoted
 from ..trust import trusting
-from .image_paths import about_home, data_from_home, form_in, forms_of, from_home, home_of, labels_of, sources_of
+from .image_paths import (
+    base_folder_metadata,
+    base_folder_of,
+    data_relative_to,
+    form_in,
+    forms_of,
+    from_home,
+    labels_of,
+    sources_of,
+)
 from .index_files import (
     DIMS,
-    embedded_by,
+    embed_items,
     first_dims,
     has_collection,
+    index_lock,
     items_of,
     named_by_paths,
     names_of,
-    one_at_a_time,
     open_index,
     store_summary,
     weights_of,
@@ -118,14 +127,14 @@ def index(
             raise ValueError(
                 "SOURCE: expected a run, a learner or embeddings; only --remove and --threshold work without it"
             )
-        with one_at_a_time(out):
+        with index_lock(out):
             print(changed(out, remove, about))
         return
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
     if not is_folder(out) and not is_address(out):
         check_out(out)
-    with one_at_a_time(out), trusting(*trust):
+    with index_lock(out), trusting(*trust):
         if not (add or overwrite) and has_collection(out):
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         print(index_to(source, data, out, label=label, columns=columns, about=about, **how))
@@ -174,28 +183,28 @@ def index_to(
     home = Path.cwd()
     if add:
         old = index_to_extend(out, source, source_about["weights"], known_distance_of(source))
-        home = home_of(old.about, out)
+        home = base_folder_of(old.about, out)
     there = Present.of(old)
     gone = there.named_by(remove, home)
     there = there.without(gone)
 
     # the items that are added
     items = items_of(data, skip_bad, label)
-    names = names_for(there.names if old is not None else None, home, items, str(data))
+    names = names_relative_to_index(there.names if old is not None else None, home, items, str(data))
     known = 0
     if old is not None and new:
-        items, names, known = new_among(items, names, there.names)
+        items, names, known = split_off_new(items, names, there.names)
         if not names:
             change_store(old, gone, engine=engine or "", about=about)
             return f"{shown(out)}: {store_summary(old)}; nothing new{counts_text(known, len(gone))}{left_out(items)}"
     old_about = {} if old is None else old.about
     dims_about = about if old is None else old_about
-    rows = first_dims(embedded_by(made_by, items, Path(str(data))), dims_about)
+    rows = first_dims(embed_items(made_by, items, Path(str(data))), dims_about)
 
     new_about = {
         **source_about,
-        **about_home(home, out),
-        **about_data(old_about, data_from_home(str(data), home), label),
+        **base_folder_metadata(home, out),
+        **about_data(old_about, data_relative_to(str(data), home), label),
     }
     if DIMS in dims_about:
         new_about[DIMS] = dims_about[DIMS]
@@ -274,7 +283,7 @@ def index_to_extend(file: Path, source: Path, weights: str, distance: str) -> St
     return store
 
 
-def names_for(known: Sequence[str] | None, home: Path, items: Dataset, data: str) -> list[str]:
+def names_relative_to_index(known: Sequence[str] | None, home: Path, items: Dataset, data: str) -> list[str]:
     """Return the names of new items; paths are relative to the folder of the index."""
     names = names_of(items, data)
     if known is None or not named_by_paths(items, data):
@@ -282,7 +291,7 @@ def names_for(known: Sequence[str] | None, home: Path, items: Dataset, data: str
     return from_home(names, home, known)
 
 
-def new_among(items: Dataset, names: list[str], there: Sequence[str]) -> tuple[Dataset, list[str], int]:
+def split_off_new(items: Dataset, names: list[str], there: Sequence[str]) -> tuple[Dataset, list[str], int]:
     """Return the items whose names are not in an index, their names, and how many of the items are in it."""
     known = set(there)
     places = [place for place, name in enumerate(names) if name not in known]
@@ -292,7 +301,7 @@ def new_among(items: Dataset, names: list[str], there: Sequence[str]) -> tuple[D
 def changed(out: Path, remove: Sequence[str], about: Mapping[str, str]) -> str:
     """Remove items from an index, or store a threshold with it. Return one line on what was written."""
     store = open_index(out, "w")
-    gone = Present.of(store).named_by(remove, home_of(store.about, out))
+    gone = Present.of(store).named_by(remove, base_folder_of(store.about, out))
     change_store(store, gone, engine="", about=about)
     changes = [f"{key} {value}" for key, value in about.items()]
     if remove:

@@ -49,7 +49,7 @@ def parser_message(error: Exception, command: str) -> str:
     return text
 
 
-def with_near_path(message: str, words: Sequence[str]) -> str:
+def suggest_near_path(message: str, words: Sequence[str]) -> str:
     """Return an error about a path that leads nowhere, with the path that was probably meant if there is one.
 
     Parameters
@@ -60,7 +60,7 @@ def with_near_path(message: str, words: Sequence[str]) -> str:
         The words of the command, one of which is the path.
     """
     for path in paths_among(words):
-        if not named_in(message, path):
+        if not mentions_path(message, path):
             continue
         near = near_path(path)
         if near is not None:
@@ -82,7 +82,7 @@ def paths_among(words: Sequence[str]) -> Iterator[str]:
             yield word
 
 
-def named_in(message: str, path: str) -> bool:
+def mentions_path(message: str, path: str) -> bool:
     """Return whether a message names a path, as it was typed or as the system writes it."""
     spellings = {path, str(Path(path)), repr(path)[1:-1]} - {"", "."}
     return any(re.search(rf"(?<![\w./-]){re.escape(spelling)}(?![\w/-])", message) for spelling in spellings)

@@ -174,11 +174,11 @@ def first_words(folder: Path, failures: Mapping[int, Any]) -> str:
             else:
                 why = ""
             return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{GO_ON['train']}"
-    said = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-    if not said:
+    left_messages = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    if not left_messages:
         rank, failure = next(iter(failures.items()))
         return f"nearfar: process {rank} ended with exit code {failure.exitcode}"
-    text = said[0].read_text("utf-8", errors="surrogateescape")
+    text = left_messages[0].read_text("utf-8", errors="surrogateescape")
     return text if text.startswith("Traceback") else f"nearfar: {text}"
 
 
@@ -209,11 +209,11 @@ def own_modules_found(words: Sequence[str]) -> Iterator[None]:
 
 def last_words(message: str) -> None:
     """Print why the command ends; one of several processes leaves the message to the command that started it."""
-    if not leave_words(message) and sys.stderr is not None:  # if stderr is closed, print would use stdout
+    if not leave_message(message) and sys.stderr is not None:  # if stderr is closed, print would use stdout
         print(f"nearfar: {message}", file=sys.stderr)
 
 
-def leave_words(message: str) -> bool:
+def leave_message(message: str) -> bool:
     """Leave the message of one of several processes to the command that started it; return False if there is none."""
     folder = os.environ.get(LAST_WORDS)
     if folder is None:
@@ -235,7 +235,7 @@ def short_of_memory(error: Exception, command: str) -> str | None:
     return f"out of memory{reason}; try {LESS.get(command, 'a part of the items at a time')}"
 
 
-def way_out(error: Exception, command: str) -> str:
+def skip_bad_advice(error: Exception, command: str) -> str:
     """Return how to leave out an image that cannot be decoded; "" for other errors."""
     if type(error).__name__ != "BadImageError":
         return ""

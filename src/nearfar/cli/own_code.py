@@ -7,7 +7,7 @@ import traceback
 from functools import cache
 from pathlib import Path
 
-from ..quoting import PATH, in_brief
+from ..quoting import PATH, shorten
 
 HERE = Path(__file__).resolve().parent.parent
 
@@ -20,7 +20,7 @@ def of_own_code(error: Exception) -> str | None:
     place = place_in_own_code(error)
     if place is None:
         return None
-    what = in_brief(" ".join(str(error).split()), 4 * PATH)
+    what = shorten(" ".join(str(error).split()), 4 * PATH)
     kind = type(error).__name__
     description = f"{kind}: {what}" if what else kind
     return f"{place}: {description}; set NEARFAR_DEBUG=1 to see the whole traceback"
@@ -42,13 +42,13 @@ def caused_by_own_code(error: Exception) -> str:
 def place_in_own_code(error: BaseException) -> str | None:
     """Return the file, line and function of the user's module in which an error arose; None if it arose elsewhere."""
     if isinstance(error, SyntaxError) and error.filename and not _within(error.filename, (HERE, *_libraries())):
-        return f"{in_brief(error.filename, PATH)}:{error.lineno}"
+        return f"{shorten(error.filename, PATH)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     ours = [at for at, frame in enumerate(frames) if _within(frame.filename, (HERE,))]
     last = max(ours, default=len(frames))
     theirs = [frame for frame in frames[last + 1 :] if not _within(frame.filename, _libraries())]
     if theirs:
-        return f"{in_brief(theirs[-1].filename, PATH)}:{theirs[-1].lineno}: in {theirs[-1].name}"
+        return f"{shorten(theirs[-1].filename, PATH)}:{theirs[-1].lineno}: in {theirs[-1].name}"
     return None
 
 

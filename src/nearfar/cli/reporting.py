@@ -99,7 +99,7 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
         gallery=gallery,
         distance=scored.scores.distance,
         remarks=[*filter(None, [scored.scores.why_unscored()]), *training_scores(dataset)],
-        other=None if against is None else other_on(against, chosen),
+        other=None if against is None else score_other(against, chosen),
         features=feature_weights(source, dataset),
     )
     return build_report(content, out or beside(source, dataset, chosen, against))
@@ -162,7 +162,7 @@ def training_scores(dataset: Dataset) -> list[str]:
     return [f"{note[0].upper()}{note[1:]}." for note in warned]
 
 
-def other_on(source: Path, chosen: Chosen) -> Other:
+def score_other(source: Path, chosen: Chosen) -> Other:
     """Score the other run, learner or file of embeddings on the same data."""
     from ..report import Other
     from .embedding import is_embeddings

@@ -88,9 +88,9 @@ def write_hits(
         near = [Near(int(at), distance_text(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
         lines.append(Line(Near(q, ""), near))
     note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."
-    asked = Items(rows, queries.labels, queries.classes, names, queries.read)
+    query_items = Items(rows, queries.labels, queries.classes, names, queries.read)
     write_found(
-        out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=asked
+        out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=query_items
     )
 
 

@@ -13,9 +13,9 @@ from cyclopts import Parameter
 from ..io.uris import shown
 from ..quoting import count_of, quoted
 from ..trust import trusting
-from .image_paths import home_of, pictures_of
+from .image_paths import base_folder_of, pictures_of
 from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
-from .indexing import names_for
+from .indexing import names_relative_to_index
 from .options import NEIGHBORS, QUERIES, RUN, Trust, check_out
 from .search_results import (
     classes_of,
@@ -190,11 +190,13 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
         # the threshold of an index does not apply to the distances of a re-ranking method
         hits = reranked(store, queries, wanted, rerank)
     if exclude_self:
-        in_index = names_for(store.column("name").tolist(), home_of(store.about, file), items, query)
+        in_index = names_relative_to_index(
+            store.column("name").tolist(), base_folder_of(store.about, file), items, query
+        )
         hits = hits.without_self(in_index, k)
     without = 0
     if limit is not None and limit != inf:
-        hits, without = near_enough(hits, limit)
+        hits, without = drop_beyond(hits, limit)
 
     if out is None:
         found = [*neighbor_rows(names, hits)]
@@ -337,7 +339,7 @@ def threshold_of(about: Mapping[str, str]) -> float | None:
         raise ValueError(f"the index is damaged: its threshold is {quoted(text)}; {advice}") from None
 
 
-def near_enough(found: Hits, within: float) -> tuple[Hits, int]:
+def drop_beyond(found: Hits, within: float) -> tuple[Hits, int]:
     """Replace neighbors beyond a distance by -1; also return how many queries have no neighbor."""
     import numpy as np
 

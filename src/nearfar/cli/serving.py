@@ -100,7 +100,7 @@ def app_of(file: Path, *, run: Path | None, wrong: Path, hosts: Sequence[str], t
     embed: EmbedItems | None = None
     embed_text: EmbedText | None = None
     if source is not None:
-        embedding = partial(embedded_as, store.about, embedder(source))
+        embedding = partial(embed_in_index_dims, store.about, embedder(source))
         if embeds_images(source):
             embed = embedding
         if embeds_texts(source):
@@ -120,7 +120,7 @@ def pictures_in(file: Path, names: Sequence[str], about: Mapping[str, str]) -> A
     return pictures_of(names, about, file)
 
 
-def embedded_as(about: Mapping[str, str], embed: Any, items: Any) -> Any:
+def embed_in_index_dims(about: Mapping[str, str], embed: Any, items: Any) -> Any:
     """Embed items with as many dimensions as an index keeps."""
     return first_dims(embed(items), about)
 

@@ -18,22 +18,22 @@ class Stopping:
     """
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stopping:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._ask)
+                    self._before[number] = signal.signal(number, self._request_stop)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._asked and isinstance(error, Exception):
+        if self._requested and isinstance(error, Exception):
             raise KeyboardInterrupt from error
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        self._requested = True
         raise KeyboardInterrupt

@@ -42,14 +42,14 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     """
     from ..train import train
     from ..train.run import RunFolder
-    from ..train.rungs import STEPS, begins_with_table, config_for, save_frozen, write_ladder
+    from ..train.rungs import STEPS, config_for, runs_ladder_by_default, save_frozen, write_ladder
 
     if step is not None:
         refuse_second_tower(config, "--step")
     RunFolder(out).check_free()  # before the table, which takes minutes
     found = None
     splits = ASKED_SPLITS
-    if ladder is None and step is None and begins_with_table(config):
+    if ladder is None and step is None and runs_ladder_by_default(config):
         ladder = "yes"
         step = "auto"
         splits = FEW_SPLITS

@@ -75,15 +75,15 @@ def suspects(
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
-    from .embedding import choose, embedded_on
+    from .embedding import choose, open_embeddings
 
     check_task(out, decided, across, negatives, overwrite=overwrite)
     chosen = choose(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
     with trusting(*trust):
-        dataset, rows = embedded_on(source, chosen)
+        dataset, rows = open_embeddings(source, chosen)
     if decided is not None:
         assert out is not None
-        print(corrected_to(out, dataset, rows, read_decisions(decided, dataset), images_of(source, dataset, data)))
+        print(write_corrected(out, dataset, rows, read_decisions(decided, dataset), images_of(source, dataset, data)))
     elif across is not None:
         print(pairs_across(dataset, rows, across, out))
     elif negatives is not None:
@@ -202,7 +202,7 @@ def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
     return None
 
 
-def corrected_to(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None) -> str:
+def write_corrected(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None) -> str:
     """Write the items with corrected labels, and return a line on it.
 
     A .csv lists the images in the folder `images`; an .npz holds embeddings.

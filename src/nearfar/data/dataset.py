@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..quoting import PATH, count_of, in_brief, quoted
+from ..quoting import PATH, count_of, quoted, shorten
 
 Kind = Literal["image", "row", "text"]
 Named = str | os.PathLike[str]
@@ -497,7 +497,7 @@ def images_once(pairs: Dataset) -> Dataset:
 
 def some(names: Sequence[str], most: int = 5) -> str:
     """List the first few of many names."""
-    shown = ", ".join(in_brief(name, PATH) for name in names[:most])
+    shown = ", ".join(shorten(name, PATH) for name in names[:most])
     if len(names) > most:
         shown += f", ... ({len(names)} in all)"
     return shown

@@ -85,7 +85,7 @@ def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | N
     if path.name.endswith(TABLES):
         return _items_in_table(path, label, skip_bad)
     if is_archive(path):
-        return _loose_in(path, skip_bad)
+        return _open_loose_images(path, skip_bad)
     return None
 
 
@@ -93,7 +93,7 @@ def _items_in_folder(path: Path, label: str | None, skip_bad: bool) -> Dataset |
     """Open the items of a folder, some of which may have no class; None if all have one."""
     if is_saved(path):
         return _items_in_table(path, label, skip_bad)
-    return _loose_in(path, skip_bad)
+    return _open_loose_images(path, skip_bad)
 
 
 def _items_in_table(path: Path, label: str | None, skip_bad: bool) -> Dataset:
@@ -103,7 +103,7 @@ def _items_in_table(path: Path, label: str | None, skip_bad: bool) -> Dataset:
     return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
 
 
-def _loose_in(path: Path, skip_bad: bool) -> Dataset | None:
+def _open_loose_images(path: Path, skip_bad: bool) -> Dataset | None:
     """Open images, some of which may not be in a class folder; None if all are."""
     files = open_files(path)
     names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]

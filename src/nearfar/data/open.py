@@ -441,8 +441,8 @@ def _assemble(
         test, gallery = same_classes(test, gallery.in_columns(train.columns, "the training"))
     train = _noted(train, "training ")
     test = _noted(test, "test ")
-    asked = "test" if gallery is None else "query"
-    parts = [("train", train), ("validation", validation), (asked, test), ("gallery", gallery)]
+    test_role = "test" if gallery is None else "query"
+    parts = [("train", train), ("validation", validation), (test_role, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
     shared = in_both(train, validation, test)
     if shared and not split.startswith(CLOSED):

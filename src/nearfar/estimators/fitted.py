@@ -26,7 +26,7 @@ from ..neighbors import nearest
 from ..numerics import constraints
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from . import probability, thresholds
 from .validation import error_context, holds_tuples
 
@@ -395,14 +395,14 @@ class Fitted(BaseEstimator):
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
             flaw = tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_names(fitted)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            cause = in_brief(str(error), 2 * PATH)
+            cause = shorten(str(error), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {cause}") from error
         for key, value in fitted.items():
             if not key.endswith("_") or key.startswith("_"):
                 raise ValueError(f"{os.fspath(path)} holds {quoted(key)}, which is no fitted attribute")
             setattr(learner, key, value)
         if flaw:
-            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {in_brief(flaw, 2 * PATH)}")
+            raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {shorten(flaw, 2 * PATH)}")
         learner._training_marks = marks_in(tensors, text)
         return learner
 

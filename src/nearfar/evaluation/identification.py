@@ -23,7 +23,7 @@ from ..neighbors.nearest import nearest
 from ..numerics.distances import check_distance
 from .groups import Members, kinds_of
 from .retrieval import protocol_of
-from .threshold_curves import checked_rates, kept_at, rare_of
+from .threshold_curves import checked_rates, operating_points, rare_of
 from .verification import FARS
 
 
@@ -130,14 +130,14 @@ def identify(
     rates = checked_rates(fars)
     alone = own is not None
     kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, alone)
-    away = np.full(len(x), int(alone))
+    n_hidden = np.full(len(x), int(alone))
     hidden = None
     if kinds is not None:
-        asked = kinds[0]
+        query_kinds = kinds[0]
         members = Members(*kinds)
-        away = members.sizes[asked]
-        hidden = partial(members.of_rows, asked)
-    known = Members(kind, gallery_kind).sizes[kind] > away
+        n_hidden = members.sizes[query_kinds]
+        hidden = partial(members.of_rows, query_kinds)
+    known = Members(kind, gallery_kind).sizes[kind] > n_hidden
     if known.all() or not known.any():
         if known.all():
             lacking = "a class that is not in the gallery"
@@ -148,12 +148,12 @@ def identify(
             "expected queries and a gallery, such as a table whose column split says query or gallery"
         )
     d, at = nearest(x, y, 1, distance=distance, exclude_self=alone, hidden=hidden)
-    d[away == len(y)] = np.inf  # no item is left to find
+    d[n_hidden == len(y)] = np.inf  # no item is left to find
     right = known & (gallery_kind[at[:, 0]] == kind)
     steps, place = np.unique(on_grid(d[:, 0]) if distance == "cosine" else d[:, 0], return_inverse=True)
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, place, d[:, 0])
     named, wrong = (np.bincount(place[part], minlength=len(steps)).cumsum() for part in (right, ~known))
-    tpir_at, threshold_at = kept_at(rates, thresholds, named / known.sum(), wrong)
+    tpir_at, threshold_at = operating_points(rates, thresholds, named / known.sum(), wrong)
     counts = {"n_known": int(known.sum()), "n_unknown": int((~known).sum()), "n_gallery": len(y) - int(alone)}
     return Identification(float(right.sum() / known.sum()), tpir_at, threshold_at, **counts, distance=distance)

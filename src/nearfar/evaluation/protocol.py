@@ -203,12 +203,12 @@ def clustering_scores(
         "nmi_geometric": nmi(classes, found.numbers, "geometric"),
         "ami": ami(classes, found.numbers),
         "f1": pairwise_f1(classes, found.numbers),
-        "clusterer": f"k-means of {found.engine}, {counted_starts(restarts)}, seed {seed}",
+        "clusterer": f"k-means of {found.engine}, {describe_restarts(restarts)}, seed {seed}",
         "inertia": found.inertia,
     }
 
 
-def counted_starts(restarts: int) -> str:
+def describe_restarts(restarts: int) -> str:
     """Return how often the clustering was started, in words."""
     if restarts == 1:
         return "one start"
@@ -226,7 +226,7 @@ def _neighbor_scores(found: Retrieval, lone: str) -> dict[str, Any]:
     """Return the retrieval scores, and those of a random ranking, by the names of `Scores`."""
     # the 1 avoids a division by zero for queries without a relevant item, which `mean_score` leaves out
     n = np.maximum(found.available, 1)
-    asked = np.maximum(found.relevant, 1)
+    n_relevant = np.maximum(found.relevant, 1)
     return {
         "recall_at": {k: mean_score(found, found.found(k), lone) for k in found.ks},
         "precision_at": {k: mean_score(found, found.hits[:, i] / k, lone) for i, k in enumerate(found.ks)},
@@ -234,11 +234,11 @@ def _neighbor_scores(found: Retrieval, lone: str) -> dict[str, Any]:
         "r_precision": mean_score(found, found.r_precision, lone),
         "mrr": mean_score(found, found.reciprocal_rank(), lone),
         "chance": {
-            "recall_at": {k: mean_score(found, random_recall(asked, n, k), lone) for k in found.ks},
-            "precision_at": {k: mean_score(found, random_precision(asked, n, k), lone) for k in found.ks},
-            "map_at_r": mean_score(found, random_map_at_r(asked, n), lone),
-            "r_precision": mean_score(found, asked / n, lone),
-            "mrr": mean_score(found, random_mrr(asked, n), lone),
+            "recall_at": {k: mean_score(found, random_recall(n_relevant, n, k), lone) for k in found.ks},
+            "precision_at": {k: mean_score(found, random_precision(n_relevant, n, k), lone) for k in found.ks},
+            "map_at_r": mean_score(found, random_map_at_r(n_relevant, n), lone),
+            "r_precision": mean_score(found, n_relevant / n, lone),
+            "mrr": mean_score(found, random_mrr(n_relevant, n), lone),
         },
     }
 

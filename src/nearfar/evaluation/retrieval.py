@@ -152,7 +152,7 @@ def retrieve(
         how: dict[str, Any] = {"score": group_score, "leave_one_out": own is not None, "distance": distance}
         products = Products(x, y, gallery_class, group_by, **how)
         scoring = _Scoring(query_class, products.classes, products.kinds, False, ks, whole, up_to_r)
-        for rows in row_blocks(scoring.asked, products.row_bytes + BYTES_PER_VALUE * len(products)):
+        for rows in row_blocks(scoring.scored, products.row_bytes + BYTES_PER_VALUE * len(products)):
             scoring.score_values(products.values(rows), rows)
         return scoring.result()
     kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None)
@@ -161,11 +161,11 @@ def retrieve(
     if rerank is not None:
         x, y, by = compared(rerank, x, y, leave_one_out=own is not None, distance=distance)
     if by is not None:
-        for rows in row_blocks(scoring.asked, by.row_bytes + BYTES_PER_VALUE * len(y)):
+        for rows in row_blocks(scoring.scored, by.row_bytes + BYTES_PER_VALUE * len(y)):
             scoring.score_values(by.values(rows), rows)
-    elif scoring.asked.size:
+    elif scoring.scored.size:
         hidden = None if kinds is None else scoring.hidden
-        for product, rows in passes(Space(x, y, distance, own, hidden), scoring.asked):
+        for product, rows in passes(Space(x, y, distance, own, hidden), scoring.scored):
             for part in parts(rows, scoring.depth[rows], product):
                 product.postpone(scoring.score(product, part))
     return scoring.result()
@@ -222,20 +222,20 @@ class _Scoring:
         self.whole = whole
         self.leave_one_out = leave_one_out
         self.members = Members(query_class, gallery_class)
-        away = np.full(len(query_class), leave_one_out, dtype=np.intp)
+        n_hidden = np.full(len(query_class), leave_one_out, dtype=np.intp)
         if kinds is not None:
-            self.alike_in_group = Members(*kinds)
-            away = self.alike_in_group.sizes[kinds[0]]  # without a gallery, these include the query itself
-        self.available = len(gallery_class) - away
+            self.class_and_group = Members(*kinds)
+            n_hidden = self.class_and_group.sizes[kinds[0]]  # without a gallery, these include the query itself
+        self.available = len(gallery_class) - n_hidden
         self.to_the_end = max(ks) >= self.available.max()
-        self.relevant = self.members.sizes[query_class] - away
+        self.relevant = self.members.sizes[query_class] - n_hidden
         if up_to_r:
             deepest = np.maximum(self.relevant, max(ks))
         else:
             deepest = np.full(len(query_class), max(ks))
         self.depth = np.minimum(deepest, self.available)
-        asked = np.flatnonzero(self.relevant > 0)
-        self.asked = asked[np.argsort(-self.depth[asked], kind="stable")]
+        scored = np.flatnonzero(self.relevant > 0)
+        self.scored = scored[np.argsort(-self.depth[scored], kind="stable")]
         n = len(query_class)
         self.first_rank = np.zeros(n, np.intp)
         self.hits = np.zeros((n, len(ks)), np.intp)
@@ -243,18 +243,18 @@ class _Scoring:
         self.map_at_r = np.zeros(n)
         self.average_precision = np.zeros(n)
 
-    def alike(self, rows: Ints, columns: Ints) -> Bools:
+    def same_class(self, rows: Ints, columns: Ints) -> Bools:
         return self.gallery_class[columns] == self.query_class[rows][:, None]
 
     def hidden(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the position in `rows` and the gallery item of the items of each query's class and group."""
         assert self.kinds is not None
-        return self.alike_in_group.of(self.kinds[0][rows])
+        return self.class_and_group.of(self.kinds[0][rows])
 
     def score(self, product: Product, rows: Ints) -> Ints:
         """Fill in the scores of these queries, and return the queries that need more precision."""
         depth = int(self.depth[rows[0]])
-        ranked = rank_block(product, rows, depth, self.alike)
+        ranked = rank_block(product, rows, depth, self.same_class)
         done = ranked.done
         assert ranked.alike is not None
         listed = ranked.alike[:, :depth] & done[:, None]
@@ -270,7 +270,7 @@ class _Scoring:
         if self.kinds is not None:
             values[self.hidden(rows)] = np.inf
         columns = smallest(values, int(self.depth[rows[0]]))
-        listed = self.alike(rows, columns)
+        listed = self.same_class(rows, columns)
         listed &= np.arange(columns.shape[1]) < self.available[rows, None]  # hidden items come last
         absent = np.flatnonzero(~self._record(rows, listed))
         if self.whole and len(absent):

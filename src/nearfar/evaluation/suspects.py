@@ -117,11 +117,11 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
     for _ in range(repeats):
         parts = stratified_folds(numbers, folds, rng)
         for part in range(folds):
-            asked = np.flatnonzero(parts == part)
-            if len(asked):
-                found = judged(rows, numbers, parts != part, asked)
-                nearness[asked] += found[0] / repeats
-                votes[asked] += found[1] / repeats
+            judged_rows = np.flatnonzero(parts == part)
+            if len(judged_rows):
+                found = judged(rows, numbers, parts != part, judged_rows)
+                nearness[judged_rows] += found[0] / repeats
+                votes[judged_rows] += found[1] / repeats
     scores = MEAN_WEIGHT * nearness + np.log(votes + LEAST_VOTE)
     at = np.arange(len(rows))
     given = scores[at, numbers]
@@ -155,14 +155,14 @@ def stratified_folds(labels: Ints, folds: int, rng: np.random.Generator) -> Ints
     return found
 
 
-def judged(rows: Array, labels: Ints, known: Bools, asked: Ints) -> tuple[Array, Array]:
+def judged(rows: Array, labels: Ints, known: Bools, judged_rows: Ints) -> tuple[Array, Array]:
     """Return L and V of some items, both (b, c), by a model of the `known` rows.
 
     A class without such rows has the smallest L and no votes.
     """
     codes, known_labels = np.unique(labels[known], return_inverse=True)
     model = discriminant_whitening(rows[known], known_labels, shrinkage=SHRINKAGE, emphasis=1.0)
-    left = (rows[asked] - model.mean) @ model.components.T
+    left = (rows[judged_rows] - model.mean) @ model.components.T
     right = (rows[known] - model.mean) @ model.components.T
     means = scatter.class_means(right, known_labels)
     squares = np.einsum("ij,ij->i", left, left)[:, None] + np.einsum("ij,ij->i", means, means)
@@ -170,7 +170,7 @@ def judged(rows: Array, labels: Ints, known: Bools, asked: Ints) -> tuple[Array,
     classes = int(labels.max()) + 1
     nearness = np.repeat(near.min(axis=1)[:, None], classes, axis=1)
     nearness[:, codes] = near
-    votes = np.zeros((len(asked), classes))
+    votes = np.zeros((len(judged_rows), classes))
     votes[:, codes] = neighbor_votes(emphasized(left, means), emphasized(right, means), known_labels)
     return nearness, votes
 
@@ -232,7 +232,9 @@ def pairs_across(embeddings: Any, labels: Any, k: int = 20, *, distance: str = "
     if numbers.max() == 0:
         raise ValueError("labels: expected at least 2 classes, got 1, which has no pair of two classes")
     members = Members(numbers, numbers)
-    distances, other = nearest(rows, rows, 1, distance=distance, hidden=lambda asked: members.of_rows(numbers, asked))
+    distances, other = nearest(
+        rows, rows, 1, distance=distance, hidden=lambda judged_rows: members.of_rows(numbers, judged_rows)
+    )
     item = np.arange(len(rows))
     i = np.minimum(item, other[:, 0])
     j = np.maximum(item, other[:, 0])

@@ -150,7 +150,7 @@ def scored(
     auc = float(np.sum(counts[0] * (N - accepted[1] + counts[1] / 2))) / P / N
     best = int(np.argmax(tar - far))
     eer, at = _equal_errors(tar, far)
-    tar_at, threshold_at = kept_at(rates, thresholds, tar, accepted[1])
+    tar_at, threshold_at = operating_points(rates, thresholds, tar, accepted[1])
     grid = np.geomspace(1 / N, 1.0, CURVE_POINTS)
     places = [_last(accepted[1], _allowed(rate, N)) for rate in grid]
     return Verification(
@@ -169,7 +169,7 @@ def scored(
     )
 
 
-def kept_at(
+def operating_points(
     rates: Sequence[float], thresholds: Array, right: Array, wrong: NDArray[np.int64]
 ) -> tuple[dict[float, float], dict[float, float | None]]:
     """Return the share of right answers and the largest threshold at each rate of wrong answers.

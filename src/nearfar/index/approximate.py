@@ -9,7 +9,7 @@ import numpy as np
 
 from ..numerics.distances import chunks, pair_distances, starts, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 
 MORE = 2  # candidates asked of faiss, relative to the neighbors wanted
 
@@ -74,7 +74,7 @@ class Approximate:
             self._index.train(given)
             self._index.add(given)
         except RuntimeError as error:
-            reason = in_brief(str(error).strip().rpartition(": ")[2], PATH)
+            reason = shorten(str(error).strip().rpartition(": ")[2], PATH)
             raise ValueError(f"engine: faiss cannot index {len(rows)} rows as {quoted(made)} ({reason})") from None
         for setting in filter(None, (part.strip() for part in settings.split(","))):
             self._set(faiss, made, setting)

@@ -138,7 +138,7 @@ def kind_of_labels(records: Records) -> str:
     return "text"
 
 
-def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) -> Hits:
+def ranked(x: AnyArray, records: Records, query_rows: Ints, k: int, distance: str) -> Hits:
     """Order what a database found by exact distances; ties keep the order of the database.
 
     Databases compare in float32, and some of them compressed rows, so that their own distances are approximate.
@@ -149,7 +149,7 @@ def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) ->
         Queries.
     records : Records
         The m items that were found for all queries together.
-    asked : ndarray of int, shape (m,)
+    query_rows : ndarray of int, shape (m,)
         The query for which each item was found.
     k : int
         Number of neighbors of each query.
@@ -159,13 +159,13 @@ def ranked(x: AnyArray, records: Records, asked: Ints, k: int, distance: str) ->
     positions: Ints = np.full((len(x), k), -1, dtype=np.intp)
     if len(records):
         rows = np.arange(len(records))
-        exact = pair_distances(x, records.embeddings, asked[:, None], rows[:, None], distance)[:, 0]
+        exact = pair_distances(x, records.embeddings, query_rows[:, None], rows[:, None], distance)[:, 0]
         # by query, then by distance; the place of an item is its position among those of its query
-        order = np.lexsort((rows, exact, asked))
-        place = np.arange(len(order)) - np.searchsorted(asked[order], asked[order])
+        order = np.lexsort((rows, exact, query_rows))
+        place = np.arange(len(order)) - np.searchsorted(query_rows[order], query_rows[order])
         kept = place < k
-        distances[asked[order][kept], place[kept]] = exact[order][kept]
-        positions[asked[order][kept], place[kept]] = order[kept]
+        distances[query_rows[order][kept], place[kept]] = exact[order][kept]
+        positions[query_rows[order][kept], place[kept]] = order[kept]
     return Hits(records, distances, positions)
 
 

@@ -15,15 +15,15 @@ from ..numerics.types import AnyArray, Bools
 from .approximate import Approximate
 from .filters import Kind, mask, parse_filter
 from .index import Index, Kept, write_index
-from .one_at_a_time import one_at_a_time
+from .index_lock import index_lock
 from .records import (
     Hits,
     Records,
-    are_among,
     check_new,
     check_some_left,
     check_there,
     column_kinds,
+    isin_few,
     joined_columns,
     joined_labels,
     picked_columns,
@@ -42,7 +42,7 @@ class FileStore:
         self._rows: dict[int, dict[str, int]] = {}  # row of each name, under the id of the index that has these rows
         self._held = ExitStack()
         if writes and lock:
-            self._held.enter_context(one_at_a_time(path, wait=0))
+            self._held.enter_context(index_lock(path, wait=0))
         try:
             self._index = Index.load(path, mapped=writes)  # a writer reads few of the embeddings
         except BaseException:
@@ -60,7 +60,7 @@ class FileStore:
             Approximate(rows, distance, engine)  # raises now, and not after the file is written, if it cannot be built
         with ExitStack() as held:
             if lock:
-                held.enter_context(one_at_a_time(path, wait=0))
+                held.enter_context(index_lock(path, wait=0))
             kept = Kept(records.names, records.labels, dict(records.columns), distance, engine, dict(about))
             write_index(path, kept, rows)
             made = cls(path, writes=True, lock=False)
@@ -119,7 +119,7 @@ class FileStore:
         index = self._index
         check_new(records, dimensions=self.dimensions, labels=index.labels, columns=self.columns())
         # items whose names come again are replaced
-        keep = ~are_among(index.names, np.concatenate([np.asarray(gone, dtype=np.str_), records.names]))
+        keep = ~isin_few(index.names, np.concatenate([np.asarray(gone, dtype=np.str_), records.names]))
         n = int(keep.sum())
         labels = None
         if index.labels is not None and records.labels is not None:
@@ -138,7 +138,7 @@ class FileStore:
 
     def remove(self, names: Sequence[str]) -> None:
         index = self._index
-        keep = ~are_among(index.names, np.asarray(names, dtype=np.str_))
+        keep = ~isin_few(index.names, np.asarray(names, dtype=np.str_))
         check_some_left(names, index.names, int(keep.sum()))
         self._write(
             Kept(

@@ -35,7 +35,7 @@ def first_of_groups(search: Callable[[int], Any], column: Callable[[], AnyArray]
     count = min(GROWTH * k, most)
     while True:
         found = search(count)
-        first = first_in_rows(numbered(column()), found.positions)
+        first = first_of_group_in_row(numbered(column()), found.positions)
         enough = first.sum(axis=1) >= k
         if count >= most or enough.all():
             break
@@ -62,7 +62,7 @@ def numbered(column: AnyArray) -> Ints:
     return numbers.astype(np.intp)
 
 
-def first_in_rows(groups: Ints, positions: Ints) -> Bools:
+def first_of_group_in_row(groups: Ints, positions: Ints) -> Bools:
     """Return a mask (n, count) of the positions that are the first of their group in their row; -1 never is."""
     there = positions >= 0
     # in a stable order by group, the first of a group is the one that differs from its predecessor

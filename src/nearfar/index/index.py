@@ -19,15 +19,14 @@ from ..neighbors.near_pairs import Groups, NearPairs, groups_within, nearest_pai
 from ..neighbors.nearest import Gallery
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Array, Ints
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from .approximate import Approximate, check_recipe
 from .filters import mask, parse_filter
 from .groups import first_of_groups
-from .one_at_a_time import WAIT, one_at_a_time
+from .index_lock import WAIT, index_lock
 from .records import (
     Columns,
     Records,
-    are_among,
     check_different,
     check_some_left,
     checked_columns,
@@ -36,6 +35,7 @@ from .records import (
     checked_queries,
     checked_rows,
     column_kinds,
+    isin_few,
     joined_columns,
     joined_labels,
     picked_columns,
@@ -313,7 +313,7 @@ class Index:
         if isinstance(names, Iterable) and not isinstance(names, str):
             names = list(names)  # NumPy would take a set as one object
         gone = np.asarray(names, dtype=np.str_).ravel()
-        keep = ~are_among(self.names, gone)
+        keep = ~isin_few(self.names, gone)
         check_some_left(gone.tolist(), self.names, int(keep.sum()))
         self.embeddings = self.embeddings[keep]
         self.names = self.names[keep]
@@ -374,7 +374,7 @@ class Index:
                 },
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no whole index: {in_brief(str(error), 2 * PATH)}") from error
+            raise ValueError(f"{os.fspath(path)} holds no whole index: {shorten(str(error), 2 * PATH)}") from error
         return index
 
     @classmethod
@@ -407,7 +407,7 @@ class Index:
         >>> with Index.updating("photos.index") as index:  # doctest: +SKIP
         ...     index.remove(["blurred.jpg"])
         """
-        with one_at_a_time(Path(path), wait=wait):
+        with index_lock(Path(path), wait=wait):
             index = cls.load(path)
             yield index
             index.save(path)

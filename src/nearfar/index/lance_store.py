@@ -24,10 +24,10 @@ from ..io.atomic_files import atomic_write
 from ..io.untrusted import Unreadable, parse_json, read_file
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Kind, parse_filter, sql, sql_value
-from .one_at_a_time import one_at_a_time
+from .index_lock import index_lock
 from .records import Hits, Records, check_new, check_some_left, check_there, missing, nothing
 
 FORMAT = "nearfar collection 1"
@@ -57,7 +57,7 @@ class LanceStore(DatabaseStore):
         self.writes = writes
         self._held = ExitStack()
         if writes and lock:
-            self._held.enter_context(one_at_a_time(path, wait=0))
+            self._held.enter_context(index_lock(path, wait=0))
         try:
             self._state = _read_about(path)
             self._db = _connected(path)
@@ -84,7 +84,7 @@ class LanceStore(DatabaseStore):
             raise ValueError(f"{path}: holds something else than a collection of nearfar; choose another name")
         with ExitStack() as held:
             if lock:
-                held.enter_context(one_at_a_time(path, wait=0))
+                held.enter_context(index_lock(path, wait=0))
             with removed_on_failure(path):
                 db = _connected(path)
                 name = f"items_{secrets.token_hex(4)}"
@@ -159,21 +159,21 @@ class LanceStore(DatabaseStore):
         import pyarrow
 
         parts = []
-        asked = []
+        query_rows = []
         for start in range(0, len(x), QUERIES):
             some = x[start : start + QUERIES]
-            rows = self._asked(some, condition, k)
+            rows = self._query(some, condition, k)
             # LanceDB says which query found a row only if there are several
             if "query_index" in rows.column_names:
-                asked.append(start + rows["query_index"].to_numpy())
+                query_rows.append(start + rows["query_index"].to_numpy())
                 rows = rows.drop_columns(["query_index"])
             else:
-                asked.append(np.full(len(rows), start))
+                query_rows.append(np.full(len(rows), start))
             parts.append(rows.drop_columns(["_distance"]))
         records = self._records(pyarrow.concat_tables(parts))
-        return ranked(x, records, np.concatenate(asked), k, self.distance)
+        return ranked(x, records, np.concatenate(query_rows), k, self.distance)
 
-    def _asked(self, x: AnyArray, condition: str | None, k: int, exact: bool = False) -> Any:
+    def _query(self, x: AnyArray, condition: str | None, k: int, exact: bool = False) -> Any:
         """Return a table of the rows that LanceDB finds, with `query_index` if there are several queries."""
         vectors = list(x) if len(x) > 1 else x[0]
         with lance_errors(self.uri):
@@ -328,11 +328,11 @@ def lance_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, OSError) as error:
-        raise OSError(f"{uri}: LanceDB: {in_brief(_first_line(error), PATH)}") from error
+        raise OSError(f"{uri}: LanceDB: {shorten(_first_line(error), PATH)}") from error
     except ValueError as error:
         if "LanceError" not in str(error) and "lance error" not in str(error) and "was not found" not in str(error):
             raise
-        raise ValueError(f"{uri}: LanceDB: {in_brief(_first_line(error), PATH)}") from error
+        raise ValueError(f"{uri}: LanceDB: {shorten(_first_line(error), PATH)}") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -349,7 +349,7 @@ def _read_about(path: Path) -> dict[str, Any]:
     try:
         state = parse_json(read_file(file, most=MAX_ABOUT))
     except (ValueError, Unreadable) as error:
-        raise ValueError(f"{file}: damaged ({in_brief(str(error), PATH)}); make the index again") from None
+        raise ValueError(f"{file}: damaged ({shorten(str(error), PATH)}); make the index again") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(f"{path} is not a collection of this version of nearfar; make the index again")
     about = state.get("about")

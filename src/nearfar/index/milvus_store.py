@@ -25,10 +25,10 @@ from ..io.untrusted import Unreadable, parse_json
 from ..io.uris import Address, address_of
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
-from .one_at_a_time import one_at_a_time
+from .index_lock import index_lock
 from .records import Hits, Records, check_new, check_some_left, check_there, column_kinds, missing, nothing
 
 FORMAT = "nearfar collection 1"
@@ -64,7 +64,7 @@ class MilvusStore(DatabaseStore):
         self.writes = writes
         self._held = ExitStack()
         if writes and lock:
-            self._held.enter_context(one_at_a_time(Path(self.uri), wait=0))
+            self._held.enter_context(index_lock(Path(self.uri), wait=0))
         try:
             self._client = connected(self.address)
             self._state = _read_about(self._client, self.address)
@@ -84,7 +84,7 @@ class MilvusStore(DatabaseStore):
         address = address_of(uri)
         with ExitStack() as held:
             if lock:
-                held.enter_context(one_at_a_time(Path(str(address)), wait=0))
+                held.enter_context(index_lock(Path(str(address)), wait=0))
             client = connected(address)
             with milvus_errors(str(address)):
                 there = client.has_collection(address.collection)
@@ -124,7 +124,7 @@ class MilvusStore(DatabaseStore):
         return kinds | self._state["columns"]
 
     def count(self, where: str = "") -> int:
-        with self._asked():
+        with self._request():
             rows = self._client.query(
                 self._state["items"], filter=self._condition(where), output_fields=["count(*)"], timeout=SECONDS
             )
@@ -142,7 +142,7 @@ class MilvusStore(DatabaseStore):
         found: dict[str, Any] = {}
         for start in range(0, len(wanted), ROWS_AT_ONCE):
             keys = [_key(name) for name in wanted[start : start + ROWS_AT_ONCE]]
-            with self._asked():
+            with self._request():
                 rows = self._client.get(self._state["items"], ids=keys, output_fields=["*"], timeout=SECONDS)
             found.update({row["name"]: row for row in rows})
         there = [found[name] for name in wanted if name in found]
@@ -156,10 +156,10 @@ class MilvusStore(DatabaseStore):
         if k > MOST_NEIGHBORS:
             raise ValueError(f"k: a server of Milvus returns up to {MOST_NEIGHBORS:,} neighbors, got {k:,}")
         rows: list[Any] = []
-        asked: list[int] = []
+        query_rows: list[int] = []
         for start in range(0, len(x), QUERIES_AT_ONCE):
             part = x[start : start + QUERIES_AT_ONCE]
-            with self._asked():
+            with self._request():
                 found = self._client.search(
                     self._state["items"],
                     data=[query.tolist() for query in part],
@@ -171,11 +171,11 @@ class MilvusStore(DatabaseStore):
                 )
             for place, hits in enumerate(found):
                 rows += [hit["entity"] for hit in hits]
-                asked += [start + place] * len(hits)
+                query_rows += [start + place] * len(hits)
         records = nothing(self.dimensions)
         if rows:
             records = self._records(rows)
-        return ranked(x, records, np.asarray(asked, dtype=np.intp), k, self.distance)
+        return ranked(x, records, np.asarray(query_rows, dtype=np.intp), k, self.distance)
 
     def add(
         self,
@@ -195,7 +195,7 @@ class MilvusStore(DatabaseStore):
             self._recreate(columns=self._state["columns"] | fresh)
         come = set(records.names.tolist())
         left = [name for name in gone if name not in come]
-        with self._asked():
+        with self._request():
             self._delete(left)
             _send(self._client, self.address, self._state, records)
         if about or engine:
@@ -205,7 +205,7 @@ class MilvusStore(DatabaseStore):
         self._check_writes()
         known = self.get(names).names
         check_some_left(names, known, self.count() - len(set(known.tolist())))
-        with self._asked():
+        with self._request():
             self._delete(list(names))
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
@@ -226,7 +226,7 @@ class MilvusStore(DatabaseStore):
         super().close()
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _request(self) -> Iterator[None]:
         with milvus_errors(self.uri):
             yield
 
@@ -237,7 +237,7 @@ class MilvusStore(DatabaseStore):
 
     def _rows(self, where: str, fields: Sequence[str]) -> Iterator[list[Any]]:
         """Yield all items that meet a filter, in batches."""
-        with self._asked():
+        with self._request():
             found = self._client.query_iterator(
                 self._state["items"],
                 batch_size=ROWS_AT_ONCE,
@@ -247,7 +247,7 @@ class MilvusStore(DatabaseStore):
             )
         try:
             while True:
-                with self._asked():
+                with self._request():
                     rows = found.next()
                 if not rows:
                     return
@@ -276,7 +276,7 @@ class MilvusStore(DatabaseStore):
     def _remove_old_items(self) -> None:
         """Remove collections that are not in use: of killed processes, and those that were replaced."""
         prefix = f"{self.address.collection}_"
-        with self._asked():
+        with self._request():
             for name in self._client.list_collections():
                 digits = name.removeprefix(prefix)
                 ours = name.startswith(prefix) and len(digits) == 8 and set(digits) <= set("0123456789abcdef")
@@ -364,7 +364,7 @@ def milvus_errors(uri: str) -> Iterator[None]:
         yield
     except MilvusException as error:
         first = next(iter(str(error.message).splitlines()), "no reason given")
-        raise OSError(f"{uri}: Milvus: {in_brief(first, PATH)}") from error
+        raise OSError(f"{uri}: Milvus: {shorten(first, PATH)}") from error
 
 
 def _make_about(client: Any, address: Address) -> None:
@@ -403,7 +403,7 @@ def _read_about(client: Any, address: Address) -> dict[str, Any]:
     try:
         state = parse_json(rows[0]["told"].encode())
     except (ValueError, Unreadable) as error:
-        raise ValueError(f"{address}: damaged ({in_brief(str(error), PATH)}); make the index again") from None
+        raise ValueError(f"{address}: damaged ({shorten(str(error), PATH)}); make the index again") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError(f"{address} is not a collection of this version of nearfar; make the index again")
     if not _fits(state):

@@ -201,7 +201,7 @@ def _free_numbers(n: int, taken: AnyArray | tuple[()]) -> AnyArray:
     free = np.empty(0, dtype=np.str_)
     while len(free) < n:
         candidates = numbers.astype(np.str_)
-        free = np.concatenate([free, candidates[~are_among(candidates, those_of(taken, candidates))]])
+        free = np.concatenate([free, candidates[~isin_few(candidates, those_of(taken, candidates))]])
         numbers += n
     return free[:n]
 
@@ -209,10 +209,10 @@ def _free_numbers(n: int, taken: AnyArray | tuple[()]) -> AnyArray:
 def those_of(names: AnyArray | tuple[()], few: AnyArray) -> AnyArray:
     """Return those of many names that are among a few others."""
     many = np.asarray(names, dtype=np.str_)
-    return many[are_among(many, few)]
+    return many[isin_few(many, few)]
 
 
-def are_among(names: AnyArray, few: AnyArray) -> Bools:
+def isin_few(names: AnyArray, few: AnyArray) -> Bools:
     """Return whether each of many names (n,) is among a few others."""
     # np.isin would sort the many names, which takes ten times as long
     others = set(few.tolist())
@@ -398,7 +398,7 @@ def check_new(records: Records, *, dimensions: int, labels: AnyArray | str | Non
 def check_some_left(names: Sequence[str], known: AnyArray, left: int) -> None:
     """Raise a ValueError for names that do not exist, or if nothing would be left."""
     gone = np.asarray(names, dtype=np.str_)
-    unknown = np.unique(gone[~are_among(gone, those_of(known, gone))])
+    unknown = np.unique(gone[~isin_few(gone, those_of(known, gone))])
     if len(unknown):
         count = f"{len(unknown)} of {len(gone)} are unknown"
         raise ValueError(f"names: the index has no {quoted(str(unknown[0]))} ({count})")

@@ -27,7 +27,7 @@ from typing import Any, Literal, Protocol
 
 from ..io.uris import is_address, is_folder
 from ..numerics.types import AnyArray
-from ..quoting import PATH, in_brief
+from ..quoting import PATH, shorten
 from .filters import Kind
 from .index import Index
 from .records import Hits, Records
@@ -136,7 +136,7 @@ def open_store(uri: str | os.PathLike[str], mode: Literal["r", "w"] = "r", *, lo
     mode : {"r", "w"}
         "w" also allows to add and remove items, which one process does at a time.
     lock : bool
-        Set to False if the caller holds the lock of the collection (`one_at_a_time`).
+        Set to False if the caller holds the lock of the collection (`index_lock`).
 
     Returns
     -------
@@ -235,7 +235,7 @@ def _local(uri: str | os.PathLike[str]) -> str:
     """Return the path that a URI is; refuse addresses."""
     text = os.fspath(uri)
     if "://" in text:
-        shown = in_brief(text, PATH)
+        shown = shorten(text, PATH)
         kinds = "a file such as photos.index, a folder such as photos.lance, or http://HOST:PORT/COLLECTION"
         raise ValueError(f"{shown}: expected {kinds}")
     return text

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..quoting import PATH, in_brief
+from ..quoting import PATH, shorten
 from .untrusted import read_json
 
 Whole = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]  # exact as a float
@@ -60,4 +60,4 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def damaged(error: ValueError) -> str:
     """Return the part of a message that says why the scores of a run are damaged, and what to do."""
-    return f"damaged ({in_brief(str(error), PATH)}); remove the file, and the run is scored again"
+    return f"damaged ({shorten(str(error), PATH)}); remove the file, and the run is scored again"

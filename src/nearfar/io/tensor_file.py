@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..numerics.types import AnyArray
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from .atomic_files import atomic_write
 from .untrusted import Unreadable, open_regular, parse_json
 
@@ -105,9 +105,7 @@ def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[di
                 name: _read_array(file, 8 + size, total, entry, stays=name in mapped) for name, entry in header.items()
             }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Unreadable) as error:
-        raise ValueError(
-            f"{os.fspath(path)} is not a readable safetensors file: {in_brief(str(error), PATH)}"
-        ) from None
+        raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {shorten(str(error), PATH)}") from None
     return arrays, metadata
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ..quoting import PATH, in_brief
+from ..quoting import PATH, shorten
 
 FOLDER = ".lance"
 """Ending of folders of LanceDB; any other name is that of an index file."""
@@ -59,7 +59,7 @@ def address_of(uri: str | os.PathLike[str]) -> Address:
     """
     found = SERVER.fullmatch(os.fspath(uri))
     if found is None:
-        shown = in_brief(os.fspath(uri), PATH)
+        shown = shorten(os.fspath(uri), PATH)
         raise ValueError(
             f"{shown}: expected http://HOST:PORT/COLLECTION, with a collection of letters, digits and underscores"
         )

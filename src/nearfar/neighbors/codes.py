@@ -152,8 +152,8 @@ def search_binary(
     wanted = min(len(codes), oversample * k)
     if not 1 <= k <= len(codes):
         raise ValueError(f"k: expected 1 to {len(codes)} (the rows that are searched), got {k!r}")
-    asked = signs_of(to_binary(queries, center), d)
-    candidates = nearest(asked, signs_of(codes, d), wanted, distance="sqeuclidean")[1]
+    query_signs = signs_of(to_binary(queries, center), d)
+    candidates = nearest(query_signs, signs_of(codes, d), wanted, distance="sqeuclidean")[1]
     return rescored(queries, rows, candidates, k, distance=distance)
 
 

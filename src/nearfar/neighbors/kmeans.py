@@ -411,9 +411,9 @@ class Exchange:
         self.squares = np.empty(candidates.shape, dtype=rows.dtype)
         self.measure(np.ones(candidates.shape, dtype=bool))
 
-    def measure(self, asked: Bools) -> None:
+    def measure(self, wanted: Bools) -> None:
         """Compute the squared distances of rows to the marked candidates (n, m)."""
-        row, place = np.nonzero(asked)
+        row, place = np.nonzero(wanted)
         step = max(1, CACHED_DISTANCES // self.rows.shape[1])
         for start in range(0, len(row), step):
             i = row[start : start + step]

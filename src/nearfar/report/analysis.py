@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..evaluation import Verification, verify
 from .content import ReportContent
 from .pair_distances import PairDistances, measure_pairs
-from .paired_models import Against, set_against
+from .paired_models import Against, compare_neighbors
 from .retrieval import Confusion, QueryNeighbors, class_recall, confusions, drawn, query_neighbors, worst
 from .spectrum import Spectrum, spectrum
 from .tsne import LIMIT, TILES, map_items, map_positions
@@ -67,7 +67,7 @@ def analyze(content: ReportContent) -> Analysis:
         verification = _verification(content)
     against = None
     if failures is not None and content.other is not None:
-        against = set_against(failures.found, content.other)
+        against = compare_neighbors(failures.found, content.other)
     return Analysis(
         failures,
         pairs,

@@ -79,8 +79,8 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     lines += [f"An embedding model, which maps similar items to nearby vectors. Trained with `{config['objective']}`."]
     lines += ["", "## Use", "", *_usage(title), ""]
     lines += [*_scores(folder), *_training(folder, config, data or str(config.get("data", "")))]
-    said = license or "none was given; ask the author of the model before you use it"
-    lines += ["## License", "", f"{said[0].upper()}{said[1:]}.", ""]
+    terms = license or "none was given; ask the author of the model before you use it"
+    lines += ["## License", "", f"{terms[0].upper()}{terms[1:]}.", ""]
     return "\n".join(lines)
 
 

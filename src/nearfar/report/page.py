@@ -48,10 +48,10 @@ def build_report(content: ReportContent, path: str | Path) -> Path:
     'report.html'
     """
     analysis = analyze(content)
-    return write(Path(path), small_enough(lambda side: render(content, analysis, side)))
+    return write(Path(path), shrink_to_limit(lambda side: render(content, analysis, side)))
 
 
-def small_enough(rendered: Callable[[int], str]) -> bytes:
+def shrink_to_limit(rendered: Callable[[int], str]) -> bytes:
     """Return the page with the largest pictures that keep it small enough; `rendered` takes their side."""
     for side in SIDES:
         page = rendered(side).encode(errors="replace")

@@ -81,7 +81,7 @@ class Against:
         return both, by_this - both, by_other - both, len(this) - by_this - by_other + both
 
 
-def set_against(found: QueryNeighbors, other: Other) -> Against:
+def compare_neighbors(found: QueryNeighbors, other: Other) -> Against:
     """Compare the neighbors that a model found with those of another.
 
     Raises

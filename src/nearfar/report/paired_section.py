@@ -7,7 +7,7 @@ from typing import Any
 from .content import ReportContent
 from .paired_models import Against, Difference
 from .retrieval import QueryNeighbors
-from .sections import Pens, Section, asked, neighbor
+from .sections import Pens, Section, neighbor, query_values
 from .standings import flat_scores, standings
 
 PAIRED_NEIGHBORS = 6  # neighbors of a query that are shown for each model
@@ -67,7 +67,7 @@ def _rows(content: ReportContent, against: Against) -> list[dict[str, Any]]:
 
 def _query(against: Against, row: int, pens: Pens) -> dict[str, Any]:
     return {
-        **asked(against.this, row, pens),
+        **query_values(against.this, row, pens),
         "this": _line(against.this, row, pens),
         "other": _line(against.other, row, pens),
     }

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..data.decode import read_small
 from .content import Items
-from .tsne import spread_out
+from .tsne import assign_to_grid
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -182,7 +182,7 @@ def map_canvas(
     pitch = int(min(np.sqrt(FILLED * width * height / len(index)), 160))
     columns = width // pitch
     rows = height // pitch
-    corners = spread_out(positions, columns, rows) * pitch
+    corners = assign_to_grid(positions, columns, rows) * pitch
     side = pitch - max(2, pitch // 12)
     canvas = Image.new("RGBA", (columns * pitch, rows * pitch), (0, 0, 0, 0))
     for i, (left, top), frame in zip(index, corners, frames, strict=True):

@@ -71,19 +71,19 @@ def query_neighbors(
     """
     alone = gallery is None
     pool = gallery or queries
-    away = np.full(len(queries), int(alone))
+    n_hidden = np.full(len(queries), int(alone))
     hidden = None
     kinds = kinds_of(queries.labels, pool.labels, queries.groups, None if alone else pool.groups, alone)
     if kinds is not None:
-        asked = kinds[0]
+        query_kinds = kinds[0]
         members = Members(*kinds)
-        away = members.sizes[asked]
-        hidden = partial(members.of_rows, asked)
-    relevant = np.bincount(pool.labels, minlength=len(queries.classes))[queries.labels] - away
+        n_hidden = members.sizes[query_kinds]
+        hidden = partial(members.of_rows, query_kinds)
+    relevant = np.bincount(pool.labels, minlength=len(queries.classes))[queries.labels] - n_hidden
     kept = np.flatnonzero(relevant > 0)
     if not len(kept):
         return None
-    k = min(depth, int((len(pool) - away[kept]).min()))
+    k = min(depth, int((len(pool) - n_hidden[kept]).min()))
     rows = (queries.embeddings, pool.embeddings)
     distances, index = nearest(*rows, k, distance=distance, exclude_self=alone, hidden=hidden)
     index = index[kept]

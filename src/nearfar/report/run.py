@@ -19,7 +19,7 @@ from ..data.readers.in_memory import GIVEN
 from ..evaluation import Scores
 from ..io.scores_file import read_scores
 from ..io.untrusted import parse_json, read_json
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
 
@@ -103,7 +103,7 @@ def _whole(folder: Path, **given: Any) -> ReportContent:
     except (ReportError, DataError):
         raise
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        why = in_brief(f"{type(error).__name__}: {error}", PATH)
+        why = shorten(f"{type(error).__name__}: {error}", PATH)
         raise ReportError(
             f"{folder}: a file of the run is damaged, or of another version of nearfar ({why})"
         ) from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .content import Items
-from .page import small_enough, template, write
+from .page import shrink_to_limit, template, write
 from .pictures import Thumbnails
 
 SHOWN_LINES = 200  # maximum number of lines of pictures
@@ -65,16 +65,16 @@ def write_found(
         marked = any(item["kind"] for row in rows for item in row["found"])
         return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines))
 
-    return write(Path(path), small_enough(render))
+    return write(Path(path), shrink_to_limit(render))
 
 
 def seen(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
     """Return the template's values for a line."""
-    asked = shown(line.first, first)
+    query_item = shown(line.first, first)
     near = [shown(item, found) for item in line.found[:PICTURES_PER_LINE]]
-    marks = [{"kind": kind(asked["class"], item["class"])} for item in near]
+    marks = [{"kind": kind(query_item["class"], item["class"])} for item in near]
     more = max(0, len(line.found) - PICTURES_PER_LINE)
-    return asked | {"found": [item | mark for item, mark in zip(near, marks, strict=True)], "more": more}
+    return query_item | {"found": [item | mark for item, mark in zip(near, marks, strict=True)], "more": more}
 
 
 def shown(item: Near, pictures: Thumbnails) -> dict[str, Any]:

@@ -85,13 +85,13 @@ def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     else:
         late = f"no correct neighbor among {found.depth}"
     return {
-        **asked(found, row, pens),
+        **query_values(found, row, pens),
         "remark": "nearest neighbor correct" if rank == 1 else late,
         "found": [neighbor(found, row, place, pens) for place in range(min(SHOWN_NEIGHBORS, found.depth))],
     }
 
 
-def asked(found: QueryNeighbors, row: int, pens: Pens) -> dict[str, Any]:
+def query_values(found: QueryNeighbors, row: int, pens: Pens) -> dict[str, Any]:
     """Return the template's values for a query."""
     i = int(found.kept[row])
     return {"picture": _picture(pens.queries, i), "class": found.queries.class_name(i)}
@@ -218,7 +218,7 @@ def directions(analysis: Analysis, pens: Pens) -> Section | None:
         "chart": pens.plotter.spectrum(found, alt=alt),
         "d": d,
         "effective": found.effective_dimension,
-        "most": found.directions_for(0.9),
+        "most": found.directions_holding(0.9),
         "trace": found.trace,
     }
     return Section("spectrum", "Directions in use", values)
@@ -387,11 +387,11 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in nested.items():
         name = f"{prefix}{key}"
-        rows.extend(_flat(value, f"{name}.") if isinstance(value, Mapping) else [(name, _said(value))])
+        rows.extend(_flat(value, f"{name}.") if isinstance(value, Mapping) else [(name, _format_value(value))])
     return rows
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "–"
     return "–" if value is None or value == "" else str(value)

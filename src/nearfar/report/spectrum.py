@@ -32,7 +32,7 @@ class Spectrum:
         squares = float((self.shares**2).sum())
         return 1 / squares if squares > 0 else 0.0
 
-    def directions_for(self, share: float) -> int:
+    def directions_holding(self, share: float) -> int:
         """Return the smallest number of directions that hold this fraction of the variance; 0 without variance."""
         if self.trace > 0:
             return int(np.searchsorted(np.cumsum(self.shares), share - 1e-12) + 1)

@@ -112,9 +112,13 @@ def split_key(key: str) -> tuple[str, int | None]:
 
 def facts(content: ReportContent) -> dict[str, str]:
     """Return the other facts about the scores, such as counts and rules, as text."""
-    given = as_mapping(content.scores).items()
-    said = {FACTS.get(key, key.replace("_", " ")): _said(value) for key, value in given if describe(key) is None}
-    return {key: value for key, value in said.items() if value}
+    texts = {}
+    for key, value in as_mapping(content.scores).items():
+        text = _format_value(value)
+        if describe(key) is None and text:
+            name = FACTS.get(key, key.replace("_", " "))
+            texts[name] = text
+    return texts
 
 
 def _order(key: str) -> tuple[int, int]:
@@ -122,7 +126,7 @@ def _order(key: str) -> tuple[int, int]:
     return list(MEANINGS).index(stem), k or 0
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, str):
         return RULES.get(value, value)
     return f"{value:,.6g}" if _is_number(value) and isfinite(value) else ""

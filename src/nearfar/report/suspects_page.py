@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .content import Items
-from .page import small_enough, template, write
+from .page import shrink_to_limit, template, write
 from .pictures import Thumbnails
 from .search_page import SHOWN_LINES, Line, seen
 
@@ -41,4 +41,4 @@ def write_suspects(
         rows = [seen(line, pictures, pictures) | {"suggested": other} for line, other in shown]
         return template("suspects").render(title=f"Doubtful labels in {title}", rows=rows, total=len(lines))
 
-    return write(Path(path), small_enough(render))
+    return write(Path(path), shrink_to_limit(render))

@@ -68,7 +68,7 @@ def map_positions(items: Items, index: NDArray[np.int64], distance: str, seed: i
     return (flat - flat.min(axis=0)) / np.where(extent > 0, extent, 1)
 
 
-def spread_out(positions: NDArray[np.float64], columns: int, rows: int) -> NDArray[np.int64]:
+def assign_to_grid(positions: NDArray[np.float64], columns: int, rows: int) -> NDArray[np.int64]:
     """Assign each point of the unit square to its own cell of a grid, with the smallest sum of squared moves.
 
     Parameters

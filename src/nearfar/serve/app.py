@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from ..index.stores import THRESHOLD
-from .collection import Collection, NotAnImageError, TooManyPixelsError, one_item, plain_item, plain_neighbors
+from .collection import Collection, NotAnImageError, TooManyPixelsError, item_as_dict, one_item, plain_neighbors
 from .guard import COOKIE, LOOPBACK, Guard, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
@@ -144,7 +144,7 @@ class Api:
         return PlainTextResponse(self.metrics.text(count))
 
     async def about(self, request: Request) -> Response:
-        def ask() -> dict[str, Any]:
+        def read() -> dict[str, Any]:
             store = self.collection.store()
             return {
                 "name": self.collection.path.name,
@@ -160,7 +160,7 @@ class Api:
                 "pictures": self.collection.read_pictures is not None,
             }
 
-        return JSONResponse(await _asked(ask))
+        return JSONResponse(await _in_thread(read))
 
     async def search(self, request: Request) -> Response:
         how = SearchQuery.of(request)
@@ -189,34 +189,34 @@ class Api:
         offset = _number(request, "offset", 0, 0, 10**9)
         limit = _number(request, "limit", 60, 1, MAX_LISTED)
 
-        def ask() -> dict[str, Any]:
+        def read() -> dict[str, Any]:
             store = self.collection.store()
             names = store.column("name", where)
             if label is not None:
                 labels = store.column("label", where) if "label" in store.columns() else np.full(len(names), "")
                 names = names[labels.astype(np.str_) == label]
             records = store.get(names[offset : offset + limit].tolist())
-            items = [plain_item(records, at, self.marks.right) for at in range(len(records))]
+            items = [item_as_dict(records, at, self.marks.right) for at in range(len(records))]
             return {"total": len(names), "offset": offset, "items": items}
 
-        return JSONResponse(await _asked(ask))
+        return JSONResponse(await _in_thread(read))
 
     async def item(self, request: Request) -> Response:
         name = _name(request)
         return JSONResponse(
-            await _asked(lambda: plain_item(one_item(self.collection.store(), name), 0, self.marks.right))
+            await _in_thread(lambda: item_as_dict(one_item(self.collection.store(), name), 0, self.marks.right))
         )
 
     async def classes(self, request: Request) -> Response:
         begins = request.query_params.get("begins", "").lower()
-        found = [one for one in await _asked(self.collection.classes) if one.name.lower().startswith(begins)]
+        found = [one for one in await _in_thread(self.collection.classes) if one.name.lower().startswith(begins)]
         shown = found[:MAX_LISTED]
         return JSONResponse({"total": len(found), "classes": [{"name": one.name, "items": one.items} for one in shown]})
 
     async def picture(self, request: Request) -> Response:
         name = _name(request)
         side = _number(request, "side", 240, 16, MAX_SIDE)
-        data = await _asked(lambda: self.collection.picture(name, side))
+        data = await _in_thread(lambda: self.collection.picture(name, side))
         if data is None:
             raise HTTPException(404, "this item has no picture")
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
@@ -232,12 +232,12 @@ class Api:
             records = one_item(self.collection.store(), name)
             label = "" if records.labels is None else str(records.labels[0])
             self.marks.add(name, label, right)
-            return plain_item(records, 0, self.marks.right)
+            return item_as_dict(records, 0, self.marks.right)
 
-        return JSONResponse(await _asked(mark), status_code=201)
+        return JSONResponse(await _in_thread(mark), status_code=201)
 
     async def _found(self, embedding: Callable[[], Any], how: SearchQuery) -> Response:
-        def ask() -> dict[str, Any]:
+        def read() -> dict[str, Any]:
             query = embedding()
             store = self.collection.store()
             threshold = threshold_of(store.about) if how.within is None else how.within
@@ -245,7 +245,7 @@ class Api:
             found = plain_neighbors(hits, self.marks.right, threshold)
             return {"threshold": threshold, "distance": store.distance, "neighbors": found}
 
-        return JSONResponse(await _asked(ask))
+        return JSONResponse(await _in_thread(read))
 
     async def _body(self, request: Request, most: int) -> bytes:
         """Read a body; raise an HTTPException if it is too large or takes too long."""
@@ -316,7 +316,7 @@ def threshold_of(about: Any) -> float | None:
         return None
 
 
-async def _asked(question: Callable[[], Any]) -> Any:
+async def _in_thread(question: Callable[[], Any]) -> Any:
     """Run a function in another thread; turn its errors into responses of one line."""
     try:
         return await run_in_threadpool(question)

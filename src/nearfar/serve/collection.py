@@ -60,7 +60,7 @@ class Uploaded:
     def names(self) -> list[str]:
         return [UPLOAD]
 
-    def tops(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         return [UPLOAD]
 
     def __contains__(self, name: str) -> bool:
@@ -213,13 +213,13 @@ def plain_neighbors(hits: Hits, right: Callable[[str], str | None], threshold: f
     found = []
     for distance, at in zip(hits.distances[0], hits.positions[0], strict=True):
         if at >= 0:
-            item = plain_item(hits.records, int(at), right)
+            item = item_as_dict(hits.records, int(at), right)
             match = threshold is None or bool(distance <= threshold)
             found.append({**item, "distance": round(float(distance), 6), "match": match})
     return found
 
 
-def plain_item(records: Records, at: int, right: Callable[[str], str | None]) -> dict[str, Any]:
+def item_as_dict(records: Records, at: int, right: Callable[[str], str | None]) -> dict[str, Any]:
     """Return one item as plain data; missing values are None."""
     name = str(records.names[at])
     columns: dict[str, Any] = {}

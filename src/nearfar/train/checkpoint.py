@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import parse_json
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from .config import TrainError
 
 MARK = "nearfar checkpoint 1"
@@ -100,7 +100,7 @@ def _opened(path: Path) -> Any:
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise TrainError(f"{path}: not a checkpoint of nearfar, or damaged ({in_brief(str(error), PATH)})") from error
+        raise TrainError(f"{path}: not a checkpoint of nearfar, or damaged ({shorten(str(error), PATH)})") from error
 
 
 def _about(path: Path, file: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def fitting(what: Path | str, wrong: str = "damaged, or of another version") -> 
     except TrainError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        why = in_brief(" ".join(str(error).split()), 2 * PATH)
+        why = shorten(" ".join(str(error).split()), 2 * PATH)
         raise TrainError(f"{what}: {wrong} ({type(error).__name__}: {why})") from error
 
 
@@ -235,7 +235,7 @@ def set_random_state(state: dict[str, Any]) -> None:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def preserve_random_state() -> Iterator[None]:
     """Restore the global random states at the end, because training seeds them."""
     before = random_state()
     try:

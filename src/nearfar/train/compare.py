@@ -20,7 +20,7 @@ from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import damaged, read_scores
 from .config import TrainConfig, TrainError
-from .interrupts import asked_by_others, held_back, let_through
+from .interrupts import block_interrupts, stop_requested, unblock_interrupts
 from .run import missing_folders, remove_empty, write_json
 
 TRIAL_CLASSES = 64  # number of classes to check objectives that do not set it
@@ -246,7 +246,7 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
         try:
             with (
                 safely_started(),
-                held_back(),
+                block_interrupts(),
             ):  # a process that is stopped during its imports would print a long traceback
                 futures |= {pool.submit(_run_in_pool, trial): index for index, trial in enumerate(todo)}
             for future in as_completed(futures):
@@ -279,7 +279,7 @@ def _begin(stopped: Any) -> None:
     if parent_process() is not None:
         threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
-        let_through()
+        unblock_interrupts()
     except KeyboardInterrupt:
         stopped.set()
 
@@ -294,7 +294,7 @@ def _stop_with_parent() -> None:
     while not _Shared.stopped.is_set() and parent.is_alive():
         time.sleep(1.0)  # not `wait`, because setting an event blocks if a waiting process was killed
     _Shared.stopped.set()
-    asked_by_others.set()
+    stop_requested.set()
     parent.join()
     with _Shared.busy:
         os._exit(130)

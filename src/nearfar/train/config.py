@@ -18,7 +18,7 @@ from msgspec import Meta
 from ..deep.networks.preprocessing import Preprocessing
 from ..expressions import modules_in
 from ..io.untrusted import read_json
-from ..quoting import PATH, in_brief, quoted
+from ..quoting import PATH, quoted, shorten
 from ..trust import Origin, modules_of, refuse_untrusted
 
 AtLeastOne = Annotated[
@@ -660,7 +660,7 @@ def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
     text, _, where = str(error).partition(" - at `$.")
     name = where.rstrip("`").split("[")[0]
     if name not in fields:
-        return in_brief(text, PATH)
+        return shorten(text, PATH)
     expected = text.partition(", got `")[0].replace("`array`", "a list in brackets")  # the value shows its type
     if expected.startswith("Invalid enum value"):
         expected = f"Expected one of {', '.join(get_args(get_type_hints(TrainConfig)[name]))}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..data import Dataset, Task
 from .config import TrainConfig
-from .pairs import for_pairs
+from .pairs import with_two_tower_defaults
 from .recipes import recipe
 from .task import SMALLEST_PHOTO, open_data, open_resolved, resolve, sizes_in, with_preprocessing
 
@@ -19,7 +19,7 @@ PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
 
 def settle(config: TrainConfig, start: Path | None = None, given: Task | None = None) -> tuple[Task, TrainConfig]:
     """Open the data of a config, unless `given`, and resolve the settings that depend on them."""
-    config = for_pairs(with_preprocessing(config, start), start)
+    config = with_two_tower_defaults(with_preprocessing(config, start), start)
     task = given or open_data(config, start)
     chosen = with_defaults(with_preprocessing(with_trunk(config, task), start), task)
     if given is not None:

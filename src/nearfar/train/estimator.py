@@ -22,7 +22,7 @@ from ..estimators.fitted import Fitted
 from ..estimators.validation import as_rows_and_numbers, error_context
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
-from .checkpoint import first_weights, read_about, save_tensors, undisturbed
+from .checkpoint import first_weights, preserve_random_state, read_about, save_tensors
 from .config import TrainConfig
 from .estimator_config import arguments_of, config_of
 from .features import embed
@@ -296,7 +296,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         return self.calibrate_threshold(np.stack([checked.i, checked.j], axis=1), signs, X=X)
 
     def _train(self, config: TrainConfig, task: Task, known: KnownPairs | None = None) -> None:
-        with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
+        with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path:
             folder = RunFolder(path)
             parts = build(config, given=task, known=known)
             with Interrupts() as interrupts:

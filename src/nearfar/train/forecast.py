@@ -7,7 +7,7 @@ from contextlib import suppress
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from .checkpoint import undisturbed
+from .checkpoint import preserve_random_state
 from .config import TrainConfig
 from .duration import SHORT_RUN, RunTimer
 from .interrupts import Interrupts
@@ -61,7 +61,7 @@ def forecast(config: TrainConfig) -> str:
     config = checked(config).replace(
         freeze_epochs=None, tensorboard=False
     )  # time epochs that train all weights, as most do
-    with undisturbed(), TemporaryDirectory(prefix="nearfar-") as path:
+    with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path:
         parts = build(config)
         timer = RunTimer.of(parts)
         with Interrupts() as interrupts:

@@ -11,12 +11,12 @@ from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-asked_by_others = threading.Event()
+stop_requested = threading.Event()
 """Set if the parent process wants this training to stop; it does not count as a second signal."""
 
 
 class Interrupts:
-    """Context in which the first SIGINT or SIGTERM sets `asked`, and the second raises a KeyboardInterrupt at once."""
+    """Context in which the first SIGINT or SIGTERM sets `requested`; the second raises a KeyboardInterrupt at once."""
 
     def __init__(self) -> None:
         self._signaled = False
@@ -24,7 +24,7 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+            self._before = {number: signal.signal(number, self._request_stop) for number in SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -32,18 +32,18 @@ class Interrupts:
             signal.signal(number, handler)
 
     @property
-    def asked(self) -> bool:
-        return self._signaled or asked_by_others.is_set()
+    def requested(self) -> bool:
+        return self._signaled or stop_requested.is_set()
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
         if self._signaled:
             raise KeyboardInterrupt
         self._signaled = True
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Block Ctrl-C until the end of the context; in processes started within it, until they call `let_through`."""
+def block_interrupts() -> Iterator[None]:
+    """Block Ctrl-C within the context; processes started within it block it until they call `unblock_interrupts`."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -54,7 +54,7 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def let_through() -> None:
-    """Unblock Ctrl-C, which `held_back` blocked in the parent process; a pending one is delivered now."""
+def unblock_interrupts() -> None:
+    """Unblock Ctrl-C, which `block_interrupts` blocked in the parent process; a pending one is delivered now."""
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

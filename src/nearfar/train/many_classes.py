@@ -120,7 +120,7 @@ def everywhere(objective: nn.Module, holds: bool, device: torch.device) -> bool:
     return not bool(distributed.total(torch.tensor(float(not holds), device=device)))
 
 
-def leave_to_terms(step: Step) -> None:
+def exclude_from_averaging(step: Step) -> None:
     """Keep DistributedDataParallel from averaging the gradients of drawn and distributed proxies."""
     own = {id(parameter) for parameter in own_parameters(step.objective)}
     names = [name for name, parameter in step.named_parameters() if id(parameter) in own]

@@ -144,7 +144,7 @@ def check_objective(objective: Sum) -> None:
             )
 
 
-def for_pairs(config: TrainConfig, start: Path | None = None) -> TrainConfig:
+def with_two_tower_defaults(config: TrainConfig, start: Path | None = None) -> TrainConfig:
     """Return the config with the usual settings of two towers for those that were not given.
 
     Models of other libraries begin with small steps, new layers with larger ones. Both halves of one model of images

@@ -48,7 +48,12 @@ def remarks(
     config : TrainConfig
         Settings of the run.
     """
-    found = [collapsed(embeddings, config), unlearned(scores, raw, config), course(epochs, config), *idle(log)]
+    found = [
+        collapsed(embeddings, config),
+        remark_worse_than_raw(scores, raw, config),
+        course(epochs, config),
+        *idle(log),
+    ]
     return tuple(sentence for sentence in found if sentence)
 
 
@@ -77,7 +82,7 @@ def collapsed(embeddings: Floats, config: TrainConfig) -> str:
     )
 
 
-def unlearned(scores: Scores, raw: Scores, config: TrainConfig) -> str:
+def remark_worse_than_raw(scores: Scores, raw: Scores, config: TrainConfig) -> str:
     """Return a remark on a network that is worse than the raw inputs."""
     k = min(scores.recall_at)
     ours = (scores.recall_at[k], scores.map_at_r)

@@ -186,7 +186,7 @@ class RunFolder:
         remove_leftovers(self.path)  # the name of a state is never used again
 
     @contextmanager
-    def telling_what_is_kept(self) -> Iterator[None]:
+    def mention_kept_checkpoint(self) -> Iterator[None]:
         """Add to an error of the training which checkpoint remains."""
         try:
             yield

@@ -26,7 +26,7 @@ from ..deep.networks.weights import NETWORK, Trunk
 from ..deep.networks.whiten import Whiten
 from ..deprecation import renamed_settings
 from ..numerics.types import Ints
-from .checkpoint import save_tensors, seed_random_state, undisturbed
+from .checkpoint import preserve_random_state, save_tensors, seed_random_state
 from .config import TrainConfig, TrainError
 from .defaults import default_recipe, hub_is_cached, settle
 from .devices import make_accelerator
@@ -211,7 +211,7 @@ def ladder(
     if splits < 1:
         raise TrainError(f"ladder: splits must be at least 1, got {splits}")
     tell = on_step or (lambda title: None)
-    with undisturbed():
+    with preserve_random_state():
         task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
         items = _items(task.train, config.seed)
@@ -228,7 +228,7 @@ def _items(train: Dataset, seed: int) -> Dataset:
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
 
 
-def begins_with_table(config: TrainConfig) -> bool:
+def runs_ladder_by_default(config: TrainConfig) -> bool:
     """Return whether the ladder is run without being requested: for photographs and a pretrained trunk.
 
     It is not run if the config says which weights are trained.
@@ -308,7 +308,7 @@ def _rows(
         whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
         found = [(_trained(whole, items, classes, start), classes) for classes in held]
         rungs.append(_rung("full", found, items, clock, len(held)))
-    return tuple(rungs), worth_it(rungs)
+    return tuple(rungs), last_worthwhile_step(rungs)
 
 
 def _rung(step: str, embedded: Sequence[tuple[Floats, Ints]], items: Dataset, clock: float, times: int = 1) -> Rung:
@@ -327,7 +327,7 @@ def _rung(step: str, embedded: Sequence[tuple[Floats, Ints]], items: Dataset, cl
     return Rung(step, tuple(recalls), tuple(means), seconds)
 
 
-def worth_it(rungs: Sequence[Rung]) -> str:
+def last_worthwhile_step(rungs: Sequence[Rung]) -> str:
     """Return the last step that is better by MAP@R than the best before it, by more than chance over the splits.
 
     The difference is taken split by split, and must be larger than the half-width of its 95% interval.
@@ -500,7 +500,7 @@ def save_frozen(config: TrainConfig, out: str | Path) -> Run:
     folder = RunFolder(out)
     folder.create()
     try:
-        with undisturbed():
+        with preserve_random_state():
             run = _write_frozen(config, folder)
     except BaseException:
         folder.discard()

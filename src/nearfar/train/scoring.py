@@ -246,12 +246,12 @@ def evaluate_run(
     if not os.access(folder.path, os.W_OK):
         advice = f"make it writable, or use `nearfar evaluate {folder.path} DATA`, which writes nothing"
         raise TrainError(f"{folder.path}: is not writable, but scores of the test are stored there; {advice}")
-    asked = config.replace(ks=sorted({1, *ks})) if ks else config
+    with_ks = config.replace(ks=sorted({1, *ks})) if ks else config
     task = _task(run, folder, config)
     embedder = _network(run, folder, config, which)
     about = read_about(folder.checkpoint(which))
     if config.text_trunk is not None:
-        return _evaluate_pairs(folder, asked, task, embedder, about, which)
+        return _evaluate_pairs(folder, with_ks, task, embedder, about, which)
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
     embedder.metric = torch.nn.Identity()
@@ -261,26 +261,26 @@ def evaluate_run(
         embedder.metric = metric  # because a `Run` keeps its network
     without = None
     if isinstance(metric, Whiten):
-        without = _score(embedded, sets, asked, clustering=False)
+        without = _score(embedded, sets, with_ks, clustering=False)
         embedded = {prefix: passed(metric, rows) for prefix, rows in embedded.items()}
-    scores = _score(embedded, sets, asked, clustering)
+    scores = _score(embedded, sets, with_ks, clustering)
     seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
-    raw = _score(seen, sets, asked, clustering=False)
+    raw = _score(seen, sets, with_ks, clustering=False)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), whitening_note(about))))
     units = "" if config.standardize else scale_warning(task.train)
-    said = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
+    found_remarks = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     random = random_trunk(config, first_weights(about), parameters)
-    said = tuple(filter(None, (scores.why_unscored(), random, units, *said)))
+    found_remarks = tuple(filter(None, (scores.why_unscored(), random, units, *found_remarks)))
     if without is not None:
         found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
-        said = (*said, f"The embeddings without the whitening that follows them: {found}.")
+        found_remarks = (*found_remarks, f"The embeddings without the whitening that follows them: {found}.")
     result = Result(
         scores=scores,
         raw=raw,
         protocol=protocol,
-        remarks=said,
+        remarks=found_remarks,
         without_metric=without,
         standardized=config.standardize,
     )
@@ -303,11 +303,11 @@ def _evaluate_pairs(
     both = scores_both_ways(embedded["gallery_"], images.labels, embedded[""], texts.labels, **how)
     protocol = f"{task.protocol} {_chosen(config, task, about, which)}"
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
-    said = (
+    found_remarks = (
         *(remark for remark in (scores.why_unscored() for scores in both[:1]) if remark),
         *filter(None, [random_trunk(config, first_weights(about), parameters), course(_epochs(folder), config)]),
     )
-    result = Result(scores=both[0], raw=None, protocol=protocol, remarks=said, images_to_texts=both[1])
+    result = Result(scores=both[0], raw=None, protocol=protocol, remarks=found_remarks, images_to_texts=both[1])
     _write_arrays(folder.path / "test.npz", embedded, {"": texts, "gallery_": images})
     write_json(folder.path / "scores.json", _content(result, task.protocol, _checkpoint_note(about, which), config))
     return result

@@ -48,7 +48,7 @@ from .devices import make_accelerator
 from .episodic import Episodes
 from .features import all_rows, as_floats, cached_features, image_sizes_of, resizing_of, sizes_of
 from .listed_pairs import KnownPairBatches, KnownPairs
-from .many_classes import check_many_classes, leave_to_terms, with_many_classes
+from .many_classes import check_many_classes, exclude_from_averaging, with_many_classes
 from .optim import make_optimizer, param_groups
 from .pairs import (
     PairBatch,
@@ -220,7 +220,7 @@ class Parts:
             raise TrainError(
                 "nothing to train: the trunk is frozen, and neither embedding layer nor objective has parameters"
             )
-        leave_to_terms(self.step)
+        exclude_from_averaging(self.step)
         self.model, self.optimizer = self.accelerator.prepare(self.step, make_optimizer(groups, self.config))
         self.averages.begin()
 

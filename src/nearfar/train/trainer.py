@@ -117,15 +117,15 @@ def _train_in(
     folder: RunFolder, config: TrainConfig, *, resume: bool, progress: bool, watchers: Sequence[Watcher]
 ) -> Run:
     if resume:
-        config = _as_begun(config, folder)
+        config = _with_original_preprocessing(config, folder)
     parts = build(config, folder.start, resumed=resume and folder.last.exists())
     with Interrupts() as interrupts:
         trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
-        with folder.telling_what_is_kept():
+        with folder.mention_kept_checkpoint():
             return trainer.run()
 
 
-def _as_begun(config: TrainConfig, folder: RunFolder) -> TrainConfig:
+def _with_original_preprocessing(config: TrainConfig, folder: RunFolder) -> TrainConfig:
     """Return the config of a resumed run, with the preprocessing that its trunk had at the start."""
     begun = TrainConfig.from_json(folder.config)
     if config.trunk == "auto":  # with another cache of weights, it would be another trunk
@@ -229,7 +229,7 @@ class Trainer:
             while position.step < self.parts.steps and not self._out_of_patience():
                 self._epoch()
                 self._finish_epoch()
-                self._stop_if_asked(written=True)
+                self._stop_if_requested(written=True)
             embedder = self._best_network()
             self._add_metric(embedder)
         finally:
@@ -278,10 +278,10 @@ class Trainer:
             self._add_up(self._step(*batch))
             position.step = position.step + 1
             position.batch = position.batch + 1
-            self._tell()
+            self._report_step()
             if position.step >= self.parts.steps or position.batch == len(self.parts.sampler):
                 break  # the epoch is over, and its end writes the checkpoint
-            self._stop_if_asked(written=False)
+            self._stop_if_requested(written=False)
             if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
                 self._checkpoint()
 
@@ -335,7 +335,7 @@ class Trainer:
     def _failed(self, what: str, step: int | None = None) -> TrainError:  # by default, the current step
         return TrainError(f"step {step or self.position.step + 1}, epoch {self.position.epoch + 1}: {what}")
 
-    def _tell(self) -> None:
+    def _report_step(self) -> None:
         position = self.position
         if not self.main:
             return
@@ -360,9 +360,10 @@ class Trainer:
         }
 
     def _speed(self) -> float:
-        now = time.perf_counter()
-        (then, step) = self.clock
-        return (self.position.step - step) * self.parts.config.batch_size / max(now - then, 1e-9)
+        start, first_step = self.clock
+        seconds = time.perf_counter() - start
+        steps = self.position.step - first_step
+        return steps * self.parts.config.batch_size / max(seconds, 1e-9)
 
     # Between epochs
 
@@ -437,13 +438,13 @@ class Trainer:
             self.folder.commit(tensors, self._about())
         parts.accelerator.wait_for_everyone()
 
-    def _stop_if_asked(self, written: bool) -> None:
-        asked = self.interrupts.asked
+    def _stop_if_requested(self, written: bool) -> None:
+        requested = self.interrupts.requested
         if distributed.world() > 1:
             if not written and self.position.step % CHECK_EVERY:
                 return
-            asked = bool(distributed.total(torch.tensor(float(asked), device=self.parts.accelerator.device)))
-        if asked:
+            requested = bool(distributed.total(torch.tensor(float(requested), device=self.parts.accelerator.device)))
+        if requested:
             if not written:
                 self._checkpoint()
             raise KeyboardInterrupt

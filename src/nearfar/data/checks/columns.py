@@ -31,7 +31,7 @@ def scale_warning(rows: Dataset) -> str:
     )
 
 
-def on_embeddings(rows: Dataset) -> Iterator[str]:
+def remarks_on_embeddings(rows: Dataset) -> Iterator[str]:
     """Yield remarks on columns of a table of embeddings that are probably not part of an embedding."""
     others = [name for name in rows.columns if not (name.endswith("]") and "[" in name)]
     if 0 < len(others) < len(rows.columns):
@@ -43,7 +43,7 @@ def on_embeddings(rows: Dataset) -> Iterator[str]:
         yield from _numbering(rows)
 
 
-def on_columns(rows: Dataset) -> Iterator[str]:
+def remarks_on_columns(rows: Dataset) -> Iterator[str]:
     """Yield remarks on the columns of rows."""
     if rows.array is None or rows.kind != "row" or rows.texts is not None:
         return
@@ -65,25 +65,25 @@ def _numbering(rows: Dataset) -> Iterator[str]:
             yield f"The column {name!r} seems to number the rows, but is used as a feature: remove it from the table."
 
 
-def on_groups(task: Task) -> Iterator[str]:
+def remarks_on_groups(task: Task) -> Iterator[str]:
     """Yield remarks on items without another item of their class in another group, which have nothing to find."""
     parts = {"validation": (task.validation, task.validation), "test": (task.test, task.gallery or task.test)}
-    for role, (asked, searched) in parts.items():
-        if asked is None or searched is None or asked.groups is None or searched.groups is None:
+    for role, (queries, gallery) in parts.items():
+        if queries is None or gallery is None or queries.groups is None or gallery.groups is None:
             continue
-        there = list(zip(searched.labels.tolist(), searched.groups.tolist(), strict=True))
-        alike = Counter(there)
-        of = Counter(searched.labels.tolist())
-        own = zip(asked.labels.tolist(), asked.groups.tolist(), strict=True)
-        lost = sum(0 < of[label] == alike[label, group] for label, group in own)
+        in_class = Counter(gallery.labels.tolist())
+        in_class_and_group = Counter(zip(gallery.labels.tolist(), gallery.groups.tolist(), strict=True))
+        kinds = zip(queries.labels.tolist(), queries.groups.tolist(), strict=True)
+        # a query has nothing to find if all items of its class are in its own group
+        lost = sum(0 < in_class[label] == in_class_and_group[label, group] for label, group in kinds)
         if lost:
             yield (
-                f"{lost} of the {len(asked)} {role} items have no item of their class in another group (the column "
+                f"{lost} of the {len(queries)} {role} items have no item of their class in another group (the column "
                 "'group'): they have nothing to find, and can only be wrong neighbors of others."
             )
 
 
-def on_gallery(task: Task) -> Iterator[str]:
+def remarks_on_gallery(task: Task) -> Iterator[str]:
     """Yield a remark on queries whose class is not in the gallery."""
     if task.gallery is None:
         return

@@ -17,7 +17,7 @@ from ...quoting import count_of
 from ..dataset import DataError, Dataset, Kind, Named, Task, some
 from ..decode import BadImageError
 from ..open import CLOSED, DRAWN, Split, in_both, open_dataset, open_source, open_task
-from .columns import on_columns, on_gallery, on_groups
+from .columns import remarks_on_columns, remarks_on_gallery, remarks_on_groups
 
 T = TypeVar("T")
 
@@ -188,8 +188,8 @@ def inspect_data(
         remarks=(),
         protocol="" if why else task.protocol,
     )
-    columns = (*on_columns(task.train), *on_gallery(task), *on_groups(task))
-    remarks = (why, *on_files(found), *on_classes(found, task), *on_sizes(found), *columns)
+    columns = (*remarks_on_columns(task.train), *remarks_on_gallery(task), *remarks_on_groups(task))
+    remarks = (why, *remarks_on_items(found), *remarks_on_classes(found, task), *remarks_on_sizes(found), *columns)
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
@@ -256,7 +256,7 @@ def leaks(items: Sequence[Item]) -> list[Item]:
     return tested if len(tested) < len(items) else []
 
 
-def on_files(found: Inspection) -> Iterator[str]:
+def remarks_on_items(found: Inspection) -> Iterator[str]:
     """Yield remarks on single items."""
     if found.bad:
         yield (
@@ -286,7 +286,7 @@ def shown(groups: Sequence[Sequence[str]]) -> str:
     return some([" = ".join(group[:EXAMPLES]) for group in groups], EXAMPLES)
 
 
-def on_classes(found: Inspection, task: Task) -> Iterator[str]:
+def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
     """Yield remarks on single classes."""
     both = in_both(task.train, task.validation, task.test)
     if both and CLOSED not in task.protocol:
@@ -330,7 +330,7 @@ def few_test_classes(classes: int, kind: str, protocol: str) -> str:
     return warning
 
 
-def on_sizes(found: Inspection) -> Iterator[str]:
+def remarks_on_sizes(found: Inspection) -> Iterator[str]:
     """Yield remarks on the numbers of items and classes."""
     roles = {part.role: part for part in found.parts}
     learned = roles.get("train") or roles.get("all")

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ...io.untrusted import check_expansion, check_regular
-from ...quoting import PATH, count_of, in_brief, quoted
+from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, Dataset, Source, some
 from .files import BROKEN
 from .folder import ROLES
@@ -260,4 +260,4 @@ def _check_header(file: IO[bytes], size: int, name: str = "X") -> None:
 
 
 def _why(error: BaseException) -> str:
-    return in_brief(" ".join(str(error).split()), PATH) or type(error).__name__
+    return shorten(" ".join(str(error).split()), PATH) or type(error).__name__

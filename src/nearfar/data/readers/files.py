@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, check_size, read_file, read_stream
-from ...quoting import PATH, in_brief, quoted
+from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .hidden_files import hidden
 from .shard_files import ShardFiles
@@ -42,7 +42,7 @@ class Files(Protocol):
 
     def names(self) -> list[str]: ...
 
-    def tops(self) -> list[str]: ...
+    def top_folders(self) -> list[str]: ...
 
     def read(self, name: str) -> bytes: ...
 
@@ -60,11 +60,11 @@ class FolderFiles:
 
     def _walk(self) -> Iterator[str]:
         for folder, inner, files in os.walk(self.root, followlinks=True):
-            inner[:] = [name for name in inner if not (hidden(name) or _leads_up(folder, name))]
+            inner[:] = [name for name in inner if not (hidden(name) or _links_to_parent(folder, name))]
             relative = Path(folder).relative_to(self.root)
             yield from ((relative / name).as_posix() for name in files if not hidden(name))
 
-    def tops(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not hidden(entry.name))
 
     def read(self, name: str) -> bytes:
@@ -72,9 +72,9 @@ class FolderFiles:
         try:
             return read_file(path, LARGEST_IMAGE)
         except Unreadable as error:
-            raise DataError(f"{in_brief(str(path), PATH)}: cannot be read ({error})") from error
+            raise DataError(f"{shorten(str(path), PATH)}: cannot be read ({error})") from error
         except OSError as error:
-            raise DataNotFoundError(f"{in_brief(str(path), PATH)}: cannot be read ({error.strerror})") from error
+            raise DataNotFoundError(f"{shorten(str(path), PATH)}: cannot be read ({error.strerror})") from error
         except ValueError as error:  # a zero byte
             raise DataNotFoundError(f"{quoted(name)}: is not a valid file name ({error})") from error
 
@@ -111,7 +111,7 @@ class ZipFiles:
         entries = (name for name in self._members if not name.endswith("/"))
         return sorted(name for name in entries if not any(map(hidden, name.split("/"))))
 
-    def tops(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})
 
     def read(self, name: str) -> bytes:
@@ -124,7 +124,7 @@ class ZipFiles:
             with self._zip.open(entry) as file:  # the size that the archive states may be wrong
                 return read_stream(file, LARGEST_IMAGE, PIECE_OF_DENSE_ARCHIVE if dense else PIECE)
         except BROKEN as error:
-            raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
+            raise DataError(f"{shorten(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
 
     def mark(self, name: str) -> tuple[int, int]:
         """Return the size and checksum of a file, as listed in the archive, without unpacking it."""
@@ -211,7 +211,7 @@ def locate(files: Files, name: str) -> str:
     DataNotFoundError
         If neither the root nor a top folder has it.
     """
-    for prefix in ("", *(top + "/" for top in files.tops())):
+    for prefix in ("", *(top + "/" for top in files.top_folders())):
         if prefix + name in files:
             return prefix
     raise DataNotFoundError(f"{files.root}: has no {name}; expected it at the top or in a folder there")
@@ -223,7 +223,7 @@ def lines(files: Files, name: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def _leads_up(folder: str, name: str) -> bool:
+def _links_to_parent(folder: str, name: str) -> bool:
     """Return whether a link leads to a folder that contains it, which would repeat the contents forever."""
     path = os.path.join(folder, name)
     if not os.path.islink(path):

@@ -104,7 +104,7 @@ def _read_class_folders(
     if loose:
         notes.append(f"{count_of(len(loose), 'image')} outside of class folders left out ({some(loose, 3)})")
     notes += unread(files)
-    beside = [] if roles is not None else _beside_a_split(parts)
+    beside = [] if roles is not None else _folders_beside_split(parts)
     if beside:
         notes.append(f"folders such as train are read as classes, not as a split, because of {some(beside, 3)}")
     return replace(source, items=replace(source.items, notes=tuple(notes)))
@@ -139,20 +139,20 @@ def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
 
 def _roles(parts: list[tuple[str, ...]]) -> list[str] | None:
-    tops = {part[0].lower() for part in parts if part}
-    if not (tops <= ROLES.keys() and _split(tops)):
+    top_folders = {part[0].lower() for part in parts if part}
+    if not (top_folders <= ROLES.keys() and _split(top_folders)):
         return None
     return [ROLES[part[0].lower()] if part else "" for part in parts]
 
 
-def _split(tops: set[str]) -> bool:
+def _split(top_folders: set[str]) -> bool:
     """Return whether folders of these names, in lower case, split the images."""
-    return "train" in tops and any(ROLES.get(top) in ("validation", "test", "query") for top in tops)
+    return "train" in top_folders and any(ROLES.get(top) in ("validation", "test", "query") for top in top_folders)
 
 
-def _beside_a_split(parts: list[tuple[str, ...]]) -> list[str]:
+def _folders_beside_split(parts: list[tuple[str, ...]]) -> list[str]:
     """Return the top folders because of which folders such as train are not read as a split."""
-    tops = sorted({part[0] for part in parts if part})
-    if _split({top.lower() for top in tops}):
-        return [top for top in tops if top.lower() not in ROLES]
+    top_folders = sorted({part[0] for part in parts if part})
+    if _split({top.lower() for top in top_folders}):
+        return [top for top in top_folders if top.lower() not in ROLES]
     return []

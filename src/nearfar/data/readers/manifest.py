@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...quoting import count_of, in_brief, quoted
+from ...quoting import count_of, quoted, shorten
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
 from ..decode import Box, ImageReader, guess_channels, image_source
 from .arrays import TOO_LARGE, as_singles
@@ -208,7 +208,7 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     if label is not None:
         if label in table:
             return label
-        near = get_close_matches(in_brief(label), [in_brief(name) for name in [*table][:MAX_SEARCHED_COLUMNS]], n=1)
+        near = get_close_matches(shorten(label), [shorten(name) for name in [*table][:MAX_SEARCHED_COLUMNS]], n=1)
         hint = ""
         if near:
             hint = f"; did you mean {quoted(near[0])}?"
@@ -412,7 +412,7 @@ def _show(table: Table) -> str:
 
 
 def _few(values: Sequence[str]) -> str:
-    shown = ",".join(in_brief(value, MAX_CELL_LENGTH) for value in values[:MAX_SHOWN_COLUMNS])
+    shown = ",".join(shorten(value, MAX_CELL_LENGTH) for value in values[:MAX_SHOWN_COLUMNS])
     if len(values) > MAX_SHOWN_COLUMNS:
         shown += f",... ({len(values)} columns)"
     return shown

@@ -81,11 +81,10 @@ def _read_run(files: Files, folder: PurePosixPath, size: int) -> OneShotRun:
         raise DataError(f"{files.root}/{folder / LABELS}: expected lines with a test image and its training image")
     tests = [_image(files, folder, "test", name) for name, _ in pairs]
     own = [_image(files, folder, "training", name) for _, name in pairs]
-    asked = [name for name in _images(files, folder / "test") if name not in tests]
-    if asked:
-        raise DataError(
-            f"{files.root}/{folder / LABELS}: expected a line for {PurePosixPath(asked[0]).name} of {folder}/test"
-        )
+    without_line = [name for name in _images(files, folder / "test") if name not in tests]
+    if without_line:
+        name = PurePosixPath(without_line[0]).name
+        raise DataError(f"{files.root}/{folder / LABELS}: expected a line for {name} of {folder}/test")
     training = _images(files, folder / "training")
     answers = np.searchsorted(training, own)  # the training images are sorted
     return OneShotRun(folder.name, _pixels(files, training, size), _pixels(files, tests, size), answers)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...io.untrusted import check_expansion, parse_json
-from ...quoting import PATH, in_brief, quoted
+from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, some
 from .parquet_images import ParquetImages
 
@@ -48,9 +48,7 @@ def read_parquet(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[
         columns |= columns_of(path, table, names, labels, beside_images=listed or stored is not None)
         return columns, stored
     except (ArrowException, OSError) as error:
-        raise DataError(
-            f"{path}: not a readable Parquet file ({in_brief(str(error).splitlines()[0], PATH)})"
-        ) from error
+        raise DataError(f"{path}: not a readable Parquet file ({shorten(str(error).splitlines()[0], PATH)})") from error
 
 
 def columns_of(

@@ -60,7 +60,7 @@ class ParquetImages:
     def names(self) -> list[str]:
         return list(self.places)
 
-    def tops(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         return []
 
     def read(self, name: str) -> bytes:
@@ -93,22 +93,22 @@ class RowGroups:
     def __init__(self) -> None:
         self.columns: dict[Group, Any] = {}
         self.dropped: set[Group] = set()
-        self.asked = Counter[str]()
-        self.again = Counter[str]()
+        self.reads = Counter[str]()
+        self.repeated = Counter[str]()
 
     def __call__(self, root: str, column: str, number: int, written: int) -> Any:
         """Return the column of a group of the table with this date."""
         from pyarrow.parquet import ParquetFile
 
         group = root, column, number, written
-        self.asked[root] += 1
+        self.reads[root] += 1
         found = self.columns.pop(group, None)
         if found is None:
             with ParquetFile(root) as file:  # opened each time, because processes and threads cannot share a file
                 found = file.read_row_group(number, columns=[column]).column(0)
             self._make_room(found.nbytes)
             if group in self.dropped and len(found) > SMALL_GROUP:
-                self._tell(root, found.nbytes)
+                self._warn_if_slow(root, found.nbytes)
         self.columns[group] = found  # moves it to the end
         return found
 
@@ -119,10 +119,10 @@ class RowGroups:
             self.columns.pop(group, None)
             self.dropped.add(group)
 
-    def _tell(self, root: str, size: int) -> None:
+    def _warn_if_slow(self, root: str, size: int) -> None:
         """Warn once if a whole group is read for nearly every image."""
-        self.again[root] += 1
-        if self.again[root] == OFTEN > self.asked[root] / 10:
+        self.repeated[root] += 1
+        if self.repeated[root] == OFTEN > self.reads[root] / 10:
             warnings.warn(
                 f"{root}: because images are read in random order, a group of {size / 2**20:.0f} MB is read for nearly "
                 f"every image ({KEPT >> 20} MB are cached); write the table again in small groups, with "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...io.untrusted import LARGEST_IMAGE, Unreadable, read_file, read_json
-from ...quoting import PATH, in_brief, quoted
+from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .parquet import class_names, columns_of, pictures_in
 
@@ -45,7 +45,7 @@ class ArrowImages:
     def names(self) -> list[str]:
         return list(self.labels)
 
-    def tops(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         return []
 
     def read(self, name: str) -> bytes:
@@ -64,7 +64,7 @@ class ArrowImages:
         try:
             return read_file(Path(path), LARGEST_IMAGE)
         except (Unreadable, OSError, ValueError) as error:
-            raise DataNotFoundError(f"{in_brief(str(path), PATH)}: cannot be read ({error})") from error
+            raise DataNotFoundError(f"{shorten(str(path), PATH)}: cannot be read ({error})") from error
 
     def __contains__(self, name: str) -> bool:
         return name in self._places
@@ -103,7 +103,7 @@ def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[An
             split = []
         columns, stored = columns_and_images(path, whole, labels)
     except (pyarrow.ArrowException, OSError) as error:
-        why = in_brief(str(error).splitlines()[0], PATH)
+        why = shorten(str(error).splitlines()[0], PATH)
         raise DataError(f"{path}: not a readable folder of datasets ({why})") from error
     if split and "split" not in columns:
         columns["split"] = split

@@ -32,7 +32,7 @@ class ShardFiles:
     def names(self) -> list[str]:
         return [f"{shard}/{name}" for shard in self.shards for name in self._archives[shard].names()]
 
-    def tops(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         return sorted({shard.split("/", 1)[0] for shard in self.shards})
 
     def read(self, name: str) -> bytes:

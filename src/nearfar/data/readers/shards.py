@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...io.untrusted import parse_json
 from ...progress import counted
-from ...quoting import PATH, count_of, in_brief, quoted
+from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, Source, some
 from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
 from .files import Files, stem_of
@@ -108,7 +108,7 @@ def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str
     sidecar = beside.get((key, "json"))
     if sidecar is None:
         return ""
-    where = in_brief(f"{files.root}/{sidecar}", PATH)
+    where = shorten(f"{files.root}/{sidecar}", PATH)
     try:
         content = parse_json(files.read(sidecar))
     except ValueError as error:
@@ -131,9 +131,9 @@ def _text(files: Files, name: str) -> str:
         text = content.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{in_brief(f'{files.root}/{name}', PATH)}: the class is not UTF-8 text ({error.reason})"
+            f"{shorten(f'{files.root}/{name}', PATH)}: the class is not UTF-8 text ({error.reason})"
         ) from error
     if "\n" in text or len(text) > 1000:
-        where = in_brief(f"{files.root}/{name}", PATH)
+        where = shorten(f"{files.root}/{name}", PATH)
         raise DataError(f"{where}: expected one line with the class, got {quoted(text)}")
     return text

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from ...io.untrusted import LARGEST_IMAGE, PIECE, Unpacking, in_megabytes
-from ...quoting import PATH, in_brief, quoted
+from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .hidden_files import hidden
 
@@ -57,7 +57,7 @@ class TarFiles:
     def _names(self) -> list[str]:
         return sorted(name for name in self._members if not any(map(hidden, name.split("/"))))
 
-    def tops(self) -> list[str]:
+    def top_folders(self) -> list[str]:
         return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})
 
     def read(self, name: str) -> bytes:
@@ -66,11 +66,11 @@ class TarFiles:
         member = self._members[name]
         if member.size > LARGEST_IMAGE:
             why = f"it is larger than {in_megabytes(LARGEST_IMAGE)}, the maximum size of a file"
-            raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({why})")
+            raise DataError(f"{shorten(f'{self.root}/{name}', PATH)}: cannot be read ({why})")
         try:
             return _read_at(self._file, member.start, member.size)
         except OSError as error:
-            raise DataError(f"{in_brief(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
+            raise DataError(f"{shorten(f'{self.root}/{name}', PATH)}: cannot be read ({error})") from error
 
     def mark(self, name: str) -> tuple[int, bytes]:
         """Return the size and the last bytes of a file, which distinguish most files at little cost."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...io.cells import unescaped
 from ...io.untrusted import Unpacking, check_regular, parse_json
-from ...quoting import PATH, in_brief, quoted
+from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError
 from .saved_datasets import is_saved
 
@@ -79,7 +79,7 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(header):
             count = f"{len(row)} value{'' if len(row) == 1 else 's'} for {len(header)} columns"
-            raise DataError(f"{path}: row {number} after the header has {count}: {in_brief(','.join(row), PATH)}")
+            raise DataError(f"{path}: row {number} after the header has {count}: {shorten(','.join(row), PATH)}")
     table: dict[str, Sequence[Any]] = {}
     images = any(name.lower() in ("path", "file_name") for name in header)
     for i, name in enumerate(header):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ...quoting import in_brief
+from ...quoting import shorten
 from .preprocessing import Preprocessing
 from .weights import TrunkError
 
@@ -107,7 +107,7 @@ def unreachable(trunk: str, repository: str, error: BaseException) -> TrunkError
         )
     return TrunkError(
         f"trunk {trunk}: its weights are not in the local cache and cannot be downloaded "
-        f"({in_brief(reason, MAX_REASON)}); download model.safetensors from {page} on a machine with a network, and "
+        f"({shorten(reason, MAX_REASON)}); download model.safetensors from {page} on a machine with a network, and "
         "give that file as pretrained"
     )
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ...expressions import Call, ExpressionError, parse, settings_of, shown
-from ...trust import LIBRARIES, OwnCodeError, at_home, take_own
+from ...trust import LIBRARIES, OwnCodeError, import_own, is_defined_in
 from . import timm_trunk, transformers_trunk
 from .hubs import Start
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
@@ -248,7 +248,7 @@ def _factory(name: str) -> Callable[..., nn.Module]:
     """Import a function or a class of the user that builds a trunk, without calling it."""
     libraries = () if name.startswith("torch.") else LIBRARIES  # torch itself has usable classes of modules
     try:
-        found = take_own(name, _makes_trunks, OWN, libraries=libraries)
+        found = import_own(name, _makes_trunks, OWN, libraries=libraries)
     except OwnCodeError as error:
         raise TrunkError(f"trunk {error}") from error
     places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
@@ -267,7 +267,7 @@ def _makes_trunks(found: Any, module: str) -> bool:
     if isinstance(function, type):
         return issubclass(function, nn.Module)
     foreign = module.partition(".")[0] in LIBRARIES
-    return isinstance(function, FunctionType) and at_home(function, module) and not foreign
+    return isinstance(function, FunctionType) and is_defined_in(function, module) and not foreign
 
 
 def _conv4(shape: Shape, **options: Any) -> nn.Module:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...quoting import PATH, in_brief
+from ...quoting import PATH, shorten
 
 HEADS = (
     "last_linear.",
@@ -222,7 +222,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         if foreign:
             reason = "holds something other than tensors"
         else:
-            reason = in_brief(str(error).partition("\n")[0], PATH)
+            reason = shorten(str(error).partition("\n")[0], PATH)
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     if isinstance(found, dict):
         found = found.get("state_dict", found)

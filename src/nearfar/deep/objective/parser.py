@@ -32,7 +32,7 @@ from ...expressions import (
     settings_of,
     shown,
 )
-from ...trust import OwnCodeError, TrustError, take_own
+from ...trust import OwnCodeError, TrustError, import_own
 from .terms import Sum, Term
 
 KINDS = ("loss", "regularizer", "head", "memory", "composition", "miner", "distance")
@@ -196,7 +196,7 @@ def _find(call: Call) -> Any:
     """Return the class of a name; nothing of a user's own class has been called yet."""
     name = call.name
     if call.module:
-        return take_own(name, _is_part, OWN)
+        return import_own(name, _is_part, OWN)
     if name in PAIR_NETWORKS:
         return import_module("nearfar.deep.networks.pair_terms").TERMS[name]
     method = BY_NAME.get(name)

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from ...expressions import Call, ExpressionError, parse, settings_of, shown
-from ...trust import OwnCodeError, TrustError, take_own
+from ...trust import OwnCodeError, TrustError, import_own
 from .base import BatchSampler, by_class
 from .class_ratio import ClassRatioSampler
 from .m_per_class import MPerClassSampler
@@ -74,7 +74,7 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
 def _own(call: Call, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampler:
     """Build a sampler from a class of the user."""
     try:
-        make: Any = take_own(call.name, _is_sampler, OWN)
+        make: Any = import_own(call.name, _is_sampler, OWN)
         options = settings_of(call, {}, hands_on=True)
         made: BatchSampler = make(labels, batch_size=batch_size, seed=seed, **options)
     except TrustError:

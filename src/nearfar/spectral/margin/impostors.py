@@ -65,14 +65,15 @@ def class_groups(labels: Ints) -> Iterator[slice]:
             start = int(end)
 
 
-def target_neighbors(X: Array, labels: Ints, k: int, asked: Ints | None = None) -> Ints:
+def target_neighbors(X: Array, labels: Ints, k: int, wanted_rows: Ints | None = None) -> Ints:
     """Return the k nearest rows of the same class, nearest first, shape (n, k); labels must be sorted.
 
-    If the class of a row has fewer other rows, the row itself fills the remaining places. A row that is not in `asked`
-    (sorted; by default, all rows) fills all its places. k is at most the size of the largest class minus 1.
+    If the class of a row has fewer other rows, the row itself fills the remaining places. A row that is not in
+    `wanted_rows` (sorted; by default, all rows) fills all its places. k is at most the size of the largest class
+    minus 1.
     """
-    if asked is None:
-        asked = np.arange(len(X))
+    if wanted_rows is None:
+        wanted_rows = np.arange(len(X))
     sizes = class_sizes(labels)
     k = max(1, min(k, int(sizes.max()) - 1))
     out = np.repeat(np.arange(len(X))[:, None], k, axis=1)
@@ -80,9 +81,9 @@ def target_neighbors(X: Array, labels: Ints, k: int, asked: Ints | None = None) 
         size = group.stop - group.start
         step = max(1, IMPOSTOR_BLOCK_CELLS // size)
         width = min(k, size)
-        first, last = np.searchsorted(asked, (group.start, group.stop))
+        first, last = np.searchsorted(wanted_rows, (group.start, group.stop))
         for a in range(first, last, step):
-            rows = asked[a : min(a + step, last)]
+            rows = wanted_rows[a : min(a + step, last)]
             D = squared_distances(X[rows], X[group])  # (b, size)
             D[labels[rows, None] != labels[group]] = np.inf
             D[np.arange(len(D)), rows - group.start] = np.inf
@@ -118,18 +119,18 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushe
     if pushers is None:
         pushers = np.arange(len(Z))
     n = len(pushers)
-    asked = np.flatnonzero(radius > 0)
+    wanted_rows = np.flatnonzero(radius > 0)
     stops = np.cumsum(np.bincount(labels[pushers], minlength=int(labels[-1]) + 1))
     left, right, bound = factors(Z, radius)
     if n < len(Z):
         right = right[pushers]
-    per_row = max(1, most // max(len(asked), 1))
+    per_row = max(1, most // max(len(wanted_rows), 1))
     complete = True
     total = 0
-    found: list[tuple[Ints, Ints]] = [(asked[:0], asked[:0])]
+    found: list[tuple[Ints, Ints]] = [(wanted_rows[:0], wanted_rows[:0])]
     step = max(1, IMPOSTOR_BLOCK_CELLS // n)
-    for start in range(0, len(asked), step):
-        rows = asked[start : start + step]
+    for start in range(0, len(wanted_rows), step):
+        rows = wanted_rows[start : start + step]
         D = left[rows] @ right.T
         hit = np.less(D, bound[rows, None])
         hide_own_class(hit, labels[rows], stops)

@@ -22,7 +22,7 @@ from ....io import tensor_file
 from ....io.untrusted import parse_json
 from ....numerics.checks import is_finite
 from ....numerics.types import AnyArray
-from ....quoting import PATH, in_brief
+from ....quoting import PATH, shorten
 from ....settings import check_options, check_settings
 from ..standardize import standard
 from .codecs import ACTIVATIONS, Codec
@@ -153,7 +153,7 @@ class NetworkLearner(Fitted):
         try:
             learner = kind._read(arrays, parse_json(text["settings"]), parse_json(text["fitted"]))
         except (KeyError, TypeError, AttributeError, ValueError, RuntimeError) as error:
-            why = in_brief(" ".join(str(error).split()), 2 * PATH)
+            why = shorten(" ".join(str(error).split()), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {why}") from error
         learner._training_marks = marks_in(arrays, text)
         return learner

@@ -196,10 +196,10 @@ class ActivePairSelector(BaseEstimator):
                 chosen = self._best(self.learner_, pool[order], n, X, rng)[0]
             else:
                 chosen = np.arange(n)
-            asked = pool[order[chosen]]
+            queried = pool[order[chosen]]
             order = np.delete(order, chosen)
-            answers = querying.answers(oracle, asked)
-            self.pairs_ = np.r_[self.pairs_, asked]
+            answers = querying.answers(oracle, queried)
+            self.pairs_ = np.r_[self.pairs_, queried]
             self.pair_labels_ = np.r_[self.pair_labels_, answers]
             if len(np.unique(self.pair_labels_)) == 2:
                 self.learner_.fit(X, pairs=self.pairs_, pair_labels=self.pair_labels_)

@@ -33,12 +33,12 @@ def candidates(X: Array, n_random: int, n_neighbors: int, seed: Seed = None) -> 
     return np.unique(np.sort(np.r_[np.stack([i, j], axis=1), edges], axis=1), axis=0)
 
 
-def answers(oracle: Callable[[Ints], Any], asked: Ints) -> Ints:
+def answers(oracle: Callable[[Ints], Any], queried: Ints) -> Ints:
     """Ask the oracle about pairs (n, 2); raise a ValueError unless it answers each with +1 or -1."""
-    given = np.asarray(oracle(asked))
-    if given.shape != (len(asked),) or not np.isin(given, (-1, 1)).all():
+    given = np.asarray(oracle(queried))
+    if given.shape != (len(queried),) or not np.isin(given, (-1, 1)).all():
         got = f"shape {given.shape}, {given.ravel()[:5].tolist()}"
-        raise ValueError(f"oracle must answer each of {len(asked)} pairs with +1 or -1; got {got}")
+        raise ValueError(f"oracle must answer each of {len(queried)} pairs with +1 or -1; got {got}")
     return given
 
 

@@ -17,7 +17,7 @@ WAIT = 600.0
 
 
 @contextmanager
-def one_at_a_time(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+def index_lock(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Lock an index from before it is read until it is written, so that no change by another process is lost.
 
     Parameters
