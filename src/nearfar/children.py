@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["OWN_MODULES", "safely_started"]
+__all__ = ["OWN_MODULES", "isolate_children"]
 
 SAFE_PATH = "PYTHONSAFEPATH"
 
@@ -15,7 +15,7 @@ OWN_MODULES = "NEARFAR_OWN_MODULES"
 
 
 @contextmanager
-def safely_started() -> Iterator[None]:
+def isolate_children() -> Iterator[None]:
     """Let Python processes that are started meanwhile import nothing from the working directory.
 
     Data lie there, and files among them could be called torch.py. ``python -m`` and ``python -c``, by which torchrun

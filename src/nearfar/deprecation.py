@@ -14,7 +14,7 @@ UNTIL = "0.4"
 AnyCallable = TypeVar("AnyCallable", bound=Callable[..., Any])
 
 
-def moved_module(old: str, *new: str) -> Callable[[str], Any]:
+def forward_to_new_modules(old: str, *new: str) -> Callable[[str], Any]:
     """Return a module's `__getattr__` that takes every name from the first new place that has it."""
 
     def find(name: str) -> Any:
@@ -53,7 +53,7 @@ def renamed_settings(**present: str) -> Callable[[AnyCallable], AnyCallable]:
     return decorated
 
 
-def present_name(kind: Any, setting: str) -> str:
+def current_name(kind: Any, setting: str) -> str:
     """Return the present name of a setting of a class, where it was given by its old one."""
     names: dict[str, str] = getattr(getattr(kind, "__init__", None), "present_names", {})
     return names.get(setting, setting)

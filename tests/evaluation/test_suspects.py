@@ -85,13 +85,13 @@ def test_no_item_is_judged_by_its_own_label():
     rows, _, given = classes_of_rows(spread=2.0)
     folds = np.arange(120) % 5
     own = folds == folds[0]
-    from nearfar.evaluation.suspects import judged
+    from nearfar.evaluation.suspects import judge
 
     other = given.copy()
     other[0] = (given[0] + 2) % 6
     for first, second in zip(
-        judged(unit(rows), given, ~own, np.flatnonzero(own)),
-        judged(unit(rows), other, ~own, np.flatnonzero(own)),
+        judge(unit(rows), given, ~own, np.flatnonzero(own)),
+        judge(unit(rows), other, ~own, np.flatnonzero(own)),
         strict=True,
     ):
         np.testing.assert_array_equal(first, second)

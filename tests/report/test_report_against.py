@@ -107,7 +107,7 @@ def test_queries_are_those_that_one_model_alone_finds(distance: str) -> None:
     assert not theirs[against.gained].any()
     assert theirs[against.lost].all()
     assert not mine[against.lost].any()
-    ranks = against.other.first_right()[against.gained]
+    ranks = against.other.rank_of_first_relevant()[against.gained]
     assert (np.diff(ranks) <= 0).all()
     assert np.bincount(items.labels[against.gained]).max() <= 2
 

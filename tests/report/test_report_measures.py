@@ -39,7 +39,7 @@ def test_first_right_neighbor_equals_a_full_sort() -> None:
     for row, i in enumerate(found.kept):
         order = [j for j in np.argsort(table[i], kind="stable") if j != i]
         rank = next(r for r, j in enumerate(order, 1) if items.labels[j] == items.labels[i])
-        assert found.first_right()[row] == min(rank, 11)
+        assert found.rank_of_first_relevant()[row] == min(rank, 11)
         assert found.index[row].tolist() == order[:10]
 
 
@@ -60,7 +60,7 @@ def test_a_gallery_is_searched_without_leaving_anything_out() -> None:
     found = query_neighbors(queries, gallery, "euclidean")
     assert found is not None
     assert found.index.tolist() == [[1, 2, 0], [0, 2, 1]]
-    assert found.first_right().tolist() == [1, 2]
+    assert found.rank_of_first_relevant().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -85,7 +85,7 @@ def test_items_of_the_class_and_the_group_of_a_query_are_not_found(alone: bool) 
 def test_worst_queries_come_by_rank_then_by_nearness_of_the_mistake_and_two_per_class() -> None:
     found = query_neighbors(some_items(60, 4), None, "euclidean", depth=12)
     assert found is not None
-    first, labels = found.first_right(), found.query_labels()
+    first, labels = found.rank_of_first_relevant(), found.query_labels()
     expected: list[int] = []
     for row in sorted(range(len(first)), key=lambda r: (-first[r], found.distances[r, 0])):
         if first[row] > 1 and sum(labels[r] == labels[row] for r in expected) < 2:

@@ -17,7 +17,7 @@ from nearfar.io.scores_file import read_scores
 from nearfar.train import TrainConfig, open_run, train_and_compare
 from nearfar.train import compare as comparing
 from nearfar.train.compare import Trial, _split, run_trial, with_test_classes
-from nearfar.train.interrupts import Interrupts, stop_requested, block_interrupts
+from nearfar.train.interrupts import Interrupts, block_interrupts, stop_requested
 
 
 @pytest.mark.parametrize("chosen", ["The checkpoint of epoch 3 was chosen", "There are no validation classes: the"])

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from .. import __version__
-from ..children import safely_started
+from ..children import isolate_children
 from ..extras import hint
 from ..io.untrusted import DEEPEST
 from ..progress import listening
@@ -79,13 +79,13 @@ from .options import (
     choices,
     given_settings,
     is_first,
-    last_words,
     launch,
     leave_message,
     make_config,
+    memory_advice,
     own_modules_found,
+    print_last_message,
     refuse_beside_final,
-    short_of_memory,
     skip_bad_advice,
     true_or_text,
     with_setting,
@@ -135,7 +135,7 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors=WRITABLE)  # names of files may not be UTF-8, and nor may the terminal
     try:
-        with safely_started(), Stopping(), listening(progress_bars(sys.argv[1:])):
+        with isolate_children(), Stopping(), listening(progress_bars(sys.argv[1:])):
             check_words(sys.argv[1:])
             with own_modules_found(sys.argv[1:]):
                 app(sys.argv[1:], exit_on_error=False, print_error=False)
@@ -166,7 +166,7 @@ def check_words(words: Sequence[str]) -> None:
 
 def message_of(error: Exception, command: str) -> str | None:
     """Return one line on an error of the user; None for a bug in nearfar, whose traceback should be printed."""
-    message = short_of_memory(error, command) or of_own_code(error)
+    message = memory_advice(error, command) or of_own_code(error)
     if message is None and isinstance(error, (ValueError, OSError, ImportError)):
         if isinstance(error, ModuleNotFoundError):
             message = hint(error, command)
@@ -194,7 +194,7 @@ def one_line(
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    last_words(shorten(message, MAX_MESSAGE_LENGTH))
+    print_last_message(shorten(message, MAX_MESSAGE_LENGTH))
     sys.exit(code)
 
 

@@ -58,14 +58,14 @@ def adapt(
             raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")
     items, rows = open_embeddings(new, choose(None, files=[new]))
     others, old_rows = open_embeddings(old, choose(None, files=[old]))
-    at = places_of(items, others)
+    at = row_numbers_in(items, others)
     adapter = QueryAdapter(kind, rank=rank, seed=seed).fit(rows, old_rows[at])
     adapter.save(out)
     print(f"{out}: {kind} adapter from {rows.shape[1]} to {old_rows.shape[1]} dimensions, of {len(rows):,} items")
     print(held_out_scores(adapter, items, rows, old_rows[at]))
 
 
-def places_of(items: Dataset, others: Dataset) -> list[int]:
+def row_numbers_in(items: Dataset, others: Dataset) -> list[int]:
     """Return the row numbers of items in another data set, by their names."""
     known = {name: place for place, name in enumerate(others.names)}
     missing = [name for name in items.names if name not in known]

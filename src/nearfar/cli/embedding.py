@@ -188,7 +188,7 @@ def with_classes(dataset: Dataset) -> Dataset:
     return replace(dataset.subset(known), notes=(*dataset.notes, note))
 
 
-def embedded_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True) -> Embedded:
+def open_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True) -> Embedded:
     """Return the items of `open_embeddings`, and the gallery if there is one, with the same class numbers in both.
 
     If items need not be `labeled`, as those of listed pairs, all items of the data are returned.

@@ -18,7 +18,7 @@ About = Mapping[str, str]
 """Metadata of an index: `about` of an `Index` or of a store."""
 
 
-def sources_of(about: About) -> list[str]:
+def source_archives(about: About) -> list[str]:
     """Return the DATA arguments from which an index was made."""
     sources = recorded(about, "data", "[]")
     if not isinstance(sources, list):
@@ -53,7 +53,7 @@ def base_folder_of(about: About, file: Path) -> Path:
     here = Path.cwd()
     if "folder" in about and "beside" in about:
         for folder in (file.absolute().parent / about["beside"], Path(about["folder"])):
-            if any((folder / source).exists() for source in sources_of(about)):
+            if any((folder / source).exists() for source in source_archives(about)):
                 return Path(os.path.normpath(folder))
     return here
 
@@ -115,4 +115,4 @@ def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
     """Read the items of an index that have these names, from any current folder."""
     from ..data.items import NamedReader
 
-    return NamedReader(names, sources_of(about), labels_of(about), base_folder_of(about, file))
+    return NamedReader(names, source_archives(about), labels_of(about), base_folder_of(about, file))

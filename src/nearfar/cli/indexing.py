@@ -22,7 +22,7 @@ from .image_paths import (
     forms_of,
     from_home,
     labels_of,
-    sources_of,
+    source_archives,
 )
 from .index_files import (
     DIMS,
@@ -239,7 +239,7 @@ def change_store(store: Store, gone: Sequence[str], *, engine: str, about: Mappi
 
 def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str, str]:
     """Return the metadata of an index on its data, with one more source and the column of that source's labels."""
-    sources = dict.fromkeys([*sources_of(old), data])
+    sources = dict.fromkeys([*source_archives(old), data])
     labels = labels_of(old)
     if label:
         labels = {**labels, data: label}

@@ -207,7 +207,7 @@ def own_modules_found(words: Sequence[str]) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def last_words(message: str) -> None:
+def print_last_message(message: str) -> None:
     """Print why the command ends; one of several processes leaves the message to the command that started it."""
     if not leave_message(message) and sys.stderr is not None:  # if stderr is closed, print would use stdout
         print(f"nearfar: {message}", file=sys.stderr)
@@ -222,7 +222,7 @@ def leave_message(message: str) -> bool:
     return True
 
 
-def short_of_memory(error: Exception, command: str) -> str | None:
+def memory_advice(error: Exception, command: str) -> str | None:
     """Return a message that says how to use less memory if it ran out; None for other errors.
 
     PyTorch raises an OutOfMemoryError for accelerators, but a plain RuntimeError for the memory of the CPU.

@@ -81,12 +81,12 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
     """Write the report of a run, a learner or a file of embeddings, and return its path."""
     from ..report import ReportContent, build_report, report_run
     from .embedding import is_run
-    from .scoring import scored_on
+    from .scoring import score_data
 
     whole_run = is_run(source) and chosen.data is None
     if whole_run and (against is None or is_run(against)):
         return report_run(source, out, attention=attention_of(source), against=against, defaults=default_settings())
-    scored = scored_on(source, chosen)
+    scored = score_data(source, chosen)
     dataset = scored.embedded.dataset
     queries, gallery = report_items(scored.embedded, of=source)
     content = ReportContent(
@@ -166,9 +166,9 @@ def score_other(source: Path, chosen: Chosen) -> Other:
     """Score the other run, learner or file of embeddings on the same data."""
     from ..report import Other
     from .embedding import is_embeddings
-    from .scoring import scored_on
+    from .scoring import score_data
 
-    scored = scored_on(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
+    scored = score_data(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
     return Other(name_of(source), scored.scores, *report_items(scored.embedded), scored.scores.distance)
 
 

@@ -17,7 +17,7 @@ from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
 from ..numerics.types import AnyArray
 from ..progress import stage
-from .embedding import Chosen, Embedded, distance_of, embed_with, embedded_with_gallery, is_embeddings, is_run
+from .embedding import Chosen, Embedded, distance_of, embed_with, is_embeddings, is_run, open_with_gallery
 from .saved_learners import items_of, load_learner, remark
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def score(source: Path, chosen: Chosen, ks: Sequence[int] = (), variant: Variant
         return score_variant(source, chosen, ks, variant)
     if is_run(source) and chosen.all_of_run:
         return score_run(source, ks)
-    scored = scored_on(source, chosen, ks)
+    scored = score_data(source, chosen, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
@@ -110,7 +110,7 @@ def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Vari
     from ..evaluation.storage import storage_scores, table_of
 
     variant.check()
-    embedded = embedded_with_gallery(source, chosen)
+    embedded = open_with_gallery(source, chosen)
     check_classes(source, embedded)
     dataset = embedded.dataset
     how = _keywords(source, embedded, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
@@ -152,7 +152,7 @@ def _beside(what: str, scores: Scores) -> str:
     return f"{what}: Recall@1 {scores.recall_at[1]:.4f}, MAP@R {scores.map_at_r:.4f}"
 
 
-def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
+def score_data(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
     """Embed and score data with a run or a learner, or score a file of embeddings.
 
     Raises
@@ -160,7 +160,7 @@ def scored_on(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
     ValueError
         If there is nothing to score, or the source does not exist.
     """
-    embedded = embedded_with_gallery(source, chosen)
+    embedded = open_with_gallery(source, chosen)
     check_classes(source, embedded)
     return _scored(source, embedded, ks)
 

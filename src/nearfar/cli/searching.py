@@ -142,9 +142,9 @@ def duplicates(
     if within is None and out is not None:
         raise ValueError("--out: works only with --within DISTANCE, because only groups are written")
     if within is None:
-        print(nearest_in(file, k))
+        print(describe_nearest(file, k))
     else:
-        print(duplicates_in(file, within, out))
+        print(describe_duplicates(file, within, out))
 
 
 def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in which things happen
@@ -176,7 +176,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
     most = min(k, store.count(where))
     check_group_column(store, group_by)
 
-    items, rows = embedded_query(store.about, file, query, run, adapter, skip_bad=skip_bad, label=label)
+    items, rows = embed_query(store.about, file, query, run, adapter, skip_bad=skip_bad, label=label)
     queries = first_dims(rows, store.about)
     names = names_of(items, query)
 
@@ -188,7 +188,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
             limit = threshold_of(store.about)
     else:
         # the threshold of an index does not apply to the distances of a re-ranking method
-        hits = reranked(store, queries, wanted, rerank)
+        hits = rerank_index(store, queries, wanted, rerank)
     if exclude_self:
         in_index = names_relative_to_index(
             store.column("name").tolist(), base_folder_of(store.about, file), items, query
@@ -235,7 +235,7 @@ def check_group_column(store: Store, group_by: str) -> None:
         raise ValueError(f"--group-by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
 
 
-def embedded_query(
+def embed_query(
     about: Mapping[str, str],
     file: Path,
     query: str,
@@ -290,7 +290,7 @@ def check_reranking(rerank: str, within: float | None, where: str, group_by: str
             raise ValueError(f"{option}: does not work with --rerank, which uses all items; give only one")
 
 
-def reranked(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
+def rerank_index(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
     """Return the k nearest items of each query after re-ranking."""
     from ..evaluation import search_reranked
     from ..index import Hits
@@ -347,7 +347,7 @@ def drop_beyond(found: Hits, within: float) -> tuple[Hits, int]:
     return found._replace(positions=positions), int((positions < 0).all(axis=1).sum())
 
 
-def nearest_in(file: Path, k: int) -> str:
+def describe_nearest(file: Path, k: int) -> str:
     """Return lines on the k nearest pairs of an index."""
     from ..evaluation.collapse import collapse
 
@@ -366,7 +366,7 @@ def nearest_in(file: Path, k: int) -> str:
     return "\n".join(lines)
 
 
-def duplicates_in(file: Path, within: float, out: Path | None) -> str:
+def describe_duplicates(file: Path, within: float, out: Path | None) -> str:
     """Return lines on the groups of an index, or write them to a file."""
     import numpy as np
 

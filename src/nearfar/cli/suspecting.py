@@ -116,7 +116,7 @@ def check_task(
     check_out(out, overwrite=overwrite or out.suffix == ".html")
 
 
-def judged(dataset: Dataset, rows: AnyArray) -> Suspects:
+def find_suspects(dataset: Dataset, rows: AnyArray) -> Suspects:
     """Return the suspects among items, with the classes of the data set."""
     from ..evaluation import suspects as find_suspects
 
@@ -128,7 +128,7 @@ def most_doubtful(dataset: Dataset, rows: AnyArray, k: int, out: Path | None) ->
     """Return lines on the suspects, or write them all to a file."""
     from .embedding import left_out
 
-    found = judged(dataset, rows)
+    found = find_suspects(dataset, rows)
     order = found.ranked()
     suggested = [found.classes[place] for place in found.suggested]
     table = [
@@ -259,7 +259,7 @@ def negatives_to(out: Path, dataset: Dataset, rows: AnyArray, count: int) -> str
     """Write the hard negatives of every item to a table, and return a line on it."""
     from ..evaluation import hard_negatives
 
-    found = hard_negatives(rows, dataset.labels, k=count, suspect=judged(dataset, rows).doubt > 0)
+    found = hard_negatives(rows, dataset.labels, k=count, suspect=find_suspects(dataset, rows).doubt > 0)
     labels = [dataset.classes[label] for label in dataset.labels]
     table = []
     for at in range(len(dataset)):

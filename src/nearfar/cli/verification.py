@@ -15,7 +15,7 @@ from ..data.dataset import some
 from ..evaluation import identify, verify, verify_pairs
 from ..io.cells import unescaped
 from ..quoting import quoted
-from .embedding import Chosen, distance_of, embedded_with_gallery, is_run
+from .embedding import Chosen, distance_of, is_run, open_with_gallery
 
 YES = ("1", "+1", "true", "yes", "same")
 NO = ("0", "-1", "false", "no", "different")
@@ -34,8 +34,8 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         False accept rates. If empty, those of `verify`.
     """
     how = _rates(fars)
-    listed = None if pairs is None else listed_pairs(pairs)  # read before the work, which takes minutes
-    embedded = embedded_with_gallery(source, chosen, labeled=pairs is None)
+    listed = None if pairs is None else read_pair_list(pairs)  # read before the work, which takes minutes
+    embedded = open_with_gallery(source, chosen, labeled=pairs is None)
     dataset, rows, gallery, gallery_rows, _ = embedded
     how["distance"] = distance_of(source, dataset)
     about = embedded.about()
@@ -60,7 +60,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
 def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = ()) -> str:
     """Return the scores of identification; for a run's test, also write `identification.json`."""
     how = _rates(fars)
-    embedded = embedded_with_gallery(source, chosen)
+    embedded = open_with_gallery(source, chosen)
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
     found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source, embedded.dataset), **how)
     if is_run(source) and chosen.all_of_run:
@@ -95,7 +95,7 @@ class PairFile(NamedTuple):
     lfw: bool
 
 
-def listed_pairs(path: Path) -> PairFile:
+def read_pair_list(path: Path) -> PairFile:
     """Read the pairs of a file.
 
     Raises

@@ -1,5 +1,5 @@
 """The old name of `nearfar.numerics.descriptors`."""
 
-from ..deprecation import moved_module
+from ..deprecation import forward_to_new_modules
 
-__getattr__ = moved_module(__name__, "nearfar.numerics.descriptors")
+__getattr__ = forward_to_new_modules(__name__, "nearfar.numerics.descriptors")

@@ -1,5 +1,5 @@
 """The old name of `nearfar.numerics.manifolds`."""
 
-from ..deprecation import moved_module
+from ..deprecation import forward_to_new_modules
 
-__getattr__ = moved_module(__name__, "nearfar.numerics.manifolds")
+__getattr__ = forward_to_new_modules(__name__, "nearfar.numerics.manifolds")

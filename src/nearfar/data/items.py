@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from .dataset import DataError, Dataset, Named, as_text, some
 from .decode import SUFFIXES, ImageReader, decode, decode_small, guess_channels, image_source, read_small
-from .open import located, open_dataset
+from .open import open_dataset, resolve_source
 from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in, read_array
 from .readers.files import Files, FolderFiles, is_archive, open_files, stem_of
 from .readers.folder import OTHERS, read_folder, unread
@@ -233,7 +233,7 @@ class NamedReader:
             if (path.is_dir() and not is_saved(path)) or is_archive(path):
                 continue
             try:
-                there = path if path.is_file() else located(source, self.folder)
+                there = path if path.is_file() else resolve_source(source, self.folder)
                 items = open_items(there, label=self.labels.get(source))
             except DataError:
                 continue

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler, default_collate
 from torch.utils.data import Dataset as TorchDataset
 
-from ..children import safely_started
+from ..children import isolate_children
 from .dataset import DataError, Dataset, some
 from .decode import Resizing, fit, read_square
 from .transforms.geometry import ResizedCrop
@@ -149,7 +149,7 @@ class Loader(DataLoader[tuple[Tensor, Tensor, int]]):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares its own private iterator
         try:
-            with safely_started():
+            with isolate_children():
                 batches = super().__iter__()
             yield from batches
         except DataError as error:

@@ -24,7 +24,7 @@ from .dataset import (
     some,
     unseen_half,
 )
-from .public import PUBLIC, fetched_file
+from .public import PUBLIC, cached_public_file
 from .readers.files import OTHER_TARS, is_archive, refuse_special
 from .readers.saved_datasets import is_saved
 from .readers.text_tables import TABLES, check_label
@@ -275,7 +275,7 @@ def open_source(
 
         return read_glyphs(image_size=image_size or 28)
     if source in PUBLIC and not Path(source).exists():
-        source = str(fetched_file(source))
+        source = str(cached_public_file(source))
     return _open_path(source, label, image_size, skip_bad)
 
 
@@ -340,7 +340,7 @@ def _open_path(source: str, label: str | None, image_size: int | None, skip_bad:
     raise DataError(f"{source}: unknown file type; expected {ACCEPTED}")
 
 
-def located(source: str, folder: Path | None) -> str:
+def resolve_source(source: str, folder: Path | None) -> str:
     """Return the source. A relative path that does not exist in the current folder refers to `folder`."""
     kind, colon, path = source.partition(":")
     if kind not in ARCHIVES or not path:
@@ -444,7 +444,7 @@ def _assemble(
     test_role = "test" if gallery is None else "query"
     parts = [("train", train), ("validation", validation), (test_role, test), ("gallery", gallery)]
     clauses = [", ".join(f"{role} {_size(part)}" for role, part in parts if part is not None), split]
-    shared = in_both(train, validation, test)
+    shared = repeated_classes(train, validation, test)
     if shared and not split.startswith(CLOSED):
         if validation is None:
             known = "training and test"
@@ -456,7 +456,7 @@ def _assemble(
     return Task(name, train, validation, test, gallery, f"{name}: " + "; ".join(c for c in clauses if c) + ".")
 
 
-def in_both(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
+def repeated_classes(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
     """Return the classes of the test that also occur in training or validation."""
     seen = {*train.classes, *(() if validation is None else validation.classes)}
     return sorted(seen & set(test.classes))

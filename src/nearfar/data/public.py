@@ -113,7 +113,7 @@ def cached_file(name: str, *, full: bool = False) -> Path:
     return cache_folder() / "data" / f"{name}{'-full' if full else ''}.zip"
 
 
-def fetched_file(name: str) -> Path:
+def cached_public_file(name: str) -> Path:
     """Return the path of a data set in the cache.
 
     Raises

@@ -1,5 +1,5 @@
 """Deprecated location of names that `nearfar.deep` exports."""
 
-from ..deprecation import moved_module
+from ..deprecation import forward_to_new_modules
 
-__getattr__ = moved_module(__name__, "nearfar.deep", "nearfar.deep.objective.relations")
+__getattr__ = forward_to_new_modules(__name__, "nearfar.deep", "nearfar.deep.objective.relations")

@@ -23,7 +23,7 @@ from ..neighbors.nearest import nearest
 from ..numerics.distances import check_distance
 from .groups import Members, kinds_of
 from .retrieval import protocol_of
-from .threshold_curves import checked_rates, operating_points, rare_of
+from .threshold_curves import checked_rates, operating_points, unmeasurable_rates
 from .verification import FARS
 
 
@@ -69,7 +69,7 @@ class Identification:
             lines += [f"{f'TPIR at FPIR {far:g}':<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}")]
         queries = f"{self.n_known:,} queries of classes in the gallery, {self.n_unknown:,} of others"
         lines += [f"{queries}, each searching {self.n_gallery:,} items; {self.distance} distance"]
-        rare = " and ".join(f"{far:g}" for far in rare_of(self.tpir_at, self.n_unknown))
+        rare = " and ".join(f"{far:g}" for far in unmeasurable_rates(self.tpir_at, self.n_unknown))
         if rare:
             lines += [f"at FPIR {rare}, no unknown query may be named: {self.n_unknown:,} are too few to measure it"]
         return "\n".join(lines)

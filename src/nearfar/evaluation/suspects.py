@@ -119,7 +119,7 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
         for part in range(folds):
             judged_rows = np.flatnonzero(parts == part)
             if len(judged_rows):
-                found = judged(rows, numbers, parts != part, judged_rows)
+                found = judge(rows, numbers, parts != part, judged_rows)
                 nearness[judged_rows] += found[0] / repeats
                 votes[judged_rows] += found[1] / repeats
     scores = MEAN_WEIGHT * nearness + np.log(votes + LEAST_VOTE)
@@ -155,7 +155,7 @@ def stratified_folds(labels: Ints, folds: int, rng: np.random.Generator) -> Ints
     return found
 
 
-def judged(rows: Array, labels: Ints, known: Bools, judged_rows: Ints) -> tuple[Array, Array]:
+def judge(rows: Array, labels: Ints, known: Bools, judged_rows: Ints) -> tuple[Array, Array]:
     """Return L and V of some items, both (b, c), by a model of the `known` rows.
 
     A class without such rows has the smallest L and no votes.
@@ -171,11 +171,13 @@ def judged(rows: Array, labels: Ints, known: Bools, judged_rows: Ints) -> tuple[
     nearness = np.repeat(near.min(axis=1)[:, None], classes, axis=1)
     nearness[:, codes] = near
     votes = np.zeros((len(judged_rows), classes))
-    votes[:, codes] = neighbor_votes(emphasized(left, means), emphasized(right, means), known_labels)
+    votes[:, codes] = neighbor_votes(
+        emphasize_class_means(left, means), emphasize_class_means(right, means), known_labels
+    )
     return nearness, votes
 
 
-def emphasized(rows: Array, means: Array) -> Array:
+def emphasize_class_means(rows: Array, means: Array) -> Array:
     """Center rows at the mean of the class means, and scale the span of the class means by EMPHASIS."""
     center = means.mean(axis=0)
     spread = means - center

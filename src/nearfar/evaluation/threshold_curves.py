@@ -103,10 +103,10 @@ class Verification:
     @property
     def rare(self) -> list[float]:
         """False accept rates that allow less than one pair of two classes, and so cannot be measured."""
-        return rare_of(self.tar_at, self.n_dissimilar)
+        return unmeasurable_rates(self.tar_at, self.n_dissimilar)
 
 
-def rare_of(rates: Iterable[float], wrong: int) -> list[float]:
+def unmeasurable_rates(rates: Iterable[float], wrong: int) -> list[float]:
     """Return the rates that allow less than one of `wrong` cases, which are too few to measure these rates."""
     return [rate for rate in rates if not _allowed(rate, wrong)]
 

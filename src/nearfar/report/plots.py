@@ -199,7 +199,7 @@ def _percent(value: float, _: Any = None) -> str:
 
 
 def _line(axes: Axes, curve: Curve, color: str, style: str, *, named: bool, above: bool = True) -> None:
-    epochs, values = thin(curve)
+    epochs, values = average_neighboring_points(curve)
     axes.plot(
         epochs,
         values,
@@ -251,7 +251,9 @@ def _share_axis(axes: Axes, curves: Sequence[Curve]) -> None:
         axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= min(high, 1 + 1e-9)])
 
 
-def thin(curve: Curve, most: int = MAX_LINE_POINTS) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def average_neighboring_points(
+    curve: Curve, most: int = MAX_LINE_POINTS
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Average a long curve over runs of neighboring points, so that at most `most` points remain."""
     n = len(curve.values)
     if n <= most:

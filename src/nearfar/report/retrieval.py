@@ -50,7 +50,7 @@ class QueryNeighbors:
         """Number k of neighbors of each query."""
         return self.right.shape[1]
 
-    def first_right(self) -> NDArray[np.int64]:
+    def rank_of_first_relevant(self) -> NDArray[np.int64]:
         """Rank of the first relevant neighbor of each kept query, counted from 1; k + 1 if none is relevant."""
         return np.where(self.right.any(axis=1), self.right.argmax(axis=1), self.depth) + 1
 
@@ -101,7 +101,7 @@ def worst(
     closest wrong neighbor. At most `per_class` queries of each class are taken, so that one bad class does not hide the
     others. With `among` (q,), only these queries are considered.
     """
-    order = np.lexsort((found.distances[:, 0], -found.first_right()))
+    order = np.lexsort((found.distances[:, 0], -found.rank_of_first_relevant()))
     order = order[~found.right[order, 0] & (True if among is None else among[order])]
     labels = found.query_labels()[order]
     by_class = np.argsort(labels, kind="stable")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..data import DataError, Dataset, open_task
 from ..data.dataset import images_once, some
-from ..data.open import located
+from ..data.open import resolve_source
 from ..data.readers.arrays import read_arrays
 from ..data.readers.in_memory import GIVEN
 from ..evaluation import Scores
@@ -205,7 +205,9 @@ def _open_test(
     given = {name: config[name] for name in names if name in config}
     pairs = config.get("text_trunk") is not None
     try:
-        task = open_task(located(config["data"], start), test=test and located(test, start), pairs=pairs, **given)
+        task = open_task(
+            resolve_source(config["data"], start), test=test and resolve_source(test, start), pairs=pairs, **given
+        )
     except (DataError, OSError, KeyError) as error:
         return None, None, (f"The report has no pictures, because the test items could not be opened: {error}",)
     if pairs:  # the queries are texts

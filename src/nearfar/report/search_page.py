@@ -61,14 +61,14 @@ def write_found(
             first = found
         else:
             first = Thumbnails(queries, side, like=found)
-        rows = [seen(line, first, found) for line in lines[:SHOWN_LINES]]
+        rows = [line_values(line, first, found) for line in lines[:SHOWN_LINES]]
         marked = any(item["kind"] for row in rows for item in row["found"])
         return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines))
 
     return write(Path(path), shrink_to_limit(render))
 
 
-def seen(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
+def line_values(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
     """Return the template's values for a line."""
     query_item = shown(line.first, first)
     near = [shown(item, found) for item in line.found[:PICTURES_PER_LINE]]

@@ -62,7 +62,7 @@ def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
     if failures is None:
         return None
     found = failures.found
-    first = failures.found.first_right()
+    first = failures.found.rank_of_first_relevant()
     shown = min(SHOWN_NEIGHBORS, found.depth)
     values = {
         "n": len(found.kept),
@@ -79,7 +79,7 @@ def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
 
 def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     found = failures.found
-    rank = int(found.first_right()[row])
+    rank = int(found.rank_of_first_relevant()[row])
     if rank <= found.depth:
         late = f"first correct neighbor at rank {rank}"
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from .content import Items
 from .page import shrink_to_limit, template, write
 from .pictures import Thumbnails
-from .search_page import SHOWN_LINES, Line, seen
+from .search_page import SHOWN_LINES, Line, line_values
 
 
 def write_suspects(
@@ -38,7 +38,7 @@ def write_suspects(
     def render(side: int) -> str:
         pictures = Thumbnails(items, side)
         shown = zip(lines[:SHOWN_LINES], suggested, strict=False)
-        rows = [seen(line, pictures, pictures) | {"suggested": other} for line, other in shown]
+        rows = [line_values(line, pictures, pictures) | {"suggested": other} for line, other in shown]
         return template("suspects").render(title=f"Doubtful labels in {title}", rows=rows, total=len(lines))
 
     return write(Path(path), shrink_to_limit(render))

@@ -14,7 +14,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from ..children import safely_started
+from ..children import isolate_children
 from ..deprecation import renamed_settings
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
@@ -239,13 +239,13 @@ def _each(todo: Sequence[Trial], jobs: int) -> Any:
         yield from ((index, run_trial(trial)) for index, trial in enumerate(todo))
         return
     context = get_context("spawn")
-    with safely_started():  # multiprocessing starts a process to track the event
+    with isolate_children():  # multiprocessing starts a process to track the event
         stopped = context.Event()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(stopped,)) as pool:
         futures: dict[Future[dict[str, Any]], int] = {}
         try:
             with (
-                safely_started(),
+                isolate_children(),
                 block_interrupts(),
             ):  # a process that is stopped during its imports would print a long traceback
                 futures |= {pool.submit(_run_in_pool, trial): index for index, trial in enumerate(todo)}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from ..data.open import located
+from ..data.open import resolve_source
 from ..io.untrusted import read_json
 from ..quoting import count_of
 from .checkpoint import read_about
@@ -88,7 +88,7 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
     if about["best"] is not None and config.schedule != "cosine":
         epochs = about["epoch"]
     paths = {name: getattr(config, name) for name in PATHS}
-    led = {name: located(path, folder.start) for name, path in paths.items() if isinstance(path, str)}
+    led = {name: resolve_source(path, folder.start) for name, path in paths.items() if isinstance(path, str)}
     metric = config.metric
     if metric == "auto":  # a final model has no validation classes, so use what those of the run have decided
         found = about.get("metric")

@@ -168,7 +168,7 @@ def _rows(grad: Tensor) -> Tensor:
     return grad._values() if grad.is_sparse else grad
 
 
-def whole_proxies(objective: nn.Module, prefix: str) -> dict[str, Tensor]:
+def gather_proxies(objective: nn.Module, prefix: str) -> dict[str, Tensor]:
     """Return the parameters of all classes by their names in a state, in the first process; in others their own."""
     return {
         f"{prefix}{name}.loss.{key}": whole

@@ -38,7 +38,7 @@ def score_unseen_and_seen(parts: Parts) -> dict[str, float]:
         if dataset is not None and parts.texts is not None:
             row |= {f"{name}_{key}": value for key, value in pair_scores(parts, dataset).items()}
         elif dataset is not None:
-            rows = embed_together(parts, dataset)
+            rows = embed_both(parts, dataset)
             if not np.isfinite(rows).all():  # here, where all processes see it
                 raise TrainError(
                     f"the network gives embeddings of {dataset.name} that are not finite; lower the learning rate"
@@ -68,8 +68,8 @@ def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
         return embedding
 
     images = images_once(pairs)
-    of_images = embed_together(parts, images)
-    of_texts = embed_together(parts, text_set(pairs, parts.texts.tokens, parts.texts.length), embed_rows)
+    of_images = embed_both(parts, images)
+    of_texts = embed_both(parts, text_set(pairs, parts.texts.tokens, parts.texts.length), embed_rows)
     if not (np.isfinite(of_images).all() and np.isfinite(of_texts).all()):  # here, where all processes see it
         raise TrainError(f"the network gives embeddings of {pairs.name} that are not finite; lower the learning rate")
     if not parts.accelerator.is_main_process:
@@ -91,7 +91,7 @@ def neighbor_scores(rows: Floats, dataset: Dataset, parts: Parts) -> dict[str, f
     return {name: value for name, value in known.items() if isfinite(value)}
 
 
-def embed_together(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tensor] | None = None) -> Floats:
+def embed_both(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tensor] | None = None) -> Floats:
     """Embed a data set with the current model. Each process embeds a share of the items, and returns all embeddings.
 
     `forward` is used instead of the model, for the tower of texts.
@@ -142,7 +142,7 @@ def refit_proxies(parts: Parts) -> None:
         return
     assert parts.model is not None
     parts.model.eval()
-    rows = torch.from_numpy(embed_together(parts, parts.train))
+    rows = torch.from_numpy(embed_both(parts, parts.train))
     for loss in outer:
         loss.refit(rows, torch.as_tensor(parts.train.labels))
 

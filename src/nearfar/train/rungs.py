@@ -39,7 +39,7 @@ from .recipes import recipe
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
 from .setup import Step, build, checked, make_embedder, seen_sample
-from .start import set_by_whitening
+from .start import start_from_whitening
 from .task import item_shape, training_items
 from .trainer import Trainer
 from .weight_averages import Averages
@@ -141,7 +141,7 @@ class Ladder:
         width = max(len(row.title) for row in self.rows)
         lines = [self.protocol, "", f"{'step':<{width}}  {'Recall@1':>15}  {'MAP@R':>15}  {'seconds':>8}"]
         for row in self.rows:
-            recall, mean = (with_half(values) for values in (row.recall_at_1, row.map_at_r))
+            recall, mean = (format_mean(values) for values in (row.recall_at_1, row.map_at_r))
             lines.append(f"{row.title:<{width}}  {recall:>15}  {mean:>15}  {row.seconds:>8.1f}")
         return "\n".join([*lines, "", f"Worth it: {self.sentence}"])
 
@@ -154,10 +154,10 @@ def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
     return found.mean, found.half
 
 
-def with_half(values: Sequence[float]) -> str:
+def format_mean(values: Sequence[float]) -> str:
     """Return the mean and the half-width as text.
 
-    >>> with_half([0.5, 0.6, 0.7])
+    >>> format_mean([0.5, 0.6, 0.7])
     '0.600 ± 0.248'
     """
     mean, half = mean_and_half(values)
@@ -392,7 +392,7 @@ def _trained_stage(stage: KeptStage, features: Dataset, held: Ints, config: Trai
         # `build` creates the layer for activations; here the last stage comes before it
         embedder = Embedder(deepcopy(stage.network), settings.embedding_dim, freeze_bn=True)
         known = features.subset(learned)
-        set_by_whitening(embedder, all_rows(known), known.labels)
+        start_from_whitening(embedder, all_rows(known), known.labels)
         parts.step = Step(embedder, parts.step.objective)
         parts.averages = Averages(embedder, parts.step.objective, settings.ema)
         TrainerInMemory(parts, RunFolder(path), interrupts).run()

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from ..data import Dataset, Task
 from ..data.augment import Augment
 from ..data.loader import Loader, TaggedBatches, make_loader
-from ..data.open import located
+from ..data.open import resolve_source
 from ..data.transforms.geometry import Crop, ResizedCrop
 from ..deep import distributed
 from ..deep.networks.adapters import add_adapters
@@ -450,7 +450,7 @@ def make_embedder(
     if config.weights_file is None:
         weights = None
     else:
-        weights = located(config.weights_file, start)
+        weights = resolve_source(config.weights_file, start)
     with named_by(config.origin):
         trunk = make_trunk(
             config.trunk,
@@ -474,7 +474,7 @@ def make_embedder(
     if are_one_model(config) and text_architecture is None:
         start_in_shared_space(embedder)
     if config.network_weights is not None:
-        trunk.provenance = load_weights(embedder, located(config.network_weights, start), NETWORK)
+        trunk.provenance = load_weights(embedder, resolve_source(config.network_weights, start), NETWORK)
     return embedder
 
 

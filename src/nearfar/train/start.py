@@ -38,10 +38,10 @@ def start_embedding(embedder: Embedder, train: Dataset, config: TrainConfig) -> 
         raise TrainError(
             f"the network gives features of {train.name} that are not finite; check the weights of the trunk"
         )
-    set_by_whitening(embedder, rows, features.labels)
+    start_from_whitening(embedder, rows, features.labels)
 
 
-def set_by_whitening(embedder: Embedder, rows: AnyArray, labels: Ints) -> None:
+def start_from_whitening(embedder: Embedder, rows: AnyArray, labels: Ints) -> None:
     """Set the embedding layer to the whitening of features (n, d) of classes (n,)."""
     weight, bias = whitening_layer(rows, labels, embedder.embedding_dim)
     layer = embedder.layer

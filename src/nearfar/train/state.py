@@ -14,7 +14,7 @@ from ..deep.networks.adapters import merged
 from ..quoting import count_of
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainConfig, TrainError
-from .many_classes import sharded_parameters, whole_proxies
+from .many_classes import gather_proxies, sharded_parameters
 from .monitor import refit_proxies
 from .setup import Parts
 
@@ -63,7 +63,7 @@ def split_weights(parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
     The first process has all of the proxies that are distributed over the processes.
     """
     assert parts.model is not None
-    state = parts.accelerator.get_state_dict(parts.model) | whole_proxies(parts.step.objective, "objective.")
+    state = parts.accelerator.get_state_dict(parts.model) | gather_proxies(parts.step.objective, "objective.")
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     return tensors, {key: value for key, value in state.items() if key not in tensors}
 

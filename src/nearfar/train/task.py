@@ -14,7 +14,7 @@ from ..data.augment import Augment
 from ..data.checks.training_items import TrainingItems
 from ..data.dataset import ArrayReader
 from ..data.decode import read_shape
-from ..data.open import located, open_whole
+from ..data.open import open_whole, resolve_source
 from ..data.readers.in_memory import GIVEN
 from ..data.transforms.geometry import ResizedCrop
 from ..data.transforms.symmetries import with_more_classes
@@ -87,7 +87,7 @@ def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
     setting = "trunk" if config.text_trunk is None else "text_trunk"
     given = config.text_trunk or config.trunk
     kind, _, name = parse_trunk(given)[0].partition(":")
-    folder = Path(located(name, start)) if name else None
+    folder = Path(resolve_source(name, start)) if name else None
     if kind != "transformers" or folder is None or not folder.is_dir():
         items = "the items are texts, which" if config.text_trunk is None else "texts"
         option = f"--{setting.replace('_', '-')} transformers:FOLDER"
@@ -125,7 +125,7 @@ def with_preprocessing(config: TrainConfig, start: Path | None = None) -> TrainC
         return config
     from ..deep.networks.trunks import find_preprocessing
 
-    weights = None if config.weights_file is None else located(config.weights_file, start)
+    weights = None if config.weights_file is None else resolve_source(config.weights_file, start)
     with named_by(config.origin):
         record = find_preprocessing(config.trunk, pretrained=config.pretrained is True, weights=weights)
     return config.replace(preprocessing=record)
@@ -134,14 +134,14 @@ def with_preprocessing(config: TrainConfig, start: Path | None = None) -> TrainC
 def _opened(config: TrainConfig, start: Path | None) -> Task:
     """Open and split the data of a config; for a final model, all items are training items."""
     how: dict[str, Any] = {
-        "test": None if config.test is None else located(config.test, start),
+        "test": None if config.test is None else resolve_source(config.test, start),
         "label": config.label,
         "image_size": _size_when_opened(config),
         "skip_bad": config.skip_bad,
         "partial": config.partial,
         "pairs": config.text_trunk is not None,
     }
-    source = located(config.data, start)
+    source = resolve_source(config.data, start)
     if config.final is not None:
         return open_whole(source, **how)
     return open_task(

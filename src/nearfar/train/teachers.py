@@ -7,7 +7,7 @@ from pathlib import Path
 from torch import nn
 
 from ..data import Dataset
-from ..data.open import located
+from ..data.open import resolve_source
 from ..deep.memory.distill import Distill
 from .config import TrainConfig, TrainError
 
@@ -27,7 +27,7 @@ def ask_teachers(objective: nn.Module, items: Dataset, config: TrainConfig, star
             from .scoring import embed_run
 
             try:
-                rows = embed_run(located(part.run, start), items, trust=config.modules())
+                rows = embed_run(resolve_source(part.run, start), items, trust=config.modules())
             except TrainError as error:
                 raise TrainError(f"Distill: teacher: {error}") from error
             part.learn(rows)

@@ -16,7 +16,7 @@ from ...progress import counted
 from ...quoting import count_of
 from ..dataset import DataError, Dataset, Kind, Named, Task, some
 from ..decode import BadImageError
-from ..open import CLOSED, DRAWN, Split, in_both, open_dataset, open_source, open_task
+from ..open import CLOSED, DRAWN, Split, open_dataset, open_source, open_task, repeated_classes
 from .columns import remarks_on_columns, remarks_on_gallery, remarks_on_groups
 
 T = TypeVar("T")
@@ -169,8 +169,8 @@ def inspect_data(
     except DataError as error:
         if test is not None or test_classes or split == "rows":
             raise
-        task, why = without_task(source, error, label)
-    parts = {role: Read.of(part) for role, part in named_parts(task, bool(why)).items() if len(part)}
+        task, why = unsplit_task(source, error, label)
+    parts = {role: Read.of(part) for role, part in parts_by_role(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)
     copies = [items for items in groups if of_one_class(items) and not leaks(items)]
@@ -193,7 +193,7 @@ def inspect_data(
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
-def without_task(source: Named, error: DataError, label: str | None) -> tuple[Task, str]:
+def unsplit_task(source: Named, error: DataError, label: str | None) -> tuple[Task, str]:
     """Return all items as the training part of a task, and a sentence on why they cannot be split into a task."""
     items = readable(open_dataset, source, label=label)
     opened = readable(open_source, source, label=label)
@@ -213,7 +213,7 @@ def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
         return opened(source, skip_bad=True, **settings)
 
 
-def named_parts(task: Task, alone: bool) -> dict[str, Dataset]:
+def parts_by_role(task: Task, alone: bool) -> dict[str, Dataset]:
     """Return the parts by their roles."""
     if alone:
         return {"all": task.train}
@@ -288,7 +288,7 @@ def shown(groups: Sequence[Sequence[str]]) -> str:
 
 def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
     """Yield remarks on single classes."""
-    both = in_both(task.train, task.validation, task.test)
+    both = repeated_classes(task.train, task.validation, task.test)
     if both and CLOSED not in task.protocol:
         if task.validation is None:
             known = "training"
@@ -300,7 +300,7 @@ def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
             "measure how well unseen classes are distinguished."
         )
     alone = any(part.role == "all" for part in found.parts)
-    for role, part in named_parts(task, alone).items():
+    for role, part in parts_by_role(task, alone).items():
         lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]
         if lone and role in ("train", "all"):
             yield (

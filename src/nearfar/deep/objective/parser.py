@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from ...catalog import BY_NAME, METHODS, missing, suggest_method
-from ...deprecation import present_name
+from ...deprecation import current_name
 from ...expressions import (
     Call,
     ExpressionError,
@@ -168,7 +168,7 @@ def _with_inner_text(make: Any, call: Call) -> Call:
 
 def _by_present_names(make: Any, call: Call) -> Call:
     """Return the call with the current names of its settings: configs of older runs call a miner `mine=`."""
-    arguments = (replace(one, name=present_name(make, one.name)) for one in call.arguments)
+    arguments = (replace(one, name=current_name(make, one.name)) for one in call.arguments)
     return replace(call, arguments=tuple(arguments))
 
 
