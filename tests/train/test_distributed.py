@@ -211,8 +211,13 @@ def test_a_command_finds_a_module_that_it_names_in_the_working_directory(tmp_pat
 @pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
 def test_what_several_processes_run_into_is_said_once(tmp_path) -> None:
     words = ["train", "nowhere", "--out", str(tmp_path / "run"), "--devices", "2"]
-    ended = subprocess.run([sys.executable, "-m", "nearfar", *words], capture_output=True, text=True, check=False)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    command = [sys.executable, "-m", "nearfar", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert ended.returncode == 2
+    assert not list(temporary.glob("torchelastic*"))
     assert [line for line in ended.stderr.splitlines() if "Error" in line or "Traceback" in line] == []
     assert ended.stderr.count("nearfar: 'nowhere' is neither a file") == ended.stderr.count("nowhere") == 1
 

@@ -139,14 +139,18 @@ def launch(devices: int) -> NoReturn:
 
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").setLevel(logging.CRITICAL)
     with TemporaryDirectory() as folder:
-        os.environ[LAST_WORDS] = folder
+        messages = Path(folder, "messages")
+        messages.mkdir()
+        os.environ[LAST_WORDS] = str(messages)
         os.environ[OWN_MODULES] = folder_of_own_modules(sys.argv[1:])
         try:
-            run.main([f"--nproc_per_node={devices}", "--standalone", "-m", "nearfar", *sys.argv[1:]])
+            # torchrun never removes the log folder that it makes itself
+            options = [f"--nproc_per_node={devices}", "--standalone", f"--log_dir={folder}/logs"]
+            run.main([*options, "-m", "nearfar", *sys.argv[1:]])
         except SignalException as stopped:
             raise KeyboardInterrupt from stopped
         except ChildFailedError as error:
-            print(first_words(Path(folder), error.failures), file=sys.stderr)
+            print(first_words(messages, error.failures), file=sys.stderr)
             code = error.get_first_failure()[1].exitcode
             sys.exit(code if code > 0 else 1)
         finally:
