@@ -104,6 +104,11 @@ def test_images_have_no_columns(tmp_path, small):
         train(small(standardize=True), tmp_path / "run", progress=False)
 
 
+def test_rows_have_no_size_in_pixels(table, tmp_path, small):
+    with pytest.raises(TrainError, match="image_size works only with images, got rows; leave it out"):
+        train(config_of(table, small, image_size=32), tmp_path / "run", progress=False)
+
+
 def test_unequal_units_are_remarked_until_they_are_standardized(table, tmp_path, small):
     told = {}
     for standardize in (False, True):

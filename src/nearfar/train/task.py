@@ -202,7 +202,7 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
     ------
     TrainError
         If there are a text trunk and no texts; if what is trained on and what is tested are not both images, or both
-        rows of one length; or if images are to be standardized.
+        rows of one length; if images are to be standardized; or if rows have an image size.
     """
     parts = [part for part in (task.train, task.validation, task.test, task.gallery) if part is not None]
     _check_alike(parts)
@@ -213,6 +213,8 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
         raise TrainError(f"config: text_trunk: {detail}")
     if config.standardize and task.train.kind != "row":
         raise TrainError("config: standardize works only with rows, got images; leave it out")
+    if config.image_size is not None and task.train.kind == "row":
+        raise TrainError("config: image_size works only with images, got rows; leave it out")
     if config.trunk == "auto":
         config = config.replace(trunk="mlp" if task.train.kind == "row" else "conv4")
     if config.image_size is None and config.resize is None and task.train.kind == "image":
