@@ -448,6 +448,16 @@ def test_samplers():
         assert classes[0:4] == classes[:1] * 4
 
 
+def test_seeded_sampler_draws_what_the_original_draws():
+    labels = [0] * 3 + [1] * 10 + [2] * 8 + [3] * 9
+    drawn = []
+    for module in (samplers, their_samplers):
+        sampler = module.MPerClassSampler(labels, 4, batch_size=8, length_before_new_iter=40)
+        np.random.seed(0)  # noqa: NPY002  # which the original draws from
+        drawn.append([list(sampler), list(sampler)])
+    assert drawn[0] == drawn[1]
+
+
 def test_sampler_of_fixed_triplets():
     labels = np.array([0] * 3 + [1] * 1 + [2] * 8)
     ours = samplers.FixedSetOfTriplets(labels, 50)
@@ -679,6 +689,8 @@ def test_a_module_that_is_not_here_says_what_to_use_instead(name):
     package, _, module = f"nearfar.compat.pytorch_metric_learning.{name}".rpartition(".")
     with pytest.raises(ImportError, match=rf"has no {module}: .*docs/switching\.md#what-is-missing"):
         exec(f"from {package} import {module}")
+    with pytest.raises(ImportError, match=rf"has no {module}: .*docs/switching\.md#what-is-missing"):
+        exec(f"import {package}.{module}")
     with pytest.raises(ImportError, match="cannot import name"):
         exec(f"from {package} import nothing")
 

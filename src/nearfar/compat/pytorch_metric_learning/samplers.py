@@ -40,6 +40,7 @@ class MPerClassSampler(Sampler[int]):
         self.m = int(m)
         self.batch_size = batch_size
         number = len(self.classes.counts)
+        self.order = np.arange(number)  # of the classes; each batch shuffles that of the one before
         once = self.m * number
         if batch_size is not None:
             if length_before_new_iter < batch_size or batch_size % self.m:
@@ -54,12 +55,13 @@ class MPerClassSampler(Sampler[int]):
         return self.length
 
     def __iter__(self) -> Iterator[int]:
-        per_batch = (self.batch_size or self.m * len(self.classes.counts)) // self.m
-        found: list[int] = []
-        while len(found) < self.length:
-            for c in np.random.permutation(len(self.classes.counts))[:per_batch]:  # noqa: NPY002  # drawn as the original does
-                found += self._draw(int(c))
-        return iter(found[: self.length])
+        per_batch = (self.batch_size or self.m * len(self.order)) // self.m
+        items: list[int] = []
+        while len(items) < self.length:
+            np.random.shuffle(self.order)  # noqa: NPY002  # drawn as the original does
+            for c in self.order[:per_batch]:
+                items += self._draw(int(c))
+        return iter(items[: self.length])
 
     def _draw(self, c: int) -> Sequence[int]:
         start = self.classes.starts[c]
