@@ -95,7 +95,16 @@ def choose(
     models = tuple(file for file in files if not is_embeddings(file))
     # a file of embeddings has all items, so a model that is compared with it must embed all of them
     seen_too = seen_too or len(models) < len(files)
-    return Chosen(data, classes, label, skip_bad, models, seen_too, group_by, group_score)
+    return Chosen(
+        data=data,
+        classes=classes,
+        label=label,
+        skip_bad=skip_bad,
+        unseen_by=models,
+        seen_too=seen_too,
+        group_by=group_by,
+        group_score=group_score,
+    )
 
 
 class Embedded(NamedTuple):

@@ -86,7 +86,17 @@ def few_shot_by_scores(
             accuracies.append(float((scores.argmax(1) == episode.query_labels).float().mean()))
     accuracy = interval(accuracies, "normal")
     drawn = len(sampler.classes.counts)
-    return FewShot(accuracy, ways, shots, queries, episodes, "scores", term.title, drawn, sampler.left_out)
+    return FewShot(
+        accuracy=accuracy,
+        ways=ways,
+        shots=shots,
+        queries=queries,
+        episodes=episodes,
+        classifier="scores",
+        distance=term.title,
+        classes=drawn,
+        left_out=sampler.left_out,
+    )
 
 
 def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor]]:

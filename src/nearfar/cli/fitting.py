@@ -227,7 +227,7 @@ def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = Fals
     how = f"one half of each class is for learning, the other for the test (seed {seed})"
     protocol = f"{what}; {how}{left_out(items)}."
     learned, tested = (items.subset(np.sort(half)) for half in (order[::2], order[1::2]))
-    return Task(items.name, learned, None, tested, None, protocol)
+    return Task(name=items.name, train=learned, validation=None, test=tested, gallery=None, protocol=protocol)
 
 
 def make_learner(text: str, seed: int = 0) -> Any:

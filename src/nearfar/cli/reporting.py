@@ -178,7 +178,14 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
 
     def items(dataset: Dataset, rows: np.ndarray[Any, Any]) -> Items:
         read = None if of is None else pictures_of(of, dataset)
-        return Items(rows, dataset.labels, dataset.classes, dataset.names, read, dataset.groups)
+        return Items(
+            embeddings=rows,
+            labels=dataset.labels,
+            classes=dataset.classes,
+            names=dataset.names,
+            read=read,
+            groups=dataset.groups,
+        )
 
     queries, rows, gallery, gallery_rows, _ = embedded
     if gallery is None or gallery_rows is None:

@@ -88,7 +88,7 @@ def write_hits(
         near = [Near(int(at), distance_text(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
         lines.append(Line(Near(q, ""), near))
     note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."
-    query_items = Items(rows, queries.labels, queries.classes, names, queries.read)
+    query_items = Items(embeddings=rows, labels=queries.labels, classes=queries.classes, names=names, read=queries.read)
     write_found(
         out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=query_items
     )
@@ -119,4 +119,6 @@ def items_in(index: Index | Records, pictures: NamedReader) -> Items:
     from ..report.content import Items
 
     classes, labels = np.unique(classes_of(index), return_inverse=True)
-    return Items(index.embeddings, labels, classes.tolist(), index.names.tolist(), pictures)
+    return Items(
+        embeddings=index.embeddings, labels=labels, classes=classes.tolist(), names=index.names.tolist(), read=pictures
+    )

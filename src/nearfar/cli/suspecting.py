@@ -161,7 +161,13 @@ def write_suspects_page(out: Path, dataset: Dataset, rows: AnyArray, found: Susp
         for at, others in zip(order, near, strict=True):
             first = Near(int(at), f"doubt {found.doubt[at]:.2f}")
             lines.append(Line(first, [Near(int(other), "") for other in others if other not in (at, -1)][:EVIDENCE]))
-    items = Items(rows, dataset.labels, list(dataset.classes), list(dataset.names), dataset.read)
+    items = Items(
+        embeddings=rows,
+        labels=dataset.labels,
+        classes=list(dataset.classes),
+        names=list(dataset.names),
+        read=dataset.read,
+    )
     write_suspects(out, lines, items, [found.classes[found.suggested[at]] for at in order], title=dataset.name)
 
 

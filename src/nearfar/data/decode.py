@@ -509,7 +509,16 @@ def image_source(
         classes, indices = number_labels(labels)
     else:
         indices = np.asarray(labels, dtype=np.int64)
-    items = Dataset(name, indices, tuple(classes), "image", reader, reader.names, groups=groups, texts=texts)
+    items = Dataset(
+        name=name,
+        labels=indices,
+        classes=tuple(classes),
+        kind="image",
+        read=reader,
+        names=reader.names,
+        groups=groups,
+        texts=texts,
+    )
     if skip_bad:
         items, roles = _without_bad(items, roles)
     array = load(items.read, len(items))

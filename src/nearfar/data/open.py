@@ -238,7 +238,14 @@ def open_whole(
         raise DataError(f"{items.name}: expected 2 training classes or more, got {len(items.classes)}")
     items = _noted(items, "training ")
     clauses = [f"{_size(items)}, all for training and none for a test", *items.notes]
-    return Task(items.name, items, None, items, None, f"{items.name}: {'; '.join(clauses)}.")
+    return Task(
+        name=items.name,
+        train=items,
+        validation=None,
+        test=items,
+        gallery=None,
+        protocol=f"{items.name}: {'; '.join(clauses)}.",
+    )
 
 
 def open_source(
@@ -453,7 +460,14 @@ def _assemble(
         verb = "occurs" if len(shared) == 1 else "occur"
         clauses.append(f"NOT zero-shot: {count_of(len(shared), 'class name')} {verb} in {known} ({some(shared, 3)})")
     clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
-    return Task(name, train, validation, test, gallery, f"{name}: " + "; ".join(c for c in clauses if c) + ".")
+    return Task(
+        name=name,
+        train=train,
+        validation=validation,
+        test=test,
+        gallery=gallery,
+        protocol=f"{name}: " + "; ".join(c for c in clauses if c) + ".",
+    )
 
 
 def repeated_classes(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:

@@ -92,12 +92,12 @@ class RowSums:
         here = self._placed(np.arange(len(self.classes)), len(classes))
         there = other._placed(np.array([places[name] for name in other.classes], int), len(classes))
         return RowSums(
-            classes,
-            class_sums.added(here, there),
-            class_sums.added(self.others, other.others),
-            self.marks.joined(other.marks),
-            np.result_type(self.dtype, other.dtype),
-            self.columns,
+            classes=classes,
+            sums=class_sums.added(here, there),
+            others=class_sums.added(self.others, other.others),
+            marks=self.marks.joined(other.marks),
+            dtype=np.result_type(self.dtype, other.dtype),
+            columns=self.columns,
         )
 
     def _placed(self, places: Ints, classes: int) -> ClassMoments:
@@ -248,13 +248,15 @@ class FromSums(MetricLearner):
         if points.ndim == 3:
             sums = class_sums.column_sums(points, codes, weight, classes=len(names))
             unknown = class_sums.column_sums(points, others, weight, classes=1)
-            return RowSums(names, sums, unknown, marks, X.dtype, points.shape[2])
+            return RowSums(
+                classes=names, sums=sums, others=unknown, marks=marks, dtype=X.dtype, columns=points.shape[2]
+            )
         return RowSums(
-            names,
-            class_sums.class_sums(points, codes, weight, classes=len(names), per_class=self._per_class),
-            class_sums.class_sums(points, others, weight, classes=1, per_class=False),
-            marks,
-            X.dtype,
+            classes=names,
+            sums=class_sums.class_sums(points, codes, weight, classes=len(names), per_class=self._per_class),
+            others=class_sums.class_sums(points, others, weight, classes=1, per_class=False),
+            marks=marks,
+            dtype=X.dtype,
         )
 
     def _points(self, X: Any) -> Any:

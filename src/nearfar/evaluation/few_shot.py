@@ -140,7 +140,17 @@ def few_shot(
     keep = counts >= shape.per_class
     picked = _samples(y, keep, shape, episodes, np.random.default_rng(seed))
     accuracy = interval(_accuracies(x, picked, shape, classifier, distance == "cosine"), "normal")
-    return FewShot(accuracy, ways, shots, queries, episodes, classifier, distance, int(keep.sum()), int((~keep).sum()))
+    return FewShot(
+        accuracy=accuracy,
+        ways=ways,
+        shots=shots,
+        queries=queries,
+        episodes=episodes,
+        classifier=classifier,
+        distance=distance,
+        classes=int(keep.sum()),
+        left_out=int((~keep).sum()),
+    )
 
 
 def _prepared(x: AnyArray, distance: str) -> AnyArray:

@@ -151,12 +151,28 @@ def retrieve(
         _refuse_beside_products(groups=groups, gallery_groups=gallery_groups, rerank=rerank)
         how: dict[str, Any] = {"score": group_score, "leave_one_out": own is not None, "distance": distance}
         products = Products(x, y, gallery_class, group_by, **how)
-        scoring = _Scoring(query_class, products.classes, products.kinds, False, ks, whole, up_to_r)
+        scoring = _Scoring(
+            query_class=query_class,
+            gallery_class=products.classes,
+            kinds=products.kinds,
+            leave_one_out=False,
+            ks=ks,
+            whole=whole,
+            up_to_r=up_to_r,
+        )
         for rows in row_blocks(scoring.scored, products.row_bytes + BYTES_PER_VALUE * len(products)):
             scoring.score_values(products.values(rows), rows)
         return scoring.result()
     kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None)
-    scoring = _Scoring(query_class, gallery_class, kinds, own is not None, ks, whole, up_to_r)
+    scoring = _Scoring(
+        query_class=query_class,
+        gallery_class=gallery_class,
+        kinds=kinds,
+        leave_one_out=own is not None,
+        ks=ks,
+        whole=whole,
+        up_to_r=up_to_r,
+    )
     by = None
     if rerank is not None:
         x, y, by = compared(rerank, x, y, leave_one_out=own is not None, distance=distance)

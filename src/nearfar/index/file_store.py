@@ -61,7 +61,14 @@ class FileStore:
         with ExitStack() as held:
             if lock:
                 held.enter_context(index_lock(path, wait=0))
-            kept = Kept(records.names, records.labels, dict(records.columns), distance, engine, dict(about))
+            kept = Kept(
+                names=records.names,
+                labels=records.labels,
+                columns=dict(records.columns),
+                distance=distance,
+                engine=engine,
+                about=dict(about),
+            )
             write_index(path, kept, rows)
             made = cls(path, writes=True, lock=False)
             made._held = held.pop_all()

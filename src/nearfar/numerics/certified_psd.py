@@ -134,4 +134,13 @@ def finished(evaluate: Evaluate, gap: Gap, L: Array, n_iter: int, tol: float, hi
     # G is positive semi-definite and <M, G> = 0 at the optimum
     low = max(0.0, -float(np.linalg.eigvalsh(G)[0]))
     kkt = np.array([low, abs(float(np.vdot(L, L @ G)))])
-    return Solution(psd.compress(L), f, n_iter, converged, message, bound, history, {"kkt": kkt})
+    return Solution(
+        x=psd.compress(L),
+        objective=f,
+        n_iter=n_iter,
+        converged=converged,
+        message=message,
+        duality_gap=bound,
+        history=history,
+        attributes={"kkt": kkt},
+    )

@@ -133,7 +133,9 @@ def descend(
     epochs = len(values)
     if epochs > 5 and np.mean(values[-3:]) > values[0] + least:
         message = f"Adam increased the value from {values[0]:.3g} to {total:.3g} in {epochs} epochs; use larger batches"
-    return Solution(x, total, epochs, not message, message, history=np.array(values))
+    return Solution(
+        x=x, objective=total, n_iter=epochs, converged=not message, message=message, history=np.array(values)
+    )
 
 
 def step_length(x0: Array) -> float:

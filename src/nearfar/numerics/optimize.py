@@ -221,7 +221,14 @@ def lbfgs_in_rounds(
         message = ""
     else:
         message = stopped("L-BFGS", len(history), "gradient", gradient, tol)
-    return Solution(x, float(least), max(1, len(history)), converged, message, history=np.array(history or [least]))
+    return Solution(
+        x=x,
+        objective=float(least),
+        n_iter=max(1, len(history)),
+        converged=converged,
+        message=message,
+        history=np.array(history or [least]),
+    )
 
 
 def in_unit(report: Report | None, unit: float) -> Report | None:
@@ -331,7 +338,15 @@ def fista(
         message = ""
     else:
         message = stopped("projected gradient", max_iter, "gap", certificate, limit)
-    return Solution(x, value, max_iter, converged, message, float(certificate), np.array(history))
+    return Solution(
+        x=x,
+        objective=value,
+        n_iter=max_iter,
+        converged=converged,
+        message=message,
+        duality_gap=float(certificate),
+        history=np.array(history),
+    )
 
 
 def backtrack(

@@ -69,12 +69,12 @@ def analyze(content: ReportContent) -> Analysis:
     if failures is not None and content.other is not None:
         against = compare_neighbors(failures.found, content.other)
     return Analysis(
-        failures,
-        pairs,
-        verification,
-        spectrum(queries.embeddings),
-        _map(content, failures),
-        against,
+        failures=failures,
+        pairs=pairs,
+        verification=verification,
+        spectrum=spectrum(queries.embeddings),
+        map=_map(content, failures),
+        against=against,
     )
 
 

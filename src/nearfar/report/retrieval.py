@@ -89,7 +89,9 @@ def query_neighbors(
     index = index[kept]
     distances = distances[kept]
     right = pool.labels[index] == queries.labels[kept][:, None]
-    return QueryNeighbors(queries, pool, kept, index, distances, right, relevant[kept])
+    return QueryNeighbors(
+        queries=queries, gallery=pool, kept=kept, index=index, distances=distances, right=right, relevant=relevant[kept]
+    )
 
 
 def worst(
@@ -179,4 +181,11 @@ def _confusion(
 ) -> Confusion:
     forth = int((labels[rows] == pair[0]).sum())
     nearest_first = rows[np.argsort(found.distances[rows, 0], kind="stable")]
-    return Confusion(int(pair[0]), int(pair[1]), nearest_first, forth, len(rows) - forth, int(sizes[pair].sum()))
+    return Confusion(
+        first=int(pair[0]),
+        second=int(pair[1]),
+        rows=nearest_first,
+        forth=forth,
+        back=len(rows) - forth,
+        total=int(sizes[pair].sum()),
+    )

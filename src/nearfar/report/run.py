@@ -222,12 +222,12 @@ def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | N
     same = dataset is not None and len(dataset) == len(labels) and (not names or list(dataset.names) == names)
     classes = arrays.get(f"{prefix}classes", np.arange(labels.max(initial=0) + 1))
     items = Items(
-        arrays[f"{prefix}embeddings"],
-        labels,
-        [str(name) for name in classes],
-        names,
-        dataset.read if dataset is not None and same else None,
-        arrays.get(f"{prefix}groups"),
+        embeddings=arrays[f"{prefix}embeddings"],
+        labels=labels,
+        classes=[str(name) for name in classes],
+        names=names,
+        read=dataset.read if dataset is not None and same else None,
+        groups=arrays.get(f"{prefix}groups"),
     )
     changed = dataset is not None and not same
     return items, "The report has no pictures, because the data have changed since the evaluation." if changed else ""

@@ -237,7 +237,17 @@ def features(content: ReportContent) -> Section | None:
         else:
             interval = (float(found.low[at]), float(found.high[at]))
         weight = float(found.weights[at])
-        rows.append(Standing(found.names[at], found.names[at], "", weight, None, None, interval))
+        rows.append(
+            Standing(
+                key=found.names[at],
+                name=found.names[at],
+                meaning="",
+                value=weight,
+                baseline=None,
+                chance=None,
+                interval=interval,
+            )
+        )
     values = {"rows": rows, "all": len(found.names), "fits": found.fits, "level": found.level}
     return Section("features", "Weights of the features", values)
 

@@ -342,7 +342,15 @@ def nu_margin(
     else:
         message = stopped("the dual", spent, "duality gap", here.gap, limit)
     extra = {"margin": problem.margin(here.M), "dual": problem.feasible(a)}
-    return Solution(here.M, here.primal, spent, converged, message, max(here.gap, 0.0), attributes=extra)
+    return Solution(
+        x=here.M,
+        objective=here.primal,
+        n_iter=spent,
+        converged=converged,
+        message=message,
+        duality_gap=max(here.gap, 0.0),
+        attributes=extra,
+    )
 
 
 def warn_without_margin(found: Solution) -> None:

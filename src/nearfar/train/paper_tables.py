@@ -211,7 +211,7 @@ def reproduce(
             "Figures of the paper are in parentheses.",
         )
     )
-    found = Reproduced(name, table.title, dataset, rows, values, note)
+    found = Reproduced(name=name, title=table.title, dataset=dataset, rows=rows, values=values, note=note)
     write_json(
         Path(out) / "table.json",
         {

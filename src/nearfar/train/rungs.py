@@ -324,7 +324,7 @@ def _rung(step: str, embedded: Sequence[tuple[Floats, Ints]], items: Dataset, cl
         scores = evaluate(rows[out], items.labels[out], groups=groups, ks=(1,), clustering=False)
         recalls.append(float(scores.recall_at[1]))
         means.append(float(scores.map_at_r))
-    return Rung(step, tuple(recalls), tuple(means), seconds)
+    return Rung(step=step, recall_at_1=tuple(recalls), map_at_r=tuple(means), seconds=seconds)
 
 
 def last_worthwhile_step(rungs: Sequence[Rung]) -> str:

@@ -202,7 +202,7 @@ def unsplit_task(source: Named, error: DataError, label: str | None) -> tuple[Ta
         why += " `nearfar fit` holds out items of every class by default."
     # there is no protocol, which would contain the notes
     why += "".join(f" {note[0].upper()}{note[1:]}." for note in opened.items.notes)
-    return Task(items.name, items, None, items.subset([]), None, ""), why
+    return Task(name=items.name, train=items, validation=None, test=items.subset([]), gallery=None, protocol=""), why
 
 
 def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
@@ -235,7 +235,14 @@ def equal_items(parts: dict[str, Read]) -> list[list[Item]]:
 def measured(role: str, part: Dataset) -> Part:
     """Count the items and classes of a part."""
     counts = part.class_counts[part.class_counts > 0]
-    return Part(role, len(part), len(counts), int(counts.min()), float(np.median(counts)), int(counts.max()))
+    return Part(
+        role=role,
+        items=len(part),
+        classes=len(counts),
+        least=int(counts.min()),
+        median=float(np.median(counts)),
+        most=int(counts.max()),
+    )
 
 
 def of_one_class(items: Sequence[Item]) -> bool:

@@ -85,7 +85,16 @@ def logistic_posterior(
         message = ""
     else:
         message = stopped("variational Bayes", k, "gain", gain, limit)
-    return Solution(q.mean, history[-1], k, converged, message, None, np.array(history), {"cov": q.cov})
+    return Solution(
+        x=q.mean,
+        objective=history[-1],
+        n_iter=k,
+        converged=converged,
+        message=message,
+        duality_gap=None,
+        history=np.array(history),
+        attributes={"cov": q.cov},
+    )
 
 
 def slope(xi: Array) -> Array:

@@ -200,7 +200,16 @@ def newton(
     else:
         message = stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
     attributes = {"dual": dual, "slacks": np.where(bad, p, pairs.bound)}
-    return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history), attributes)
+    return Solution(
+        x=L.T @ L,
+        objective=history[-1],
+        n_iter=max(1, k),
+        converged=converged,
+        message=message,
+        duality_gap=gap,
+        history=np.array(history),
+        attributes=attributes,
+    )
 
 
 def swept(pairs: Bounded) -> Array:
@@ -278,7 +287,9 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
     A = np.triu(A) + np.triu(A, 1).T  # only the upper triangle was updated
     attributes = {"dual": np.array(dual), "slacks": np.array(slack)}
     value, gap = primal_and_gap(A, attributes["dual"], pairs)
-    return Solution(A, value, k, converged, message, gap, attributes=attributes)
+    return Solution(
+        x=A, objective=value, n_iter=k, converged=converged, message=message, duality_gap=gap, attributes=attributes
+    )
 
 
 def project_one(A: Array, v: Array, s: float, gamma: float, dual: float, slack: float) -> tuple[Array, float, float]:

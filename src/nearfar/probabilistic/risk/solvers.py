@@ -189,7 +189,15 @@ def minimize_convex(
     else:
         message = stopped("L-BFGS", spent, "optimality", size, tol)
     attributes = {"kkt": kkt, "b": seen["b"]}
-    return Solution(psd.compress(seen["L"]), value, spent, size <= tol, message, history=history, attributes=attributes)
+    return Solution(
+        x=psd.compress(seen["L"]),
+        objective=value,
+        n_iter=spent,
+        converged=size <= tol,
+        message=message,
+        history=history,
+        attributes=attributes,
+    )
 
 
 def residual(seen: dict[str, Any]) -> tuple[Array, float]:

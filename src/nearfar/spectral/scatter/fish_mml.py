@@ -83,7 +83,15 @@ def ascent(
     components = [psd.fix_signs(V.T @ Pv).T.copy() for V, Pv in zip(spans, P, strict=True)]
     attributes = {"view_components": components}
     L = block_diag(*components)
-    return Solution(L, history[-1], k, bool(converged), message, history=np.array(history), attributes=attributes)
+    return Solution(
+        x=L,
+        objective=history[-1],
+        n_iter=k,
+        converged=bool(converged),
+        message=message,
+        history=np.array(history),
+        attributes=attributes,
+    )
 
 
 def value(P: list[Array], own: list[Array], C: list[list[Array]], lam2: float) -> float:

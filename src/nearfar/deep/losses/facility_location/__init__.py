@@ -119,7 +119,15 @@ class FacilityLocationLoss(SetTerm):
         super().__init__()
         if gamma < 0 or decay <= 0:
             raise ValueError(f"FacilityLocationLoss: gamma must be at least 0, decay positive, got {gamma}, {decay}")
-        self.search = FacilitySearch(refine, greedy, nmi, agreement, passes, epsilon, warm_start_oracle)
+        self.search = FacilitySearch(
+            refine=refine,
+            greedy=greedy,
+            nmi=nmi,
+            agreement=agreement,
+            passes=passes,
+            epsilon=epsilon,
+            warm_start_oracle=warm_start_oracle,
+        )
         self.search.check(self)
         self.gamma = gamma
         self.decay = decay

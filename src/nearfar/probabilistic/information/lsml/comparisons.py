@@ -137,7 +137,15 @@ def newton(
         message = ""
     else:
         message = stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
-    return Solution(L.T @ L, history[-1], max(1, k), converged, message, gap, np.array(history))
+    return Solution(
+        x=L.T @ L,
+        objective=history[-1],
+        n_iter=max(1, k),
+        converged=converged,
+        message=message,
+        duality_gap=gap,
+        history=np.array(history),
+    )
 
 
 def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:

@@ -112,7 +112,15 @@ def sparse_inverse(
         message = ""
     else:
         message = stopped("Newton's method", k, "duality gap", gap, tol**2 / 2)
-    return Solution(now.M / sizes, history[-1], max(1, k), converged, message, gap, np.array(history))
+    return Solution(
+        x=now.M / sizes,
+        objective=history[-1],
+        n_iter=max(1, k),
+        converged=converged,
+        message=message,
+        duality_gap=gap,
+        history=np.array(history),
+    )
 
 
 def measured(M: Array, S: Array, lams: Array) -> InversePoint | None:

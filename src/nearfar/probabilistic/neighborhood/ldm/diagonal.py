@@ -100,7 +100,9 @@ def by_bounds(F: Likelihood, gamma: Array, *, max_iter: int, tol: float, report:
         if rise <= tol:
             return Solution(gamma, history[-1], k, history=np.array(history))
     message = stopped("bound maximization", max_iter, "rise per row", rise, tol)
-    return Solution(gamma, history[-1], max_iter, False, message, history=np.array(history))
+    return Solution(
+        x=gamma, objective=history[-1], n_iter=max_iter, converged=False, message=message, history=np.array(history)
+    )
 
 
 def bound(F: Likelihood, pull: Array) -> Callable[[Array], tuple[float, Array]]:

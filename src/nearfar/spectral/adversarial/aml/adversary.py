@@ -66,7 +66,9 @@ def alternate(S: Array, D: Array, L: Array, alpha: float, beta: float, max_iter:
         if change <= tol:
             return Solution(L, history[-1], k, history=np.array(history))
     message = stopped("the alternation", max_iter, "relative change", change, tol)
-    return Solution(L, history[-1], max_iter, False, message, history=np.array(history))
+    return Solution(
+        x=L, objective=history[-1], n_iter=max_iter, converged=False, message=message, history=np.array(history)
+    )
 
 
 def moved(points: Array, similar: Bools, M: Array, beta: float) -> Array:

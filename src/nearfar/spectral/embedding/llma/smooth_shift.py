@@ -204,7 +204,7 @@ def majorize(
         if enough(before, f):
             return Solution(B, f, k, history=np.array(history))
     message = stopped("majorization", max_iter, "fall", before - f, tol * max(1.0, f))
-    return Solution(B, f, max_iter, False, message, history=np.array(history))
+    return Solution(x=B, objective=f, n_iter=max_iter, converged=False, message=message, history=np.array(history))
 
 
 def shifts(
@@ -278,7 +278,17 @@ def stages(
     if sigma is not None:
         sigma = sigma / u
     for k in range(n_stages):
-        problem = Shift(X, i, j, weight, centers, lam, omega, held(X, n_neighbors, sigma), ridge)
+        problem = Shift(
+            X=X,
+            i=i,
+            j=j,
+            weight=weight,
+            centers=centers,
+            lam=lam,
+            width=omega,
+            near=held(X, n_neighbors, sigma),
+            ridge=ridge,
+        )
         B = np.zeros(centers.T.shape)
         if k < len(last) and last[k].shape == B.shape:
             B = last[k]

@@ -251,4 +251,11 @@ def stress(
         L = cho_solve(S, X.T @ pairs.laplacian_times(pull, Y)).T
     fall = history[-2] - history[-1] if max_iter else np.inf
     message = stopped("majorization", max_iter, "fall", fall, tol * max(size, history[-1]))
-    return Solution(last, history[-1], max(1, max_iter), False, message, history=np.array(history))
+    return Solution(
+        x=last,
+        objective=history[-1],
+        n_iter=max(1, max_iter),
+        converged=False,
+        message=message,
+        history=np.array(history),
+    )

@@ -231,4 +231,11 @@ def past_jumps(best: Best, C: Array, *, max_iter: int, tol: float, report: Repor
         message = ""
     else:
         message = stopped("the search", spent, "gradient", slope, tol)
-    return Solution(best.C, best.value, spent, settled, message, history=np.minimum.accumulate(history))
+    return Solution(
+        x=best.C,
+        objective=best.value,
+        n_iter=spent,
+        converged=settled,
+        message=message,
+        history=np.minimum.accumulate(history),
+    )

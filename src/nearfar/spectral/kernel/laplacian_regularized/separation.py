@@ -83,7 +83,15 @@ def cheapest(
         message = stopped("the interior-point method", spent, "duality gap", gap, tol * value)
     half = solve_triangular(root, W, lower=True, trans="T")
     Q = solve_triangular(root, half.T, lower=True, trans="T")
-    return Solution((Q + Q.T) / 2, value, spent, converged, message, max(gap, 0.0), attributes={"dual": dual})
+    return Solution(
+        x=(Q + Q.T) / 2,
+        objective=value,
+        n_iter=spent,
+        converged=converged,
+        message=message,
+        duality_gap=max(gap, 0.0),
+        attributes={"dual": dual},
+    )
 
 
 def lengths(U: Array, Q: Array | None = None) -> Array:
@@ -127,7 +135,14 @@ def interior_path(U: Array, tol: float, max_iter: int, report: Report | None = N
             report(k, float(np.trace(here.Q)), here.gap)
     value = float(np.trace(here.Q))
     converged = bool(here.gap <= tol * value)
-    return Solution(here.Q, value, max(k, 1), converged, duality_gap=here.gap, attributes={"dual": here.a})
+    return Solution(
+        x=here.Q,
+        objective=value,
+        n_iter=max(k, 1),
+        converged=converged,
+        duality_gap=here.gap,
+        attributes={"dual": here.a},
+    )
 
 
 def predicted_and_corrected(here: SeparationPoint, U: Array) -> SeparationPoint:

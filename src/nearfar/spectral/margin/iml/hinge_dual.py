@@ -131,7 +131,15 @@ def minimize(
         message = ""
     else:
         message = stopped("the dual", spent, "duality gap", gap, limit) + uneven(hinges.Z)
-    return Solution(M, primal, spent, converged, message, max(float(gap), 0.0), attributes={"dual": a})
+    return Solution(
+        x=M,
+        objective=primal,
+        n_iter=spent,
+        converged=converged,
+        message=message,
+        duality_gap=max(float(gap), 0.0),
+        attributes={"dual": a},
+    )
 
 
 def uneven(Z: Array) -> str:

@@ -118,7 +118,7 @@ def hinges(
     I = np.eye(X.shape[1])
 
     def against(others: Ints) -> Hinges:
-        return Hinges(np.concatenate([near, X[first] - X[others.ravel()]]), s, b, c, I, gamma)
+        return Hinges(Z=np.concatenate([near, X[first] - X[others.ravel()]]), s=s, b=b, c=c, A0=I, gamma=gamma)
 
     L = start
     if L is None:

@@ -182,7 +182,14 @@ class LMNN(FromTriplets, Mahalanobis):
             begin = first
         else:
             begin = unit * last @ V.T
-        rule = PullsAndPushes(self.n_neighbors, 1 - self.regularization, squared, self.mining, self.pull, seed)
+        rule = PullsAndPushes(
+            n_neighbors=self.n_neighbors,
+            mu=1 - self.regularization,
+            squared=squared,
+            mining=self.mining,
+            pull=self.pull,
+            seed=seed,
+        )
 
         def solve(X: Array, y: Ints | None, L: Array, begin: Array, fresh: bool = True, report: Any = None) -> Solution:
             with one_thread():

@@ -290,7 +290,15 @@ class SearchState:
         else:
             message = stopped("the search", self.spent, "duality gap", gap, limit)
         L = np.pad(L, ((0, max(0, rows - len(L))), (0, 0)))
-        return Solution(L, value, max(1, self.spent), self.close, message, gap, np.array(self.history))
+        return Solution(
+            x=L,
+            objective=value,
+            n_iter=max(1, self.spent),
+            converged=self.close,
+            message=message,
+            duality_gap=gap,
+            history=np.array(self.history),
+        )
 
 
 def scaled(problem: LargeMargin, L: Array) -> Array:

@@ -68,9 +68,25 @@ def solve(
         if report is not None:
             report(spent, value, gap)
         if gap <= tol * max(1.0, value):
-            return Solution(L, value, spent, True, "", gap, np.array([*history, value]))
+            return Solution(
+                x=L,
+                objective=value,
+                n_iter=spent,
+                converged=True,
+                message="",
+                duality_gap=gap,
+                history=np.array([*history, value]),
+            )
     message = stopped("cutting planes", spent, "duality gap", gap, tol * max(1.0, value))
-    return Solution(L, value, spent, False, message, gap, np.array([*history, value]))
+    return Solution(
+        x=L,
+        objective=value,
+        n_iter=spent,
+        converged=False,
+        message=message,
+        duality_gap=gap,
+        history=np.array([*history, value]),
+    )
 
 
 def violated(problem: LargeMargin, L: Array, edges: Graph, first: bool) -> Ints:

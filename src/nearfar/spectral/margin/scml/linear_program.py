@@ -223,7 +223,15 @@ def minimize(
         message = ""
     else:
         message = stopped("Newton's method", len(history), "gap", gap, tol * value)
-    return Solution(best, value, max(1, len(history)), not message, message, gap, np.array(history or [value]))
+    return Solution(
+        x=best,
+        objective=value,
+        n_iter=max(1, len(history)),
+        converged=not message,
+        message=message,
+        duality_gap=gap,
+        history=np.array(history or [value]),
+    )
 
 
 def lowered(

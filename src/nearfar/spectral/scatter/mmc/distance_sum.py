@@ -94,7 +94,15 @@ def farthest(
     message = stopped("the maximization", max_iter, "gap", gap, tol * best)
     if last is not None:
         F = last[0]
-    return Solution(F, best, max_iter, False, message, gap, np.array(history))
+    return Solution(
+        x=F,
+        objective=best,
+        n_iter=max_iter,
+        converged=False,
+        message=message,
+        duality_gap=gap,
+        history=np.array(history),
+    )
 
 
 class Differences:
