@@ -36,7 +36,7 @@ def test_a_card_says_how_it_was_scored_and_trained(run):
     assert f"| MAP@R | {value:.4f} | {raw:.4f} |" in text
     assert "896 queries of 5 classes" in text
     assert "- data: scanned digits" in text
-    assert "TripletLoss()" in text
+    assert "SupConLoss()" in text
 
 
 def test_a_card_without_license_or_scores_says_so(run, tmp_path):

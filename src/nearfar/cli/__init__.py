@@ -237,7 +237,7 @@ def train(
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
 
-    Defaults: TripletLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0. For photographs and
+    Defaults: SupConLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0. For photographs and
     a pretrained trunk, the defaults are those of the recipe photos/finetune.
 
     Example: nearfar train glyphs --objective "TripletLoss(margin=0.2) + 0.02*EnergyConfusion()" --out runs/glyphs

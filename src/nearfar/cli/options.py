@@ -45,7 +45,7 @@ RUN = Group("Run", sort_key=6)
 """The groups of options in --help, in their order."""
 
 TRAIN_DEFAULTS = {
-    "objective": "TripletLoss()",
+    "objective": "SupConLoss()",
     "trunk": "auto",
     "embedding_dim": "64",
     "sampler": "auto",

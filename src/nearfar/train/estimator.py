@@ -105,7 +105,7 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
 
     def __init__(
         self,
-        objective: str = "TripletLoss()",
+        objective: str = "SupConLoss()",
         *,
         trunk: str = "auto",
         embedding_dim: int = 64,

@@ -51,7 +51,7 @@ def forecast(config: TrainConfig) -> str:
     Returns
     -------
     str
-        Such as "about 8 min: 20 epochs of 35 steps, with the trunk conv4 and TripletLoss() in batches of 128".
+        Such as "about 8 min: 20 epochs of 35 steps, with the trunk conv4 and SupConLoss() in batches of 128".
 
     Raises
     ------
