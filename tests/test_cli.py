@@ -279,7 +279,7 @@ def test_classes_of_one_item_each_are_for_proxies(capsys, monkeypatch, tmp_path)
     ]
     code, _, err = run(capsys, monkeypatch, *words)
     assert (code, err.count("\n")) == (2, 1)
-    assert "no training class has two items, which TripletLoss needs" in err
+    assert "no training class has two items, which SupConLoss needs" in err
     assert not (tmp_path / "run").exists()
     code, out, _ = run(capsys, monkeypatch, *words, "--objective", "ProxyNCALoss() + 0.1*TripletLoss()")
     assert code == 0

@@ -95,7 +95,7 @@ def test_a_forecast_leaves_nothing_behind(tmp_path, monkeypatch):
     config = TrainConfig.of(data="rows.npz", **{**SMALL, "epochs": 4000}, freeze_epochs=2)
     text = forecast(config)
     assert ": 4000 epochs of " in text
-    assert text.endswith("with the trunk mlp(width=8, depth=1) and TripletLoss() in batches of 16")
+    assert text.endswith("with the trunk mlp(width=8, depth=1) and SupConLoss() in batches of 16")
     assert torch.equal(torch.get_rng_state(), before)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
     assert forecast(config.replace(epochs=1, freeze_epochs=None)).startswith("a few seconds: 1 epoch of ")
