@@ -166,9 +166,8 @@ def verify_pairs(
     if len(strange):
         raise ValueError(f"same: expected true or false, 1 or 0, or +1 or -1 for each pair; got {strange[0]!s:.40}")
     d = pair_distances(x, x, ij[:, 0], ij[:, 1], distance)
-    steps, at = np.unique(
-        on_grid(d) if distance == "cosine" else d, return_inverse=True
-    )  # so that rounding does not separate ties
+    # so that rounding does not separate ties
+    steps, at = np.unique(on_grid(d) if distance == "cosine" else d, return_inverse=True)
     thresholds = np.full(len(steps), -np.inf)
     np.maximum.at(thresholds, at, d)
     counts = [np.bincount(at[alike], minlength=len(thresholds)) for alike in (kinds == 1, kinds != 1)]

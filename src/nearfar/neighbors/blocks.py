@@ -132,9 +132,11 @@ class Product:
             self.right[start : start + len(part)] = space.right(part)
         d = len(space.center)
         self.longest = float(np.sqrt(np.einsum("ij,ij->i", self.right[:, :d], self.right[:, :d]).max()))
-        self.limit = (
-            len(self.right) if self.last else 64 + m // 64
-        )  # maximum number of close pairs of a query that are computed one by one
+        # maximum number of close pairs of a query that are computed one by one
+        if self.last:
+            self.limit = len(self.right)
+        else:
+            self.limit = 64 + m // 64
         self.postponed: list[Ints] = []
         self._buffer = np.empty(0, dtype=dtype)
         self.original = originals(space.gallery) if self.last else np.arange(0)

@@ -22,6 +22,7 @@ Embed = Callable[[Dataset], AnyArray]
 EmbedText = Callable[[str], AnyArray]
 Read = Callable[[Sequence[str]], Any]
 
+# no others, because Pillow starts other programs for some formats
 FORMATS = (
     "JPEG",
     "PNG",
@@ -29,7 +30,7 @@ FORMATS = (
     "GIF",
     "BMP",
     "TIFF",
-)  # no others, because Pillow starts other programs for some formats
+)
 LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
 UPLOAD = "upload"
 

@@ -24,6 +24,7 @@ from .interrupts import block_interrupts, stop_requested, unblock_interrupts
 from .run import missing_folders, remove_empty, write_json
 
 TRIAL_CLASSES = 64  # number of classes to check objectives that do not set it
+# equal in all runs, or given by other arguments
 SHARED = (
     "objective",
     "seed",
@@ -32,7 +33,7 @@ SHARED = (
     "test_classes",
     "select",
     "ks",
-)  # equal in all runs, or given by other arguments
+)
 
 
 class Trial(NamedTuple):

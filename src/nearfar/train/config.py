@@ -21,9 +21,8 @@ from ..io.untrusted import read_json
 from ..quoting import PATH, quoted, shorten
 from ..trust import Origin, modules_of, refuse_untrusted
 
-AtLeastOne = Annotated[
-    int, Meta(ge=1, le=2**31 - 1)
-]  # so that a product of two, such as epochs and batches, fits into 64 bits
+# so that a product of two, such as epochs and batches, fits into 64 bits
+AtLeastOne = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Side = Annotated[int, Meta(ge=1, le=8192)]  # pixels; a larger value is probably a typo, and would fill the memory
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]

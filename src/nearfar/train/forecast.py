@@ -58,9 +58,8 @@ def forecast(config: TrainConfig) -> str:
     TrainError, or the ValueError of the part that is wrong
         As `train` does.
     """
-    config = checked(config).replace(
-        freeze_epochs=None, tensorboard=False
-    )  # time epochs that train all weights, as most do
+    # time epochs that train all weights, as most do
+    config = checked(config).replace(freeze_epochs=None, tensorboard=False)
     with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path:
         parts = build(config)
         timer = RunTimer.of(parts)

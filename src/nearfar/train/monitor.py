@@ -100,9 +100,8 @@ def embed_both(parts: Parts, dataset: Dataset, forward: Callable[[Tensor], Tenso
     n = len(dataset)
     config = parts.config
     share = -(-n // world)
-    mine = (
-        np.arange(distributed.rank() * share, (distributed.rank() + 1) * share) % n
-    )  # every process has the same number of items
+    # every process has the same number of items
+    mine = np.arange(distributed.rank() * share, (distributed.rank() + 1) * share) % n
     model: Any = parts.model
 
     def by_model(items: Tensor) -> Tensor:

@@ -362,9 +362,8 @@ def choose_trained(embedder: Embedder, config: TrainConfig, shape: tuple[int, ..
     if config.last_stage:
         embedder.train_only(last_stage(embedder.trunk))
     if config.lora is not None:
-        unfold_norms(
-            embedder.trunk
-        )  # an adapter changes the convolution, so its normalization must not be folded into it
+        # an adapter changes the convolution, so its normalization must not be folded into it
+        unfold_norms(embedder.trunk)
         add_adapters(embedder.trunk, config.lora, config.adapter_scale * config.lora)
         fold(embedder.trunk, shape)
 
@@ -526,9 +525,8 @@ def _crops(augment: Augment) -> bool:
 def _augment(config: TrainConfig, generator: torch.Generator) -> Augment:
     """Return the random transforms; crops without a size get the size that the trunk requires."""
     augment = Augment.parse(config.augment, generator).train()
-    augment.parts = [
-        part for part in augment.parts if part != whole_crop(config)
-    ]  # this crop is applied when items are read
+    # this crop is applied when items are read
+    augment.parts = [part for part in augment.parts if part != whole_crop(config)]
     if config.preprocessing is not None and config.image_size is not None:
         augment.parts = [
             replace(part, size=config.image_size) if isinstance(part, Crop | ResizedCrop) and not part.size else part

@@ -28,9 +28,8 @@ def nt_xent(rows: Rows, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
     columns, keep = near_columns(rows)
     # near: 1 - s_p, (b, k); rivals: log sum_n e^{(s_n - 1) / T}, (b,)
     near, rivals = near_and_rivals(rows.d, columns, rows.neg, -1 / temperature)
-    gap = (
-        rivals[:, None] + near / temperature
-    )  # log sum_n e^{(s_n - s_p) / T}; -inf, a term of log 1, without negatives
+    # log sum_n e^{(s_n - s_p) / T}; -inf, a term of log 1, without negatives
+    gap = rivals[:, None] + near / temperature
     return torch.where(keep, softplus(gap, threshold=40), 0.0).sum(1), count(keep)
 
 

@@ -59,9 +59,8 @@ class SiameseHead(nn.Module):
         i, j = torch.triu_indices(len(h), len(h), offset=1, device=h.device)
         same = labels[i] == labels[j]
         known = labels != UNKNOWN
-        counts = (known[i] & known[j]).to(
-            h.dtype
-        )  # a mask instead of a selection, whose size the CPU would have to wait for
+        # a mask instead of a selection, whose size the CPU would have to wait for
+        counts = (known[i] & known[j]).to(h.dtype)
         values = binary_cross_entropy_with_logits(self(h, h)[i, j], same.to(h.dtype), reduction="none")
         kinds = [counts * same, counts * ~same] if balanced else [counts]
         return torch.stack([(values * part).sum() / part.sum().clamp_min(1) for part in kinds]).mean()

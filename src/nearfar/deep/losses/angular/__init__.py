@@ -125,9 +125,8 @@ class AngularLoss(BilateralRowLoss):
         self.reduction = reduction
 
     def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        T = max(
-            tan(radians(self.alpha)) ** 2, 1e-30
-        )  # not 0: entries that are no negatives are infinite, and 0 inf NaN
+        # not 0: entries that are no negatives are infinite, and 0 inf NaN
+        T = max(tan(radians(self.alpha)) ** 2, 1e-30)
         if self.form == "softmax":
             return angular(rows, found, T)
         if rows.triplets is not None:
