@@ -51,6 +51,6 @@ def test_a_documented_command_is_accepted(command):
 
 
 def test_a_wrong_option_would_be_found():
+    words = ["train", "photos", "--out", "run", "--no-such-option", "1"]
     with pytest.raises(Exception, match="--no-such-option"):
-        words = ["train", "photos", "--out", "run", "--no-such-option", "1"]
         app.parse_args(words, exit_on_error=False, print_error=False)
