@@ -13,7 +13,7 @@ step is scored once on the test classes.
 `class,coarse`. `--seeds` repeats each training.
 
 The table has means over splits and seeds, and the differences to the whitening and of a term to its loss, paired by
-split, with 95% t-intervals and p-values after Holm's correction. `scores.jsonl` and `chosen.jsonl` in the folder hold
+split and seed, with 95% t-intervals and p-values after Holm's correction. `scores.jsonl` and `chosen.jsonl` in the folder hold
 what is finished, which is not repeated.
 """
 
@@ -256,7 +256,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells.append(f"{far[name][0, 1]:.3f}" if len(far[name]) else "")
         lines.append(f"| {' | '.join(cells)} |")
 
-    added = {name: scores[name] - scores[loss_of(name)] for name in TERMS if {name, loss_of(name)} <= scores.keys()}
+    added = {name: gains_of(name, rows, splits) for name in TERMS if {name, loss_of(name)} <= scores.keys()}
     corrected = holm({name: of[:, 1] for name, of in added.items()})
     lines += ["", "| loss and term | Recall@1 | MAP@R | p (Holm) |", "|---|---:|---:|---:|"]
     for name, of in added.items():
@@ -278,6 +278,19 @@ def means_of(name: str, rows: list[dict[str, Any]], splits: list[str]) -> NDArra
         if of:
             means.append([np.mean([row[key] for row in of]) for key in ("recall_at_1", "map_at_r", "nmi")])
     return np.array(means)
+
+
+def gains_of(name: str, rows: list[dict[str, Any]], splits: list[str]) -> NDArray[np.float64]:
+    """Return what a term adds to Recall@1 and MAP@R of its loss (splits, 2), averaged over the seeds that both have."""
+    scores = {
+        (row["name"], row["split"], row["seed"]): np.array([row["recall_at_1"], row["map_at_r"]]) for row in rows
+    }
+    gains = []
+    for split in splits:
+        seeds = [row["seed"] for row in rows if row["name"] == name and row["split"] == split]
+        pairs = [((name, split, seed), (loss_of(name), split, seed)) for seed in seeds]
+        gains.append(np.mean([scores[term] - scores[loss] for term, loss in pairs if loss in scores], axis=0))
+    return np.array(gains)
 
 
 def difference(gains: NDArray[np.float64]) -> str:
