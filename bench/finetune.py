@@ -13,8 +13,8 @@ step is scored once on the test classes.
 `class,coarse`. `--seeds` repeats each training.
 
 The table has means over splits and seeds, and the differences to the whitening and of a term to its loss, paired by
-split and seed, with 95% t-intervals and p-values after Holm's correction. `scores.jsonl` and `chosen.jsonl` in the folder hold
-what is finished, which is not repeated.
+split and seed, with 95% t-intervals and p-values after Holm's correction. `scores.jsonl` and `chosen.jsonl` in the
+folder hold what is finished, which is not repeated.
 """
 
 from __future__ import annotations
@@ -282,9 +282,7 @@ def means_of(name: str, rows: list[dict[str, Any]], splits: list[str]) -> NDArra
 
 def gains_of(name: str, rows: list[dict[str, Any]], splits: list[str]) -> NDArray[np.float64]:
     """Return what a term adds to Recall@1 and MAP@R of its loss (splits, 2), averaged over the seeds that both have."""
-    scores = {
-        (row["name"], row["split"], row["seed"]): np.array([row["recall_at_1"], row["map_at_r"]]) for row in rows
-    }
+    scores = {(row["name"], row["split"], row["seed"]): np.array([row["recall_at_1"], row["map_at_r"]]) for row in rows}
     gains = []
     for split in splits:
         seeds = [row["seed"] for row in rows if row["name"] == name and row["split"] == split]
