@@ -1,5 +1,7 @@
 """What settings that are not given become for photographs, and for everything else."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -77,19 +79,19 @@ def test_other_data_and_trunks_keep_the_general_settings(photos, weights, tmp_pa
     ]
     for asked in cases:
         task, config = settle(asked)
-        assert config.objective == "TripletLoss()"
+        assert config.objective == "SupConLoss()"
         assert (config.lr, config.embedding_dim, config.layer_decay) == (1e-3, 64, None)
         assert not defaults.defaults_note(asked, config, task).startswith("Settings")
 
 
 def test_a_config_that_is_read_keeps_all_it_was_written_with(photos, weights, tmp_path) -> None:
     """A run of an earlier version, whose file lacks what came later, goes on as it began."""
-    asked = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", pretrained=weights, **SHORT)
+    asked = TrainConfig.of(
+        data=str(photos), trunk="timm:test_resnet", pretrained=weights, objective="TripletLoss()", **SHORT
+    )
     fields = asked.replace(freeze_bn=False).to_dict()
     del fields["layer_decay"]
     del fields["embedding_start"]
-    import json
-
     (tmp_path / "config.json").write_text(json.dumps(fields))
     _, config = settle(TrainConfig.from_json(tmp_path / "config.json"))
     assert (config.objective, config.layer_decay, config.embedding_start) == ("TripletLoss()", None, "random")
