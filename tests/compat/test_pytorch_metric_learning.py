@@ -21,6 +21,9 @@ from nearfar.compat.pytorch_metric_learning.utils import loss_and_miner_utils as
 from nearfar.compat.pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from nearfar.compat.pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 from nearfar.compat.pytorch_metric_learning.utils.inference import CustomKNN, FaissKNN, InferenceModel, MatchFinder
+from nearfar.deep.distributed import local as alone
+
+from ..processes import run_in_processes
 
 OURS = {"losses": losses, "miners": miners, "distances": distances, "reducers": reducers, "regularizers": regularizers}
 THEIRS = {
@@ -167,13 +170,38 @@ def test_losses_of_mined_pairs(text, miner):
     same(ours(x, y, found), there(x, y, found), x)
 
 
-@pytest.mark.parametrize("text", [text for text in PAIRS if "Triplet" in text])
+LISTS = [*PAIRS, "losses.AngularLoss()", "losses.ThresholdConsistentMarginLoss()", "losses.HistogramLoss(n_bins=64)"]
+LISTS += ["losses.FastAPLoss()", "losses.MarginLoss()", "losses.ContrastiveLoss(reducer=reducers.SumReducer())"]
+NEED_LABELS = ("NCA", "Angular", "FastAP")
+
+
+@pytest.mark.parametrize("text", LISTS)
 def test_losses_of_mined_triplets(text):
     x, y = batch()
     ours, there = both(text)
     found = their_miners.TripletMarginMiner(0.3)(x, y)
+    assert len(torch.unique(torch.stack(found[:2]), dim=1).T) < len(found[0])  # pairs are listed several times
     same(ours(x, y, found), there(x, y, found), x)
-    same(ours(x, indices_tuple=found), there(x, indices_tuple=found), x)
+    if not any(name in text for name in NEED_LABELS):
+        same(ours(x, indices_tuple=found), there(x, indices_tuple=found), x)
+
+
+@pytest.mark.parametrize("text", LISTS)
+def test_pairs_that_are_listed_several_times(text):
+    x, y = batch()
+    ours, there = both(text)
+    a, p, b, n = their_miners.MultiSimilarityMiner()(x, y)
+    found = torch.cat([a, a[:5]]), torch.cat([p, p[:5]]), torch.cat([b, b[:9]]), torch.cat([n, n[:9]])
+    same(ours(x, y, found), there(x, y, found), x)
+
+
+@pytest.mark.parametrize("text", ["losses.AngularLoss()", "losses.FastAPLoss()", "losses.NTXentLoss()"])
+def test_indices_without_dissimilar_pairs(text):
+    x, y = batch()
+    ours, there = both(text)
+    a, p, _, _ = their_miners.MultiSimilarityMiner()(x, y)
+    none = a[:0]
+    same(ours(x, y, (a, p, none, none)), there(x, y, (a, p, none, none)), x)
 
 
 def give(ours, there):
@@ -305,8 +333,11 @@ def test_proxy_anchor():
     ours, there = both("losses.ProxyAnchorLoss(C, D)")
     give(ours, there)
     same(ours(x, y), there(x, y), x)
-    with pytest.raises(NotImplementedError, match="mined samples cannot be weighted"):
-        ours(x, y, their_miners.BatchHardMiner()(x, y))
+    found = their_miners.BatchHardMiner()(x, y)
+    same(ours(x, y, found), there(x, y, found), x)
+    summed = both("losses.ProxyAnchorLoss(C, D, reducer=reducers.SumReducer())")
+    give(*summed)
+    same(summed[0](x, y), summed[1](x, y), x)
 
 
 def test_squared_cosines():
@@ -434,6 +465,27 @@ def test_search_with_a_network():
     with pytest.raises(ValueError, match="k: expected at most 30, the number of items, got 31"):
         ours.get_nearest_neighbors(items, 31)
     assert ours.is_match(items[:4], items[:4], threshold=0.99).all()
+    assert ours.is_match(items[0:1], items[0:1]) is True  # with the threshold that the other library has by default
+    found = ours.get_matches(items[:4])
+    assert isinstance(found, np.ndarray)
+    assert found.diagonal().all()
+
+
+def test_references_of_a_search_are_saved(tmp_path):
+    items = batch(n=30)[0].detach().float()
+    ours = InferenceModel(torch.nn.Linear(D, 4))
+    ours.knn_func.train(items.numpy()[:, :4])
+    ours.save_knn_func(tmp_path / "items.safetensors")
+    again = InferenceModel(ours.trunk)
+    again.load_knn_func(tmp_path / "items.safetensors")
+    assert torch.equal(again.get_nearest_neighbors(items, 3)[1], ours.get_nearest_neighbors(items, 3)[1])
+    with pytest.raises(ValueError, match="no references to save; call train first"):
+        InferenceModel(ours.trunk).save_knn_func(tmp_path / "none.safetensors")
+
+
+def test_items_are_put_where_the_network_is():
+    ours = InferenceModel(torch.nn.Linear(D, 4, device="meta"))
+    assert ours.get_embeddings(torch.randn(3, D)).device.type == "meta"
 
 
 def test_samplers():
@@ -646,6 +698,21 @@ def test_class_weights_under_their_name():
         assert ours == there
 
 
+@pytest.mark.parametrize("text", ["losses.MarginLoss()", "losses.DynamicSoftMarginLoss()"])
+def test_checkpoints_without_constants_load(text):
+    ours, there = both(text)
+    assert not there.state_dict()
+    ours.load_state_dict(there.state_dict())
+
+
+def test_progress_of_a_dynamic_margin_is_saved():
+    x, y = batch()
+    first, second = both("losses.DynamicSoftMarginLoss()")[0], both("losses.DynamicSoftMarginLoss()")[0]
+    first(x, y)
+    second.load_state_dict(first.state_dict())
+    torch.testing.assert_close(first.histogram, second.histogram, check_dtype=False)
+
+
 def test_outliers_of_several_centers():
     x, y = batch(n=60)
     ours, there = both("losses.SubCenterArcFaceLoss(num_classes=C, embedding_size=D)")
@@ -704,3 +771,82 @@ def test_miners_count_what_they_found_as_scripts_print_it(text):
     for name in ("num_triplets", "num_pos_pairs", "num_neg_pairs"):
         assert getattr(ours, name) == getattr(other, name, 0), name
     assert ours.num_triplets + ours.num_pos_pairs > 0
+
+
+def compat_value(text, x, y, **more):
+    torch.manual_seed(0)
+    loss = eval(text, {**OURS, "C": C, "D": D, "torch": torch}).double()
+    return loss, loss(x, y, **more)
+
+
+SHARED = [
+    "losses.MultiSimilarityLoss()",
+    "losses.SupConLoss()",
+    "losses.ArcFaceLoss(C, D, reducer=reducers.SumReducer())",
+    "losses.NormalizedSoftmaxLoss(C, D, embedding_regularizer=regularizers.LpRegularizer())",
+    "losses.TripletMarginLoss(0.2, reducer=reducers.ClassWeightedReducer(torch.linspace(0.5, 2, C)))",
+]
+SHARED_WITH_INDICES = [
+    "losses.ContrastiveLoss()",
+    "losses.MultiSimilarityLoss()",
+    "losses.FastAPLoss()",
+    "losses.NCALoss()",
+    "losses.ArcFaceLoss(C, D)",
+    "losses.TripletMarginLoss(0.2)",
+    "losses.TripletMarginLoss(0.2, distance=distances.LpDistance(p=1))",
+    "losses.TripletMarginLoss(0.2, reducer=reducers.ThresholdReducer(low=0.1))",
+]
+
+
+def shared_batch():
+    x = batch()[0].detach()
+    return x, torch.arange(24) // 12  # each of two processes holds one class
+
+
+def shared_indices(own):
+    """Return triplets within the part of a process: every third sample is said to be dissimilar to the others."""
+    labels = torch.arange(12) % 3
+    a, p, n = utils.get_all_triplets_indices(labels)
+    return a[own::2], p[own::2], n[own::2]
+
+
+def shared_losses(rank, world):
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    own = slice(12 * rank, 12 * rank + 12)
+    for indices in (None, shared_indices(rank)):
+        for text in SHARED if indices is None else SHARED_WITH_INDICES:
+            x, y = shared_batch()
+            part = x[own].clone().requires_grad_()
+            loss, value = compat_value(text, part, y[own], indices_tuple=indices)
+            value.backward()
+            x.requires_grad_()
+            with alone():
+                every = indices
+                if indices is not None:
+                    both_parts = zip(shared_indices(0), shared_indices(1), strict=True)
+                    every = tuple(torch.cat([one, other + 12]) for one, other in both_parts)
+                expected_loss, expected = compat_value(text, x, y, indices_tuple=every)
+                expected.backward()
+            torch.testing.assert_close(value, expected, msg=text)
+            torch.testing.assert_close(part.grad / world, x.grad[own], msg=text)
+            for one, other in zip(loss.parameters(), expected_loss.parameters(), strict=True):
+                torch.distributed.all_reduce(one.grad)
+                torch.testing.assert_close(one.grad / world, other.grad, msg=text)
+    memory = losses.CrossBatchMemory(losses.ContrastiveLoss(), D, memory_size=60)
+    expected_memory = losses.CrossBatchMemory(losses.ContrastiveLoss(), D, memory_size=60)
+    for step in range(4):
+        x, y = batch(step)
+        x = x.detach()
+        part = x[own].clone().requires_grad_()
+        value = DistributedLossWrapper(memory)(part, y[own])
+        value.backward()
+        with alone():
+            x.requires_grad_()
+            expected = expected_memory(x, y)
+            expected.backward()
+        torch.testing.assert_close(value, expected)
+        torch.testing.assert_close(part.grad / world, x.grad[own])
+
+
+def test_several_processes_share_a_batch():
+    run_in_processes(shared_losses, 2)

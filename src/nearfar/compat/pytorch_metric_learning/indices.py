@@ -8,6 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from ...deep import distributed
 from ...deep.objective.relations import UNKNOWN
 from ...deep.pairwise.comparison import Rows, Triplets
 
@@ -36,6 +37,65 @@ def relation_of(indices: Indices, n: int, m: int) -> Tensor:
     relation[parts[2], parts[3]] = 0
     relation[parts[0], parts[1]] = 1
     return relation
+
+
+def lists_twice(indices: Indices) -> bool:
+    """Return whether a pair may be listed several times: those of triplets are, with each of their partners."""
+    parts = checked(indices)
+    if len(parts) == 3:
+        return True
+    pairs = (torch.stack(parts[:2]), torch.stack(parts[2:]))
+    return any(torch.unique(half, dim=1).shape[1] < half.shape[1] for half in pairs)
+
+
+def listed_pairs(
+    x: Tensor, labels: Tensor | None, indices: Indices | None, ref: Tensor, ref_labels: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return pairs (a1, p, a2, n): those of the indices, as often as they are listed, or else all of `pair_masks`."""
+    if indices is not None:
+        parts = checked(indices)
+        if len(parts) == 3:
+            a, p, n = parts
+            return a, p, a, n
+        a1, p, a2, n = parts
+        return a1, p, a2, n
+    pos, neg = pair_masks(x, labels, None, ref, ref_labels)
+    a1, p = pos.nonzero(as_tuple=True)
+    a2, n = neg.nonzero(as_tuple=True)
+    return a1, p, a2, n
+
+
+def pair_counts(
+    x: Tensor, labels: Tensor | None, indices: Indices | None, ref: Tensor, ref_labels: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return how often each similar and each dissimilar pair counts, (n, m) numbers: as often as it is listed."""
+    a1, p, a2, n = listed_pairs(x, labels, indices, ref, ref_labels)
+    counts = []
+    for anchors, others in ((a1, p), (a2, n)):
+        none = x.new_zeros(len(x), len(ref))
+        counts.append(none.index_put((anchors, others), none.new_ones(len(anchors)), accumulate=True))
+    return counts[0], counts[1]
+
+
+def of_all_processes(indices: Indices, n: int, m: int) -> tuple[Tensor, ...]:
+    """Return the indices that all processes list, counted in the batch and the references of all.
+
+    Parameters
+    ----------
+    indices : 3 or 4 tensors
+        The indices of this process, counted in its own part.
+    n, m : int
+        The number of samples and of references of each process.
+    """
+    parts = checked(indices)
+    sizes = torch.tensor([[len(part) for part in parts]], device=parts[0].device)
+    of_each = distributed.gather_numbers(sizes).T.tolist()
+    anchors = (0,) if len(parts) == 3 else (0, 2)
+    found = []
+    for place, part in enumerate(parts):
+        shift = distributed.rank() * (n if place in anchors else m)
+        found.append(distributed.gather_numbers(part + shift, of_each[place]))
+    return tuple(found)
 
 
 def sample_weights(indices: Indices, n: int, *, anchors_only: bool = False) -> Tensor:

@@ -6,7 +6,7 @@ dictionary of losses as in the other library, and the reducer is called with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -191,13 +191,16 @@ class PerAnchorReducer(BaseReducer):
             raise NotImplementedError("PerAnchorReducer: losses of triplets are not supported; use another reducer")
         indices = info["indices"]
         if info["reduction_type"] in PAIRS:
-            losses = self._of_anchors(losses, indices[0], len(embeddings))
+            losses = self._of_anchors(losses, indices[:2], len(embeddings))
             indices = torch.arange(len(embeddings), device=losses.device)
         elements = {"losses": losses, "indices": indices, "reduction_type": "element"}
         found: Tensor = self.reducer({"loss": elements}, embeddings, labels)
         return found
 
-    def _of_anchors(self, losses: Tensor, anchors: Tensor, n: int) -> Tensor:
+    def _of_anchors(self, losses: Tensor, pairs: Sequence[Tensor], n: int) -> Tensor:
+        """Return one loss for each of n anchors; a pair that is listed several times counts once."""
+        (anchors, _), number = torch.unique(torch.stack(list(pairs)), dim=1, return_inverse=True)
+        losses = losses.new_zeros(len(anchors)).scatter(0, number, losses)
         order = anchors.argsort(stable=True)
         counts = torch.bincount(anchors, minlength=n)
         place = torch.arange(len(anchors), device=anchors.device) - (counts.cumsum(0) - counts)[anchors[order]]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ....deep import distributed
 from ....deep.objective.terms import AnchorLoss, Term
 from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
-from ..indices import Indices, relation_of
+from ..indices import Indices, lists_twice, of_all_processes, relation_of, sample_weights
 from ..mismatch import Mismatch
 from ..reducers import BaseReducer, DoNothingReducer, MeanReducer, MultipleReducers
 from ..utils import common_functions
@@ -39,7 +39,11 @@ class BaseMetricLossFunction(nn.Module):
     ----------
     term : Term or None
         The loss as nearfar computes it; None with a distance or a reducer that only `compute_loss` takes.
+    counts_repeats : bool
+        A pair of the indices counts as often as it is listed; with False, once.
     """
+
+    counts_repeats = False
 
     def __init__(
         self,
@@ -110,7 +114,8 @@ class BaseMetricLossFunction(nn.Module):
         self.check_inputs(embeddings, labels, indices_tuple, ref_emb)
         value = self.value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if isinstance(value, Tensor) and self.embedding_regularizer is not None:
-            value = value + self.embedding_reg_weight * self.embedding_regularizer(embeddings)
+            every = embeddings if distributed.world() == 1 else distributed.gather(embeddings)
+            value = value + self.embedding_reg_weight * self.embedding_regularizer(every)
         return value
 
     def check_inputs(
@@ -124,24 +129,38 @@ class BaseMetricLossFunction(nn.Module):
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Any:
         """Return the value of the term, or the reduced losses if there is no term."""
-        if self.term is not None and x.ndim == 2:
+        if self.term is not None and x.ndim == 2 and not self.lists_pairs_twice(indices):
             return self.term_value(x, y, indices, ref, ref_y)
+        return self.reduced_value(x, y, indices, ref, ref_y)
+
+    def lists_pairs_twice(self, indices: Indices | None) -> bool:
+        """Return whether the indices list pairs that count several times, which a term of nearfar does not do."""
+        return self.counts_repeats and indices is not None and lists_twice(indices)
+
+    def reduced_value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Any:
+        """Return the reduced losses of the samples, pairs or triplets of all processes."""
         if distributed.world() > 1:
-            x, y, ref, ref_y = self._of_all_processes(x, y, indices, ref, ref_y)
+            x, y, indices, ref, ref_y = self._of_all_processes(x, y, indices, ref, ref_y)
         if ref is None:
             ref = x
             ref_y = y
-        return self.reducer(self.compute_loss(x, y, indices, ref, ref_y), x, y)
+        with distributed.local():  # every process holds the batch of all
+            return self.reducer(self.compute_loss(x, y, indices, ref, ref_y), x, y)
 
     def _of_all_processes(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Return the batch and the references of all processes, of which each has as many samples."""
-        if indices is not None or y is None:
-            detail = "with this distance or reducer, indices_tuple works in one process only; leave it out"
-            raise NotImplementedError(f"{type(self).__name__}: {detail}")
-        both = [None if part is None else distributed.gather(part) for part in (ref, ref_y)]
-        return distributed.gather(x), distributed.gather(y), both[0], both[1]
+    ) -> tuple[Tensor, Tensor | None, Indices | None, Tensor | None, Tensor | None]:
+        """Return the batch, indices and references of all processes, each of which has the same number of samples."""
+        if y is None and not isinstance(indices, tuple | list):
+            raise NotImplementedError(f"{type(self).__name__}: works in one process only without labels")
+        if indices is not None:
+            indices = of_all_processes(indices, len(x), len(x) if ref is None else len(ref))
+        gathered = [None if part is None else distributed.gather(part) for part in (x, y, ref, ref_y)]
+        every, every_y, every_ref, every_ref_y = gathered
+        assert every is not None
+        return every, every_y, indices, every_ref, every_ref_y
 
     def term_value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
@@ -287,6 +306,20 @@ def elements(losses: Tensor, indices: Tensor | None = None, **more: Any) -> dict
 def reduced(loss: Tensor) -> dict[str, Any]:
     """Return the entry of a dictionary of losses for one that is a single number."""
     return {"losses": loss, "indices": None, "reduction_type": "already_reduced"}
+
+
+def weighted_value(
+    term: Term, x: Tensor, y: Tensor, indices: Indices, ref: Tensor | None = None, ref_y: Tensor | None = None
+) -> Tensor:
+    """Return the mean of the losses of samples, each weighted by how often the indices list it, over all processes."""
+    losses = of_samples(term, x, y, ref=ref, ref_labels=ref_y)
+    n = len(x)
+    world = distributed.world()
+    if world > 1:
+        indices = of_all_processes(indices, n, n if ref is None else len(ref))
+    weights = sample_weights(indices, n * world, anchors_only=ref is not None)
+    own = slice(distributed.rank() * n, (distributed.rank() + 1) * n)
+    return distributed.all_reduce_loss((losses * weights[own].to(losses)).sum() / max(n * world, 1))
 
 
 def of_samples(term: Term, x: Tensor, y: Tensor, **more: Any) -> Tensor:

@@ -15,7 +15,7 @@ from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, Lp
 from ..indices import Indices, pair_masks, sample_weights
 from ..mismatch import Mismatch
 from ..utils.loss_and_miner_utils import convert_to_pos_pairs_with_unique_labels, logsumexp
-from .base import BaseMetricLossFunction, LossDict, NeedsLabels, elements, of_samples, reduced
+from .base import BaseMetricLossFunction, LossDict, NeedsLabels, elements, reduced, weighted_value
 
 
 class NCALoss(NeedsLabels):
@@ -38,9 +38,7 @@ class NCALoss(NeedsLabels):
         if indices is None:
             return super().term_value(x, y, None, ref, ref_y)
         assert y is not None
-        losses = of_samples(self.term, x, y, ref=ref, ref_labels=ref_y)
-        weights = sample_weights(indices, len(x), anchors_only=ref is not None)
-        return (losses * weights.to(losses)).mean()
+        return weighted_value(self.term, x, y, indices, ref, ref_y)
 
     def compute_loss(
         self,

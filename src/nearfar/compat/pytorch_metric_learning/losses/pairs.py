@@ -12,12 +12,14 @@ from torch.nn.functional import softplus
 
 import nearfar
 
+from ....deep import distributed
+from ....deep.objective.relations import UNKNOWN
 from ..distances import BaseDistance, CosineSimilarity, LpDistance, SNRDistance
-from ..indices import Indices, pair_masks
+from ..indices import Indices, listed_pairs, pair_counts, pair_masks, relation_of
 from ..mismatch import Mismatch
 from ..reducers import AvgNonZeroReducer, BaseReducer
 from ..utils.loss_and_miner_utils import logsumexp
-from .base import AsDissimilarity, BaseMetricLossFunction, LossDict, elements
+from .base import AsDissimilarity, BaseMetricLossFunction, LossDict, elements, weighted_value
 
 EACH = {"mean": "mean"}  # losses that take the mean over samples
 COSINES = ("cosine",)
@@ -31,7 +33,7 @@ class GenericPairLoss(BaseMetricLossFunction):
     mat_based_loss : bool
         `_compute_loss` takes the (n, m) matrix of distances and two masks of its shape, of similar and of dissimilar
         pairs, as numbers 0 and 1. Otherwise it takes the distances of similar pairs, those of dissimilar pairs, and the
-        four tensors of indices.
+        four tensors of indices, in which a pair may be listed several times.
     """
 
     def __init__(self, mat_based_loss: bool, **settings: Any) -> None:
@@ -46,11 +48,12 @@ class GenericPairLoss(BaseMetricLossFunction):
         ref_emb: Tensor,
         ref_labels: Tensor | None,
     ) -> LossDict:
-        pos, neg = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         mat = self.distance(embeddings, ref_emb)
         if self.mat_based_loss:
+            masks = pair_counts if self.counts_repeats else pair_masks
+            pos, neg = masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
             return self._compute_loss(mat, pos.to(mat.dtype), neg.to(mat.dtype))
-        pairs = (*pos.nonzero(as_tuple=True), *neg.nonzero(as_tuple=True))
+        pairs = listed_pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if not len(pairs[0]) and not len(pairs[2]):
             return self.zero_losses()
         return self._compute_loss(mat[pairs[0], pairs[1]], mat[pairs[2], pairs[3]], pairs)
@@ -61,6 +64,8 @@ class GenericPairLoss(BaseMetricLossFunction):
 
 class ContrastiveLoss(GenericPairLoss):
     """Pairs, by plain distances."""
+
+    counts_repeats = True
 
     def __init__(self, pos_margin: float = 0, neg_margin: float = 1, **settings: Any) -> None:
         super().__init__(mat_based_loss=False, **settings)
@@ -121,8 +126,22 @@ class _Cosines(GenericPairLoss):
         return CosineSimilarity()
 
 
+def listed(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows and the columns of pairs, each as often as its number in a matrix of counts says."""
+    rows, columns = counts.nonzero(as_tuple=True)
+    times = counts[rows, columns].long()
+    return rows.repeat_interleave(times), columns.repeat_interleave(times)
+
+
+def counted_logsumexp(x: Tensor, counts: Tensor, dim: int = 1) -> Tensor:
+    """Return log sum_j c_j e^{x_j}, with `dim` kept; 0 where all counts are 0."""
+    return logsumexp(x + counts.clamp_min(1).log(), counts, add_one=False, dim=dim)
+
+
 class NTXentLoss(_Cosines):
     """InfoNCE for each positive pair."""
+
+    counts_repeats = True
 
     def __init__(self, temperature: float = 0.07, **settings: Any) -> None:
         super().__init__(mat_based_loss=True, **settings)
@@ -133,9 +152,9 @@ class NTXentLoss(_Cosines):
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
         # -log e^{s_ap / t} / (e^{s_ap / t} + sum_n e^{s_an / t}) = log(1 + e^{log sum_n e^{s_an / t} - s_ap / t})
         s = self.distance.margin(0, mat) / self.temperature
-        a, p = pos_mask.nonzero(as_tuple=True)
+        a, p = listed(pos_mask)
         rivals = neg_mask.bool().any(1)
-        losses = softplus(logsumexp(s, neg_mask, add_one=False)[a, 0] - s[a, p])
+        losses = softplus(counted_logsumexp(s, neg_mask)[a, 0] - s[a, p])
         losses = torch.where(rivals[a], losses, 0.0)
         return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
 
@@ -157,10 +176,11 @@ class SupConLoss(_Cosines):
     ) -> Tensor:
         found = super().term_value(x, y, indices, ref, ref_y)
         if indices is not None:
-            some = torch.as_tensor(len(indices[-1]) > 0, device=x.device)
+            number = torch.tensor(len(indices[-1]), device=x.device)
+            some = distributed.total(number) > 0
         else:
             assert y is not None
-            some = (y[:, None] != (y if ref_y is None else ref_y)).any()
+            some = has_two_classes(y if ref_y is None else torch.cat([y, ref_y]))
         return torch.where(some, found, found * 0)
 
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
@@ -171,6 +191,15 @@ class SupConLoss(_Cosines):
         log_prob = s - logsumexp(s, pos | neg_mask.bool(), add_one=False)
         losses = -torch.where(pos, log_prob, 0.0).sum(1) / pos.sum(1).clamp_min(1)
         return {"loss": elements(losses)}
+
+
+def has_two_classes(y: Tensor) -> Tensor:
+    """Return whether the (n,) labels of all processes are of more than one class, a boolean ()."""
+    limits = torch.iinfo(y.dtype)
+    least = torch.cat([y, y.new_tensor([limits.max])]).amin()  # also of no labels
+    most = torch.cat([y, y.new_tensor([limits.min])]).amax()
+    ends = distributed.gather_numbers(torch.stack([least, most])[None])
+    return ends[:, 0].amin() < ends[:, 1].amax()
 
 
 class MultiSimilarityLoss(_Cosines):
@@ -188,8 +217,9 @@ class MultiSimilarityLoss(_Cosines):
     def term_value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Tensor:
-        """Divide by the number of samples, also of those that are in no pair."""
-        return super().term_value(x, y, indices, ref, ref_y) / max(len(x), 1)
+        """Divide by the number of samples of all processes, also of those that are in no pair."""
+        number = distributed.total(torch.tensor(len(x), device=x.device))
+        return super().term_value(x, y, indices, ref, ref_y) / number.clamp_min(1)
 
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
         pulled = logsumexp(self.alpha * self.distance.margin(mat, self.base), pos_mask, add_one=True) / self.alpha
@@ -227,6 +257,8 @@ class LiftedStructureLoss(GenericPairLoss):
     the number of the reference.
     """
 
+    counts_repeats = True
+
     def __init__(self, neg_margin: float = 1, pos_margin: float = 0, **settings: Any) -> None:
         super().__init__(mat_based_loss=True, **settings)
         self.neg_margin = neg_margin
@@ -239,7 +271,7 @@ class LiftedStructureLoss(GenericPairLoss):
     ) -> Any:
         if ref is None or self.term is None:
             return super().value(x, y, indices, ref, ref_y)
-        return self.reducer(self.compute_loss(x, y, indices, ref, ref_y), x, y)
+        return self.reduced_value(x, y, indices, ref, ref_y)
 
     def compute_loss(
         self,
@@ -249,15 +281,15 @@ class LiftedStructureLoss(GenericPairLoss):
         ref_emb: Tensor,
         ref_labels: Tensor | None,
     ) -> LossDict:
-        pos, neg = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        pos, neg = pair_counts(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         mat = self.distance(embeddings, ref_emb)
-        a, p = pos.nonzero(as_tuple=True)
+        a, p = listed(pos)
         push = self.distance.margin(self.neg_margin, mat)
-        of_anchor = masked(logsumexp(push, neg, add_one=False)[:, 0], neg.any(1))
+        of_anchor = masked(counted_logsumexp(push, neg)[:, 0], neg.any(1))
         if ref_emb is embeddings:
             of_positive = of_anchor
         else:
-            of_positive = masked(logsumexp(push, neg, add_one=False, dim=0)[0], neg.any(0))
+            of_positive = masked(counted_logsumexp(push, neg, dim=0)[0], neg.any(0))
         pull = self.distance.margin(mat[a, p], self.pos_margin)
         exponent = torch.logaddexp(of_anchor[a], of_positive[p])
         some = exponent > -torch.inf
@@ -288,6 +320,8 @@ class GeneralizedLiftedStructureLoss(GenericPairLoss):
 class TupletMarginLoss(_Cosines):
     """Tuplets with a margin in degrees."""
 
+    counts_repeats = True
+
     def __init__(self, margin: float = 5.73, scale: float = 64, **settings: Any) -> None:
         super().__init__(mat_based_loss=True, **settings)
         self.require_distance(CosineSimilarity)
@@ -297,16 +331,18 @@ class TupletMarginLoss(_Cosines):
             self.term = nearfar.TupletMarginLoss(margin=self.margin, scale=scale)
 
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
-        a, p = pos_mask.nonzero(as_tuple=True)
+        a, p = listed(pos_mask)
         own = torch.cos(torch.acos(mat[a, p].clamp(-1 + 1e-7, 1 - 1e-7)) - self.margin)
         rivals = neg_mask.bool().any(1)
-        exponent = logsumexp(self.scale * mat, neg_mask, add_one=False)[a, 0] - self.scale * own
+        exponent = counted_logsumexp(self.scale * mat, neg_mask)[a, 0] - self.scale * own
         losses = torch.where(rivals[a], softplus(exponent), 0.0)
         return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
 
 
 class IntraPairVarianceLoss(_Cosines):
     """The variance of the similarities of pairs."""
+
+    counts_repeats = True
 
     def __init__(self, pos_eps: float = 0.01, neg_eps: float = 0.01, **settings: Any) -> None:
         super().__init__(mat_based_loss=False, **settings)
@@ -340,7 +376,12 @@ def mean(x: Tensor) -> Tensor:
 
 
 class ThresholdConsistentMarginLoss(_Cosines):
-    """How far similar and dissimilar pairs are beyond two thresholds."""
+    """How far similar and dissimilar pairs are beyond two thresholds.
+
+    With references, pairs are of samples and references; the other library takes the samples that have their numbers.
+    """
+
+    counts_repeats = True
 
     def __init__(
         self,
@@ -350,7 +391,7 @@ class ThresholdConsistentMarginLoss(_Cosines):
         margin_minus: float = 0.5,
         **settings: Any,
     ) -> None:
-        super().__init__(mat_based_loss=True, **settings)
+        super().__init__(mat_based_loss=False, **settings)
         self.require_distance(CosineSimilarity)
         self.require_reducer("mean")
         self.lambda_plus = lambda_plus
@@ -360,9 +401,9 @@ class ThresholdConsistentMarginLoss(_Cosines):
         if lambda_plus == lambda_minus == 1:
             self.term = nearfar.ThresholdConsistentMarginLoss(pos_margin=margin_plus, neg_margin=margin_minus)
 
-    def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
-        below = torch.relu(self.margin_plus - mat) * pos_mask
-        above = torch.relu(mat - self.margin_minus) * neg_mask
+    def _compute_loss(self, pos_pair_dist: Tensor, neg_pair_dist: Tensor, indices_tuple: Sequence[Tensor]) -> LossDict:
+        below = torch.relu(self.margin_plus - pos_pair_dist)
+        above = torch.relu(neg_pair_dist - self.margin_minus)
         plus = below.sum() / (below > 0).sum().clamp_min(1)
         minus = above.sum() / (above > 0).sum().clamp_min(1)
         loss = self.lambda_plus * plus + self.lambda_minus * minus
@@ -381,6 +422,24 @@ class HistogramLoss(_Cosines):
         self.require_distance(CosineSimilarity)
         self.require_reducer("mean")
         self.term = nearfar.HistogramLoss(num_bins=n_bins)
+
+    def term_value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Tensor:
+        """With indices, take the pairs that are in triplets, each once, whichever of its two samples is the anchor."""
+        if indices is None or ref is not None:
+            return super().term_value(x, y, indices, ref, ref_y)
+        relation = relation_of(indices, len(x), len(x))
+        pos = relation == 1
+        neg = relation == 0
+        in_triplets = (pos.any(1) & neg.any(1))[:, None]
+        pos = pos & in_triplets
+        neg = neg & in_triplets
+        relation = torch.full_like(relation, UNKNOWN)
+        relation[neg | neg.T] = 0
+        relation[pos | pos.T] = 1
+        found: Tensor = self.term(x, relation)
+        return found
 
 
 class FastAPLoss(BaseMetricLossFunction):
@@ -403,3 +462,12 @@ class FastAPLoss(BaseMetricLossFunction):
             raise Mismatch("FastAPLoss: labels are needed")
         if ref_emb is not None:
             raise Mismatch("FastAPLoss: ref_emb is not supported")
+
+    def term_value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Tensor:
+        """With indices, a sample counts by how often it was mined."""
+        if indices is None:
+            return super().term_value(x, y, None, ref, ref_y)
+        assert y is not None
+        return weighted_value(self.term, x, y, indices)

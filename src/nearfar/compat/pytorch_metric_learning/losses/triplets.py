@@ -11,8 +11,9 @@ from torch.nn.functional import softplus
 
 import nearfar
 
+from ....deep import distributed
 from ..distances import LpDistance
-from ..indices import GivenTriplets, Indices, checked, pair_masks
+from ..indices import GivenTriplets, Indices, checked, listed_pairs, lists_twice, of_all_processes, pair_masks
 from ..mismatch import Mismatch
 from ..reducers import AvgNonZeroReducer, BaseReducer, DivisorReducer
 from ..utils.loss_and_miner_utils import convert_to_triplets, logsumexp
@@ -47,15 +48,24 @@ class TripletMarginLoss(BaseMetricLossFunction):
     def term_value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Tensor:
-        if indices is None or len(checked(indices)) == 4:
-            return super().term_value(x, y, indices, ref, ref_y)
+        if indices is None:
+            return super().term_value(x, y, None, ref, ref_y)
+        if len(checked(indices)) == 4:
+            if lists_twice(indices):  # each pair is in as many triplets as it is listed
+                found = self.reduced_value(x, y, indices, ref, ref_y)
+            else:
+                found = super().term_value(x, y, indices, ref, ref_y)
+            return found
+        world = distributed.world()
+        if world > 1:
+            indices = of_all_processes(indices, len(x), len(x) if ref is None else len(ref))
         anchors, positives, negatives = checked(indices)
-        miner = GivenTriplets(anchors, positives, negatives, n=len(x))
+        miner = GivenTriplets(anchors, positives, negatives, n=len(x) * world)
         term = nearfar.TripletLoss(self.margin, miner=miner, **self.how)
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         others = None if ref is None else torch.zeros(len(ref), dtype=torch.int64, device=x.device)
-        found: Tensor = term(x, unknown, ref=ref, ref_labels=others)
-        return found
+        value: Tensor = term(x, unknown, ref=ref, ref_labels=others)
+        return value
 
     def compute_loss(
         self,
@@ -125,7 +135,7 @@ class MarginLoss(BaseMetricLossFunction):
         if learn_beta:
             self.beta: Tensor = nn.Parameter(beta_of_each)
         else:
-            self.register_buffer("beta", beta_of_each)
+            self.register_buffer("beta", beta_of_each, persistent=False)
 
     def get_default_reducer(self) -> BaseReducer:
         return DivisorReducer()
@@ -219,11 +229,10 @@ class AngularLoss(NeedsLabels):
         ref_emb: Tensor,
         ref_labels: Tensor | None,
     ) -> LossDict:
-        pos, _ = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-        _, neg = pair_masks(embeddings, labels, None, ref_emb, ref_labels)
-        a, p = pos.nonzero(as_tuple=True)
-        if not len(a):
+        a, p, rivals, _ = listed_pairs(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        if not len(a) or not len(rivals):
             return self.zero_losses()
+        _, neg = pair_masks(embeddings, labels, None, ref_emb, ref_labels)
         t = self.tangent
         anchors = self.distance.normalize(embeddings)
         positives = self.distance.normalize(ref_emb)
@@ -288,6 +297,10 @@ class DynamicSoftMarginLoss(BaseMetricLossFunction):
         cumulated = (self.histogram / self.histogram.sum()).cumsum(0)
         weight = cumulated[place.long().clamp(0, self.num_bins - 1)].to(gap)
         return {"loss": reduced((gap * weight).mean())}
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        state_dict.setdefault(f"{prefix}histogram", self.histogram)  # the other library does not save it
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def _move_histogram(self, place: Tensor) -> None:
         """Split the weight of each number between its two neighboring bins, in proportion to nearness."""

@@ -23,6 +23,7 @@ from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, Lp
 from ..indices import Indices, sample_weights
 from ..mismatch import Mismatch
 from ..reducers import BaseReducer, DivisorReducer
+from ..utils.loss_and_miner_utils import logsumexp
 from .base import LossDict, NeedsLabels, check_labels, elements, of_samples
 
 
@@ -101,7 +102,7 @@ class WeightRegularizerMixin(NeedsLabels):
             with self.given_weights() as term:
                 found: Any = term(x, y)
         else:
-            found = self.reducer(self.compute_loss(x, y, indices, x, y), x, y)
+            found = self.reduced_value(x, y, indices, None, None)
         if isinstance(found, Tensor) and self.weight_regularizer is not None:
             found = found + self.weight_reg_weight * self.weight_regularizer(self.rows())
         return found
@@ -303,7 +304,6 @@ class ProxyAnchorLoss(WeightRegularizerMixin):
     ) -> None:
         super().__init__(num_classes, embedding_size, **settings)
         self.require_distance(CosineSimilarity)
-        self.require_reducer("divisor")
         self.margin = margin
         self.alpha = alpha
         self.hold(nearfar.ProxyAnchorLoss(num_classes, embedding_size, margin=margin, scale=alpha))
@@ -314,12 +314,34 @@ class ProxyAnchorLoss(WeightRegularizerMixin):
     def get_default_weight_init_func(self) -> Callable[[Tensor], Any]:
         return partial(nn.init.kaiming_normal_, mode="fan_out")
 
+    def _sub_loss_names(self) -> list[str]:
+        return ["pos_loss", "neg_loss"]
+
     def computed_by_term(self, indices: Indices | None) -> bool:
-        if indices is not None:
-            raise NotImplementedError(
-                "ProxyAnchorLoss: indices_tuple is not supported, because mined samples cannot be weighted"
-            )
-        return True
+        return self.kind == "divisor" and indices is None
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Indices | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return the losses of the proxies, to whose exponents a sample adds how often it was mined, minus 1."""
+        assert labels is not None
+        cosine = self.get_logits(embeddings)  # (n, C)
+        own = nn.functional.one_hot(labels, self.num_classes).bool()
+        mined = cosine.new_zeros(len(embeddings), 1)
+        if indices_tuple is not None:
+            mined = sample_weights(indices_tuple, len(embeddings)).to(cosine)[:, None] - 1
+        pull = logsumexp(self.alpha * (self.margin - cosine) + mined, own, dim=0)[0]
+        push = logsumexp(self.alpha * (self.margin + cosine) + mined, ~own, dim=0)[0]
+        present = int(own.any(0).sum())
+        return {
+            "pos_loss": elements(pull, divisor=present),
+            "neg_loss": elements(push, divisor=self.num_classes),
+        }
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
         """Return the (n, C) cosines to the proxies."""

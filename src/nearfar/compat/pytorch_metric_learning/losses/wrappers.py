@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..indices import Indices
+from ....deep import distributed
+from ..indices import Indices, of_all_processes
 from ..mismatch import Mismatch
 from ..utils import common_functions
 from ..utils import loss_and_miner_utils as lmu
@@ -128,6 +129,8 @@ def _by_name(losses: dict[str, nn.Module], others: Any, default: Any = None) -> 
 class CrossBatchMemory(BaseLossWrapper):
     """A loss against a queue of the embeddings of the last batches, of which the present one is a part.
 
+    With several processes, each of which has the same number of samples, the queue holds the batches of all of them.
+
     Parameters
     ----------
     loss : Module
@@ -179,6 +182,19 @@ class CrossBatchMemory(BaseLossWrapper):
         if indices_tuple is not None and enqueue_mask is not None:
             raise Mismatch("indices_tuple and enqueue_mask are mutually exclusive")
         labels = labels.to(embeddings.device)
+        if distributed.world() > 1:
+            if indices_tuple is not None:  # their references are places in the queue, which is the same everywhere
+                indices_tuple = of_all_processes(indices_tuple, len(embeddings), 0)
+            if enqueue_mask is not None:
+                enqueue_mask = distributed.gather_numbers(enqueue_mask.to(embeddings.device))
+            embeddings = distributed.gather(embeddings)
+            labels = distributed.gather_numbers(labels)
+        with distributed.local():  # every process holds the batch of all
+            return self._of_batch(embeddings, labels, indices_tuple, enqueue_mask)
+
+    def _of_batch(
+        self, embeddings: Tensor, labels: Tensor, indices_tuple: Indices | None, enqueue_mask: Tensor | None
+    ) -> Any:
         entering = (embeddings, labels)
         if enqueue_mask is not None:
             if len(enqueue_mask) != len(embeddings):

@@ -10,10 +10,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from ....deep.unit_vectors import unit
+from ....io import tensor_file
 from ..distances import BaseDistance, CosineSimilarity, LpDistance
 from ..mismatch import Mismatch
 
 COMPARED_AT_ONCE = 1 << 24  # distances of a block of queries to all references
+KIND_OF_FILE = "references of FaissKNN"
+THRESHOLD = 0.9  # from which cosine on two items match, unless a script says otherwise
 
 
 class MatchFinder:
@@ -37,10 +40,10 @@ class MatchFinder:
         threshold: float | None = None,
         return_tuples: bool = False,
     ) -> Any:
-        """Return the (n, m) booleans of matches of queries with references, or the list of their pairs of numbers."""
+        """Return an (n, m) array of whether queries match references, or the list of the pairs of their numbers."""
         with torch.no_grad():
             found = self._matches(self.distance(query_emb, ref_emb), threshold)
-        return [tuple(pair) for pair in found.nonzero().tolist()] if return_tuples else found
+        return [tuple(pair) for pair in found.nonzero().tolist()] if return_tuples else found.cpu().numpy()
 
     def is_match(self, x: Tensor, y: Tensor, threshold: float | None = None) -> Any:
         """Return whether each row of x matches the same row of y, (n,) booleans; one boolean of single rows."""
@@ -157,13 +160,14 @@ class FaissKNN:
         indices = torch.from_numpy(i).to(query.device)
         return without_itself(distances, indices) if ref_includes_query else (distances, indices)
 
-    def train(self, embeddings: Tensor) -> None:
-        """Take these references, and no others."""
+    def train(self, embeddings: Any) -> None:
+        """Take these references, (m, d) in a tensor or an array, and no others."""
         self.reset()
         self.add(embeddings)
 
-    def add(self, embeddings: Tensor) -> None:
+    def add(self, embeddings: Any) -> None:
         """Take more references."""
+        embeddings = torch.as_tensor(embeddings)
         if self.index_init_fn is None:
             self.index = embeddings if self.index is None else torch.cat([self.index, embeddings])
             return
@@ -172,6 +176,30 @@ class FaissKNN:
             self.index = self.index_init_fn(rows.shape[1])
             self.index.train(rows)
         self.index.add(rows)
+
+    def save(self, filename: Any) -> None:
+        """Write the references to a file: a safetensors file, or with `index_init_fn` one of faiss."""
+        if self.index is None:
+            raise Mismatch("FaissKNN: no references to save; call train first")
+        if isinstance(self.index, Tensor):
+            rows = self.index.detach().float().cpu().numpy()
+            tensor_file.write(filename, {"embeddings": rows}, {"kind": KIND_OF_FILE})
+            return
+        import faiss
+
+        faiss.write_index(self.index, str(filename))
+
+    def load(self, filename: Any) -> None:
+        """Take the references that `save` wrote."""
+        if self.index_init_fn is not None:
+            import faiss
+
+            self.index = faiss.read_index(str(filename))
+            return
+        arrays, metadata = tensor_file.read(filename)
+        if metadata.get("kind") != KIND_OF_FILE:
+            raise Mismatch(f"{filename}: expected a file that FaissKNN.save wrote, and no other safetensors file")
+        self.index = torch.from_numpy(arrays["embeddings"])
 
     def reset(self) -> None:
         self.index = None
@@ -215,13 +243,14 @@ class InferenceModel:
     embedder : Module, optional
         From features to embeddings.
     match_finder : MatchFinder, optional
-        The default compares by cosines.
+        The default compares by cosines, and takes two items for a match if theirs is at least 0.9.
     normalize_embeddings : bool
         Scale embeddings to unit length.
     knn_func : callable, optional
         With the methods of `FaissKNN`.
     data_device, dtype : optional
-        Where items are put before the network takes them, and in which type.
+        Where items are put before the network takes them, and in which type. By default, items are put where the
+        network is.
     """
 
     def __init__(
@@ -236,7 +265,7 @@ class InferenceModel:
     ) -> None:
         self.trunk = trunk
         self.embedder = nn.Identity() if embedder is None else embedder
-        self.match_finder = MatchFinder(CosineSimilarity()) if match_finder is None else match_finder
+        self.match_finder = MatchFinder(CosineSimilarity(), THRESHOLD) if match_finder is None else match_finder
         self.normalize_embeddings = normalize_embeddings
         self.knn_func = FaissKNN(reset_before=False, reset_after=False) if knn_func is None else knn_func
         self.data_device = data_device
@@ -250,9 +279,16 @@ class InferenceModel:
         if isinstance(x, Sequence) and len(x) and isinstance(x[0], Tensor):
             x = torch.stack(list(x))
         if isinstance(x, Tensor):
-            x = x.to(device=self.data_device, dtype=self.dtype)
+            x = x.to(device=self._device(), dtype=self.dtype)
         found: Tensor = self.embedder(self.trunk(x))
         return unit(found) if self.normalize_embeddings else found
+
+    def _device(self) -> Any:
+        """Return where items are put: on `data_device`, or by default where the network's first parameter is."""
+        if self.data_device is not None:
+            return self.data_device
+        first = next(self.trunk.parameters(), None)
+        return None if first is None else first.device
 
     def get_embeddings_from_tensor_or_dataset(self, inputs: Any, batch_size: int) -> Tensor:
         """Return the embeddings of many items, `batch_size` at a time."""
@@ -293,3 +329,11 @@ class InferenceModel:
     def is_match(self, x: Any, y: Any, threshold: float | None = None) -> Any:
         """Return whether the items of each pair match, as `MatchFinder.is_match`."""
         return self.match_finder.is_match(self.get_embeddings(x), self.get_embeddings(y), threshold)
+
+    def save_knn_func(self, filename: Any) -> None:
+        """Write the items among which neighbors are found to a file."""
+        self.knn_func.save(filename)
+
+    def load_knn_func(self, filename: Any) -> None:
+        """Take the items that `save_knn_func` wrote."""
+        self.knn_func.load(filename)
