@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"io", "numerics", "neighbors", "evaluation", "data"},
     "export": {"io", "numerics", "estimators", "train"},
     "hub": {"io"},  # classes of learners and runs by their names in the catalog
-    "compat": {"numerics", "estimators", "evaluation", "deep"},
+    "compat": {"io", "numerics", "estimators", "evaluation", "deep"},
     "serve": {"io", "numerics", "index", "data"},
     "cli": {
         "io",

@@ -426,7 +426,7 @@ class HistogramLoss(_Cosines):
     def term_value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Tensor:
-        """With indices, take the pairs that are in triplets, each once, whichever of its two samples is the anchor."""
+        """With indices, take the pairs that are in triplets, each once, no matter which sample is the anchor."""
         if indices is None or ref is not None:
             return super().term_value(x, y, indices, ref, ref_y)
         relation = relation_of(indices, len(x), len(x))
