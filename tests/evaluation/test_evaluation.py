@@ -241,6 +241,8 @@ def test_labels_of_any_kind():
     for labels in (big, y.astype(str), list(y), [(int(one), "a") for one in y], y.astype(object), y.astype(np.uint8)):
         assert score(x, labels).map_at_r == expected
     assert score(x, [10**30 + int(one) for one in y]).map_at_r == expected
+    # NumPy holds signed integers together with those above 2^63 as rounded floats
+    assert score(x, [2**63 + int(one) if one else -1 for one in y]).map_at_r == expected
     mixed = [1 if one else "1" for one in y % 2]
     assert score(x, mixed).map_at_r == score(x, y % 2).map_at_r
     same = score(x[:9], list(map(str, y[:9])), gallery=x, gallery_labels=y.astype(str))

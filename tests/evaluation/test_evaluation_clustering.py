@@ -201,6 +201,10 @@ def test_subset_recall_is_the_mean_of_the_parts():
     with pytest.raises(ValueError, match="2 of 2 classes have fewer than 20 samples"):
         subset_recall(x[:38], np.repeat([0, 1], 19))
     assert len(subset_recall(x[:40], np.repeat([0, 1], 20))[1].values) == 10
+    one = subset_recall(x, y, ks=9)
+    np.testing.assert_array_equal(one[9].values, found[9].values)
+    with pytest.raises(ValueError, match="parts: expected 2 or more"):
+        subset_recall(x, y, parts=2.5)
 
 
 def test_h_divergence_bounds():
@@ -263,6 +267,8 @@ def test_diversity_is_the_trace_of_the_covariance():
     ("arguments", "message"),
     [
         (((4, 2), 5, {}), "n_clusters: expected 1 to 4"),
+        (((4, 2), 2.5, {}), "n_clusters: expected 1 to 4 .* got 2.5"),
+        (((4, 2), 2, {"restarts": 1.5}), "restarts: expected at least 1, got 1.5"),
         (((4, 2), 2, {"engine": "cuml"}), "engine: expected"),
         (((4, 2), 2, {"restarts": 0}), "restarts: expected at least 1"),
         (((4, 2), 2, {"distance": "Cosine"}), "distance: expected one of"),

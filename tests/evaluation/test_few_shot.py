@@ -116,6 +116,17 @@ def test_zero_rows_stay_finite():
     assert few_shot(x * 0, y, ways=2, queries=3, episodes=5).accuracy.mean == 0.5  # the first way, always
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("exponent", [-90, 90])  # squares of float32 values vanish or overflow
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_the_scale_does_not_matter(distance, exponent, dtype):
+    x, y = rows(spread=2.0)
+    how = {"ways": 3, "shots": 2, "queries": 2, "episodes": 30, "distance": distance}
+    expected = few_shot(x.astype(dtype), y, **how).accuracy.values
+    assert expected.std() > 0
+    np.testing.assert_array_equal(few_shot(np.ldexp(x, exponent).astype(dtype), y, **how).accuracy.values, expected)
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -123,6 +134,9 @@ def test_zero_rows_stay_finite():
         ({"shots": 0}, "shots: must be at least 1"),
         ({"queries": 0}, "queries: must be at least 1"),
         ({"episodes": 0}, "episodes: must be at least 1"),
+        ({"ways": 2.5}, "ways: must be an integer, got 2.5"),
+        ({"shots": 1.5}, "shots: must be an integer, got 1.5"),
+        ({"episodes": 2.5}, "episodes: must be an integer, got 2.5"),
         ({"classifier": "svm"}, "classifier: expected one of prototype, nearest"),
         ({"distance": "dot"}, "distance: expected one of"),
     ],

@@ -63,6 +63,34 @@ def test_a_map_has_a_point_for_each_item(rows):
     assert sum(len(points.get_offsets()) for points in axes.collections) == len(y)
 
 
+@pytest.mark.parametrize("plot", [plot_confusions, plot_map])
+def test_labels_may_be_anything_hashable_and_must_match_the_rows(rows, plot):
+    x, y = rows
+    axes = plot(x[::4], [("class", int(one)) for one in y[::4]])
+    if plot is plot_map:
+        shown = [points.get_label() for points in axes.collections]
+    else:
+        shown = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert shown == [f"('class', {k})" for k in range(5)]
+    with pytest.raises(ValueError, match="labels: expected 60 labels, one per row, got 61"):
+        plot(x, [*y, 0])
+    with pytest.raises(ValueError, match="labels: 1 of 60 labels are missing"):
+        plot(x, [None, *y[1:].tolist()])
+
+
+def test_a_map_needs_three_items(rows):
+    x, y = rows
+    assert len(plot_map(x[:3], y[:3]).collections) == 1
+    with pytest.raises(ValueError, match="embeddings: expected at least 3 rows for a map, got 2"):
+        plot_map(x[:2], y[:2])
+
+
+@pytest.mark.filterwarnings("error")
+def test_recall_without_partners_is_no_line(rows):
+    x, _ = rows
+    assert np.isnan(plot_recall(x, np.arange(60), ks=(1, 2)).lines[0].get_ydata()).all()
+
+
 def test_scores_become_a_frame_and_a_table_of_a_notebook(rows):
     pytest.importorskip("pandas")
     scores = evaluate(*rows)

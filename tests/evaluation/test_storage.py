@@ -96,6 +96,16 @@ def test_scores_are_those_of_what_is_read_back(with_gallery):
         assert again.map_at_r == pytest.approx(found["int8", d].map_at_r, abs=1e-12)
 
 
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_what_is_beyond_half_precision_is_clipped(distance):
+    rows, labels = rows_of()
+    rows[:, 0] = 1e6
+    found = {one.storage: one.map_at_r for one in storage_scores(rows, labels, dims=(16,), distance=distance)}
+    rows[:, 0] = 65504.0  # the largest value of half precision
+    expected = {one.storage: one.map_at_r for one in storage_scores(rows, labels, dims=(16,), distance=distance)}
+    assert found["float16"] == expected["float16"]
+
+
 def test_signs_choose_the_candidates():
     rows, labels = rows_of(n=600, d=16)
     found = {one.storage: one.map_at_r for one in storage_scores(rows, labels, dims=(16,))}

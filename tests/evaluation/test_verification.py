@@ -196,6 +196,7 @@ def test_plain_data_and_text():
         (lambda: verify_pairs(X, [[0, 180]], [True]), r"^pairs: expected row numbers from 0 to 179, got 0 to 180"),
         (lambda: verify_pairs(X, [0, 1], [True]), r"^pairs: expected row numbers of shape \(m, 2\)"),
         (lambda: verify(X, LABELS, most=0), r"^most: expected at least 1, got 0"),
+        (lambda: verify(X, LABELS, most=2.5), r"^most: expected at least 1, got 2.5"),
         (lambda: verify_pairs(X, [[0, 1]], [2]), r"^same: expected true or false, 1 or 0, .*; got 2$"),
         (lambda: verify_pairs(X, [[0, 1]], ["yes"]), r"^same: expected true or false, 1 or 0, .*; got yes$"),
         (lambda: verify_pairs(X, [[0, 1]], [1, 0]), r"^same: expected 1 values, one per pair, got 2$"),

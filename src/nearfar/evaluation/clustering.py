@@ -11,6 +11,7 @@ The arithmetic NMI is never above the geometric one.
 from __future__ import annotations
 
 from importlib.util import find_spec
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ def cluster(
     Breathing k-means: Fritzke, 2020.
     """
     rows = as_rows(embeddings, "embeddings")
-    if not 1 <= n_clusters <= len(rows):
+    if not isinstance(n_clusters, Integral) or not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters: expected 1 to {len(rows)} (the rows), got {n_clusters}")
     engine = checked_engine(engine, restarts)
     if check_distance(distance) == "cosine":
@@ -102,7 +103,7 @@ def cluster(
 
 def checked_engine(engine: str, restarts: int) -> str:
     """Return the engine to use; raise a ValueError if it is unknown, or there is less than one restart."""
-    if restarts < 1:
+    if not isinstance(restarts, Integral) or restarts < 1:
         raise ValueError(f"restarts: expected at least 1, got {restarts}")
     if engine == "auto":
         return "faiss" if find_spec("faiss") else "scikit-learn"

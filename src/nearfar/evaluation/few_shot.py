@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..numerics.distances import as_rows, check_distance
-from ..numerics.episodes import EpisodeShape, check_shape, draw_episodes
+from ..numerics.distances import as_rows, check_distance, unit_rows
+from ..numerics.episodes import EpisodeShape, check_count, check_shape, draw_episodes
 from ..numerics.types import AnyArray, Array, Bools
 from .intervals import Interval, interval
 from .labels import check_lengths, class_numbers
@@ -129,8 +129,7 @@ def few_shot(
     """
     if classifier not in CLASSIFIERS:
         raise ValueError(f"classifier: expected one of {', '.join(CLASSIFIERS)}, got {classifier!r}")
-    if episodes < 1:
-        raise ValueError(f"episodes: must be at least 1, got {episodes}")
+    check_count("episodes", episodes, least=1)
     x = _prepared(as_rows(embeddings), check_distance(distance))
     shape = EpisodeShape(ways, shots, queries)
     (y,) = class_numbers(labels)
@@ -154,15 +153,16 @@ def few_shot(
 
 
 def _prepared(x: AnyArray, distance: str) -> AnyArray:
-    """Scale rows to unit length for cosine; otherwise center them, which reduces rounding and keeps distances."""
-    if distance != "cosine":
-        return x - x.mean(axis=0)
-    return _unit(x)
+    """Return rows of unit length for cosine; otherwise centered rows, in a unit near their largest value.
 
-
-def _unit(x: AnyArray) -> AnyArray:
-    length = np.linalg.norm(x, axis=-1, keepdims=True)
-    return np.divide(x, length, out=np.zeros_like(x), where=length > 0)
+    Centering reduces rounding, and the unit, a power of two, keeps squares of float32 values in their range; neither
+    changes the order of distances.
+    """
+    if distance == "cosine":
+        return unit_rows(x).astype(x.dtype)
+    centered = x - x.mean(axis=0, dtype=np.float64)
+    exponent = int(np.frexp(np.abs(centered).max())[1])
+    return np.ldexp(centered, -exponent).astype(x.dtype)
 
 
 def _samples(
@@ -192,8 +192,9 @@ def _classified(z: AnyArray, shape: EpisodeShape, classifier: str, cosine: bool)
     support = z[:, : shape.support]
     query = z[:, shape.support :]
     if classifier == "prototype":
-        support = support.reshape(len(z), shape.ways, shape.shots, -1).mean(axis=2)
-        support = _unit(support) if cosine else support
+        support = support.reshape(len(z), shape.ways, shape.shots, -1).mean(axis=2)  # (e, ways, d)
+        if cosine:
+            support = unit_rows(support.reshape(-1, z.shape[2])).reshape(support.shape).astype(z.dtype)
     half_squares = np.square(support).sum(axis=2) / 2  # |s|^2 / 2 - q.s has the order of |q - s|^2
     nearest = (half_squares[:, None] - query @ support.swapaxes(1, 2)).argmin(axis=2)
     return nearest if classifier == "prototype" else nearest // shape.shots

@@ -5,6 +5,8 @@ half-width = t_{0.975, n-1} s / sqrt(n)        (or 1.96 s / sqrt(n)), s the samp
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +75,7 @@ def subset_recall(
     embeddings: Any,
     labels: Any,
     *,
-    ks: tuple[int, ...] = (1,),
+    ks: Iterable[int] | int = (1,),
     parts: int = PARTS,
     distance: str = "cosine",
     kind: str = "t",
@@ -87,7 +89,7 @@ def subset_recall(
         Embeddings, as arrays or tensors.
     labels : array-like of shape (n,)
         Class of each embedding; every class needs at least two samples per part (20 for ten parts).
-    ks : tuple of int
+    ks : int or iterable of int
         Values of K for Recall@K.
     parts : int
         Number of disjoint parts. The samples of each class are permuted and dealt in turn to the parts, from a random
@@ -120,13 +122,17 @@ def subset_recall(
     check_lengths(len(x), classes)
     check_parts(classes, parts)
     part = stratified_parts(classes, parts, np.random.default_rng(seed))
+    if isinstance(ks, Iterable):
+        ks = tuple(ks)  # every part reads them
     found = [retrieve(x[part == p], classes[part == p], ks=ks, distance=distance, **ONLY_RECALL) for p in range(parts)]
-    return {k: interval([mean_score(one, one.found(k)) for one in found], kind) for k in ks}
+    return {k: interval([mean_score(one, one.found(k)) for one in found], kind) for k in found[0].ks}
 
 
 def check_parts(classes: Ints, parts: int) -> None:
     """Raise a ValueError unless there are two parts or more, each with two samples of every class."""
     sizes = np.bincount(classes)
+    if not isinstance(parts, Integral):
+        raise ValueError(f"parts: expected 2 or more, got {parts!r}")
     if parts < 2 or sizes.min() < 2 * parts:
         small = int((sizes < 2 * parts).sum())
         raise ValueError(

@@ -44,6 +44,18 @@ def class_numbers(labels: Any, *others: Any, names: tuple[str, ...] = ("labels",
     return tuple(np.split(numbers.astype(np.intp, copy=False), cuts))
 
 
+def named_classes(labels: Any) -> tuple[list[Hashable], Ints]:
+    """Return the label of each class (c,), and the number of the class of each row (n,), as `class_numbers` does.
+
+    >>> named_classes(["cat", "owl", "cat"])
+    (['cat', 'owl'], array([0, 1, 0]))
+    """
+    (numbers,) = class_numbers(labels)
+    first = np.unique(numbers, return_index=True)[1]
+    items = _items(_plain(labels, "labels"))
+    return [items[row] for row in first], numbers
+
+
 def _plain(labels: Any, name: str) -> Any:
     """Return labels as a numeric or text array, or as a list of hashable values."""
     if hasattr(labels, "detach"):
@@ -55,7 +67,10 @@ def _plain(labels: Any, name: str) -> Any:
         if labels.ndim != 1:
             raise ValueError(f"{name}: expected one label per row, shape (n,), got shape {labels.shape}")
     elif len({type(label) for label in labels}) == 1 and isinstance(labels[0], (int, float, str)):
-        labels = np.asarray(labels)
+        values = np.asarray(labels)
+        rounded = values.dtype.kind == "f" and isinstance(labels[0], int)  # integers that no type of NumPy holds
+        if not rounded:
+            labels = values
     if getattr(labels, "dtype", None) is not None and labels.dtype.kind == "f" and np.isnan(labels).any():
         raise ValueError(f"{name}: {int(np.isnan(labels).sum())} of {len(labels)} labels are NaN")
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "biufSU":

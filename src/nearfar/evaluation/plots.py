@@ -9,6 +9,8 @@ import numpy as np
 from ..extras import hint
 from ..neighbors.nearest import nearest
 from ..numerics.distances import as_rows
+from .labels import check_lengths, named_classes
+from .protocol import mean_score
 from .retrieval import retrieve
 from .threshold_curves import Verification
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 5000
 """Maximum number of items of a map; t-SNE of more takes minutes."""
+FEWEST_POINTS = 3
+"""Minimum number of items of a map: t-SNE needs more than its least perplexity, 2."""
 
 
 def plot_recall(
@@ -56,9 +60,8 @@ def plot_recall(
     >>> axes.get_ylabel()
     'Recall@K'
     """
-    found = retrieve(embeddings, labels, ks=ks, distance=distance, up_to_r=False)
-    searched = found.relevant > 0
-    recall = (found.hits[searched] > 0).mean(axis=0)
+    found = retrieve(embeddings, labels, ks=ks, distance=distance, whole=False, up_to_r=False)
+    recall = [mean_score(found, found.found(k)) for k in found.ks]
     axes = axes if axes is not None else _new_axes()
     axes.plot(found.ks, recall, marker="o", label=label)
     axes.set_xscale("log", base=2)
@@ -133,7 +136,8 @@ def plot_confusions(
     'class of the nearest item'
     """
     rows = as_rows(embeddings, "embeddings")
-    names, y = np.unique(np.asarray(labels), return_inverse=True)
+    names, y = named_classes(labels)
+    check_lengths(len(rows), y)
     _, first = nearest(rows, rows, 1, distance=distance, exclude_self=True)
     neighbor = y[first[:, 0]]
     counts = np.zeros((len(names), len(names)))
@@ -177,7 +181,10 @@ def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None =
     from sklearn.manifold import TSNE
 
     rows = as_rows(embeddings, "embeddings")
-    names, y = np.unique(np.asarray(labels), return_inverse=True)
+    names, y = named_classes(labels)
+    check_lengths(len(rows), y)
+    if len(rows) < FEWEST_POINTS:
+        raise ValueError(f"embeddings: expected at least {FEWEST_POINTS} rows for a map, got {len(rows)}")
     if len(rows) > MOST_POINTS:
         drawn = np.random.default_rng(seed).choice(len(rows), MOST_POINTS, replace=False)
         rows = rows[drawn]

@@ -189,8 +189,9 @@ def _formats(rows: _Rows, calibrating: AnyArray, distance: str, candidates: int)
 
 
 def _as_float16(rows: AnyArray) -> AnyArray:
-    """Return rows as float32, rounded to float16 precision."""
-    return rows.astype(np.float16).astype(np.float32)
+    """Return rows as float32, rounded to float16 precision; values beyond its range are clipped, as 8-bit codes are."""
+    largest = np.finfo(np.float16).max
+    return np.clip(rows, -largest, largest).astype(np.float16).astype(np.float32)
 
 
 class Rescored(RankedByValues):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def verify(
     kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, own is not None)
     check_distance(distance)
     rates = checked_rates(fars)
-    if most < 1:
+    if not isinstance(most, Integral) or most < 1:
         raise ValueError(f"most: expected at least 1, got {most}")
     rows = np.arange(len(x))
     if len(x) > most:

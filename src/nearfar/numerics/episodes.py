@@ -6,6 +6,7 @@ first K are the support.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -56,15 +57,23 @@ def check_shape(shape: EpisodeShape, counts: Ints, names: tuple[str, str, str]) 
         A number is below 1 (2 for the ways), or fewer classes than ways have shots + queries samples.
     """
     ways, shots, queries = names
-    for name, value, least in ((ways, shape.ways, 2), (shots, shape.shots, 1), (queries, shape.queries, 1)):
-        if value < least:
-            raise ValueError(f"{name}: must be at least {least}, got {value}")
+    check_count(ways, shape.ways, least=2)
+    check_count(shots, shape.shots, least=1)
+    check_count(queries, shape.queries, least=1)
     enough = int((counts >= shape.per_class).sum())
     if enough < shape.ways:
         raise ValueError(
             f"{ways}: {shape.ways} classes with {shape.shots} + {shape.queries} samples each are needed, "
             f"got {enough} of {len(counts)} classes with {shape.per_class} or more"
         )
+
+
+def check_count(name: str, value: int, *, least: int) -> None:
+    """Raise a ValueError unless the value is an integer of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ValueError(f"{name}: must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name}: must be at least {least}, got {value}")
 
 
 def draw_episodes(counts: Ints, shape: EpisodeShape, episodes: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
