@@ -166,3 +166,28 @@ def test_triplets_of_equal_points_are_left_out():
         found = metric_learn.SCML(n_basis=20, random_state=0).fit(X[twice])
     whole = quietly(metric_learn.SCML(n_basis=20, random_state=0).fit, X[TRIPLETS])
     assert_allclose(found.components_, whole.components_)
+
+
+@pytest.mark.parametrize("seed", [3, np.int64(3), np.random.RandomState], ids=["int", "NumPy int", "RandomState"])
+def test_a_random_prior_follows_the_seed(seed):
+    def fitted():
+        state = seed(3) if seed is np.random.RandomState else seed
+        learner = metric_learn.ITML_Supervised(prior="random", n_constraints=50, max_iter=20, random_state=state)
+        return quietly(learner.fit, X, Y).components_
+
+    assert_array_equal(fitted(), fitted())
+
+
+def test_weights_of_drawn_quadruplets_count():
+    def fitted(weights):
+        learner = metric_learn.LSML_Supervised(n_constraints=50, weights=weights, random_state=0)
+        return quietly(learner.fit, X, Y)
+
+    weights = np.random.default_rng(0).random(50)
+    found = fitted(weights)
+    numbers = found.learner_.quadruplets_
+    expected = nearfar.LSML(max_iter=1000, tol=1e-3).fit(X, quadruplets=numbers, quadruplet_weights=weights)
+    assert_allclose(found.components_, expected.components_)
+    assert not np.allclose(found.components_, fitted(weights[::-1]).components_, rtol=1e-3)
+    with pytest.raises(ValueError, match="weights must be 50 finite numbers"):
+        fitted(weights[:9])

@@ -22,6 +22,7 @@ import nearfar
 
 from ..estimators.fitted import LinearDistance
 from ..estimators.validation import rows_of_points
+from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
 
 __all__ = [
@@ -347,7 +348,7 @@ def random_prior(prior: Any, d: int, random_state: Any) -> Any:
     """Return what nearfar takes for the prior "random": a positive definite matrix (d, d); else the prior itself."""
     if not isinstance(prior, str) or prior != "random":
         return prior
-    A = np.random.default_rng(random_state if isinstance(random_state, int) else None).normal(size=(d, d))
+    A = constraints.generator(random_state).normal(size=(d, d))
     return A @ A.T / d + 0.1 * np.eye(d)
 
 
@@ -863,6 +864,19 @@ class LSML_Supervised(LSMLSettings, LabelLearner):
         self.preprocessor = preprocessor
         self.random_state = random_state
         self.num_constraints = "deprecated"
+
+    def fit(self, X: AnyArray, y: AnyArray) -> Any:
+        """Learn from points (n, d), or their indicators (n,), and their labels (n,).
+
+        `weights` holds one number for each of the quadruplets that are drawn, in the order of the draws.
+        """
+        if self.weights is None:
+            return super().fit(X, y)
+        X, y = self._rows(X, y)
+        labels = checks.encode(y)[1]
+        drawn = constraints.quadruplets_from_labels(labels, self.n_constraints, self.random_state)
+        weights = constraints.check_weights(self.weights, len(drawn), "weights")
+        return self._take(self._made(X.shape[1]).fit(X, quadruplets=drawn, quadruplet_weights=weights))
 
 
 class SCMLSettings(LikeMetricLearn):
