@@ -35,6 +35,27 @@ def test_pairs_of_points_are_pairs_of_rows(learner):
     assert threshold == pytest.approx(by_rows.threshold_)
 
 
+def test_points_may_be_lists_and_objects():
+    expected = GMML().fit(POINTS, TOLD)
+    for points in (POINTS.tolist(), [*POINTS], POINTS.astype(object)):
+        found = GMML().fit(points, TOLD.tolist())
+        assert_array_equal(found.components_, expected.components_)
+        assert found.threshold_ == expected.threshold_
+        assert found.score(points, TOLD) == expected.score(POINTS, TOLD)
+        assert_array_equal(found.predict(points), expected.predict(POINTS))
+    triplets = X[np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], [1, 3, 12]])]
+    lists, arrays = (SCML(n_basis=8, max_iter=20, random_state=0).fit(given) for given in (triplets.tolist(), triplets))
+    assert_array_equal(lists.components_, arrays.components_)
+    four = X[np.array([[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]])]
+    assert_array_equal(LSML().fit(four.tolist()).components_, LSML().fit(four).components_)
+
+
+@pytest.mark.parametrize("points", [[["a", "b"], ["c", "d"]], [[[1.0, 2.0], [3.0]], [[1.0], [2.0]]], [[["a"], ["b"]]]])
+def test_points_that_are_no_numbers_are_refused(points):
+    with pytest.raises(ValueError, match=r"^GMML: "):
+        GMML().fit(points, [1] * len(points))
+
+
 def test_pairs_of_one_point_are_left_out():
     twice = np.concatenate([POINTS, np.repeat(X[:3, None], 2, axis=1)])
     with pytest.warns(UserWarning, match=r"^GMML: X: 3 of 203 pairs hold the same point twice; they are ignored"):

@@ -185,7 +185,9 @@ def test_pairs_of_points_need_no_feature_names():
     assert_allclose(d, learner.pair_distance(PAIRS, table))
 
 
-@pytest.mark.parametrize(("n_neighbors", "queries"), [(0, None), (len(X), None), (len(X) + 1, X[:2])])
+@pytest.mark.parametrize(
+    ("n_neighbors", "queries"), [(0, None), (len(X), None), (len(X) + 1, X[:2]), (True, None), (2.0, X[:2])]
+)
 def test_neighbors_asked_for_must_exist(n_neighbors, queries):
     most = len(X) if queries is not None else len(X) - 1
     with pytest.raises(ValueError, match=f"^GMML: n_neighbors must be an integer in 1[.][.]{most}; got {n_neighbors}$"):
@@ -679,6 +681,9 @@ REFUSED = {
     "labels beside rows": (GMML(), {"X": X, **PAIR, "pair_labels": [1], "rows": np.arange(60)}, "labels and weights"),
     "one class": (GMML(), {"X": X, "y": np.zeros(60)}, "at least 2 classes"),
     "all unknown": (GMML(), {"X": X, "y": np.full(60, -1), "unlabeled": -1}, "at least 2 classes"),
+    "several marks": (GMML(), {"X": X, "y": Y, "unlabeled": [-1, -2]}, r"unlabeled must be one value; got \[-1, -2\]"),
+    "a list of a mark": (GMML(), {"X": X, "y": Y, "unlabeled": [-1]}, r"unlabeled must be one value; got \[-1\]"),
+    "pairs of points in a list": (RCA(), {"X": X[PAIRS].tolist(), "y": Y}, r"pass X.reshape\(-1, 4\), pairs=np.arange"),
     "all alone": (GMML(), {"X": X, "y": np.arange(60)}, "no similar pair"),
     "chunklets lengths": (RCA(), {"X": X, "chunklets": Y[1:]}, "chunklets must be 60 integers"),
     "chunklets by name": (
@@ -689,6 +694,11 @@ REFUSED = {
     "chunklets with gaps": (RCA(), {"X": X, "chunklets": [np.nan, *Y[1:]]}, r"float64; pandas.factorize\(c\)\[0\]"),
     "chunklets of rows": (RCA(), {"X": X, "chunklets": [[0, 1], [2, 3, 4]]}, r"one per row of X, .*; got \[\[0, 1\]"),
     "chunklets of floats": (RCA(), {"X": X, "chunklets": Y + 0.5}, "chunklets must be 60 integers, .* dtype float64$"),
+    "chunklets of infinity": (
+        RCA(),
+        {"X": X, "chunklets": np.where(Y == 0, np.inf, Y)},
+        "chunklets must be 60 integers",
+    ),
     "chunklets unknown": (RCA(), {"X": X, "chunklets": np.full(60, -1)}, "at least one chunklet"),
     "links to nowhere": (DCA(), {"X": X, "chunklets": Y, "negative_links": [[0, 9]]}, "negative_links must be"),
     "torn chunklet": (

@@ -247,6 +247,7 @@ def test_bad_weights_are_refused() -> None:
         (-np.ones(40), "finite numbers >= 0; some are negative"),
         (np.full(40, np.nan), "finite"),
         (np.zeros(40), "zero"),
+        (["much"] * 40, r"sample_weight must hold one number per row of X, shape \(40,\); got \['much'"),
         (np.full(40, 0.01), "y must hold a class whose weights sum to more than 1; got"),
     ):
         with pytest.raises(ValueError, match=f"GMML: .*{words}"):

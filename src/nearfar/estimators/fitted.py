@@ -154,7 +154,8 @@ class Fitted(BaseEstimator):
             most = len(Z)
             if queries is None:
                 most = most - 1  # a row is not its own neighbor
-            if not isinstance(n_neighbors, Integral) or not 1 <= n_neighbors <= most:
+            whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
+            if not whole or not 1 <= n_neighbors <= most:
                 raise ValueError(f"n_neighbors must be an integer in 1..{most}; got {n_neighbors!r}")
             distances, indices = nearest.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
         if not return_distance:

@@ -490,9 +490,10 @@ def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
 
 def check_sample_weight(sample_weight: Any, n: int) -> Array:
     """Return the weights (n,) of rows in float64; raise unless they are finite and at least 0."""
-    weight = np.asarray(sample_weight, dtype=np.float64)
+    needs = f"sample_weight must hold one number per row of X, shape ({n},)"
+    weight = checks.table(sample_weight, needs)
     if weight.shape != (n,):
-        raise ValueError(f"sample_weight must hold one number per row of X, shape ({n},); got shape {weight.shape}")
+        raise ValueError(f"{needs}; got shape {weight.shape}")
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise ValueError("sample_weight must hold finite numbers >= 0; some are negative, NaN or infinite")
     return weight

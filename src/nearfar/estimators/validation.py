@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from ..fit_warnings import LEARNER, warn
 from ..io.training_marks import TrainingMarks
+from ..numerics import checks
 from ..numerics.types import AnyArray, Ints
 
 WIDE_FEATURES = 3000  # number of features above which a d x d matrix may not fit into memory
@@ -77,7 +78,7 @@ def with_signature_hint(fit: Callable[..., Any]) -> Callable[..., Any]:
 
 def as_rows_and_numbers(X: Any, takes: list[str]) -> str:
     """Return a hint on how to pass pairs or larger tuples of points to a `fit` that takes lists of row numbers."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
+    shape = shape_of(X)
     if len(shape) == 3:
         word = {2: "pairs", 3: "triplets", 4: "quadruplets"}.get(shape[1])
     else:
@@ -90,20 +91,45 @@ def as_rows_and_numbers(X: Any, takes: list[str]) -> str:
     return f"X must be rows; got {word} of points, shape {shape}; pass X.reshape(-1, {d}), {numbers}{also}"
 
 
+def shape_of(X: Any) -> tuple[int, ...]:
+    """Return the shape of an array, or that of nested lists by their first entry; () if it is unknown.
+
+    >>> shape_of([[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]])
+    (1, 2, 3)
+    """
+    if hasattr(X, "shape"):
+        shape: tuple[int, ...] = X.shape
+        return shape
+    if not isinstance(X, (list, tuple)) or len(X) == 0:
+        return ()
+    try:
+        return (len(X), *np.shape(X[0]))
+    except ValueError:  # lists of several lengths
+        return ()
+
+
 def holds_tuples(X: Any, size: int) -> bool:
-    """Return whether X is an array of tuples of `size` points each, shape (m, size, d)."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
+    """Return whether X holds tuples of `size` points each, shape (m, size, d)."""
+    shape = shape_of(X)
     return len(shape) == 3 and shape[1] == size
 
 
 def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
     """Return the distinct points as rows (n, d), and the row numbers of each tuple (m, size).
 
+    Raises
+    ------
+    ValueError
+        The points are not numbers, or differ in their number of features.
+
     >>> rows, numbers = rows_of_points(np.array([[[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]]]))
     >>> rows.tolist(), numbers.tolist()
     ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[0, 1], [1, 2]])
     """
-    points = np.asarray(points)
+    needs = "X must hold tuples of points of as many numbers each"
+    points = checks.table(points, needs, None)
+    if points.dtype.kind not in "fiub":
+        points = checks.table(points, needs)
     m, size, d = points.shape
     rows, numbers = np.unique(points.reshape(-1, d), axis=0, return_inverse=True)
     return rows, numbers.reshape(m, size)

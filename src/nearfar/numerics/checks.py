@@ -179,13 +179,15 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
     Raises
     ------
     ValueError
-        Labels are missing (None, NaN), or of several types.
+        Labels are missing (None, NaN), or of several types; or `unlabeled` is not one value.
 
     Examples
     --------
     >>> numbered(["owl", -1, "cat", "owl"], unlabeled=-1).tolist()
     [0, -1, 1, 0]
     """
+    if np.ndim(unlabeled) != 0:
+        raise ValueError(f"unlabeled must be one value; got {quoted(unlabeled)}")
     names = np.asarray(y)
     if (
         names.dtype.kind in "US"

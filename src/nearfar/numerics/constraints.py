@@ -429,7 +429,8 @@ def check_chunklets(
     """
     needs = f"chunklets must be {n} integers, one per row of X, with -1 for rows in no chunklet"
     c = table(chunklets, needs, None)
-    if c.shape != (n,) or not np.issubdtype(c.dtype, np.number) or (c != np.floor(c)).any():
+    numbers = c.shape == (n,) and c.dtype.kind in "iuf"
+    if not numbers or not np.isfinite(c).all() or (c != np.floor(c)).any():
         called = c.shape == (n,) and (c.dtype.kind not in "iuf" or bool(np.isnan(c).any()))
         if called:
             hint = "; pandas.factorize(c)[0] turns names into numbers, and missing names into -1"
