@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+from sphinx.domains.python import PyObject
 from sphinx.util.inspect import stringify_signature
 
 from nearfar import __version__
@@ -90,5 +91,8 @@ def setup(app):
     theory_figures.write(HERE / "pictures")
     method_figures.write(HERE / "pictures" / "methods")
     reference.write(HERE / "reference", method_figures.captions())
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label = "Attributes"  # as numpydoc calls them; Sphinx writes "Variables"
     app.connect("autodoc-process-docstring", keep_names, priority=900)
     app.connect("autodoc-process-signature", show_settings)

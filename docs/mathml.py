@@ -20,6 +20,9 @@ def displayed(latex: str) -> str:
         operator = "".join(element[0].itertext())
         if operator in WITH_LIMITS:
             element.tag = f"{{{NAMESPACE}}}munder"
+    for operator in root.iter(f"{{{NAMESPACE}}}mo"):
+        if operator.text == "‖":  # a browser would stretch the first bar of a norm, and not the last one
+            operator.set("stretchy", "false")
     return ElementTree.tostring(root, encoding="unicode")
 
 
