@@ -138,11 +138,15 @@ def test_every_option_has_help(command):
         assert f"\n{name}\n    " in text, name
 
 
-def test_list_shows_done_and_planned(capsys, monkeypatch):
+def test_list_shows_what_every_method_is(capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "list")
     assert code == 0
-    for method in nearfar.catalog.METHODS:
-        assert f"{'●' if method.done else '○'} {method.name}" in out
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in out.splitlines() if line.startswith("  ")}
+    assert set(lines) == {method.name for method in METHODS}
+    assert lines["LFDA"] == "Local Fisher discriminant analysis (Sugiyama 2007), from labels"
+    assert lines["TripletLoss"] == "Triplet loss (Schroff 2015)"
+    assert all(line[0] != "(" for line in lines.values())  # each has a title
+    assert out.splitlines()[-1].startswith(f"{len(METHODS)} methods; ")
 
 
 def test_list_shows_one_method_or_those_with_a_part_of_the_name(capsys, monkeypatch):
@@ -156,7 +160,7 @@ def test_list_shows_one_method_or_those_with_a_part_of_the_name(capsys, monkeypa
     code, out, _ = run(capsys, monkeypatch, "list", "ITML")
     assert (code, out.splitlines()[0][:5]) == (0, "ITML(")
     code, out, _ = run(capsys, monkeypatch, "list", "proxy")
-    assert (code, [line.split()[1] for line in out.splitlines()]) == (
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (
         0,
         ["ProxyNCALoss", "ProxyNCAPlusPlusLoss", "ProxyAnchorLoss"],
     )
@@ -1201,9 +1205,10 @@ def test_a_signal_stops_also_what_turns_it_into_an_error(capsys, monkeypatch, nu
 @pytest.mark.slow
 def test_what_the_encoding_of_the_output_lacks_is_escaped():
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([sys.executable, "-m", "nearfar", "list"], capture_output=True, env=environment)
+    words = [sys.executable, "-m", "nearfar", "list", "MarginLoss"]
+    done = subprocess.run(words, capture_output=True, env=environment)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"\\u25cf TripletLoss" in done.stdout
+    assert b"Smola & Kr\\xe4henb\\xfchl" in done.stdout
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ app = App(
     name="nearfar",
     default_parameter=Parameter(negative=()),  # no --no-quiet
     version=__version__,
-    help="Metric learning: labeled images, rows or embeddings in; a metric that generalizes to unseen classes out.",
+    help="Metric learning: learn a distance from labeled images, rows or embeddings, score it, and search with it.",
     help_format="markdown",
     suppress_keyboard_interrupt=False,  # `main` handles it, and says how to continue
 )
@@ -469,7 +469,7 @@ def compare(
 ) -> None:
     """Train several objectives with several seeds, and print one table with intervals.
 
-    With the name of a table or a figure of a paper as --recipe, train its rows, and print them with the published
+    If --recipe names a table or a figure of a paper, its rows are trained and printed next to the published
     figures: nearfar compare cub:CUB_200_2011 --recipe jrd/ablation --out runs/jrd-ablation
 
     Example: nearfar compare glyphs --objective "TripletLoss()" --objective "NPairLoss()" --seeds 3 --out runs/compare

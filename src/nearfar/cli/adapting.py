@@ -26,7 +26,7 @@ def adapt(
     seed: int = 0,
     overwrite: bool = False,
 ) -> None:
-    """Learn an adapter with which queries of a new model search the index of an old one.
+    """Learn an adapter that lets queries of a new model search the index of an old one.
 
     It is fitted on items that both models have embedded.
 

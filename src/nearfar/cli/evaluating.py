@@ -98,7 +98,7 @@ def evaluate(
         False accept rate of verification and identification. Repeat for several; by default 0.1, 0.01 and 0.001.
     pairs
         Verify only the pairs in this .csv, with the columns left and right (names of items), same (1 or 0) and
-        optionally fold; or the pairs in a pairs.txt as that of LFW.
+        optionally fold; or the pairs in a pairs.txt like that of LFW.
     ways
         Number of classes of a few-shot episode.
     shots

@@ -53,7 +53,7 @@ def fit(
 ) -> None:
     """Fit a learner on rows or on the pixels of images, save it, and score it on classes that it has not seen.
 
-    With fewer than four classes, it is fitted on one half of the items of each class and scored on the other half.
+    With fewer than four classes, it is fitted to one half of the items of each class, and scored on the other half.
 
     Example: nearfar fit rows.csv "LMNN(n_neighbors=5)" --standardize --out lmnn.safetensors
 

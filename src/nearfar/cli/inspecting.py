@@ -33,8 +33,8 @@ def inspect(
 ) -> None:
     """Check data before training: items, classes, split, and anything that would spoil a result.
 
-    Reads every item once, and reports images that cannot be decoded, equal items in two classes, test items that are
-    also training items, classes with one item, and very uneven classes and features.
+    Reads every item once, and reports images that cannot be decoded, identical items in two classes, test items that
+    are also training items, classes with one item, and very uneven classes and features.
 
     Example: nearfar inspect photos/
 
@@ -48,7 +48,7 @@ def inspect(
     test_classes
         Test on these classes only: a name, or the beginning of names. Repeat for several.
     seed
-        Random seed for the test classes, if DATA has no split of its own.
+        Random seed for the test classes, unless DATA comes with a split.
     split
         classes: test on classes that are not seen in training; rows: test on half of the items of every class.
     label
@@ -61,9 +61,9 @@ def inspect(
     time
         Also time a few training batches, and estimate how long training would take.
     recipe
-        Recipe of the training that --time times; `nearfar list --recipes` lists them.
+        Recipe of the training to time; `nearfar list --recipes` lists them.
     settings
-        Any setting of the training that --time times, as name=value. Repeat for several.
+        Any setting of the training to time, as name=value. Repeat for several.
     """
     from ..data.checks.inspection import inspect_data
     from ..io.atomic_files import atomic_write

@@ -7,7 +7,7 @@ from ..quoting import quoted
 
 
 def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: bool = False) -> None:
-    """List all methods, implemented and planned, or show one with its formula and settings.
+    """List all methods, or show one with its settings, formula and paper.
 
     Example: nearfar list TripletLoss
 
@@ -36,14 +36,16 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
 
 
 def listing(*, planned_only: bool = False) -> str:
-    """Return one line per method, by family: a dot if it is implemented, its name, paper, kind and input."""
+    """Return one line per method, by family: its name, what it is, its paper, and what it learns from."""
     families: dict[str, list[str]] = {}
     for method in METHODS:
         if not (planned_only and method.done):
             families.setdefault(method.home, []).append(_line(method))
-    lines = [line for home, group in families.items() for line in (home, *group, "")]
+    lines = [line for home, group in families.items() for line in (_heading(home), *group, "")]
     done = sum(method.done for method in METHODS)
-    return "\n".join([*lines, f"{done} of {len(METHODS)} done (●), {len(METHODS) - done} planned (○)"])
+    planned = f" and {len(METHODS) - done} planned" if done < len(METHODS) else ""
+    last = f"{done} methods{planned}; nearfar list NAME shows one with its settings, formula and paper"
+    return "\n".join([*lines, last])
 
 
 def shown(name: str) -> str:
@@ -86,6 +88,26 @@ def description(method: Method) -> str:
     )
 
 
+def title_of(method: Method) -> str:
+    """Return what a method is, in words: the first line of its module's docstring, without the paper.
+
+    >>> from nearfar.catalog import BY_NAME
+    >>> title_of(BY_NAME["LFDA"])
+    'Local Fisher discriminant analysis'
+    """
+    if not method.done:
+        return "planned"
+    with method.path.open(encoding="utf-8") as file:
+        first = file.readline()
+    name, _, after = first.strip().strip('"').rstrip(".").partition(" (")
+    return name + after.partition(")")[2]
+
+
+def _heading(home: str) -> str:
+    """Return the name of a family: "Spectral: scatter" for spectral/scatter."""
+    return home.replace("/", ": ").capitalize()
+
+
 def _line(method: Method) -> str:
-    mark = "●" if method.done else "○"
-    return f"  {mark} {method.name:<33}{method.paper:<25}{method.kind:<13}{method.takes:<12}{method.ids}"
+    learns_from = f", from {method.takes}" if method.kind == "learner" and method.takes != "none" else ""
+    return f"  {method.name:<33}{title_of(method)} ({method.paper}){learns_from}"

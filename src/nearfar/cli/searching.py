@@ -53,7 +53,7 @@ def search(
     adapter: Annotated[Path | None, Parameter(group=QUERIES)] = None,
     trust: Trust = (),
 ) -> None:
-    """Find the nearest items of an index to an image, to rows, or to every item of a data set.
+    """Search an index for the items nearest to an image, a text, rows, or every item of a data set.
 
     Example: nearfar search photos.index query.jpg -k 5
 
@@ -122,7 +122,7 @@ def duplicates(
     k: Annotated[int, Parameter(name="-k")] = 20,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
-    """Find near duplicates in an index, and those among them whose classes differ.
+    """Find near duplicates in an index, and mark those with different classes.
 
     Example: nearfar duplicates photos.index --within 0.02 -o duplicates.csv
 

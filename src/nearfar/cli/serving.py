@@ -37,7 +37,7 @@ def serve(
     wrong: Annotated[Path | None, Parameter(group=RUN)] = None,
     trust: Trust = (),
 ) -> None:
-    """Serve a web page to search an index by picture or by words, with a JSON API, until stopped.
+    """Serve a web page and a JSON API to search an index by picture or by words.
 
     Example: nearfar serve photos.index
 
@@ -52,7 +52,7 @@ def serve(
     token
         Secret that every request must carry, of at least 16 characters: open http://HOST:PORT/?token=TOKEN once.
     name
-        A further name under which the server is reached, such as search.example.org. Repeat for several.
+        Another name of the server, such as search.example.org. Repeat for several.
     run
         The run or learner that embeds the queries, if the one that made the index was moved.
     wrong
