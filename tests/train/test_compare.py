@@ -66,6 +66,22 @@ def test_settings_that_cannot_vary_are_told_before_anything_is_trained(tmp_path,
     assert not (tmp_path / "runs").exists()
 
 
+def test_data_of_fixed_classes_are_compared(tmp_path, small, rows) -> None:
+    base = small(data=rows, epochs=1, split="rows")
+    found = train_and_compare(base, ["TripletLoss()"], (0, 1), tmp_path / "runs")
+    assert [len(scores) for scores in found.scores.values()] == [2]
+    assert "one half of the rows of each held out with the seed of each run" in found.protocol
+
+
+def test_seeds_and_values_may_be_numbers_of_numpy(tmp_path, small, rows) -> None:
+    vary = {"dropout": np.array([0.5], np.float32), "epochs": np.arange(1, 2), "standardize": [np.True_]}
+    found = train_and_compare(small(data=rows), ["TripletLoss()"], np.arange(1), tmp_path / "runs", vary=vary)
+    assert list(found.scores) == ["TripletLoss(), dropout=0.5, epochs=1, standardize=true"]
+    content = json.loads((tmp_path / "runs" / "comparison.json").read_text())
+    assert content["seeds"] == [0]
+    assert content["vary"] == {"dropout": [0.5], "epochs": [1], "standardize": [True]}
+
+
 def test_classes_inside_of_one_held_out_are_not_held_out_with_it(tmp_path, small) -> None:
     y = np.repeat(["A", "A/b", "A/c", "B", "B/b", "B/c", "C", "D"], 5)
     np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(40, 3)), y=y)

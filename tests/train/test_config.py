@@ -32,6 +32,7 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
     [
         ({"epoch": 3}, "unknown setting 'epoch'; did you mean epochs"),
         ({"learning_rate": 0.1}, "unknown setting 'learning_rate'; use lr$"),
+        ({"cls": 1}, "unknown setting 'cls'"),
         ({"epochs": 0}, "epochs: .*>= 1.*got 0"),
         ({"epochs": "many"}, "epochs: Expected `int`, got 'many'"),
         ({"optimizer": "adem"}, "optimizer: Expected one of adam, adamw, sgd, rmsprop, got 'adem'"),

@@ -121,6 +121,28 @@ def test_every_table_and_figure_runs_end_to_end(name, dataset, archives, tmp_pat
     assert json.loads((tmp_path / "runs" / "table.json").read_text())["values"][last.name]
 
 
+@pytest.mark.parametrize(("changes", "message"), [({"seeds": []}, "seeds: .*got 0"), ({"jobs": 0}, "jobs: .*got 0")])
+def test_a_table_without_seeds_or_jobs_is_refused(changes, message, tmp_path) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        reproduce("jrd/ablation", {"data": "digits"}, tmp_path / "runs", **changes)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("seeds", [0, -1])
+def test_the_command_refuses_a_table_without_seeds(seeds, tmp_path, capsys, monkeypatch) -> None:
+    words = ["compare", "digits", "--recipe", "jrd/ablation", "--seeds", seeds, "--out", tmp_path / "runs"]
+    code, _, err = command(capsys, monkeypatch, *words)
+    assert code == 2
+    assert err == "nearfar: seeds: expected at least one, got 0\n"
+
+
+def test_a_quiet_command_does_not_print_the_table(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("nearfar.cli.paper_tables.reproduce_to", lambda *args, **settings: "the table")
+    words = ["compare", "digits", "--recipe", "jrd/ablation", "--out", tmp_path / "runs"]
+    assert command(capsys, monkeypatch, *words) == (0, "the table\n", "")
+    assert command(capsys, monkeypatch, *words, "--quiet") == (0, "", "")
+
+
 @pytest.mark.parametrize(("name", "dataset"), EVERY)
 @pytest.mark.parametrize("protocol", ["honest", "paper"])
 def test_every_row_is_understood(name, dataset, protocol) -> None:

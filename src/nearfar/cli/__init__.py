@@ -580,7 +580,12 @@ def compare(
     if recipe is not None and is_table(recipe):
         given = given_settings(chosen, settings)
         refuse_beside_table({"objective": objectives, "vary": vary, "ladder": ladder == "yes", "table": table})
-        print(reproduce_to(recipe, given, out, protocol=protocol or "honest", seeds=seeds or 1, jobs=jobs, only=only))
+        numbers = range(1 if seeds is None else seeds)
+        reproduced = reproduce_to(
+            recipe, given, out, protocol=protocol or "honest", seeds=numbers, jobs=jobs, only=only
+        )
+        if not quiet:
+            print(reproduced)
         return
     if only:
         raise ValueError("--only: works only with --recipe TABLE, such as jrd/ablation, whose rows have names")

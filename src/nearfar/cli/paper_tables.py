@@ -22,7 +22,7 @@ def reproduce_to(
     out: Path,
     *,
     protocol: str,
-    seeds: int,
+    seeds: Sequence[int],
     jobs: int,
     only: Sequence[str],
 ) -> str:
@@ -35,7 +35,7 @@ def reproduce_to(
             given,
             out,
             protocol=protocol,
-            seeds=range(seeds),
+            seeds=seeds,
             jobs=jobs,
             only=only,
             on_trial=lambda trial, number, total: done(1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 import threading
@@ -19,7 +20,7 @@ from ..deprecation import renamed_settings
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import damaged, read_scores
-from .config import TrainConfig, TrainError
+from .config import TrainConfig, TrainError, plain_value
 from .interrupts import block_interrupts, stop_requested, unblock_interrupts
 from .run import missing_folders, remove_empty, write_json
 
@@ -139,10 +140,12 @@ def train_and_compare(
 
     Notes
     -----
-    If the data have no split of their own, all seeds are tested on the classes that the seed of `base` draws.
+    If the data have no split of their own, all seeds are tested on the classes that the seed of `base` draws. With
+    ``split="rows"``, each seed draws the items of its own test.
     """
-    vary = {name: list(values) for name, values in (vary or {}).items()}
-    _check_counts(objectives, seeds, jobs, vary)
+    vary = {name: [plain_value(name, value) for value in values] for name, values in (vary or {}).items()}
+    seeds = [operator.index(seed) for seed in seeds]
+    check_counts({"objectives": objectives, "seeds": seeds, **{f"vary: {name}": vary[name] for name in vary}}, jobs)
     objectives = list(dict.fromkeys(objectives))
     check_objectives(objectives, base)
     trials(base, objectives, seeds, Path(out), vary)  # refuses a wrong setting before the data are read
@@ -170,11 +173,9 @@ def run_trials(
     return [contents[index] for index in range(len(todo))]
 
 
-def _check_counts(
-    objectives: Sequence[str], seeds: Sequence[int], jobs: int, vary: Mapping[str, Sequence[Any]]
-) -> None:
-    counts = {"objectives": len(objectives), "seeds": len(seeds), "jobs": jobs}
-    counts |= {f"vary: {name}": len(values) for name, values in vary.items()}
+def check_counts(lists: Mapping[str, Sequence[Any]], jobs: int) -> None:
+    """Raise a ValueError if one of the lists is empty, or there is no job."""
+    counts = {name: len(values) for name, values in lists.items()} | {"jobs": jobs}
     for name, count in counts.items():
         if count < 1:
             raise ValueError(f"{name}: expected at least one, got {count}")
@@ -216,7 +217,7 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
     from ..data.dataset import unseen_half
     from ..data.open import open_source
 
-    if base.test is not None or base.test_classes:
+    if base.test is not None or base.test_classes or base.split == "rows":
         return base
     size = None if ":" in base.trunk else base.resize or base.image_size
     how: dict[str, Any] = {"label": base.label, "skip_bad": base.skip_bad, "partial": base.partial}
@@ -232,7 +233,8 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
 def _split(content: dict[str, Any]) -> str:
     """Return how the data of a comparison are split, from the scores of one run, without its seed and checkpoint."""
     split = content.get("split") or content["protocol"].partition(" The checkpoint of")[0]
-    return re.sub(r"(validation classes drawn .*) with seed \d+", r"\1 with the seed of each run", split)
+    split = re.sub(r"(validation classes drawn .*) with seed \d+", r"\1 with the seed of each run", split)
+    return re.sub(r"(of each held out) with seed \d+", r"\1 with the seed of each run", split)
 
 
 def _each(todo: Sequence[Trial], jobs: int) -> Any:

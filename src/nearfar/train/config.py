@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from ..deep.networks.preprocessing import Preprocessing
@@ -353,7 +354,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     given: tuple[str, ...] = ()  # not a setting: the names of the settings that were given explicitly
 
     @classmethod
-    def of(cls, **fields: Any) -> TrainConfig:
+    def of(cls, /, **fields: Any) -> TrainConfig:
         """Build a config from keyword arguments, and check them.
 
         Parameters
@@ -384,8 +385,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if fields.get("protocol") == "paper":
             fields.setdefault("validation", 0.0)
         try:
-            plain = {name: msgspec.to_builtins(value, enc_hook=partial(_plain, name)) for name, value in fields.items()}
-            config = msgspec.convert(plain, cls)
+            config = msgspec.convert({name: plain_value(name, value) for name, value in fields.items()}, cls)
         except msgspec.ValidationError as error:
             raise TrainError(f"config: {_readable(error, fields)}") from error
         config._check()
@@ -646,10 +646,23 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return run.differences(given.replace(epochs=run.epochs)) + end
 
 
+def plain_value(name: str, value: Any) -> Any:
+    """Return the value of a setting as plain data, which JSON can store: without paths and numbers of NumPy.
+
+    Raises
+    ------
+    TrainError
+        If it is anything else; the message begins with the name of the setting.
+    """
+    return msgspec.to_builtins(value, enc_hook=partial(_plain, name))
+
+
 def _plain(name: str, value: Any) -> Any:
-    """Convert paths and numbers of NumPy to plain data."""
+    """Convert a path, or a number or truth value of NumPy."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, np.bool_):
+        return bool(value)
     if isinstance(value, Real):
         return int(value) if isinstance(value, Integral) else float(value)
     raise TrainError(f"config: {name}: expected numbers, lists or text ('TripletLoss()'), got {type(value).__name__}")

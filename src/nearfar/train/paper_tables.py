@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from ..data.open import ARCHIVES
 from ..deprecation import renamed_settings
 from ..evaluation.intervals import PARTS, interval
 from ..io.untrusted import read_json
-from .compare import Trial, run_trials, slug, with_test_classes
+from .compare import Trial, check_counts, run_trials, slug, with_test_classes
 from .config import TrainConfig, TrainError
 from .recipes import PAPERS, recipe
 from .recipes.tables import PaperTable, Row
@@ -181,7 +182,11 @@ def reproduce(
     ------
     TrainError
         If the table or a row is unknown, or the data are not those of the table.
+    ValueError
+        If there is no seed or job.
     """
+    seeds = [operator.index(seed) for seed in seeds]
+    check_counts({"seeds": seeds}, jobs)
     table = find_table(name)
     dataset = dataset_of(table, name, str(given["data"]))
     rows = _chosen(table.rows[dataset], only)
