@@ -44,12 +44,28 @@ def test_subset_of_a_subset_reads_the_right_items():
     assert [float(part.read(i)[0]) for i in range(2)] == [5, 1]
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_negative_numbers_count_from_the_end_also_behind_joined_sets(in_memory):
+    both = numbered([2, 2], in_memory).joined(numbered([1, 4], in_memory))
+    part = both.subset([-1, -5])
+    assert [float(part.read(i)[0]) for i in range(2)] == [4, 0]
+    assert part.names == ("numbered[4]", "numbered[0]")
+
+
+@pytest.mark.parametrize("index", [[4], [-5], [True, False]])
+def test_subset_refuses_items_that_do_not_exist(index):
+    with pytest.raises(IndexError):
+        numbered([2, 2], in_memory=False).subset(index)
+
+
 def test_only_takes_names_or_indices_and_refuses_unknown_ones():
     whole = numbered([1, 2, 3])
     assert len(whole.only(["1"])) == 2
     assert whole.only([2, 0]).classes == ("0", "2")
     with pytest.raises(DataError, match="no class 'x'; it has 0, 1, 2"):
         whole.only(["x"])
+    with pytest.raises(DataError, match="no class number 3; it has 3 classes"):
+        whole.only([0, 3])
 
 
 def test_labels_of_any_kind_are_numbered_in_sorted_order():
@@ -139,6 +155,7 @@ def test_digits_are_a_task():
             r"a: array has shape \(4, 3, 8, 8\) and type uint8; expected",
         ),
         ("a", np.zeros((4, 8, 8)), DataError, r"shape \(4, 8, 8, 1\) and type float64; expected .* or .* uint8"),
+        ("a", np.full((4, 2), "x"), DataError, r"shape \(4, 2\) and type <U1; expected .n, d. numbers"),
         (
             np.zeros((4, 2)),
             np.arange(4),
@@ -150,6 +167,14 @@ def test_digits_are_a_task():
 def test_arrays_that_are_no_items_are_refused(name, array, error, message):
     with pytest.raises(error, match=message):
         Dataset.from_array(name, array, [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("rows", [np.ones((2, 3)), np.ones((2, 3), np.int64), [[1, 1, 1], [1, 1, 1]]])
+def test_rows_of_any_numbers_are_singles(rows):
+    items = Dataset.from_array("a", rows, [0, 1])
+    assert items.kind == "row"
+    assert items.array.dtype == items.read(0).dtype == np.float32
+    np.testing.assert_array_equal(items.array, np.ones((2, 3)))
 
 
 def test_gray_images_need_no_axis_of_channels():

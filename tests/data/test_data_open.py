@@ -84,6 +84,22 @@ def test_names_match_exactly_then_as_folders_then_as_beginnings():
     assert match_classes(items, ["001"]) == ["001.Auk"]
 
 
+def test_one_name_is_not_taken_for_a_list_of_letters(source):
+    with pytest.raises(DataError, match="classes: expected a list of names, got 'c1'; put it in brackets"):
+        open_task(source, test_classes="c1")
+    with pytest.raises(DataError, match="classes: expected a list of names"):
+        open_dataset(source, classes="c1")
+
+
+def test_validation_items_are_not_trained_on_with_another_test(source, tmp_path, rows):
+    split = np.where(np.arange(30) % 5 == 0, "validation", "test")
+    np.savez(tmp_path / "b.npz", X=rows, y=[f"c{i % 5}" for i in range(30)], split=split)
+    task = open_task(str(tmp_path / "b.npz"), test=source)
+    assert (len(task.train), len(task.validation), len(task.test)) == (24, 6, 30)
+    assert task.validation.classes == ("c0",)
+    assert "c0" not in task.train.classes
+
+
 def test_another_source_can_be_the_test(source, tmp_path, rows):
     np.savez(tmp_path / "b.npz", X=rows[:6], y=list("uvwuvw"))
     task = open_task(source, test=str(tmp_path / "b.npz"), validation=0)

@@ -37,6 +37,13 @@ def test_every_turn_is_a_class(kind, turns, in_memory):
     assert "a turned 90" in found.classes
 
 
+def test_groups_follow_their_images():
+    base = replace(images(), groups=np.array(list("xyzxyz")))
+    found = with_symmetries(base, "all")
+    assert found.groups.tolist() == list("xyzxyz") * 8
+    assert found.subset([6, 47]).groups.tolist() == ["x", "z"]
+
+
 def test_rectangles_are_turned_one_by_one():
     found = with_symmetries(images(shape=(4, 6, 1)))
     assert found.array is None

@@ -161,7 +161,8 @@ class Dataset:
         name : str
             Name of the data set in reports.
         array : ndarray
-            uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, or float32 rows of shape (n, d).
+            uint8 images of shape (n, H, W) or (n, H, W, C) with C 1 or 3, or rows of numbers of shape (n, d), which are
+            converted to float32.
         labels : sequence of length n
             Class of each item, of any type.
         names : sequence of str, optional
@@ -181,9 +182,12 @@ class Dataset:
         """
         if not isinstance(name, str):
             raise TypeError(f"name: expected text, got {type(name).__name__}; pass name, array, labels in this order")
+        array = np.asarray(array)
         if array.ndim == 3:  # gray images, (n, H, W)
             array = array[..., None]
-        if array.ndim != 2 and (array.ndim != 4 or array.dtype != np.uint8 or array.shape[3] not in (1, 3)):
+        if array.ndim == 2 and array.dtype.kind in "fiub":
+            array = array.astype(np.float32, copy=False)
+        elif array.ndim != 4 or array.dtype != np.uint8 or array.shape[3] not in (1, 3):
             expected = "(n, d) numbers, or (n, H, W) or (n, H, W, 1 or 3) uint8"
             raise DataError(f"{name}: array has shape {array.shape} and type {array.dtype}; expected {expected}")
         classes, indices = number_labels(labels)
@@ -233,10 +237,9 @@ class Dataset:
     def subset(self, index: ArrayLike, name: str | None = None) -> Dataset:
         """Return the items at `index` (integers or a mask), in that order, with the classes that occur in them."""
         chosen = np.asarray(index)
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
-        else:
-            chosen = chosen.astype(np.int64)
+        if chosen.dtype != bool:
+            chosen = chosen.astype(np.int64)  # an empty list is an array of floats
+        chosen = np.arange(len(self))[chosen]  # readers do not count from the end
         # drop the classes without items, and number the others again
         present, labels = np.unique(self.labels[chosen], return_inverse=True)
         array = None
@@ -264,6 +267,9 @@ class Dataset:
         if unknown:
             raise DataError(f"{self.name} has no class {quoted(unknown[0])}; it has {some(self.classes)}")
         wanted = [number[c] if isinstance(c, str) else int(c) for c in classes]
+        outside = [c for c in wanted if not 0 <= c < len(self.classes)]
+        if outside:
+            raise DataError(f"{self.name} has no class number {outside[0]}; it has {len(self.classes)} classes")
         return self.subset(np.isin(self.labels, wanted), name)
 
     def joined(self, other: Dataset) -> Dataset:

@@ -158,8 +158,8 @@ def open_task(
     own = None
     if test is not None:
         other = opened_as(test)
-        train = _part(opened, "train") or opened.items
         own = _part(opened, "validation")
+        train = _part(opened, "train") or _not_in(opened, "validation")
         tested, gallery = _held_out(other)
         tested = tested or other.items
         how = f"tested on {other.items.name}"
@@ -364,6 +364,8 @@ def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
 
     Each class is returned once, in the order of the names.
     """
+    if isinstance(wanted, str):
+        raise DataError(f"classes: expected a list of names, got {quoted(wanted)}; put it in brackets")
     found: dict[str, None] = {}  # an ordered set
     for name in wanted:
         if name in items.classes:
@@ -384,6 +386,13 @@ def _part(opened: Source, *roles: str) -> Dataset | None:
     if opened.roles is None or not np.isin(opened.roles, roles).any():
         return None
     return opened.items.subset(np.isin(opened.roles, roles))
+
+
+def _not_in(opened: Source, role: str) -> Dataset:
+    """Return the items of all parts but one."""
+    if opened.roles is None:
+        return opened.items
+    return opened.items.subset(opened.roles != role)
 
 
 def _held_out(opened: Source) -> tuple[Dataset | None, Dataset | None]:

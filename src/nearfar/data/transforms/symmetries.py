@@ -72,6 +72,8 @@ def with_symmetries(dataset: Dataset, kind: str = "rotations") -> Dataset:
         names=tuple(name + mark for mark in marks for name in dataset.names),
         read=read,
         array=None,
+        groups=None if dataset.groups is None else np.tile(dataset.groups, len(turns)),
+        texts=None if dataset.texts is None else np.tile(dataset.texts, len(turns)),
         stored=None,
     )
     array = None if dataset.array is None else load(read, len(turned))
