@@ -2,15 +2,18 @@
 
 import json
 import pickle
+from io import BytesIO
 
 import numpy as np
 import pytest
 
 from nearfar.data import DataError, DataNotFoundError, from_datasets, open_dataset, open_items, open_task
+from nearfar.data.decode import read_square
 
 from .conftest import png
 
 pyarrow = pytest.importorskip("pyarrow")
+Image = pytest.importorskip("PIL.Image")
 
 NAMES = ["apple", "kiwi", "pear", "plum"]
 
@@ -24,7 +27,7 @@ def table(n=12, first=0):
 
 def saved(folder, made, files=2, **state):
     """Write a table as `save_to_disk` does: streams of Arrow, listed in state.json."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     names = [f"data-{k:05}-of-{files:05}.arrow" for k in range(files)]
     step = -(-made.num_rows // files)
     for k, name in enumerate(names):
@@ -48,6 +51,34 @@ def test_images_and_classes_are_read(tmp_path):
     assert open_dataset(folder, label="price").classes == ("1.5",)
     read = items.stored or items.read
     assert (pickle.loads(pickle.dumps(read))(5) == items.read(5)).all()
+
+
+def large(color):
+    """A photo that is kept as a shrunk copy."""
+    noise = np.random.default_rng(0).integers(0, 9, (600, 600, 3), np.uint8)
+    buffer = BytesIO()
+    Image.fromarray(noise + np.uint8(color)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def test_a_data_set_that_is_saved_again_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "photos"
+    for color in (20, 200):
+        made = pyarrow.table({"image": [{"bytes": large(color), "path": None}] * 2, "label": ["a", "b"]})
+        saved(folder, made, files=1)
+        items = open_dataset(folder)
+        assert read_square(items.read, 0, 16).mean() == pytest.approx(color + 4, abs=2)
+
+
+def test_photos_of_an_object_are_not_taken_from_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dataset").mkdir()  # the default name of an object
+    for color in (20, 200):
+        made = pyarrow.table({"image": [{"bytes": large(color), "path": None}] * 2, "label": [0, 1]})
+        items = from_datasets(Given(made))
+        assert read_square(items.read, 0, 16).mean() == pytest.approx(color + 4, abs=2)
 
 
 def test_parts_by_name_are_the_split(tmp_path):

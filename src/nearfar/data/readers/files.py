@@ -16,6 +16,7 @@ from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, che
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .hidden_files import hidden
+from .saved_datasets import ArrowImages
 from .shard_files import ShardFiles
 from .tar_files import TARS, TarFiles
 
@@ -164,9 +165,14 @@ def open_files(path: str | Path) -> Files:
 
 
 def file_behind(files: Files, name: str) -> Path:
-    """Return the file on disk that contains a file: itself, or its archive."""
+    """Return the file on disk that contains a file: itself, or its archive.
+
+    Its size and date show whether the content has changed.
+    """
     if isinstance(files, FolderFiles):
         return Path(files.root, name)
+    if isinstance(files, ArrowImages):
+        return files.newest
     if isinstance(files, ShardFiles):
         return files.archive(name)
     return Path(files.root)

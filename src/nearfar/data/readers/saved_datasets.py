@@ -70,6 +70,20 @@ class ArrowImages:
         return name in self._places
 
     @cached_property
+    def newest(self) -> Path:
+        """The file of the folder that was written last; its date changes if the data set is saved again.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the images are those of an object, which has no folder.
+        """
+        files = [] if self.paths else [path for path in Path(self.root).rglob("*") if path.is_file()]
+        if not files:
+            raise FileNotFoundError(f"{self.root}: is not a folder of datasets")
+        return max(files, key=lambda path: path.stat().st_mtime_ns)
+
+    @cached_property
     def _places(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.labels)}
 
