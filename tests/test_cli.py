@@ -1110,6 +1110,24 @@ def test_a_report_sets_runs_learners_and_embeddings_against_each_other(digits, c
     assert err.startswith("nearfar: few_rows: has 60 items, expected the same ")
 
 
+@pytest.mark.slow
+def test_the_current_folder_may_be_a_run(digits, capsys, monkeypatch, tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder in (before, after):
+        shutil.copytree(digits, folder)
+        assert run(capsys, monkeypatch, "evaluate", folder)[0] == 0
+    monkeypatch.chdir(before)
+    code, out, err = run(capsys, monkeypatch, "report", after, "--against", ".")
+    assert (code, out, err) == (0, f"{after / 'report-against-before.html'}\n", "")
+    assert "Against before: Recall@1" in (after / "report-against-before.html").read_text()
+    code, out, _ = run(capsys, monkeypatch, "evaluate", ".", "digits")
+    assert code == 0
+    assert "were in the training of before, and are left out" in out
+    code, out, _ = run(capsys, monkeypatch, "report", ".", "digits", "-o", tmp_path / "page.html")
+    assert code == 0
+    assert "before on digits" in (tmp_path / "page.html").read_text()
+
+
 def test_items_without_classes_are_not_scored(capsys, monkeypatch, tmp_path):
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(6, 4)))
     nearfar.CovarianceMetric().fit(np.random.default_rng(1).normal(size=(20, 4))).save(tmp_path / "c.safetensors")

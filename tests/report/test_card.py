@@ -25,6 +25,30 @@ def run(tmp_path_factory):
     return folder
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.json", '{"data": "x"}'),
+        ("environment.json", '{"versions": [1]}'),
+        ("scores.json", '{"protocol": "", "scores": {"n_queries": "many"}, "raw": {}}'),
+    ],
+)
+def test_damaged_files_of_a_run_are_one_line(file, content, tmp_path):
+    (tmp_path / "config.json").write_text('{"data": "x", "objective": "TripletLoss()"}')
+    (tmp_path / file).write_text(content)
+    with pytest.raises(
+        ReportError, match=r"a file of the run is damaged, or of another version of nearfar \("
+    ) as found:
+        write_card(tmp_path)
+    assert "\n" not in str(found.value)
+    assert not (tmp_path / "README.md").exists()
+
+
+def test_names_of_data_that_are_not_utf_8_do_not_prevent_a_card(tmp_path):
+    (tmp_path / "config.json").write_text('{"data": "photos-\\udcff/", "objective": "TripletLoss()"}')
+    assert "- data: photos-?/\n" in write_card(tmp_path).read_text("utf-8")
+
+
 def test_a_card_says_how_it_was_scored_and_trained(run):
     text = model_card(run, license="apache-2.0", data="scanned digits")
     scores = json.loads((run / "scores.json").read_text())

@@ -156,6 +156,18 @@ def test_the_page_shows_both(tmp_path: Path) -> None:
     assert "alone, the clearest" not in page.text
 
 
+def test_names_may_be_an_array() -> None:
+    items, other = two()
+    names = np.array([f"photo {i}" for i in range(len(items))])
+    named = replace(items, names=names)
+    assert named.name(3) == "photo 3"
+    found = query_neighbors(named, None, "cosine")
+    assert found is not None
+    compare_neighbors(found, replace(other, queries=replace(other.queries, names=names)))
+    with pytest.raises(OtherItemsError, match="number 0 is 'photo 1'"):
+        compare_neighbors(found, replace(other, queries=replace(other.queries, names=np.roll(names, -1))))
+
+
 def test_names_that_only_number_the_items_of_an_array_are_not_compared_with_others() -> None:
     items, other = two()
     found = query_neighbors(replace(items, names=[f"before[{i}]" for i in range(len(items))]), None, "cosine")

@@ -199,6 +199,14 @@ def test_others_may_ask_a_training_to_stop_beside_a_signal() -> None:
             stop_requested.clear()
 
 
+def test_a_signal_that_is_ignored_does_not_stop_a_training(interruptible) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts jobs in the background
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not interrupts.requested
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 def end_violently(trial: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Sequence
@@ -145,6 +146,11 @@ def is_run(source: Path) -> bool:
     return source.is_dir()
 
 
+def name_of(source: Path) -> str:
+    """Return the name of a run or a learner in messages; that of a run's folder is not in a path such as "."."""
+    return os.path.basename(os.path.abspath(source))
+
+
 def is_embeddings(source: Path) -> bool:
     """Return whether a source is a file of embeddings."""
     return source.name.endswith((".npz", ".npy", *TABLES))
@@ -239,7 +245,7 @@ def open_evaluated_items(
     check_there(source)
     if not is_run(source):
         raise ValueError(
-            f"DATA: {source.name} is a learner, which needs data to score, such as an .npz of rows and labels"
+            f"DATA: {name_of(source)} is a learner, which needs data to score, such as an .npz of rows and labels"
         )
     from ..train.scoring import task_of
 
@@ -260,15 +266,15 @@ def unseen(dataset: Dataset, models: Sequence[Path], *, keep: bool) -> Dataset:
     for model in models:
         marked = learned[model]
         if marked is None:
-            notes.append(f"{model.name} {NO_LIST}; some of these items may be among them")
+            notes.append(f"{name_of(model)} {NO_LIST}; some of these items may be among them")
         elif not marked.complete:
             notes.append(
-                f"{model.name} {NO_LIST}, because they were more than {MOST:,}; some of these items may be among them"
+                f"{name_of(model)} {NO_LIST}, because they were more than {MOST:,}; some of these items may be among them"
             )
         elif seen[model].any():
             count = int(seen[model].sum())
             notes.append(_note_on_seen(dataset, model, count, kept=keep, all_seen=bool(every.all())))
-    notes.extend(f"{model.name} {FINAL}" for model, marked in learned.items() if marked and marked.final)
+    notes.extend(f"{name_of(model)} {FINAL}" for model, marked in learned.items() if marked and marked.final)
     kept = dataset if keep or every.all() else dataset.subset(~every)
     if not every.all():
         notes.extend(_note_on_classes(kept, model, marked) for model, marked in learned.items() if marked)
@@ -276,7 +282,7 @@ def unseen(dataset: Dataset, models: Sequence[Path], *, keep: bool) -> Dataset:
 
 
 def _note_on_seen(dataset: Dataset, model: Path, count: int, *, kept: bool, all_seen: bool) -> str:
-    were = f"{dataset.kind}s were {IN_TRAINING} {model.name}"
+    were = f"{dataset.kind}s were {IN_TRAINING} {name_of(model)}"
     if count == len(dataset):
         return f"all {count} {were}: {TRAINING_SCORE}"
     some_were = f"{count} of {len(dataset)} {were}"
@@ -290,7 +296,7 @@ def _note_on_classes(dataset: Dataset, model: Path, marked: TrainingItems) -> st
     if not known:
         return ""
     total = np.count_nonzero(dataset.class_counts)
-    return f"{known} of {total} classes have the names of classes {IN_TRAINING} {model.name}: not zero-shot"
+    return f"{known} of {total} classes have the names of classes {IN_TRAINING} {name_of(model)}: not zero-shot"
 
 
 def training_items_of(model: Path) -> TrainingItems | None:
@@ -298,7 +304,7 @@ def training_items_of(model: Path) -> TrainingItems | None:
     try:
         return TrainingItems.read(model / FILE if is_run(model) else model)
     except ValueError as error:
-        raise ValueError(f"{model.name}: {error}") from error
+        raise ValueError(f"{name_of(model)}: {error}") from error
 
 
 def check_there(source: Path) -> None:

@@ -169,7 +169,7 @@ def score_other(source: Path, chosen: Chosen) -> Other:
     from .scoring import score_data
 
     scored = score_data(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
-    return Other(name_of(source), scored.scores, *report_items(scored.embedded), scored.scores.distance)
+    return Other(short_name(source), scored.scores, *report_items(scored.embedded), scored.scores.distance)
 
 
 def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Items | None]:
@@ -218,15 +218,17 @@ def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None)
     if chosen.data is not None:
         name += f"-{dataset.name}"
     if against is not None:
-        name += f"-against-{name_of(against)}"
+        name += f"-against-{short_name(against)}"
     if is_run(source):
         return source / f"{name}.html"
     return source.with_name(f"{name}.html")
 
 
-def name_of(source: Path) -> str:
+def short_name(source: Path) -> str:
     """Return the name of a run's folder, including dots, or that of a file without its ending."""
-    return source.name if source.is_dir() else source.stem
+    from .embedding import name_of
+
+    return name_of(source) if source.is_dir() else source.stem
 
 
 def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None:

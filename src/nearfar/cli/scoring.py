@@ -17,7 +17,7 @@ from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
 from ..numerics.types import AnyArray
 from ..progress import stage
-from .embedding import Chosen, Embedded, distance_of, embed_with, is_embeddings, is_run, open_with_gallery
+from .embedding import Chosen, Embedded, distance_of, embed_with, is_embeddings, is_run, name_of, open_with_gallery
 from .saved_learners import items_of, load_learner, remark
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
     scores = evaluate_embeddings(embedded.rows, dataset.labels, gallery=embedded.gallery_rows, **how)
     if is_embeddings(source):
         return Scored(source.stem, embedded.about(), embedded, scores, None)
-    title = source.name
+    title = name_of(source)
     about = embedded.about()
     if not is_run(source):
         learner = load_learner(source)

@@ -13,7 +13,7 @@ from ..extras import hint
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import read_scores
 from ..quoting import quoted
-from .run import ReportError, read_object
+from .run import ReportError, naming_damage, read_object, run_name
 
 CARD = "README.md"
 UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
@@ -58,7 +58,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     Raises
     ------
     ReportError
-        If the folder holds no run.
+        If the folder holds no run, or its files are damaged.
     ValueError
         If `license` is not the name of a license.
 
@@ -74,11 +74,14 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
         raise ReportError(f"{folder}: is not the folder of a run (it has no config.json)")
     if license and not LICENSE.fullmatch(license):
         raise ValueError(f"license: expected a name such as apache-2.0, got {quoted(license)}")
-    title = name or folder.resolve().name
+    title = name or run_name(folder)
+    with naming_damage(folder):
+        objective = config["objective"]
+        scores = _scores(folder)
+        training = _training(folder, config, data or str(config.get("data", "")))
     lines = [*_header(license), f"# {title}", ""]
-    lines += [f"An embedding model, which maps similar items to nearby vectors. Trained with `{config['objective']}`."]
-    lines += ["", "## Use", "", *_usage(title), ""]
-    lines += [*_scores(folder), *_training(folder, config, data or str(config.get("data", "")))]
+    lines += [f"An embedding model, which maps similar items to nearby vectors. Trained with `{objective}`."]
+    lines += ["", "## Use", "", *_usage(title), "", *scores, *training]
     terms = license or "none was given; ask the author of the model before you use it"
     lines += ["## License", "", f"{terms[0].upper()}{terms[1:]}.", ""]
     return "\n".join(lines)
@@ -98,7 +101,8 @@ def write_card(run: str | Path, path: str | Path | None = None, **about: str) ->
     """
     target = Path(path) if path is not None else Path(run) / CARD
     text = model_card(run, **about)
-    with atomic_write(target, "w", encoding="utf-8") as file:
+    # the names of files may not be UTF-8
+    with atomic_write(target, "w", encoding="utf-8", errors="replace") as file:
         file.write(text)
     return target
 

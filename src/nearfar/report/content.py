@@ -57,7 +57,7 @@ class Items:
             raise ValueError(
                 f"labels must index the {len(self.classes)} classes, got {self.labels.min()} to {self.labels.max()}"
             )
-        if self.names and len(self.names) != len(self.labels):
+        if len(self.names) not in (0, len(self.labels)):
             raise ValueError(f"names must be empty or one per item, got {len(self.names)} for {len(self.labels)} items")
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Items:
 
     def name(self, i: int) -> str:
         """Return the printable name of item i."""
-        return str(self.names[i]) if self.names else f"item {i}"
+        return str(self.names[i]) if len(self.names) else f"item {i}"
 
     def shows_images(self) -> bool:
         """Whether items can be read and are images, judged by the first one that can be read."""

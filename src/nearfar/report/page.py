@@ -111,14 +111,19 @@ def _compared(score: Standing, content: ReportContent) -> str:
 
 
 def _of_hundred(share: float) -> str:
-    """Return a share of 100, with a decimal where the rounded number would be 0 or 100 but the share is not.
+    """Return a share of 100, which is 0 or 100 only if the share is.
 
-    >>> _of_hundred(0.756), _of_hundred(0.997), _of_hundred(1.0)
-    ('76', '99.7', '100')
+    >>> _of_hundred(0.756), _of_hundred(0.997), _of_hundred(1.0), _of_hundred(0.9998), _of_hundred(0.0002)
+    ('76', '99.7', '100', 'more than 99.9', 'less than 0.1')
     """
     if share in (0, 1) or 0.01 <= share <= 0.99:
         return f"{100 * share:.0f}"
-    return f"{100 * share:.1f}"
+    text = f"{100 * share:.1f}"
+    if text == "0.0":
+        return "less than 0.1"
+    if text == "100.0":
+        return "more than 99.9"
+    return text
 
 
 def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]]:

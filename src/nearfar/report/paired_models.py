@@ -147,7 +147,7 @@ def _check_same(items: Items, other: Items, name: str) -> None:
         raise OtherItemsError(f"{name}: has {len(other):,} items, expected the same {len(items):,} items as this model")
     classes = [np.asarray(each.classes, dtype=str)[each.labels] for each in (items, other)]
     differs = classes[0] != classes[1]
-    if items.names and other.names and _array_of(items.names) == _array_of(other.names):
+    if len(items.names) and len(other.names) and _array_of(items.names) == _array_of(other.names):
         differs |= np.asarray(items.names, dtype=str) != np.asarray(other.names, dtype=str)
     if differs.any():
         first = int(differs.argmax())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,28 +80,31 @@ def report_run(
         If the other run was tested on other items.
     """
     folder = Path(run)
-    content = _whole(folder, test=test, gallery=gallery, title=title, attention=attention)
+    with naming_damage(folder):
+        content = read_run(folder, test=test, gallery=gallery, title=title, attention=attention)
     if defaults is not None:
         content = replace(content, defaults=defaults)
     name = "report.html"
     if against is not None:
         content = replace(content, other=other_run(against))
-        name = f"report-against-{Path(against).name}.html"
+        name = f"report-against-{run_name(against)}.html"
     return build_report(content, path or folder / name)
 
 
 def other_run(run: str | Path) -> Other:
     """Read a run as the model to compare with."""
     folder = Path(run)
-    content = _whole(folder, pictures=False)
+    with naming_damage(folder):
+        content = read_run(folder, pictures=False)
     assert content.queries is not None
-    return Other(folder.name, content.scores, content.queries, content.gallery, content.distance)
+    return Other(run_name(folder), content.scores, content.queries, content.gallery, content.distance)
 
 
-def _whole(folder: Path, **given: Any) -> ReportContent:
-    """Read a run; raise a ReportError if anything is missing in its files."""
+@contextmanager
+def naming_damage(folder: Path) -> Iterator[None]:
+    """Turn exceptions because of damaged files of a run into a ReportError that names its folder."""
     try:
-        return read_run(folder, **given)
+        yield
     except (ReportError, DataError):
         raise
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -107,6 +112,11 @@ def _whole(folder: Path, **given: Any) -> ReportContent:
         raise ReportError(
             f"{folder}: a file of the run is damaged, or of another version of nearfar ({why})"
         ) from error
+
+
+def run_name(folder: str | Path) -> str:
+    """Return the name of the folder of a run, which a path such as "." does not contain."""
+    return os.path.basename(os.path.abspath(folder))
 
 
 def read_run(
@@ -127,10 +137,9 @@ def read_run(
         test, gallery, notes = _open_test(config, environment)
     arrays = _arrays(folder / "test.npz")
     queries, missing = _items(arrays, "", test)
+    searched = None
     if "gallery_embeddings" in arrays:
         searched, _ = _items(arrays, "gallery_", gallery)
-    else:
-        searched, _ = (None, "")
     rows = _table(folder / "metrics.csv")
     return ReportContent(
         title=title or _title(config, folder),
@@ -236,7 +245,7 @@ def _items(arrays: Mapping[str, NDArray[Any]], prefix: str, dataset: Dataset | N
 def _title(config: Mapping[str, Any], folder: Path) -> str:
     """Return the objective and the data, or the network and the data if nothing was trained."""
     data = Path(config.get("data", "its data")).name
-    what = config.get("objective", folder.name)
+    what = config.get("objective", run_name(folder))
     if config.get("freeze_trunk") and not (folder / "log.jsonl").is_file():
         what = "Features of " + str(config.get("trunk", "the network")).partition("(")[0]
     return f"{what} on {data}"

@@ -16,7 +16,10 @@ stop_requested = threading.Event()
 
 
 class Interrupts:
-    """Context in which the first SIGINT or SIGTERM sets `requested`; the second raises a KeyboardInterrupt at once."""
+    """Context in which the first SIGINT or SIGTERM sets `requested`; the second raises a KeyboardInterrupt at once.
+
+    A signal that is ignored, as that of a background job of a shell, remains ignored.
+    """
 
     def __init__(self) -> None:
         self._signaled = False
@@ -24,7 +27,8 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._request_stop) for number in SIGNALS}
+            heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._request_stop) for number in heeded}
         return self
 
     def __exit__(self, *_: object) -> None:
