@@ -173,11 +173,29 @@ def test_the_pairs_of_lfw(capsys, monkeypatch, tmp_path):
         ("Ann_Lee 1 999", "line 14: faces has no 'Ann_Lee/Ann_Lee_0999'; its first item is 'lfw/Ann_Lee/"),
         ("Ann_Lee 1", "line 14: expected NAME A B or NAME A OTHER B as in LFW, got 'Ann_Lee 1'"),
         ("Ann_Lee 1 x", "line 14: expected NAME A B or NAME A OTHER B"),
+        ("Ann_Lee 1 \N{SUPERSCRIPT TWO}", "line 14: expected NAME A B or NAME A OTHER B"),
     ):
         (tmp_path / "pairs.txt").write_text("\n".join([*lines, line]))
         code, _, err = run(capsys, monkeypatch, *words)
         assert (code, err.count("\n")) == (2, 1)
         assert message in err
+
+
+def test_a_list_of_lfw_with_empty_folds_is_refused(rows, capsys, monkeypatch, tmp_path):
+    (tmp_path / "pairs.txt").write_text("10 0\nAnn_Lee 1 2\n")
+    words = ["evaluate", rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.txt"]
+    code, _, err = run(capsys, monkeypatch, *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "pairs.txt, line 1: expected numbers of folds and of pairs of at least 1, got 0" in err
+
+
+def test_pairs_without_a_fold_have_no_folds(rows, capsys, monkeypatch, tmp_path):
+    lines = [f"rows[0],rows[{j}],{int(Y[0] == Y[j])}," for j in range(1, 60)]
+    (tmp_path / "pairs.csv").write_text("\n".join(["left,right,same,fold", *lines]))
+    words = ["evaluate", rows, "--protocol", "verification", "--pairs", tmp_path / "pairs.csv"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert (code, err) == (0, "")
+    assert "folds" not in out
 
 
 def test_folds_of_listed_pairs_stand_in_a_column(rows, capsys, monkeypatch, tmp_path):
@@ -193,6 +211,7 @@ def test_folds_of_listed_pairs_stand_in_a_column(rows, capsys, monkeypatch, tmp_
         ("left,right\nrows[0],rows[1]\n", "expected the columns left, right and same, got left, right"),
         ("left,right,same\nrows[0],rows[99],1\n", "line 2: rows has no 'rows[99]'; its first item is 'rows[0]'"),
         ("left,right,same\nrows[0],rows[1],1\nrows[0],rows[2],maybe\n", "line 3: same: expected 1 or 0, got 'maybe'"),
+        ("left,right,same\n\nrows[0],rows[1],1\n\nrows[0],rows[2],maybe\n", "line 5: same: expected 1 or 0"),
         ("left,right,same\nrows[0],rows[1],1\n", "there is no pair of two classes"),
         ("left,right,same\nrows[0],é,1\n".encode("latin-1"), "is not UTF-8; save it as CSV in UTF-8"),
         ("left,right,same\nrows[0],rows[1],1\n".encode("utf-16"), "is not UTF-8; save it as CSV in UTF-8"),

@@ -120,6 +120,8 @@ def test_evaluate_ranks_the_products_of_a_column(tmp_path, capsys, monkeypatch):
         )
         assert f"{expected.map_at_r:.4f}" in next(line for line in out.splitlines() if line.startswith("MAP@R"))
         assert "items are products" in out
+    code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rows.csv", "--group-score", "mean")
+    assert (code, err.startswith("nearfar: --group-score: works only with --group-by COLUMN")) == (2, True)
     code, _, err = run(capsys, monkeypatch, "evaluate", tmp_path / "rows.csv", "--group-by", "shop")
     assert (code, "has no column 'shop'" in err) == (2, True)
     words = ("evaluate", tmp_path / "rows.csv", "--group-by", "product", "--protocol", "verification")

@@ -197,6 +197,13 @@ def test_the_command_writes_tables_and_a_page(tmp_path, capsys, monkeypatch):
     known = {name: classes[label] for name, label in zip(names, labels, strict=True)}
     assert all(read.classes[label] == known[name] for name, label in zip(read.names, read.labels, strict=True))
 
+    groups = np.array([f"group of {name}" for name in names])
+    np.savez(file, embeddings=rows, labels=given, classes=classes, names=names, groups=groups, distance="euclidean")
+    assert run(capsys, monkeypatch, "suspects", file, "--decided", table, "-o", corrected, "--overwrite")[0] == 0
+    with np.load(corrected) as arrays:
+        assert str(arrays["distance"]) == "euclidean"
+        assert arrays["groups"].tolist() == [f"group of {name}" for name in arrays["names"]]
+
     pairs = run(capsys, monkeypatch, "suspects", file, "--across", "3")[1]
     assert len(pairs.splitlines()) == 3
     hard = tmp_path / "hard.csv"
@@ -245,7 +252,12 @@ def test_bad_words_are_told(tmp_path, capsys, monkeypatch):
     unknown.write_text("name,decision\nnobody,remove\n")
     columns = tmp_path / "columns.csv"
     columns.write_text("a,b\n1,2\n")
+    long = tmp_path / "long.csv"
+    long.write_text(f"name,decision\n{'x' * 140_000},keep\n")
     for given_words, told in (
+        (("--decided", long, "-o", tmp_path / "c.npz"), "long.csv: not a readable CSV file (field larger than"),
+        (("-k", "-1"), "-k: expected 1 or more, got -1"),
+        (("--across", "0"), "--across: expected 1 or more, got 0"),
         (("--decided", unknown), "--decided: needs --out, the file for the table"),
         (("--decided", unknown, "-o", tmp_path / "c.npz"), "no item is named 'nobody' (1 of 1 are unknown)"),
         (("--decided", columns, "-o", tmp_path / "c.npz"), "expected the columns name and decision"),

@@ -37,6 +37,8 @@ def card(
     """
     from ..report import push_run, write_card
 
+    if public and not push:
+        raise ValueError("--public: works only with --push owner/name, which creates the repository")
     about = {"license": license, "data": data} | ({"name": name} if name else {})
     if push:
         print(push_run(run, push, private=not public, **about))

@@ -268,9 +268,8 @@ def unseen(dataset: Dataset, models: Sequence[Path], *, keep: bool) -> Dataset:
         if marked is None:
             notes.append(f"{name_of(model)} {NO_LIST}; some of these items may be among them")
         elif not marked.complete:
-            notes.append(
-                f"{name_of(model)} {NO_LIST}, because they were more than {MOST:,}; some of these items may be among them"
-            )
+            why = f"{NO_LIST}, because they were more than {MOST:,}"
+            notes.append(f"{name_of(model)} {why}; some of these items may be among them")
         elif seen[model].any():
             count = int(seen[model].sum())
             notes.append(_note_on_seen(dataset, model, count, kept=keep, all_seen=bool(every.all())))
@@ -399,6 +398,8 @@ def embed_to(
     if out.suffix != ".npz":
         raise ValueError(f"--out: {out}: expected a file that ends in .npz")
     check_out(out, overwrite=overwrite)
+    if dims is not None and dims < 1:
+        raise ValueError(f"--dims: expected 1 or more, got {dims}")
     if texts:
         dataset = texts_of_pairs(data, label, skip_bad)
     else:

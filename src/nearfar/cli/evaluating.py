@@ -36,7 +36,12 @@ ONLY_WITH = {
     "group-by": ("retrieval",),
     "dims": ("retrieval",),
     "storage": ("retrieval",),
+    **dict.fromkeys(FEW_SHOT, ("few-shot",)),
 }
+"""The protocols that use an option."""
+
+
+group_score_help = option("group_score", RETRIEVAL, {"group_score": "best"})
 
 
 def few_shot(name: str) -> Parameter:
@@ -63,7 +68,7 @@ def evaluate(
     seen_too: Annotated[bool, Parameter(name="--all", group=DATA)] = False,
     rerank: Annotated[str | None, Parameter(group=RETRIEVAL)] = None,
     group_by: Annotated[str | None, Parameter(group=RETRIEVAL)] = None,
-    group_score: Annotated[Literal["best", "mean"], Parameter(group=RETRIEVAL)] = "best",
+    group_score: Annotated[Literal["best", "mean"] | None, group_score_help] = None,
     dims: Annotated[tuple[int, ...], Parameter(name="--dims", show_default=False, group=RETRIEVAL)] = (),
     storage: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     theory: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
@@ -137,17 +142,18 @@ def evaluate(
     """
     options: dict[str, object] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
     check_protocol(protocol, options | {"dims": dims, "storage": storage, "theory": theory})
-    if theory and data is not None:
-        raise ValueError("--theory: compares the training classes of a run with its test classes, so leave DATA out")
+    if group_score is not None and group_by is None:
+        raise ValueError("--group-score: works only with --group-by COLUMN, which names the products")
+    if theory:
+        check_theory(source, data)
     if label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: does not work with --protocol one-shot-runs, which does not read a table")
     from .embedding import choose
 
-    given = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
-    given = {name: value for name, value in given.items() if value is not None}
-    if given and protocol != "few-shot":
-        raise ValueError(f"--{next(iter(given))}: works only with --protocol few-shot")
-    how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score}
+    episode_options = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
+    given = {name: value for name, value in episode_options.items() if value is not None}
+    check_protocol(protocol, given)
+    how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score or "best"}
     chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
     with trusting(*trust):
         if protocol == "retrieval":
@@ -176,6 +182,14 @@ def evaluate(
             lines = score_few_shot(protocol, source, chosen, FEW_SHOT | given)
     if not quiet:
         print(lines)
+
+
+def check_theory(source: Path, data: str | None) -> None:
+    """Refuse the measures of theory for anything but the test of a run."""
+    if not source.is_dir():
+        raise ValueError(f"--theory: expected a run, which has seen and unseen classes, got {source}")
+    if data is not None:
+        raise ValueError("--theory: compares the training classes of a run with its test classes, so leave DATA out")
 
 
 def check_protocol(protocol: str, given: Mapping[str, object]) -> None:

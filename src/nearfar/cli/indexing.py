@@ -111,15 +111,17 @@ def index(
     """
     from ..index.stores import THRESHOLD
     from ..io.uris import is_address, is_folder
+    from .embedding import is_embeddings
 
     if threshold is not None and not 0 <= threshold < inf:
         raise ValueError(f"--threshold: expected a distance of at least 0, got {threshold}")
     about: dict[str, str] = {}
     if threshold is not None:
         about[THRESHOLD] = repr(threshold)
+    if is_embeddings(out):  # the other commands would read a file of this name as embeddings
+        raise ValueError(f"--out: {out}: is the name of a table or an array; expected one such as photos.index")
     if dims is not None:
-        if add or source is None:
-            raise ValueError("--dims: works only for a new index; with --add, the index determines it")
+        check_dims(dims, new_index=source is not None and not add)
         about[DIMS] = str(dims)
     if source is None:
         alone = remove or threshold is not None
@@ -138,6 +140,14 @@ def index(
         if not (add or overwrite) and has_collection(out):
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         print(index_to(source, data, out, label=label, columns=columns, about=about, **how))
+
+
+def check_dims(dims: int, *, new_index: bool) -> None:
+    """Refuse a number of leading dimensions that is not positive, or for an index that exists."""
+    if not new_index:
+        raise ValueError("--dims: works only for a new index; with --add, the index determines it")
+    if dims < 1:
+        raise ValueError(f"--dims: expected 1 or more, got {dims}")
 
 
 def check_kind_of_change(*, add: bool, new: bool, remove: Sequence[str], overwrite: bool) -> None:

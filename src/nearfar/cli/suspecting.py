@@ -75,15 +75,20 @@ def suspects(
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
-    from .embedding import choose, open_embeddings
+    from .embedding import choose, distance_of, open_embeddings
 
     check_task(out, decided, across, negatives, overwrite=overwrite)
+    for option, count in {"-k": k, "--across": across, "--negatives": negatives}.items():
+        if count is not None and count < 1:
+            raise ValueError(f"{option}: expected 1 or more, got {count}")
     chosen = choose(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
     with trusting(*trust):
         dataset, rows = open_embeddings(source, chosen)
     if decided is not None:
         assert out is not None
-        print(write_corrected(out, dataset, rows, read_decisions(decided, dataset), images_of(source, dataset, data)))
+        decisions = read_decisions(decided, dataset)
+        images = images_of(source, dataset, data)
+        print(write_corrected(out, dataset, rows, decisions, images, distance=distance_of(source, dataset)))
     elif across is not None:
         print(pairs_across(dataset, rows, across, out))
     elif negatives is not None:
@@ -177,17 +182,23 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
     Raises
     ------
     ValueError
-        If the table lacks the column name or decision, or a name is not that of an item.
+        If the table cannot be read, lacks the column name or decision, or a name is not that of an item.
     """
+    from ..data.dataset import some
     from ..io.cells import unescaped
 
     if not file.is_file():
         raise FileNotFoundError(f"--decided: {file}: no such file")
-    with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
-        table = csv.DictReader(handle)
-        if not {"name", "decision"} <= set(table.fieldnames or ()):
-            raise ValueError(f"{file}: expected the columns name and decision, got {quoted(table.fieldnames)}")
-        rows = [(unescaped(row["name"] or ""), unescaped(row["decision"] or "").strip()) for row in table]
+    try:
+        with file.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as handle:
+            table = csv.DictReader(handle)
+            header = table.fieldnames or ()
+            cells = list(table)
+    except csv.Error as error:
+        raise ValueError(f"{file}: not a readable CSV file ({error})") from error
+    if not {"name", "decision"} <= set(header):
+        raise ValueError(f"{file}: expected the columns name and decision, got {some(header) or 'none'}")
+    rows = [(unescaped(row["name"] or ""), unescaped(row["decision"] or "").strip()) for row in cells]
     known = set(dataset.names)
     unknown = [name for name, _ in rows if name not in known]
     if unknown:
@@ -208,10 +219,12 @@ def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
     return None
 
 
-def write_corrected(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None) -> str:
+def write_corrected(
+    out: Path, dataset: Dataset, rows: AnyArray, decisions: dict[str, str], images: Path | None, *, distance: str
+) -> str:
     """Write the items with corrected labels, and return a line on it.
 
-    A .csv lists the images in the folder `images`; an .npz holds embeddings.
+    A .csv lists the images in the folder `images`; an .npz holds embeddings, and the distance that compares them.
     """
     import numpy as np
 
@@ -238,7 +251,12 @@ def write_corrected(out: Path, dataset: Dataset, rows: AnyArray, decisions: dict
             "labels": np.array([number[decided[place]] for place in kept]),
             "classes": np.array(classes),
             "names": np.array([dataset.names[place] for place in kept]),
+            "distance": distance,
         }
+        if images is not None:  # for reports, which show the images
+            arrays["folder"] = str(images.absolute())
+        if dataset.groups is not None:
+            arrays["groups"] = dataset.groups[kept]
         with atomic_write(out) as file:
             np.savez(file, **arrays)
     return f"{out}: {len(kept):,} items, {moved:,} with another class, {len(dataset) - len(kept):,} removed"

@@ -43,9 +43,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         how |= embedded.groups()
         found = verify(rows, dataset.labels, gallery=gallery_rows, gallery_labels=embedded.gallery_labels, **how)
     else:
-        if gallery_rows is None:
-            rows = rows
-        else:
+        if gallery_rows is not None:
             rows = np.concatenate([rows, gallery_rows])
         ij, same, folds = rows_of_pairs(listed, dataset, gallery)
         found = verify_pairs(rows, ij, same, folds=folds, **how)
@@ -152,36 +150,43 @@ def _of_table(path: Path, text: str) -> Iterator[Listed]:
     """Read the pairs of a CSV file, by the names of its columns."""
     try:
         table = csv.DictReader(io.StringIO(text, newline=""))
-        rows = list(table)
+        rows = [(table.line_num, row) for row in table]  # a blank line has no row
         header = table.fieldnames or ()
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV file ({error})") from error
     if not {"left", "right", "same"} <= set(header):
         raise ValueError(f"{path}: expected the columns left, right and same, got {some(header) or 'none'}")
-    for line, row in enumerate(rows, start=2):
+    for line, row in rows:
         answer = (row["same"] or "").strip().lower()
         if answer not in YES + NO:
             raise ValueError(f"{path}, line {line}: same: expected 1 or 0, got {quoted(row['same'])}")
         left, right = (unescaped(row[side] or "") for side in ("left", "right"))
-        yield Listed(line, left, right, answer in YES, row.get("fold"))
+        yield Listed(line, left, right, answer in YES, row.get("fold") or None)
 
 
 def _of_lfw(path: Path, text: str) -> Iterator[Listed]:
     """Read the lines `name a b` and `name a other b`, after a line with the number of folds and of pairs per fold."""
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
-    if lines:
-        counts = [int(word) for word in lines[0][1] if word.isdigit()]
-    else:
-        counts = []
-    counts = counts if lines and len(counts) == len(lines[0][1]) else []
-    for at, (line, words) in enumerate(lines[bool(counts) :]):
-        numbers = [words[1:2], words[-1:]] if len(words) in (3, 4) else []
-        if not numbers or not all(word[0].isdigit() for word in numbers):
+    counts: list[int] = []
+    if lines and len(lines[0][1]) < 3 and all(map(str.isdecimal, lines[0][1])):
+        counts = [int(word) for word in lines[0][1]]
+        lines = lines[1:]
+    if 0 in counts:
+        raise ValueError(f"{path}, line 1: expected numbers of folds and of pairs of at least 1, got 0")
+    for at, (line, words) in enumerate(lines):
+        if len(words) not in (3, 4) or not (words[1].isdecimal() and words[-1].isdecimal()):
             shown = " ".join(words)
             raise ValueError(f"{path}, line {line}: expected NAME A B or NAME A OTHER B as in LFW, got {quoted(shown)}")
-        other = words[2] if len(words) == 4 else words[0]
-        left, right = (f"{name}/{name}_{int(n[0]):04d}" for name, n in ((words[0], numbers[0]), (other, numbers[1])))
-        yield Listed(line, left, right, len(words) == 3, str(at // (2 * counts[1])) if len(counts) == 2 else None)
+        name = words[0]
+        other = words[2] if len(words) == 4 else name
+        yield Listed(
+            line=line,
+            left=f"{name}/{name}_{int(words[1]):04d}",
+            right=f"{other}/{other}_{int(words[-1]):04d}",
+            same=len(words) == 3,
+            # each fold has as many pairs of one person as of two
+            fold=str(at // (2 * counts[1])) if len(counts) == 2 else None,
+        )
 
 
 def _photo(name: str) -> str:
