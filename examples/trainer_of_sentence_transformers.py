@@ -4,10 +4,10 @@
     python examples/trainer_of_sentence_transformers.py
     torchrun --nproc_per_node 2 examples/trainer_of_sentence_transformers.py
 
-The loss holds the model, as those of sentence-transformers do, and calls an objective of nearfar. Sentences of one
-subject share its words, and the model, means of token embeddings, begins without weights. The batches are those of a
-sampler of nearfar, which knows the processes: the trainer takes the loader as it is. Both commands train the same
-weights. The script takes about 20 seconds on one core, and needs sentence-transformers, datasets and accelerate.
+The loss holds the model, as the losses of sentence-transformers do, and calls an objective of nearfar. Sentences on the
+same subject share words, and the model, a mean of token embeddings, starts from random weights. A sampler of nearfar,
+which knows the processes, draws the batches, and the trainer uses the loader without changes. Both commands train the
+same weights. The script takes about 20 seconds on one core, and needs sentence-transformers, datasets and accelerate.
 
 With several processes, the trainer averages the gradients of the model only. Class proxies would each get the gradient
 of one process, so train objectives with proxies in a single one.

@@ -1,6 +1,7 @@
 """Links of README and documentation lead somewhere; charts of methods say what the tables beside them say."""
 
 import re
+import tomllib
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -84,6 +85,13 @@ def test_every_page_is_in_the_menu():
     menus = "".join(re.findall(r"```\{toctree\}\n(.*?)```", home, re.S))
     shown = set(re.findall(r"^[a-z]+$", menus, re.M))
     assert shown == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+
+
+def test_every_method_has_its_paper_in_the_list_of_citations():
+    citations = tomllib.loads((ROOT / "docs" / "citations.toml").read_text())
+    assert set(citations) == set(BY_NAME)
+    for name, work in citations.items():
+        assert re.search(r"[.?] .*[12]\d{3}", work), name  # a title, a venue and a year
 
 
 @pytest.mark.parametrize(("page", "chart"), [("objectives", "LOSS"), ("learners", "LEARNER")])

@@ -25,7 +25,7 @@ UNCLEAR = re.compile(
     r"what the \w+ says|stands? (?:in|for) |\bbeside\b|one and the same|so many of each|\banew\b|"
     r"is not here|likewise|therefor\b|by and by|hereby|thereby|amongst|whilst|whereas|\bpersons\b|somebody|"
     r"\b(?:ours|theirs)\b|whatever the|in any case|taken for the same|have to say that|\bsays? so\b|"
-    r"says (?:what|which|how)",
+    r"says (?:what|which|how)|, as th(?:at|ose) of|\|[^|]*as (?:it is|they are) \||goes on \w+ing",
     re.IGNORECASE,
 )
 """Phrases that pages and release notes do not use, because readers stumble over them."""
