@@ -45,7 +45,7 @@ AS_THEY_ARE = "features as they are"
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 PROXY_FACTOR = 10
 EXTRA = ("NTXentLoss(temperature=0.1)", "SupConLoss(temperature=0.1)", "TripletLoss(miner=BatchHard())")
-LEFT_OUT = {"Matryoshka", "VICRegLoss"}  # wraps another loss; needs two views
+LEFT_OUT = {"DivideAndConquer", "Matryoshka", "VICRegLoss"}  # wrap another loss; needs two views
 
 
 def main() -> None:

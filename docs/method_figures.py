@@ -28,6 +28,7 @@ OTHER_LOSSES = (  # which need features of a network, two views, more than two d
     "AngularLoss",
     "BIERLoss",
     "DeepFisherLoss",
+    "DivideAndConquer",
     "HDCLoss",
     "Matryoshka",
     "VICRegLoss",

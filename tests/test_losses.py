@@ -563,7 +563,8 @@ def test_a_reference_that_does_not_apply_is_refused(method):
     x, y, pooled = batch()
     term, ref = make(method), {"ref": x.detach()[:9] + 1, "ref_labels": y[:9]}
     # sums over pairs with it, and what hands it to losses
-    if method.name in ("TripletGlobalLoss", "FisherTripletLoss", "FisherContrastiveLoss", "Matryoshka"):
+    with_ref = ("TripletGlobalLoss", "FisherTripletLoss", "FisherContrastiveLoss", "Matryoshka", "DivideAndConquer")
+    if method.name in with_ref:
         assert term(x, y, **ref) != term(x, y)
     else:
         with pytest.raises(ValueError, match=f"{method.name}: .*ref"):

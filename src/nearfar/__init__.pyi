@@ -3,6 +3,7 @@ from typing import Any
 
 from .deep.compositions.cml import CMLLoss as CMLLoss
 from .deep.compositions.cos_face import CosFaceLoss as CosFaceLoss
+from .deep.compositions.divide_and_conquer import DivideAndConquer as DivideAndConquer
 from .deep.compositions.jrd import JRDLoss as JRDLoss
 from .deep.compositions.matryoshka import Matryoshka as Matryoshka
 from .deep.distances.lp import LpDistance as LpDistance
@@ -104,10 +105,12 @@ from .deep.regularizers.jrs import JRS as JRS
 from .deep.regularizers.regular_face import RegularFace as RegularFace
 from .deep.regularizers.sparse_centers import SparseCenters as SparseCenters
 from .deep.samplers.class_ratio import ClassRatioSampler as ClassRatioSampler
+from .deep.samplers.clusters import ClusterSampler as ClusterSampler
 from .deep.samplers.episodes import EpisodeSampler as EpisodeSampler
 from .deep.samplers.hierarchical import HierarchicalSampler as HierarchicalSampler
 from .deep.samplers.m_per_class import MPerClassSampler as MPerClassSampler
 from .deep.samplers.pairs import PairSampler as PairSampler
+from .deep.samplers.smart_mining import SmartMiningSampler as SmartMiningSampler
 from .deep.samplers.triplets import TripletSampler as TripletSampler
 from .probabilistic.bayesian.active_pairs import ActivePairSelector as ActivePairSelector
 from .probabilistic.bayesian.bayesian_nca import BayesianNCA as BayesianNCA

@@ -211,6 +211,9 @@ METHODS = tuple(Method(*row) for row in (
     ("HDCLoss", "deep/losses/hdc", "loss", "rows", "Yuan 2017", "D62"),
     ("EnsembleDivergence", "deep/regularizers/ensemble_divergence", "regularizer", "set", "Kim 2018", "D62"),
     ("HierarchicalTripletLoss", "deep/losses/hierarchical_triplet", "loss", "set", "Ge 2018", "-"),
+    ("SmartMiningSampler", "deep/samplers/smart_mining", "sampler", "labels", "Harwood 2017", "-"),
+    ("ClusterSampler", "deep/samplers/clusters", "sampler", "labels", "Sanakoyeu 2019", "-"),
+    ("DivideAndConquer", "deep/compositions/divide_and_conquer", "loss", "set", "Sanakoyeu 2019", "-", {"objective": "TripletLoss()", "groups": 2}),
     # Beyond the founding documents
     ("SupConLoss", "deep/losses/sup_con", "loss", "rows", "Khosla 2020", "-"),
     ("NTXentLoss", "deep/losses/nt_xent", "loss", "rows", "Chen 2020", "-"),

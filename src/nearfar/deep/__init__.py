@@ -13,6 +13,7 @@ from typing import Any
 HOMES = {
     "BatchSampler": "samplers.base",
     "ClassProxyLoss": "proxies.class_proxies",
+    "EmbeddingSampler": "samplers.embedded",
     "LabelSets": "objective.relations",
     "Miner": "miners.base",
     "RowLoss": "pairwise.row_loss",

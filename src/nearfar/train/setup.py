@@ -21,6 +21,7 @@ from ..data.loader import Loader, TaggedBatches, make_loader
 from ..data.open import resolve_source
 from ..data.transforms.geometry import Crop, ResizedCrop
 from ..deep import distributed
+from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.networks.adapters import add_adapters
 from ..deep.networks.depth import last_stage
 from ..deep.networks.embedder import Embedder, Features
@@ -38,6 +39,7 @@ from ..deep.objective.network_layers import lend, watch_layers
 from ..deep.objective.parser import parse_objective
 from ..deep.objective.terms import Sum, Term
 from ..deep.samplers.base import BatchSampler
+from ..deep.samplers.clusters import ClusterSampler
 from ..deep.samplers.resolve import make_sampler
 from ..trust import TrustError, named_by
 from .checkpoint import seed_random_state
@@ -289,6 +291,7 @@ def build(
     if config.patience is not None and unseen is None:
         raise TrainError("config: patience needs validation classes, and there are none; leave it out")
     sampler = _sampler(config, train, known)
+    check_clusters(step.objective, sampler)
     if config.steps is not None:
         config = config.replace(epochs=ceil(config.steps / len(sampler)))
     generator = torch.Generator()
@@ -389,6 +392,25 @@ def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> B
         raise
     except ValueError as error:
         raise TrainError(str(error)) from error
+
+
+def check_clusters(objective: nn.Module, sampler: BatchSampler) -> None:
+    """Raise a TrainError if an objective trains a group of dimensions for each cluster, and batches have no clusters.
+
+    Raises
+    ------
+    TrainError
+        If the sampler has no clusters, or not one for each group; the message is one line.
+    """
+    for term in objective.modules():
+        if not isinstance(term, DivideAndConquer):
+            continue
+        if not isinstance(sampler, ClusterSampler):
+            expected = f"ClusterSampler(clusters={term.number})"
+            raise TrainError(f"config: sampler: DivideAndConquer needs {expected}, got {type(sampler).__name__}")
+        if sampler.number != term.number:
+            got = f"{sampler.number} clusters and {term.number} groups"
+            raise TrainError(f"config: sampler: DivideAndConquer needs one cluster for each group, got {got}")
 
 
 def _loader(config: TrainConfig, train: Dataset, sampler: BatchSampler, *, pin_memory: bool) -> Loader:

@@ -10,12 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.networks.adapters import merged
+from ..deep.samplers.clusters import ClusterSampler
+from ..deep.samplers.embedded import EmbeddingSampler
 from ..quoting import count_of
 from .checkpoint import fitting, random_state, set_random_state
 from .config import TrainConfig, TrainError
 from .many_classes import gather_proxies, sharded_parameters
-from .monitor import refit_proxies
+from .monitor import embed_both, from_first, refit_proxies
 from .setup import Parts
 
 RESUMED = "resume: the checkpoint"
@@ -133,11 +136,15 @@ def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> 
 
 
 def _without_bad(parts: Parts, sampler: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of the sampler for fewer items, if images that cannot be decoded are left out from now on."""
+    """Return the state of the sampler for fewer items, if images that cannot be decoded are left out from now on.
+
+    What it found in embeddings of the other items is left out, too.
+    """
     fewer = sampler["settings"]["samples"] - parts.sampler.samples
     if not 0 < fewer <= len(parts.task.train.bad):
         return sampler
-    return sampler | {"settings": sampler["settings"] | {"samples": parts.sampler.samples}}
+    state = sampler | {"settings": sampler["settings"] | {"samples": parts.sampler.samples}}
+    return state | {"found": None} if "found" in state else state
 
 
 def _lay_out_like_parameters(states: Mapping[Tensor, dict[str, Any]]) -> None:
@@ -157,7 +164,7 @@ def start_epoch(parts: Parts, epoch: int) -> None:
 
 
 def begin_epoch(parts: Parts, position: Position) -> None:
-    """Set schedules and computed proxies, and put the network into training mode.
+    """Set schedules, computed proxies, and what the batches depend on, and put the network into training mode.
 
     Its trunk is held during the first `freeze_epochs`.
     """
@@ -165,11 +172,43 @@ def begin_epoch(parts: Parts, position: Position) -> None:
     if not position.batch:  # an interrupted epoch was started before, and its weights are restored
         start_epoch(parts, position.epoch)
         refit_proxies(parts)
+    refit_sampler(parts, position.epoch)
     held = position.epoch < (parts.config.freeze_epochs or 0)
     parts.step.embedder.held = held
     if parts.step.embedder.text is not None:
         parts.step.embedder.text.held = held
     parts.model.train()
+
+
+def refit_sampler(parts: Parts, epoch: int) -> None:
+    """Give the embeddings of all training items to a sampler that needs them for an epoch, and the clusters to terms.
+
+    The first process searches, and the others take what it found, so that all of them have the same batches.
+
+    Raises
+    ------
+    TrainError
+        If the embeddings are not finite.
+    """
+    sampler = parts.sampler
+    if not isinstance(sampler, EmbeddingSampler):
+        return
+    sampler.set_epoch(epoch)
+    if sampler.needs_embeddings():
+        assert parts.model is not None
+        parts.model.eval()
+        rows = embed_both(parts, parts.train)
+        if not np.isfinite(rows).all():  # here, where all processes see it
+            raise TrainError(
+                f"the network gives embeddings of {parts.train.name} that are not finite; lower the learning rate"
+            )
+        if parts.accelerator.is_main_process:
+            sampler.refit(rows)
+        sampler.load_state_dict(from_first(sampler.state_dict()))
+    if isinstance(sampler, ClusterSampler):
+        for term in parts.step.objective.modules():
+            if isinstance(term, DivideAndConquer):
+                term.assign(sampler.clusters)
 
 
 def all_finite(tensors: Iterable[Tensor]) -> bool:

@@ -1,12 +1,16 @@
-"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", or your
-own, "package.module:Name(option=value)"."""
+"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", a sampler by
+its name, "SmartMiningSampler(negatives=2)", or your own, "package.module:Name(option=value)"."""
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from numpy.typing import ArrayLike
 
+from ...catalog import BY_NAME, METHODS
 from ...expressions import Call, ExpressionError, parse, settings_of, shown
 from ...trust import OwnCodeError, TrustError, import_own
 from .base import BatchSampler, by_class
@@ -16,7 +20,12 @@ from .random import RandomBatchSampler
 
 SAMPLES_PER_CLASS = 4  # samples of a class in a batch of the "auto" sampler, where the data has the classes for it
 NAMES = ("auto", "random", "m_per_class", "class_ratio")
-KNOWN = '"auto", "random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25'
+KNOWN = (
+    '"auto", "random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25, '
+    "SmartMiningSampler(), ClusterSampler()"
+)
+BY_NAMES = [method.name for method in METHODS if method.kind == "sampler" and method.done]
+FROM_RUN = ("labels", "batch_size", "seed")  # arguments that a run gives
 OWN = f"a subclass of {BatchSampler.__module__}.BatchSampler"
 
 
@@ -31,6 +40,7 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
         - "random": every sample once per epoch;
         - "m_per_class:M": M samples of each class in a batch;
         - "class_ratio:R": R classes per sample of a batch;
+        - "SmartMiningSampler(negatives=2)": a sampler of nearfar by its name, with its settings;
         - "auto": "m_per_class" with the smallest M from 4 on for which a batch needs no more classes than there are;
         - "package.module:Name(option=value)": your own subclass of `BatchSampler`, which is called with the labels,
           `batch_size`, `seed` and the options.
@@ -60,6 +70,8 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
     name, _, number = call.name.partition(":")
     if call.module and name not in NAMES:
         return _own(call, labels, batch_size, seed)
+    if call.name in BY_NAMES:
+        return _named(call, labels, batch_size, seed)
     if name == "auto" and not number and not call.arguments:
         return MPerClassSampler(labels, fitting_m(labels, batch_size), batch_size, seed=seed, rounds=None)
     if name == "random" and not number and not call.arguments:
@@ -68,7 +80,26 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
         return MPerClassSampler(labels, int(number), batch_size, seed=seed, rounds=None)
     if name == "class_ratio" and number and not call.module and not call.arguments:
         return ClassRatioSampler(labels, batch_size, float(number), seed=seed, rounds=None)
-    raise ValueError(f"sampler: expected {KNOWN}, got {shown(text)}")
+    near = get_close_matches(call.name, BY_NAMES, n=1)
+    suggestion = f"; did you mean {near[0]}?" if near else ""
+    raise ValueError(f"sampler: expected {KNOWN}, got {shown(text)}{suggestion}")
+
+
+def _named(call: Call, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampler:
+    """Build a sampler of nearfar from its name and settings."""
+    make: Any = getattr(import_module(BY_NAME[call.name].module), call.name)
+    takes = signature(make).parameters
+    missing = set(FROM_RUN) - set(takes)
+    if missing:  # a sampler of episodes
+        raise ValueError(f"sampler: {call.name} does not make batches for a run; use it in a loop of your own")
+    try:
+        options = settings_of(call, {name: one for name, one in takes.items() if name not in FROM_RUN})
+        if "rounds" in takes:
+            options = {"rounds": None, **options}  # as long as the data
+        made: BatchSampler = make(labels, batch_size=batch_size, seed=seed, **options)
+    except (ExpressionError, TypeError, ValueError) as error:
+        raise ValueError(f"sampler {shown(str(call))}: {error}") from error
+    return made
 
 
 def _own(call: Call, labels: ArrayLike, batch_size: int, seed: int) -> BatchSampler:
