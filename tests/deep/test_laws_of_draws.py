@@ -12,11 +12,13 @@ pytest.importorskip("torch")
 
 from nearfar.catalog import METHODS
 from nearfar.deep.samplers.class_ratio import ClassRatioSampler
+from nearfar.deep.samplers.clusters import ClusterSampler
 from nearfar.deep.samplers.episodes import EpisodeSampler
 from nearfar.deep.samplers.hierarchical import HierarchicalSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
 from nearfar.deep.samplers.pairs import PairSampler
 from nearfar.deep.samplers.random import RandomBatchSampler
+from nearfar.deep.samplers.smart_mining import SmartMiningSampler
 from nearfar.deep.samplers.triplets import TripletSampler
 
 EPOCHS = 3000
@@ -176,6 +178,32 @@ def test_anchors_positives_and_negatives_of_triplets():
             law[a, p, n] = 1 / 5 / (labels == labels[a]).sum(where=np.arange(6) != a) / (labels != labels[a]).sum()
     plans = np.concatenate(epochs(TripletSampler(labels, 3))).reshape(-1, 3)
     assert_law(map(tuple, plans.tolist()), law)
+
+
+def test_anchors_positives_and_negatives_of_smart_mining():
+    sampler = SmartMiningSampler([0, 0, 0, 1, 1, 2], 4, negatives=2, neighbors=3, normalize=False, rounds=1)
+    sampler.refit([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+    near = {0: (3, 4, 5), 1: (3, 4, 5), 2: (3, 4, 5), 3: (2, 1, 5), 4: (5, 2, 1)}
+    members = {0: (1, 2), 1: (0, 2), 2: (0, 1), 3: (4,), 4: (3,)}
+    law = {}
+    for anchor, others in members.items():
+        for positive, drawn in product(others, permutations(near[anchor], 2)):
+            law[anchor, positive, *drawn] = 1 / 5 / len(others) / 6
+    assert_law([tuple(plan[0].tolist()) for plan in epochs(sampler)], law)
+
+
+def test_clusters_classes_and_samples_of_batches_within_clusters():
+    members = {0: {0: (0, 1), 1: (2, 3, 4), 2: (5, 6)}, 1: {0: (9, 10), 3: (7, 8)}}  # of each cluster
+    labels = [0, 0, 1, 1, 1, 2, 2, 3, 3, 0, 0]
+    sampler = ClusterSampler(labels, 2, m=1, clusters=2)
+    sampler.refit([[0.0, 1.0]] * 7 + [[1.0, 0.0]] * 4)
+    law = {}
+    for classes in members.values():
+        pairs = list(permutations(classes, 2))
+        for one, other in pairs:
+            for drawn in product(classes[one], classes[other]):
+                law[drawn] = 1 / 2 / len(pairs) / len(classes[one]) / len(classes[other])
+    assert_law([tuple(plan[0].tolist()) for plan in epochs(sampler)], law)
 
 
 def test_no_sampler_is_forgotten():

@@ -16,14 +16,25 @@ from nearfar import TripletLoss
 from nearfar.deep import distributed
 from nearfar.deep.samplers.base import BatchSampler, by_class, deal, occurrences
 from nearfar.deep.samplers.class_ratio import ClassRatioSampler
+from nearfar.deep.samplers.clusters import ClusterSampler
+from nearfar.deep.samplers.embedded import EmbeddingSampler
 from nearfar.deep.samplers.hierarchical import HierarchicalSampler
 from nearfar.deep.samplers.m_per_class import MPerClassSampler
 from nearfar.deep.samplers.pairs import PairSampler
 from nearfar.deep.samplers.random import RandomBatchSampler
 from nearfar.deep.samplers.resolve import make_sampler
+from nearfar.deep.samplers.smart_mining import SmartMiningSampler
 from nearfar.deep.samplers.triplets import TripletSampler
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(11) * 7, np.arange(1, 12)))  # 66 samples
+EMBEDDINGS = np.random.default_rng(1).normal(size=(66, 4))
+
+
+def fitted(sampler: EmbeddingSampler) -> EmbeddingSampler:
+    sampler.refit(EMBEDDINGS)
+    return sampler
+
+
 MAKERS: dict[str, Callable[[int], BatchSampler]] = {
     "random": lambda seed: RandomBatchSampler(LABELS, 8, seed=seed),
     "m_per_class": lambda seed: MPerClassSampler(LABELS, 2, 8, seed=seed, rounds=2),
@@ -32,6 +43,8 @@ MAKERS: dict[str, Callable[[int], BatchSampler]] = {
     "weighted": lambda seed: MPerClassSampler(LABELS, 2, 8, seed=seed, rounds=2, weights=np.arange(66) % 5 + 0.5),
     "hierarchical": lambda seed: HierarchicalSampler(LABELS, LABELS // 21, 2, 8, seed=seed, rounds=2),
     "class_ratio": lambda seed: ClassRatioSampler(LABELS, 8, 0.5, seed=seed, rounds=2),
+    "smart_mining": lambda seed: fitted(SmartMiningSampler(LABELS, 8, negatives=2, neighbors=5, seed=seed)),
+    "clusters": lambda seed: fitted(ClusterSampler(LABELS, 8, m=2, clusters=3, seed=seed)),
 }
 
 
@@ -313,6 +326,24 @@ def test_labels_may_be_strings() -> None:
         (lambda: make_sampler("shuffle:2", LABELS, 8), r"sampler: expected .* got 'shuffle:2'"),
         (lambda: make_sampler("auto:2", LABELS, 8), r"sampler: expected .* got 'auto:2'"),
         (lambda: make_sampler("random:2", LABELS, 8), r"sampler: expected .* got 'random:2'"),
+        (
+            lambda: make_sampler("SmartMineSampler()", LABELS, 8),
+            r"got 'SmartMineSampler\(\)'; did you mean SmartMiningSampler\?$",
+        ),
+        (
+            lambda: make_sampler("SmartMiningSampler(negative=2)", LABELS, 8),
+            r"^sampler 'SmartMiningSampler\(negative=2\)': SmartMiningSampler has no setting 'negative'; did you mean",
+        ),
+        (lambda: make_sampler("ClusterSampler(seed=2)", LABELS, 8), r"ClusterSampler has no setting 'seed'"),
+        (lambda: make_sampler("ClusterSampler(3)", LABELS, 8), r"takes only keywords, such as m=..., got '3'"),
+        (
+            lambda: make_sampler("HierarchicalSampler(m=2)", LABELS, 8),
+            r"^sampler 'HierarchicalSampler\(m=2\)': .*missing 1 required positional argument: 'groups'",
+        ),
+        (
+            lambda: make_sampler("EpisodeSampler(n_way=2)", LABELS, 8),
+            r"^sampler: EpisodeSampler does not make batches for a run",
+        ),
         (lambda: TripletSampler([0, 0, 1], 9), r"batch_size: must be a multiple of 3, at most 3 x 2 triplets, got 9"),
     ],
 )
@@ -394,6 +425,11 @@ def test_samplers_by_text() -> None:
     ratio = make_sampler("class_ratio:0.25", LABELS, 8)
     assert isinstance(ratio, ClassRatioSampler)
     assert ratio.ratio == 0.25
+    named = make_sampler("MPerClassSampler(m=2)", LABELS, 8, seed=4)
+    assert list(named) == list(pairs)
+    mining = make_sampler("SmartMiningSampler(negatives=2, neighbors=3)", LABELS, 8, seed=4)
+    assert isinstance(mining, SmartMiningSampler)
+    assert (mining.negatives, mining.neighbors, mining.seed, len(mining)) == (2, 3, 4, 8)
 
 
 @pytest.mark.parametrize("text", ["auto", "random", "m_per_class:2", "class_ratio:0.5"])

@@ -41,7 +41,10 @@ OBJECTIVES = {
     "sharded in chunks": "AMSoftmaxLoss()",
     "sharded heads": "CrossEntropyHead(smoothing=0.1) + SubCenterArcFaceLoss(scale=8) + ProxyAnchorLoss(scale=8)",
     "sampled heads": "CrossEntropyHead(smoothing=0.1) + SubCenterArcFaceLoss(scale=8) + ProxyAnchorLoss(scale=8)",
+    "mined": "TripletLoss()",
+    "divided": "DivideAndConquer(AMSoftmaxLoss() + MarginLoss(), groups=3)",
 }
+SAMPLERS = {"mined": "SmartMiningSampler(negatives=2, neighbors=5)", "divided": "ClusterSampler(clusters=3, m=2)"}
 MANY_CLASSES = {
     "sharded": {"shard_classes": True, "clip": 0.5, "ema": 0.9},
     "sampled": {"sample_classes": 0.6, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2, "clip": 0.5},
@@ -50,7 +53,14 @@ MANY_CLASSES = {
     "sharded heads": {"shard_classes": True, "sample_classes": 0.6, "lr": 0.1, "momentum": 0.9, "ema": 0.9},
     "sampled heads": {"sample_classes": 0.6, "lr": 0.1, "momentum": 0.9, "clip": 0.5},
 }
-LONG = ("drawn", "sharded", "sharded and sampled", "sharded heads")  # runs that are broken off and go on
+LONG = (
+    "drawn",
+    "sharded",
+    "sharded and sampled",
+    "sharded heads",
+    "mined",
+    "divided",
+)  # runs that are broken off and go on
 IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
 
@@ -60,7 +70,7 @@ def settings(name: str) -> TrainConfig:
         objective=OBJECTIVES[name],
         trunk="mlp(width=16, depth=1)",
         embedding_dim=8,
-        sampler="m_per_class:8",
+        sampler=SAMPLERS.get(name, "m_per_class:8"),
         batch_size=24,
         steps=3,
         optimizer="sgd",

@@ -278,7 +278,7 @@ def train(
     embedding_dim
         Number of dimensions of the embedding.
     sampler
-        auto, random, m_per_class:M, class_ratio:R or package.module:Name.
+        auto, random, m_per_class:M, class_ratio:R, a name such as SmartMiningSampler(), or package.module:Name.
     batch_size
         Items per batch, summed over all devices.
     epochs
@@ -519,7 +519,7 @@ def compare(
     embedding_dim
         Number of dimensions of the embedding.
     sampler
-        auto, random, m_per_class:M, class_ratio:R or package.module:Name.
+        auto, random, m_per_class:M, class_ratio:R, a name such as SmartMiningSampler(), or package.module:Name.
     batch_size
         Items per batch, summed over all devices.
     epochs

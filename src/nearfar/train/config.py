@@ -185,8 +185,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Recompute the activations of a timm or transformers trunk in the backward pass. It saves memory and takes a
         third more time.
     sampler : {"auto", "random", "m_per_class:M", "class_ratio:R"} or str
-        How batches are drawn; "package.module:Name(option=value)" names a sampler of your own. "auto" is "m_per_class"
-        with 4 items per class, or more if there are too few classes for that.
+        How batches are drawn. "SmartMiningSampler(negatives=2)" names a sampler of nearfar with its settings, and
+        "package.module:Name(option=value)" one of your own. "auto" is "m_per_class" with 4 items per class, or more if
+        there are too few classes for that.
     episodes : {"none", "maml", "fomaml", "sequential"}
         Use every batch as an episode, as `nearfar.EpisodicTrainer` does: the weights are adapted on the support items,
         and the objective is computed on the query items.

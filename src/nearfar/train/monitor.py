@@ -14,6 +14,7 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.dataset import images_once
 from ..deep import distributed
+from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.proxies.class_proxies import NeighborProxyLoss
 from .config import TrainError
 from .features import Floats, encode, resizing_of
@@ -128,7 +129,8 @@ def refit_proxies(parts: Parts) -> None:
     """Set proxies that are class means or k-means centers from the embeddings of all training items."""
     objective = parts.step.objective
     losses = [part for part in objective.modules() if isinstance(part, NeighborProxyLoss) and part.source != "learned"]
-    # a loss inside HORDE or Matryoshka compares moments or prefixes: its class means begin with the batches
+    # a loss inside HORDE or Matryoshka compares moments or prefixes, and one inside DivideAndConquer groups of
+    # dimensions: its class means begin with the batches
     holders = [part for part in objective.modules() if hasattr(part, "inner_dim") or hasattr(part, "inner_text")]
     inner = {id(loss) for part in holders for loss in part.modules()}
     outer = [loss for loss in losses if id(loss) not in inner]
@@ -136,6 +138,8 @@ def refit_proxies(parts: Parts) -> None:
         what = "HORDE: a run sets no k-means proxies of moments"
         if not any(hasattr(part, "inner_dim") for part in holders):
             what = "Matryoshka: a run sets no k-means proxies of prefixes"
+            if any(isinstance(part, DivideAndConquer) for part in holders):
+                what = "DivideAndConquer: a run sets no k-means proxies of groups"
         raise TrainError(f"{what}; choose proxies='learned' or 'class_mean'")
     if not outer:
         return

@@ -2,9 +2,9 @@
 
 L = L_k(x_k, y),   x_k: the k-th group of the embedding's dimensions, for a batch from cluster k
 
-The samples are divided into K clusters, and the dimensions into K groups. A batch from one cluster trains one group with
-an objective of its own, so that each group learns what tells similar samples apart. A batch from all clusters trains the
-whole embedding, all groups together.
+The samples are divided into K clusters, and the dimensions into K groups. A batch from one cluster trains one group
+with an objective of its own, so that each group learns what tells similar samples apart. A batch from all clusters
+trains the whole embedding, all groups together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DivideAndConquer(Term):
     """Train a group of an embedding's dimensions with the samples of one cluster, and the other groups with the others.
 
     Use it with `ClusterSampler`, whose batches come from one cluster each. ``nearfar train`` and `DeepMetric` tell this
-    objective the clusters; in a loop of your own, call ``assign(sampler.clusters)`` at the start of an epoch, and pass
+    objective the clusters; in your own loop, call ``assign(sampler.clusters)`` at the start of an epoch, and pass
     the numbers of the samples: ``loss(embeddings, labels, ids=ids)``. Until then, batches train the whole embedding.
 
     Parameters
@@ -60,9 +60,10 @@ class DivideAndConquer(Term):
 
     Notes
     -----
-    The paper trains 4 or 8 groups of 128 dimensions with `MarginLoss` and `DistanceWeighted`, and the whole embedding in
-    the last epochs (``until=`` of the sampler). There, it uses the objective of the first group; here, the whole
-    embedding has one of its own. For search, the groups are one embedding, as in the paper.
+    The paper divides 128 dimensions into 4 or 8 groups, trains them with `MarginLoss` and `DistanceWeighted`, and
+    trains the whole embedding in the last epochs (``until=`` of the sampler). Its code uses the objective of the first
+    group for that; here, the whole embedding has one of its own. For search, the groups are one embedding, as in the
+    paper.
 
     Examples
     --------

@@ -24,6 +24,7 @@ from .base import Classes, Ints, by_class, check_integer, deal, deal_classes, ha
 from .embedded import EmbeddingSampler
 
 CENTER_DISTANCES = 2**24  # distances to centers in memory at a time
+RESTARTS = 5  # of k-means, as in the published code
 
 
 def nearest_center(rows: AnyArray, centers: AnyArray) -> tuple[AnyArray, Ints]:
@@ -44,7 +45,7 @@ def nearest_center(rows: AnyArray, centers: AnyArray) -> tuple[AnyArray, Ints]:
 
 
 def matched(clusters: Ints, before: Ints, number: int) -> Ints:
-    """Return clusters (n,), numbered anew so that most samples keep the number that they had `before`, (n,)."""
+    """Return clusters (n,) with other numbers, so that most samples keep the one that they had `before`, (n,)."""
     shared = np.bincount(clusters * number + before, minlength=number * number).reshape(number, number)
     new, old = linear_sum_assignment(shared, maximize=True)
     name = np.empty(number, dtype=np.int64)
@@ -77,7 +78,7 @@ class ClusterSampler(EmbeddingSampler):
     """Batches whose samples come from one cluster of the embeddings, so that the classes in a batch are similar.
 
     With `DivideAndConquer`, each cluster trains a part of the embedding. The clusters are found in embeddings of all
-    samples. ``nearfar train`` and `DeepMetric` embed them; in a loop of your own, call ``refit(embeddings)`` when
+    samples. ``nearfar train`` and `DeepMetric` embed them; in your own loop, call ``refit(embeddings)`` when
     ``needs_embeddings()``.
 
     Parameters
@@ -168,7 +169,8 @@ class ClusterSampler(EmbeddingSampler):
         x = unit_rows(rows[known]) if self.normalize else rows[known]
         x = x / max(float(np.abs(x).max()), np.finfo(np.float32).tiny)  # squares of float32 must not overflow
         x = np.ascontiguousarray(x - x.mean(axis=0), dtype=np.float32)
-        numbers = kmeans(x, self.number, rng, nearest=nearest_center).numbers.astype(np.int64)
+        found = [kmeans(x, self.number, rng, nearest=nearest_center) for _ in range(RESTARTS)]
+        numbers = min(found, key=lambda clustering: clustering.inertia).numbers.astype(np.int64)
         if self._found is not None:
             numbers = matched(numbers, self._found[known], self.number)
         clusters = np.full(self.samples, -1)

@@ -22,7 +22,7 @@ class EmbeddingSampler(BatchSampler):
     """Base class of batch samplers that look at embeddings of all samples every few epochs.
 
     A subclass implements ``find(rows, rng)``, which returns the numbers that its plans need, ``plan(rng)``, which reads
-    them from ``found()``, and ``batches_per_epoch()``. In a loop of your own:
+    them from ``found()``, and ``batches_per_epoch()``. In your own loop:
 
     >>> def train_with(sampler, loader, embed_all_samples, step):
     ...     for _ in range(20):

@@ -1,5 +1,5 @@
-"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", a sampler by
-its name, "SmartMiningSampler(negatives=2)", or your own, "package.module:Name(option=value)"."""
+"""Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", a sampler
+by its name, "SmartMiningSampler(negatives=2)", or your own, "package.module:Name(option=value)"."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _named(call: Call, labels: ArrayLike, batch_size: int, seed: int) -> BatchSa
     takes = signature(make).parameters
     missing = set(FROM_RUN) - set(takes)
     if missing:  # a sampler of episodes
-        raise ValueError(f"sampler: {call.name} does not make batches for a run; use it in a loop of your own")
+        raise ValueError(f"sampler: {call.name} does not make batches for a run; use it in your own loop")
     try:
         options = settings_of(call, {name: one for name, one in takes.items() if name not in FROM_RUN})
         if "rounds" in takes:

@@ -1,7 +1,7 @@
 """Smart mining: anchors with negatives from their neighborhood in the whole data (Harwood et al., 2017).
 
-    (a, p, n_1, ..., n_h):  p uniform in the class of a,  n_1..n_h uniform among N(a), without replacement
-    N(a): the nearest samples of other classes, found in embeddings of all samples at the start of an epoch
+(a, p, n_1, ..., n_h):  p uniform in the class of a,  n_1..n_h uniform among N(a), without replacement
+N(a): the nearest samples of other classes, found in embeddings of all samples at the start of an epoch
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SmartMiningSampler(EmbeddingSampler):
     """Batches of anchors, each with a positive and with hard negatives: samples of other classes that are near it.
 
     The neighbors are searched in embeddings of all samples. ``nearfar train`` and `DeepMetric` embed them at the start
-    of an epoch; in a loop of your own, call ``refit(embeddings)`` when ``needs_embeddings()``.
+    of an epoch; in your own loop, call ``refit(embeddings)`` when ``needs_embeddings()``.
 
     Parameters
     ----------
