@@ -166,9 +166,11 @@ class ClusterSampler(EmbeddingSampler):
 
     def find(self, rows: AnyArray, rng: np.random.Generator) -> Ints:
         known = self.classes.order
-        x = unit_rows(rows[known]) if self.normalize else rows[known]
-        x = x / max(float(np.abs(x).max()), np.finfo(np.float32).tiny)  # squares of float32 must not overflow
-        x = np.ascontiguousarray(x - x.mean(axis=0), dtype=np.float32)
+        x: AnyArray = unit_rows(rows[known]) if self.normalize else rows[known]
+        largest = np.abs(x).max()
+        if largest > 0:
+            x = x / largest  # squares of float32 must neither overflow nor vanish
+        x = np.ascontiguousarray(x - x.mean(axis=0, dtype=np.float64), dtype=np.float32)
         found = [kmeans(x, self.number, rng, nearest=nearest_center) for _ in range(RESTARTS)]
         numbers = min(found, key=lambda clustering: clustering.inertia).numbers.astype(np.int64)
         if self._found is not None:
