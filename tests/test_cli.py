@@ -451,7 +451,7 @@ def test_only_neighbors_within_a_distance_are_found(capsys, monkeypatch, tmp_pat
     assert [line.split()[-1] for line in out.splitlines()] == ["asked[0]", "a", "b", "none", "asked[2]", "d"]
     assert out.splitlines()[3] == "asked[1]: none"
     code, out, _ = run(capsys, monkeypatch, *words, "-o", tmp_path / "hits.csv")
-    assert out == f"{tmp_path / 'hits.csv'}: up to 3 neighbors of 3 queries within 0.0310876; 1 have none\n"
+    assert out == f"{tmp_path / 'hits.csv'}: up to 3 neighbors of 3 queries within 0.0310876; 1 has none\n"
     with (tmp_path / "hits.csv").open(newline="") as file:
         told = [(row["query"], row["rank"], row["name"]) for row in csv.DictReader(file)]
     assert told == [("asked[0]", "1", "a"), ("asked[0]", "2", "b"), ("asked[2]", "1", "d")]
@@ -545,7 +545,7 @@ def test_images_left_out_are_told_also_where_none_is_new(capsys, monkeypatch, tm
     image.fromarray(open_dataset("digits").array[0][..., 0]).save(tmp_path / "photos/good.png")
     (tmp_path / "photos/bad.png").write_bytes(b"no image")
     told = ["index", digits, tmp_path / "photos", "-o", tmp_path / "a.index", "--skip-bad"]
-    for words, start in (((), "1 items embedded"), (("--add", "--new"), "nothing new; 1 were there already")):
+    for words, start in (((), "1 item embedded"), (("--add", "--new"), "nothing new; 1 were there already")):
         out = run(capsys, monkeypatch, *told, *words)[1]
         assert f"; {start}; 1 undecodable image left out (" in out
 

@@ -47,15 +47,17 @@ def shorten(text: str, most: int = MAX_QUOTED_LENGTH) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return a number with its noun in singular or plural.
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun in singular or plural; give the plural unless it ends in -s or -es.
 
     Examples
     --------
     >>> count_of(1, "training class"), count_of(3, "training class"), count_of(1200, "item")
     ('1 training class', '3 training classes', '1,200 items')
+    >>> count_of(2, "query", "queries")
+    '2 queries'
     """
     if number == 1:
         return f"1 {noun}"
     ending = "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{ending}"
+    return f"{number:,} {plural or noun + ending}"

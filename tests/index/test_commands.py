@@ -39,7 +39,12 @@ def test_items_are_indexed_filtered_grouped_and_removed(uri, capsys, monkeypatch
         capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--where", "price >= 3 and price < 5"
     )
     assert code == 0
-    assert sorted(line.split()[-1] for line in out.splitlines()[1:]) == ["n3", "n4"]
+    lines = sorted(line.split(maxsplit=3)[3] for line in out.splitlines()[1:])
+    assert lines == ["n3  (price 3, product p1)", "n4  (price 4, product p1)"]
+    run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--where", "price > 9", "-o", "hits.csv")
+    heading, first, *_ = Path("hits.csv").read_text().splitlines()
+    assert heading == "query,rank,distance,class,name,price,product"
+    assert first.endswith(",n10,10,p3")
     code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--group-by", "product")
     assert len(out.splitlines()) == 1 + 5  # of the products 0 to 3, and n11, which is of none
     code, out, _ = run(capsys, monkeypatch, "index", "some.npz", "-o", uri, "--add")
@@ -63,7 +68,7 @@ def test_a_query_that_is_an_item_can_be_left_out(uri, capsys, monkeypatch):
         code, _, err = run(capsys, monkeypatch, "search", uri, "two.npz", "-o", "hits.csv", *words)
         assert code == 0, err
         rows = [line.split(",") for line in Path("hits.csv").read_text().splitlines()[1:]]
-        return [[row[-1] for row in rows if row[0] == name] for name in ("n0", "other")]
+        return [[row[4] for row in rows if row[0] == name] for name in ("n0", "other")]
 
     all_items = found("-k", "4")
     others = found("-k", "3", "--exclude-self")
@@ -74,9 +79,10 @@ def test_a_query_that_is_an_item_can_be_left_out(uri, capsys, monkeypatch):
         again = found("-k", "3", "--exclude-self", "--rerank", "csls")
         assert [len(names) for names in again] == [3, 3]
         assert "n0" not in again[0]
-    code, _, err = run(capsys, monkeypatch, "search", uri, "two.npz", "--exclude-self", "--group-by", "product")
-    assert code == 2
-    assert err.startswith("nearfar: --exclude-self: not with --group-by")
+    grouped = found("-k", "12", "--exclude-self", "--group-by", "product")
+    assert [len(names) for names in grouped] == [4, 5]  # of the products 0 to 3, and n11, which is of none
+    assert not {"n0", "n1", "n2"} & set(grouped[0])  # the product of the query
+    assert grouped[1][0] == "n1"
 
 
 def test_a_threshold_stays_with_the_index(uri, capsys, monkeypatch):
@@ -91,7 +97,63 @@ def test_a_threshold_stays_with_the_index(uri, capsys, monkeypatch):
     _, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--within", "inf")
     assert len(out.splitlines()) == 13
     code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-o", "found.html", "--where", "name == 'n5'")
-    assert (code, out) == (0, "found.html: up to 1 neighbors of 1 queries within 0.001; 1 have none\n")
+    assert (code, out) == (0, "found.html: up to 1 neighbor of 1 query within 0.001; 1 has none\n")
+
+
+def test_an_index_is_copied_to_another_kind_of_storage(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--columns", "shop.csv", "--threshold", "0.5")
+    code, out, _ = run(capsys, monkeypatch, "index", uri, "-o", "copy.index")
+    assert (code, out) == (0, f"copy.index: Index of 12 x 4, cosine, engine exact; copied from {uri}\n")
+    with nearfar.index.open(uri) as store, nearfar.index.open("copy.index") as copy:
+        items, same = store.in_memory(), copy.in_memory()
+        order = [items.names.tolist().index(name) for name in same.names.tolist()]
+        np.testing.assert_array_equal(items.embeddings[order], same.embeddings)
+        np.testing.assert_array_equal(items.labels[order], same.labels)
+        np.testing.assert_array_equal(items.columns["price"][order], same.columns["price"])
+        assert copy.about["threshold"] == "0.5"
+    code, _, err = run(capsys, monkeypatch, "index", uri, "-o", "copy.index")
+    assert (code, "copy.index exists" in err) == (2, True)
+    code, _, err = run(capsys, monkeypatch, "index", uri, "all.npz", "-o", "more.index")
+    assert (code, err.startswith(f"nearfar: SOURCE: {uri}: an index is copied as it is")) == (2, True)
+
+
+def test_the_engine_of_an_index_is_changed_without_embedding(uri, capsys, monkeypatch):
+    if uri.endswith(".index"):
+        pytest.importorskip("faiss")
+    engine = {".index": "Flat", ".lance": "ivf"}.get(Path(uri).suffix, "auto")
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    code, out, err = run(capsys, monkeypatch, "index", "-o", uri, "--engine", engine)
+    assert (code, engine.lower() in out.lower()) == (0, True), err
+    code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12")
+    assert (code, len(out.splitlines())) == (0, 13)
+    code, _, err = run(capsys, monkeypatch, "index", "-o", uri, "--engine", "no-such-engine")
+    assert (code, err.startswith("nearfar: engine:")) == (2, True)
+
+
+def test_suspects_are_found_in_an_index(uri, capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    rows = 3 * np.eye(4)[labels] + 0.1 * rng.normal(size=(60, 4))
+    labels[0] = 1
+    np.savez("wrong.npz", embeddings=rows, labels=labels, names=[f"n{k}" for k in range(60)])
+    run(capsys, monkeypatch, "index", "wrong.npz", "-o", uri)
+    code, out, err = run(capsys, monkeypatch, "suspects", uri)
+    assert code == 0, err
+    assert out.splitlines()[0].split()[1:] == ["n0", "1", "->", "0"]
+    code, _, err = run(capsys, monkeypatch, "suspects", uri, "wrong.npz")
+    assert (code, err.startswith("nearfar: DATA:")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [("", "got an empty text"), (" ", "got an empty text"), ("mug.jpg", "no such file"), ("x.npy", "no such file")],
+)
+def test_a_query_that_is_nothing_is_refused(uri, query, told, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    code, out, err = run(capsys, monkeypatch, "search", uri, query)
+    assert (code, out) == (2, "")
+    assert err.startswith("nearfar: QUERY: ")
+    assert told in err
 
 
 @pytest.mark.parametrize("words", [["--where", "cost < 3"], ["--group-by", "cost"], ["-k", "0"], ["--within", "nan"]])

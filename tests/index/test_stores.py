@@ -211,6 +211,15 @@ def test_a_new_collection_takes_the_place_of_the_old(uri):
         assert "price" not in store.columns()
 
 
+def test_building_an_approximate_index_prints_nothing(tmp_path, capfd):
+    pytest.importorskip("lancedb")
+    rows = np.random.default_rng(0).normal(size=(300, 8))
+    with create(tmp_path / "x.lance", records_of(rows, [str(k) for k in range(300)]), engine="ivf") as store:
+        store.add(records_of(rows[:2], ["new", "newer"]))
+        store.search(rows[:3], 2)
+    assert capfd.readouterr() == ("", "")
+
+
 @pytest.mark.slow
 def test_an_approximate_index_finds_and_grows(tmp_path, monkeypatch):
     pytest.importorskip("lancedb")

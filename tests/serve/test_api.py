@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from nearfar.index import open_store, records_of
+from nearfar.index import create, open_store, records_of
 from nearfar.serve import Limits, WrongLabels
 from nearfar.serve import server as serve_server
 from tests.commands import run
-from tests.serve.conftest import Image
+from tests.serve.conftest import COLORS, Image
 
 TAKES_NO_TEXT = "the model of this index does not embed texts; search by an image or an item"
 BASE = "http://127.0.0.1:8000"
@@ -68,7 +68,11 @@ def test_items_are_browsed_shown_and_their_neighbors_found(client):
     assert (items["total"], [one["name"] for one in items["items"]]) == (8, ["blue/6.png", "blue/7.png"])
     item = client.get("/api/item?name=red/3.png").json()
     assert item == {"name": "red/3.png", "class": "red", "columns": {"price": 3, "product": "p1"}, "marked": None}
-    assert names(client.get("/api/neighbors?name=red/3.png&k=1")) == ["red/3.png"]
+    near = names(client.get("/api/neighbors?name=red/3.png&k=7"))
+    assert sorted(near) == [f"red/{k}.png" for k in range(8) if k != 3]  # the item itself is left out
+    grouped = client.get("/api/neighbors?name=red/3.png&k=11&group_by=product").json()["neighbors"]
+    assert len({one["columns"]["product"] for one in grouped}) == 11
+    assert "p1" not in {one["columns"]["product"] for one in grouped}  # and so is its group
     shown = client.get("/api/picture?name=red/3.png&side=32")
     assert shown.headers["content-type"] == "image/jpeg"
     assert Image.open(BytesIO(shown.content)).size == (32, 21)
@@ -243,6 +247,62 @@ def test_a_change_of_the_index_is_served_soon(client, folder, monkeypatch):
     assert client.get("/api/classes?begins=gray").json()["total"] == 1
 
 
+def test_an_index_of_another_model_is_not_searched_with_the_old_one(client, folder, monkeypatch):
+    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
+    path = folder / "colors.index"
+    with open_store(path) as store:
+        records = store.in_memory().records()
+    create(path, records, distance="euclidean", about={"weights": "those of another run"}).close()
+    refused = client.post("/api/search", content=picture(COLORS["red"]))
+    assert refused.status_code == 503
+    assert "another model" in refused.json()["error"]
+    assert client.get("/api/neighbors?name=red/3.png&k=2").status_code == 200
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_an_index_that_cannot_be_opened_again_is_served_as_it_was(client, folder, monkeypatch, capsys, damaged):
+    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
+    if damaged:
+        (folder / "colors.index").write_bytes(b"no index")
+    else:
+        (folder / "colors.index").unlink()
+    for _ in range(3):
+        assert len(names(client.post("/api/search?k=2", content=picture(COLORS["red"])))) == 2
+    assert capsys.readouterr().err.count("the index as it was is still served") == 1
+
+
+def test_a_misspelled_parameter_is_refused(client):
+    refused = client.get("/api/items?were=price<3")
+    assert refused.status_code == 400
+    assert refused.json()["error"] == "there is no parameter 'were'; there are where, class, offset, limit"
+
+
+def test_a_form_with_an_image_is_told_what_is_expected(client):
+    refused = client.post("/api/search", files={"file": picture(COLORS["red"])})
+    assert refused.status_code == 415
+    assert "--data-binary" in refused.json()["error"]
+
+
+def test_small_distances_keep_their_digits(client, folder, monkeypatch):
+    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
+    with open_store(folder / "colors.index", "w") as store:
+        row = store.get(["red/3.png"]).embeddings
+        store.add(records_of(row + np.float32(1e-5), ["near.png"], labels=["red"]))
+    near = client.get("/api/neighbors?name=red/3.png&k=1").json()["neighbors"][0]
+    assert near["name"] == "near.png"
+    assert 1e-6 < near["distance"] < 1e-4
+    assert near["distance"] != round(near["distance"], 6)
+
+
+def test_a_mark_after_a_line_that_was_cut_off_is_kept(folder):
+    path = folder / "colors.wrong.csv"
+    WrongLabels(path).add("red/1.png", "red", "blue")
+    path.write_bytes(path.read_bytes() + b"red/2.png,re")
+    WrongLabels(path).add("red/3.png", "red", "green")
+    read = WrongLabels(path)
+    assert [read.right(f"red/{k}.png") for k in (1, 2, 3)] == ["blue", None, "green"]
+
+
 @contextmanager
 def running(app):
     """A real server on loopback, in a thread."""
@@ -322,4 +382,4 @@ def test_the_command_serves_an_index_of_embeddings(folder, monkeypatch):
     client = TestClient(app, base_url=BASE)
     assert client.get("/api/about").json()["images"] is False
     assert client.post("/api/search", content=picture((1, 2, 3))).status_code == 415
-    assert names(client.get("/api/neighbors?name=red/3.png&k=1")) == ["red/3.png"]
+    assert len(names(client.get("/api/neighbors?name=red/3.png&k=1"))) == 1

@@ -48,6 +48,38 @@ def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
     return open_store(file, mode, lock=False)
 
 
+def is_index(source: Path) -> bool:
+    """Return whether a source is an index by its name, and not a run, a learner or a file of embeddings."""
+    from ..io.uris import is_address, is_folder
+
+    return is_address(source) or is_folder(source) or source.suffix == ".index"
+
+
+def items_of_index(file: Path) -> tuple[Dataset, AnyArray, str]:
+    """Return the items of an index that have a class, their embeddings, and the distance of the index."""
+    import numpy as np
+
+    from ..data import Dataset
+    from .image_paths import pictures_of
+
+    index = open_index(file).in_memory()
+    if index.labels is None:
+        raise ValueError(f"{shown(file)}: its items have no classes; make the index from data with classes")
+    labels = index.labels.astype(np.str_)
+    kept = np.flatnonzero(labels != "")
+    classes, numbers = np.unique(labels[kept], return_inverse=True)
+    names = index.names[kept].tolist()
+    dataset = Dataset(
+        name=file.stem,
+        labels=numbers.astype(np.int64),
+        classes=tuple(classes.tolist()),
+        kind="image",
+        read=pictures_of(names, index.about, file),
+        names=tuple(names),
+    )
+    return dataset, index.embeddings[kept], index.distance
+
+
 def has_collection(file: Path) -> bool:
     """Return whether something is stored under the name of an index, which a new index would replace."""
     from ..index import open_store
@@ -87,7 +119,7 @@ def items_of(data: str | None, skip_bad: bool = False, label: str | None = None)
     """Open the items to embed."""
     from ..data.items import open_items
 
-    if data is None:
+    if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
     return open_items(data, label=label, skip_bad=skip_bad)
 

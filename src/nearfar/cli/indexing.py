@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from ..io.uris import shown
-from ..quoting import quoted
+from ..quoting import count_of, quoted
 from ..trust import trusting
 from .image_paths import (
     base_folder_metadata,
@@ -30,6 +30,7 @@ from .index_files import (
     first_dims,
     has_collection,
     index_lock,
+    is_index,
     items_of,
     named_by_paths,
     names_of,
@@ -69,8 +70,9 @@ def index(
     Parameters
     ----------
     source
-        The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings. Not
-        needed if items are only removed.
+        The folder of a run, a learner saved as .safetensors, or an .npz, .npy, .parquet or .csv of embeddings; or an
+        index, which is copied to OUT, for example from a file to a LanceDB folder. Not needed if items are only
+        removed.
     data
         A folder, .zip or .tar of class folders, a .csv, .tsv, .jsonl or .parquet table, an .npz, an Omniglot .zip,
         "digits", "glyphs", or cub:PATH, cars:PATH, sop:PATH, inshop:PATH;
@@ -90,7 +92,7 @@ def index(
     engine
         For a file: exact (the default), or a faiss index such as HNSW32 or "IVF256,Flat;nprobe=16". For a folder: exact
         or ivf. For a server: exact or auto. The default of these two is exact below 100,000 items, and ivf or auto from
-        there on. With --add, the default is the engine of the index.
+        there on. With --add, the default is the engine of the index. SOURCE is not needed to change it.
     columns
         Table with further columns, such as price and shop, for --where and --group-by of `nearfar search`. Its column
         `name`, or `path`, says which item a row describes.
@@ -124,13 +126,12 @@ def index(
         check_dims(dims, new_index=source is not None and not add)
         about[DIMS] = str(dims)
     if source is None:
-        alone = remove or threshold is not None
-        if add or new or engine or label or skip_bad or columns or not alone:
-            raise ValueError(
-                "SOURCE: expected a run, a learner or embeddings; only --remove and --threshold work without it"
-            )
+        alone = remove or threshold is not None or engine
+        if add or new or label or skip_bad or columns or not alone:
+            alone_too = "only --remove, --threshold and --engine work without it"
+            raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock(out):
-            print(changed(out, remove, about))
+            print(changed(out, remove, about, engine=engine or ""))
         return
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
@@ -139,6 +140,10 @@ def index(
     with index_lock(out), trusting(*trust):
         if not (add or overwrite) and has_collection(out):
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
+        if is_index(source):
+            check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims])
+            print(copied(source, out, about, engine=engine or ""))
+            return
         print(index_to(source, data, out, label=label, columns=columns, about=about, **how))
 
 
@@ -158,6 +163,13 @@ def check_kind_of_change(*, add: bool, new: bool, remove: Sequence[str], overwri
         raise ValueError("--new: works only with --add; without it, the index is made again from all items")
     if overwrite and add:
         raise ValueError("--overwrite: not with --add, which keeps the items of the index")
+
+
+def check_copied_as_it_is(source: Path, others: Sequence[object]) -> None:
+    """Refuse to embed, label or cut the items of an index that is copied."""
+    if any(value not in (None, False) for value in others):
+        only = "an index is copied as it is; only --engine, --threshold and --overwrite work with it"
+        raise ValueError(f"SOURCE: {shown(source)}: {only}")
 
 
 def index_to(
@@ -225,7 +237,7 @@ def index_to(
     classes = [kind or had.get(name, "") for name, kind in zip(names, given, strict=True)]
     records = records_of(rows, names, labels=classes, columns=columns_for(columns, old, names, home))
 
-    found = f"{len(rows):,} items embedded"
+    found = f"{count_of(len(rows), 'item')} embedded"
     if old is None:
         store = create(
             out, records, distance=distance_of(source, items), engine=engine or "", about=new_about, lock=False
@@ -308,15 +320,27 @@ def split_off_new(items: Dataset, names: list[str], there: Sequence[str]) -> tup
     return items.subset(places), [names[place] for place in places], len(names) - len(places)
 
 
-def changed(out: Path, remove: Sequence[str], about: Mapping[str, str]) -> str:
-    """Remove items from an index, or store a threshold with it. Return one line on what was written."""
+def changed(out: Path, remove: Sequence[str], about: Mapping[str, str], *, engine: str) -> str:
+    """Remove items from an index, store a threshold with it, or change its engine. Return one line on it."""
     store = open_index(out, "w")
     gone = Present.of(store).named_by(remove, base_folder_of(store.about, out))
-    change_store(store, gone, engine="", about=about)
+    change_store(store, gone, engine=engine, about=about)
     changes = [f"{key} {value}" for key, value in about.items()]
     if remove:
-        changes.insert(0, f"{len(gone):,} items removed")
-    return f"{shown(out)}: {store_summary(store)}; {', '.join(changes)}"
+        changes.insert(0, f"{count_of(len(gone), 'item')} removed")
+    return "; ".join([f"{shown(out)}: {store_summary(store)}", *([", ".join(changes)] if changes else [])])
+
+
+def copied(source: Path, out: Path, about: Mapping[str, str], *, engine: str) -> str:
+    """Copy an index to another place or kind of storage; nothing is embedded. Return one line on it."""
+    from ..index import create
+
+    index = open_index(source).in_memory()
+    new_about = {**index.about, **about}
+    if "folder" in index.about:
+        new_about |= base_folder_metadata(base_folder_of(index.about, source), out)
+    store = create(out, index.records(), distance=index.distance, engine=engine, about=new_about, lock=False)
+    return f"{shown(out)}: {store_summary(store)}; copied from {shown(source)}"
 
 
 class Present(NamedTuple):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..quoting import shorten
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -13,10 +15,21 @@ if TYPE_CHECKING:
     from ..numerics.types import AnyArray
     from ..report.content import Items
 
-Neighbors = list[tuple[str, int, float, str, str]]  # neighbors of one query
+VALUE_CHARACTERS = 40  # of a value of a column, on a line or below a picture; a table has all of it
 ZERO_DISTANCE = 1e-9
 """Smaller distances are shown as 0. Embeddings of one image in different batches differ by rounding, which gives cosine
 distances of up to 1e-11."""
+
+
+class Neighbor(NamedTuple):
+    """A neighbor of a query."""
+
+    rank: int
+    distance: float
+    label: str
+    name: str
+    values: tuple[str, ...]
+    """Values of the columns of the index, "" where one is missing."""
 
 
 def classes_of(items: Index | Records) -> list[str]:
@@ -26,16 +39,40 @@ def classes_of(items: Index | Records) -> list[str]:
     return [str(label) for label in items.labels]
 
 
-def neighbor_rows(names: Sequence[str], hits: Hits) -> Iterator[Neighbors]:
-    """Yield, for each query, its name and the rank, distance, class and name of its neighbors."""
+def neighbors_of_queries(hits: Hits) -> Iterator[list[Neighbor]]:
+    """Yield the neighbors of each query, nearest first."""
     items = hits.records
-    for query, distances, positions in zip(names, hits.distances, hits.positions, strict=True):
-        rows: Neighbors = []
+    for distances, positions in zip(hits.distances, hits.positions, strict=True):
+        found = []
         for rank, (distance, at) in enumerate(zip(distances, positions, strict=True), start=1):
             if at >= 0:
                 label = "" if items.labels is None else str(items.labels[at])
-                rows.append((query, rank, float(distance), label, str(items.names[at])))
-        yield rows
+                values = tuple(cell_text(column[at].item()) for column in items.columns.values())
+                found.append(Neighbor(rank, float(distance), label, str(items.names[at]), values))
+        yield found
+
+
+def cell_text(value: float | str) -> str:
+    """Return a value of a column as text: 3 for 3.0, and "" for a missing number.
+
+    >>> cell_text(3.0), cell_text(0.25), cell_text(float("nan")), cell_text("mug")
+    ('3', '0.25', '', 'mug')
+    """
+    if isinstance(value, str):
+        return value
+    if value != value:  # NaN
+        return ""
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def values_text(columns: Sequence[str], values: Sequence[str]) -> list[str]:
+    """Return each value that is there with the name of its column, shortened to be read on a line.
+
+    >>> values_text(["price", "shop", "product"], ["3", "", "mug"])
+    ['price 3', 'product mug']
+    """
+    pairs = zip(columns, values, strict=True)
+    return [f"{column} {shorten(value, VALUE_CHARACTERS)}" for column, value in pairs if value]
 
 
 def distance_text(distance: float) -> str:
@@ -45,13 +82,15 @@ def distance_text(distance: float) -> str:
     return f"{distance:.4g}"
 
 
-def neighbor_lines(names: Sequence[str], found: Sequence[Neighbors]) -> Iterator[str]:
-    """Yield a heading for each query, followed by its neighbors."""
-    wide = max((len(label) for rows in found for _, _, _, label, _ in rows), default=0)
-    for query, rows in zip(names, found, strict=True):
-        yield query if rows else f"{query}: none"
-        for _, rank, distance, label, name in rows:
-            yield f"  {rank:>3}  {distance_text(distance):>10}  {label:<{wide}}  {name}"
+def neighbor_lines(names: Sequence[str], found: Sequence[Sequence[Neighbor]], columns: Sequence[str]) -> Iterator[str]:
+    """Yield a heading for each query, followed by its neighbors with the columns of the index."""
+    wide = max((len(near.label) for neighbors in found for near in neighbors), default=0)
+    for query, neighbors in zip(names, found, strict=True):
+        yield query if neighbors else f"{query}: none"
+        for near in neighbors:
+            line = f"  {near.rank:>3}  {distance_text(near.distance):>10}  {near.label:<{wide}}  {near.name}"
+            values = values_text(columns, near.values)
+            yield f"{line}  ({', '.join(values)})" if values else line
 
 
 def group_lines(number: int, rows: Sequence[tuple[int, float, str, str]], wide: int) -> Iterator[str]:
@@ -83,9 +122,13 @@ def write_hits(
     from ..report.content import Items
     from ..report.search_page import Line, Near, write_found
 
+    columns = [*hits.records.columns]
     lines = []
-    for q, (distances, positions) in enumerate(zip(hits.distances, hits.positions, strict=True)):
-        near = [Near(int(at), distance_text(d)) for d, at in zip(distances, positions, strict=True) if at >= 0]
+    for q, (neighbors, positions) in enumerate(zip(neighbors_of_queries(hits), hits.positions, strict=True)):
+        near = []
+        for neighbor, at in zip(neighbors, positions[positions >= 0], strict=True):
+            remark = [distance_text(neighbor.distance), *values_text(columns, neighbor.values)]
+            near.append(Near(int(at), ", ".join(remark)))
         lines.append(Line(Near(q, ""), near))
     note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."
     query_items = Items(embeddings=rows, labels=queries.labels, classes=queries.classes, names=names, read=queries.read)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import chain, groupby
-from math import inf
+from itertools import groupby
+from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +22,7 @@ from .search_results import (
     distance_text,
     group_lines,
     neighbor_lines,
-    neighbor_rows,
+    neighbors_of_queries,
     write_groups,
     write_hits,
     write_table,
@@ -75,13 +75,14 @@ def search(
     group_by
         Only the nearest item for each value of this column, such as product.
     exclude_self
-        Leave out the query itself, where it is an item of the index: the one with the same name.
+        Leave out the query itself, where it is an item of the index: the one with the same name. With --group-by, also
+        leave out its group, such as other photos of the product.
     run
         The run or learner that embeds the queries. It is needed if the one that made the index was moved, or if the
         index was made from a file of embeddings.
     out
-        Write the result to a .csv (query, rank, distance, class, name) or to an .html page with pictures, instead of
-        printing it.
+        Write the result to a .csv (query, rank, distance, class, name, and the columns of the index) or to an .html
+        page with pictures, instead of printing it.
     label
         Column of a table of queries that holds their classes; it is not used as a feature.
     skip_bad
@@ -167,7 +168,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
     from .embedding import left_out
 
     # embedding takes seconds, so all options are checked first
-    check_neighbors(k, within, group_by, exclude_self=exclude_self)
+    check_neighbors(query, k, within)
     if rerank is not None:
         check_reranking(rerank, within, where, group_by)
     if out is not None:
@@ -193,14 +194,15 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
         in_index = names_relative_to_index(
             store.column("name").tolist(), base_folder_of(store.about, file), items, query
         )
-        hits = hits.without_self(in_index, k)
+        values = values_of(store, group_by, in_index) if group_by else ()
+        hits = hits.without_self(in_index, k, column=group_by, values=values)
     without = 0
     if limit is not None and limit != inf:
         hits, without = drop_beyond(hits, limit)
 
     if out is None:
-        found = [*neighbor_rows(names, hits)]
-        lines = [*neighbor_lines(names, found)]
+        found = [*neighbors_of_queries(hits)]
+        lines = [*neighbor_lines(names, found, [*hits.records.columns])]
         if within is None and limit is not None and any(len(neighbors) < most for neighbors in found):
             lines.append(f"only neighbors within {limit:g}, the threshold of the index; --within inf shows all")
         if skipped := left_out(items):
@@ -211,21 +213,26 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
         pictures = pictures_of(hits.records.names.tolist(), store.about, file)
         write_hits(out, store, items, queries, names, hits, pictures)
     else:
-        write_table(out, HEADING, [*chain.from_iterable(neighbor_rows(names, hits))])
-    count = f"{most} neighbors of {len(names):,} queries"
+        rows_of_table = [
+            (name, near.rank, near.distance, near.label, near.name, *near.values)
+            for name, neighbors in zip(names, neighbors_of_queries(hits), strict=True)
+            for near in neighbors
+        ]
+        write_table(out, (*HEADING, *hits.records.columns), rows_of_table)
+    count = f"{count_of(most, 'neighbor')} of {count_of(len(names), 'query', 'queries')}"
     if limit is not None and limit != inf:
-        count = f"up to {count} within {limit:g}; {without:,} have none"
+        count = f"up to {count} within {limit:g}; {without:,} {'has' if without == 1 else 'have'} none"
     return f"{out}: {count}{left_out(items)}"
 
 
-def check_neighbors(k: int, within: float | None, group_by: str, *, exclude_self: bool) -> None:
-    """Refuse invalid numbers of neighbors and distances, and options that exclude each other."""
+def check_neighbors(query: str, k: int, within: float | None) -> None:
+    """Refuse an empty query, and invalid numbers of neighbors and distances."""
+    if not query.strip():
+        raise ValueError("QUERY: expected an image, a folder, rows or a text, got an empty text")
     if k < 1:
         raise ValueError(f"-k: expected 1 or more, got {k}")
     if within is not None and not within >= 0:  # `not >=` also refuses NaN
         raise ValueError(f"--within: expected a distance of at least 0, got {within}")
-    if exclude_self and group_by:
-        raise ValueError("--exclude-self: not with --group-by, which has one item for each value")
 
 
 def check_group_column(store: Store, group_by: str) -> None:
@@ -233,6 +240,14 @@ def check_group_column(store: Store, group_by: str) -> None:
     columns = store.columns()
     if group_by and group_by not in columns:
         raise ValueError(f"--group-by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
+
+
+def values_of(store: Store, column: str, names: Sequence[str]) -> list[float | str]:
+    """Return the values of items in one column of an index; empty text for names that are no items."""
+    there = store.get([*dict.fromkeys(names)])
+    values = dict(zip(there.names.tolist(), there.column(column).tolist(), strict=True)) if len(there) else {}
+    missing = nan if store.columns()[column] == "number" else ""
+    return [values.get(name, missing) for name in names]
 
 
 def embed_query(
@@ -249,6 +264,7 @@ def embed_query(
 
     A query that is not a file is a text, if the network embeds texts.
     """
+    check_file_exists(query)
     if adapter is not None:
         from ..index import QueryAdapter
 
@@ -269,6 +285,14 @@ def embed_query(
     except FileNotFoundError as error:
         no_texts = f"it cannot be searched as a text, because {source} has no text tower; train one with --text-trunk"
         raise FileNotFoundError(f"{error}; {no_texts}") from error
+
+
+def check_file_exists(query: str) -> None:
+    """Refuse the name of a file that does not exist, which would otherwise be searched as words."""
+    from ..data.decode import SUFFIXES
+
+    if query.lower().endswith((*SUFFIXES, ".npy", ".npz")) and not Path(query).exists():
+        raise FileNotFoundError(f"QUERY: {query}: no such file")
 
 
 def text_query(text: str) -> Dataset:

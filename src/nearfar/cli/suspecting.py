@@ -48,7 +48,7 @@ def suspects(
     ----------
     source
         An .npz, .parquet or .csv of embeddings and labels, preferably from a network that was not trained on these
-        labels; or a run or a learner, to embed DATA.
+        labels; an index from `nearfar index`; or a run or a learner, to embed DATA.
     data
         The items to check, with a run or a learner; by default the test classes of the run.
     out
@@ -75,20 +75,26 @@ def suspects(
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
-    from .embedding import choose, distance_of, open_embeddings
+    from .embedding import choose, distance_of, open_embeddings, refuse_data
+    from .index_files import is_index, items_of_index
 
     check_task(out, decided, across, negatives, overwrite=overwrite)
     for option, count in {"-k": k, "--across": across, "--negatives": negatives}.items():
         if count is not None and count < 1:
             raise ValueError(f"{option}: expected 1 or more, got {count}")
-    chosen = choose(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
-    with trusting(*trust):
-        dataset, rows = open_embeddings(source, chosen)
+    if is_index(source):
+        refuse_data(source, data)
+        dataset, rows, distance = items_of_index(source)
+    else:
+        chosen = choose(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
+        with trusting(*trust):
+            dataset, rows = open_embeddings(source, chosen)
+        distance = distance_of(source, dataset)
     if decided is not None:
         assert out is not None
         decisions = read_decisions(decided, dataset)
         images = images_of(source, dataset, data)
-        print(write_corrected(out, dataset, rows, decisions, images, distance=distance_of(source, dataset)))
+        print(write_corrected(out, dataset, rows, decisions, images, distance=distance))
     elif across is not None:
         print(pairs_across(dataset, rows, across, out))
     elif negatives is not None:
@@ -209,8 +215,12 @@ def read_decisions(file: Path, dataset: Dataset) -> dict[str, str]:
 def images_of(source: Path, dataset: Dataset, data: str | None) -> Path | None:
     """Return the folder to which the names of images are relative; None if items are not images."""
     from .embedding import folder_of, is_embeddings
-    from .index_files import named_by_paths, root_of
+    from .image_paths import base_folder_of
+    from .index_files import is_index, named_by_paths, open_index, root_of
 
+    if is_index(source):
+        root = base_folder_of(open_index(source).about, source)
+        return root if (root / dataset.names[0]).is_file() else None
     if is_embeddings(source):
         root = Path(folder_of(source) or ".")
         return root if (root / dataset.names[0]).is_file() else None

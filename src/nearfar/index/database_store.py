@@ -82,12 +82,7 @@ class DatabaseStore(ABC):
             return found[-1]
 
         def column_found() -> AnyArray:
-            records = found[-1].records
-            if group_by == "name":
-                return records.names
-            if group_by == "label" and records.labels is not None:
-                return records.labels
-            return records.columns[group_by]
+            return found[-1].records.column(group_by)
 
         if self.most_neighbors is not None:
             most = min(most, self.most_neighbors)

@@ -417,7 +417,7 @@ def _lists_needed(table: Any, state: Mapping[str, Any], lists: int) -> tuple[int
                 search = search.nprobes(probes)
             else:
                 search = search.bypass_vector_index()  # exact
-            found.append(set(search.select(["name"]).limit(10).to_arrow()["name"].to_pylist()))
+            found.append(set(search.select(["name", "_distance"]).limit(10).to_arrow()["name"].to_pylist()))
         return found
 
     true = names_found(0)

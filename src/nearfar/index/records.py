@@ -52,6 +52,14 @@ class Records:
     def __len__(self) -> int:
         return len(self.names)
 
+    def column(self, name: str) -> AnyArray:
+        """Return one column; `name` and `label` are columns, too."""
+        if name == "name":
+            return self.names
+        if name == "label" and self.labels is not None:
+            return self.labels
+        return self.columns[name]
+
     def pick(self, rows: Any) -> Records:
         """Return the items at the given row numbers, or where a mask is True."""
         return Records(
@@ -79,7 +87,7 @@ class Hits(NamedTuple):
     distances: Array
     positions: Ints
 
-    def without_self(self, names: Sequence[str], k: int) -> Hits:
+    def without_self(self, names: Sequence[str], k: int, *, column: str = "", values: Sequence[Any] = ()) -> Hits:
         """Return the k nearest neighbors of queries that are items of the collection, without the items themselves.
 
         Parameters
@@ -88,6 +96,11 @@ class Hits(NamedTuple):
             Name of each query (n,). A name that is not in the collection leaves out nothing.
         k : int
             Number of neighbors to keep. Search for ``k + 1`` first.
+        column : str
+            The column by which the search grouped its results, if any: the group of the query is left out, too, such as
+            the other photos of its product.
+        values : sequence of str or float
+            Value of each query in this column (n,); NaN or empty text if it has none.
 
         Examples
         --------
@@ -98,8 +111,16 @@ class Hits(NamedTuple):
                [0]])
         """
         there = self.positions >= 0
-        own = np.zeros(self.positions.shape, dtype=bool)  # (n, k + 1): is this neighbor the query itself?
-        own[there] = self.records.names[self.positions[there]] == np.repeat(names, there.sum(axis=1))
+        found = self.positions[there]
+        counts = there.sum(axis=1)
+        own = np.zeros(self.positions.shape, dtype=bool)  # (n, k + 1): is this neighbor the query itself, or its group?
+        own[there] = self.records.names[found] == np.repeat(names, counts)
+        if column:
+            groups = self.records.column(column)[found]
+            same = groups == np.repeat(values, counts)  # a missing number, NaN, differs from itself
+            if groups.dtype.kind == "U":
+                same &= groups != ""
+            own[there] |= same
         order = np.argsort(own, axis=1, kind="stable")[:, :k]  # the item itself last, the others as they were
         return self._replace(
             distances=np.take_along_axis(np.where(own, np.inf, self.distances), order, axis=1),

@@ -19,8 +19,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ..index.stores import THRESHOLD
-from .collection import Collection, NotAnImageError, TooManyPixelsError, item_as_dict, one_item, plain_neighbors
+from ..index.records import Hits
+from ..index.stores import THRESHOLD, Store
+from ..quoting import quoted
+from .collection import (
+    Collection,
+    NotAnImageError,
+    OtherModelError,
+    TooManyPixelsError,
+    item_as_dict,
+    one_item,
+    plain_neighbors,
+)
 from .guard import COOKIE, LOOPBACK, Guard, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
@@ -164,10 +174,16 @@ class Api:
 
     async def search(self, request: Request) -> Response:
         how = SearchQuery.of(request)
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            raise HTTPException(
+                415, "expected the image itself as the body (curl --data-binary @query.jpg), got a form"
+            )
         data = await self._body(request, self.limits.upload_bytes)
         if not data:
             raise HTTPException(400, "the body is empty; expected an image")
-        return await self._found(lambda: self.collection.embedded_image(data, self.limits.upload_pixels), how)
+        return await self._found(
+            lambda store: self.collection.embedded_image(store, data, self.limits.upload_pixels), how
+        )
 
     async def search_text(self, request: Request) -> Response:
         how = SearchQuery.of(request)
@@ -176,14 +192,22 @@ class Api:
             raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
-        return await self._found(lambda: self.collection.embedded_text(text), how)
+        return await self._found(lambda store: self.collection.embedded_text(store, text), how)
 
     async def neighbors(self, request: Request) -> Response:
-        how = SearchQuery.of(request)
+        how = SearchQuery.of(request, "name")
         name = _name(request)
-        return await self._found(lambda: one_item(self.collection.store(), name).embeddings, how)
+
+        def neighbors_of_item(store: Store) -> Hits:
+            item = one_item(store, name)
+            hits = store.search(item.embeddings, how.k + 1, where=how.where, group_by=how.group_by)
+            values = item.column(how.group_by).tolist() if how.group_by else []
+            return hits.without_self([name], how.k, column=how.group_by, values=values)
+
+        return await self._answered(neighbors_of_item, how)
 
     async def items(self, request: Request) -> Response:
+        _check_parameters(request, "where", "class", "offset", "limit")
         where = request.query_params.get("where", "")
         label = request.query_params.get("class")
         offset = _number(request, "offset", 0, 0, 10**9)
@@ -208,12 +232,14 @@ class Api:
         )
 
     async def classes(self, request: Request) -> Response:
+        _check_parameters(request, "begins")
         begins = request.query_params.get("begins", "").lower()
         found = [one for one in await _in_thread(self.collection.classes) if one.name.lower().startswith(begins)]
         shown = found[:MAX_LISTED]
         return JSONResponse({"total": len(found), "classes": [{"name": one.name, "items": one.items} for one in shown]})
 
     async def picture(self, request: Request) -> Response:
+        _check_parameters(request, "name", "side")
         name = _name(request)
         side = _number(request, "side", 240, 16, MAX_SIDE)
         data = await _in_thread(lambda: self.collection.picture(name, side))
@@ -236,13 +262,17 @@ class Api:
 
         return JSONResponse(await _in_thread(mark), status_code=201)
 
-    async def _found(self, embedding: Callable[[], Any], how: SearchQuery) -> Response:
+    async def _found(self, embedding: Callable[[Store], Any], how: SearchQuery) -> Response:
+        def search(store: Store) -> Hits:
+            return store.search(embedding(store), how.k, where=how.where, group_by=how.group_by)
+
+        return await self._answered(search, how)
+
+    async def _answered(self, search: Callable[[Store], Hits], how: SearchQuery) -> Response:
         def read() -> dict[str, Any]:
-            query = embedding()
-            store = self.collection.store()
+            store = self.collection.store()  # once, because it may be opened again at any time
             threshold = threshold_of(store.about) if how.within is None else how.within
-            hits = store.search(query, how.k, where=how.where, group_by=how.group_by)
-            found = plain_neighbors(hits, self.marks.right, threshold)
+            found = plain_neighbors(search(store), self.marks.right, threshold)
             return {"threshold": threshold, "distance": store.distance, "neighbors": found}
 
         return JSONResponse(await _in_thread(read))
@@ -293,8 +323,9 @@ class SearchQuery:
     group_by: str
 
     @classmethod
-    def of(cls, request: Request) -> SearchQuery:
-        """Read the options from the query string of a request."""
+    def of(cls, request: Request, *others: str) -> SearchQuery:
+        """Read the options from the query string of a request, which may also have other parameters."""
+        _check_parameters(request, "k", "within", "where", "group_by", *others)
         given = request.query_params
         within = None
         if given.get("within"):
@@ -328,8 +359,17 @@ async def _in_thread(question: Callable[[], Any]) -> Any:
         raise HTTPException(404, str(error.args[0])) from None
     except ValueError as error:
         raise HTTPException(400, str(error)) from None
+    except OtherModelError as error:
+        raise HTTPException(503, str(error)) from None
     except OSError:
         raise HTTPException(503, "the index cannot be read at the moment; try again later") from None
+
+
+def _check_parameters(request: Request, *known: str) -> None:
+    """Refuse parameters that do not exist: a misspelled filter would otherwise filter nothing."""
+    unknown = next((name for name in request.query_params if name not in known), None)
+    if unknown is not None:
+        raise HTTPException(400, f"there is no parameter {quoted(unknown)}; there are {', '.join(known)}")
 
 
 def _name(request: Request) -> str:

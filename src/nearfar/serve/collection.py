@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,10 @@ class NotAnImageError(ValueError):
 
 class TooManyPixelsError(ValueError):
     """The uploaded image has too many pixels."""
+
+
+class OtherModelError(RuntimeError):
+    """The index was made again with another model than the one that embeds the queries."""
 
 
 class ClassCount(NamedTuple):
@@ -104,31 +109,49 @@ class Collection:
         self._one = threading.Lock()  # protects the opening of the index
         self._network = threading.Lock()  # one forward pass at a time, because several would only need more memory
         self._store = open_store()
+        self._model = model_of(self._store)
         self._seen = self._stamp()
         self._looked = time.monotonic()
-        self._classes: dict[int, list[ClassCount]] = {}
+        self._classes: dict[tuple[int, int], list[ClassCount]] = {}
 
     def store(self) -> Store:
-        """Return the index, which is opened again if it has changed on disk."""
+        """Return the index, which is opened again if it has changed on disk.
+
+        If it cannot be opened again, for example because it was deleted, the index that is open is kept.
+        """
         if time.monotonic() - self._looked >= LOOK_EVERY:
             with self._one:
                 self._looked = time.monotonic()
                 stamp = self._stamp()
                 if stamp != self._seen:
-                    self._store = self.open_store()
                     self._seen = stamp
-                    self._classes = {}
+                    self._open_again()
         return self._store
 
-    def embedded_image(self, data: bytes, max_pixels: int) -> AnyArray:
-        """Embed an uploaded image, (1, d).
+    def _open_again(self) -> None:
+        try:
+            self._store = self.open_store()
+        except (OSError, ValueError) as error:
+            if sys.stderr is not None:
+                print(f"nearfar: the index as it was is still served: {error}", file=sys.stderr, flush=True)
+            return
+        self._classes = {}
+
+    def _check_model(self, store: Store) -> None:
+        """Refuse to embed queries for an index that another model has made since the start of the server."""
+        if model_of(store) != self._model:
+            raise OtherModelError("the index was made again with another model; start the server again to load it")
+
+    def embedded_image(self, store: Store, data: bytes, max_pixels: int) -> AnyArray:
+        """Embed an uploaded image, (1, d), for a search of the index as it was opened.
 
         Raises
         ------
-        NotAnImageError, TooManyPixelsError
+        NotAnImageError, TooManyPixelsError, OtherModelError
         """
         if self.embed is None:
             raise NotAnImageError("this index has no model that embeds images; search it by its items")
+        self._check_model(store)
         check_image(data, max_pixels)
         files = Uploaded(data)
         try:
@@ -139,10 +162,11 @@ class Collection:
         except BadImageError as error:
             raise NotAnImageError(str(error)) from error
 
-    def embedded_text(self, text: str) -> AnyArray | None:
-        """Embed a text, (1, d); None if the model does not embed texts."""
+    def embedded_text(self, store: Store, text: str) -> AnyArray | None:
+        """Embed a text, (1, d), for a search of the index as it was opened; None if the model does not embed texts."""
         if self.embed_text is None:
             return None
+        self._check_model(store)
         with self._network:
             return self.embed_text(text)
 
@@ -161,12 +185,13 @@ class Collection:
     def classes(self) -> list[ClassCount]:
         """Return the classes and their numbers of items, sorted by name."""
         store = self.store()
-        known = self._classes.get(id(store))
+        key = (id(store), store.count())  # a folder or a server that is open shows the changes of others
+        known = self._classes.get(key)
         if known is None:
             labels = store.column("label") if "label" in store.columns() else np.empty(0, dtype=np.str_)
             names, counts = np.unique(labels, return_counts=True)
             known = [ClassCount(str(name), int(count)) for name, count in zip(names, counts, strict=True)]
-            self._classes = {id(store): known}
+            self._classes = {key: known}
         return known
 
     def _stamp(self) -> tuple[int, int]:
@@ -180,6 +205,12 @@ class Collection:
         except OSError:
             return (0, 0)
         return found.st_mtime_ns, found.st_ino
+
+
+def model_of(store: Store) -> tuple[str, ...]:
+    """Return what must stay the same for queries to be compared with an index: the model and its dimensions."""
+    about = store.about
+    return about.get("weights", ""), about.get("dims", ""), str(store.dimensions), store.distance
 
 
 def check_image(data: bytes, max_pixels: int) -> None:
@@ -216,7 +247,7 @@ def plain_neighbors(hits: Hits, right: Callable[[str], str | None], threshold: f
         if at >= 0:
             item = item_as_dict(hits.records, int(at), right)
             match = threshold is None or bool(distance <= threshold)
-            found.append({**item, "distance": round(float(distance), 6), "match": match})
+            found.append({**item, "distance": float(f"{distance:.6g}"), "match": match})
     return found
 
 

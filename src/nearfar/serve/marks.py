@@ -8,6 +8,7 @@ import threading
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from typing import IO
 
 from ..io.cells import unescaped, write_rows
 
@@ -49,12 +50,22 @@ class WrongLabels:
             if not self.path.exists():
                 rows.insert(0, HEADING)
             write_rows(text, rows)
-            with self.path.open("ab") as file:
+            with self.path.open("a+b") as file:
+                if self._ends_within_a_line(file):  # of a process that was killed; the line is lost, the next is not
+                    file.write(b"\r\n")
                 file.write(text.getvalue().encode("utf-8", errors="surrogateescape"))
                 file.flush()
                 os.fsync(file.fileno())
             self._marks[name] = right
             self._lines += 1
+
+    @staticmethod
+    def _ends_within_a_line(file: IO[bytes]) -> bool:
+        size = file.seek(0, os.SEEK_END)
+        if size == 0:
+            return False
+        file.seek(size - 1)
+        return file.read(1) != b"\n"
 
     def right(self, name: str) -> str | None:
         """Return the correct class of an item by its last mark, "" if the mark has none, or None without a mark."""

@@ -75,7 +75,13 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
                 body=json_body({"text": {"type": "string"}}, ["text"]),
             )
         },
-        "/api/neighbors": {"get": operation("Find the items nearest to an item.", found, parameters=[name, *how])},
+        "/api/neighbors": {
+            "get": operation(
+                "Find the items nearest to an item, without the item itself. With group_by, also without its group.",
+                found,
+                parameters=[name, *how],
+            )
+        },
         "/api/items": {
             "get": operation(
                 "List items.",
