@@ -136,3 +136,13 @@ def test_a_table_that_cannot_be_written_is_refused_before_the_trainings(capsys, 
     assert code == 2
     assert "expected a file that ends in .csv, .tex or .md; --out is the folder of the runs" in err
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_help_shows_every_command_in_a_group(capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, "--help")
+    assert code == 0
+    assert "Commands" not in out  # the group of those that have none
+    titles = re.findall("^╭─ (.*?) ─", out, re.M)
+    assert titles == ["Data", "Train", "Evaluate", "Embed and search", "Share", "Help"]
+    for command in (*COMMANDS, "inspect", "data", "serve"):
+        assert re.search(rf"^│ {command} +[A-Z]", out, re.M), command

@@ -15,7 +15,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from .. import __version__
 from ..children import isolate_children
@@ -103,29 +103,41 @@ app = App(
     name="nearfar",
     default_parameter=Parameter(negative=()),  # no --no-quiet
     version=__version__,
-    help="Metric learning: learn a distance from labeled images, rows or embeddings, score it, and search with it.",
+    help=(
+        "Metric learning: learn a distance from labeled images, rows or embeddings, score it, and search with it.\n\n"
+        "nearfar COMMAND --help shows the options of a command, and an example."
+    ),
     help_format="markdown",
     suppress_keyboard_interrupt=False,  # `main` handles it, and says how to continue
 )
 
 Objectives = Annotated[tuple[str, ...], Parameter(name="--objective", show_default=False, group=TRAINING)]
 
-app.command(fetching.data)
-app.command(inspecting.inspect)
-app.command(fitting.fit)
-app.command(evaluating.evaluate)
-app.command(indexing.index)
-app.command(searching.search)
-app.command(searching.duplicates)
-app.command(serving.serve)
-app.command(suspecting.suspects)
-app.command(adapting.adapt)
-app.command(reporting.report)
-app.command(describing.card)
-app.command(exporting.export)
-app.command(exporting.store)
-app.command(listing.list_methods, name="list")
-app.command(diagnosing.doctor)
+CHECK = Group("Data", sort_key=0)
+TRAIN = Group("Train", sort_key=1)
+EVALUATE = Group("Evaluate", sort_key=2)
+SEARCH = Group("Embed and search", sort_key=3)
+SHARE = Group("Share", sort_key=4)
+INFORM = Group("Help", sort_key=5)
+
+app.command(fetching.data, group=CHECK)
+app.command(inspecting.inspect, group=CHECK)
+app.command(fitting.fit, group=TRAIN)
+app.command(evaluating.evaluate, group=EVALUATE)
+app.command(reporting.report, group=EVALUATE)
+app.command(suspecting.suspects, group=EVALUATE)
+app.command(indexing.index, group=SEARCH)
+app.command(searching.search, group=SEARCH)
+app.command(searching.duplicates, group=SEARCH)
+app.command(serving.serve, group=SEARCH)
+app.command(adapting.adapt, group=SEARCH)
+app.command(describing.card, group=SHARE)
+app.command(exporting.export, group=SHARE)
+app.command(exporting.store, group=SHARE)
+app.command(listing.list_methods, name="list", group=INFORM)
+app.command(diagnosing.doctor, group=INFORM)
+for flag in ("--help", "--version"):
+    app[flag].group = INFORM
 
 
 def main() -> None:
@@ -198,7 +210,7 @@ def _stop(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@app.command
+@app.command(group=TRAIN)
 def train(
     data: str | None = None,
     *,
@@ -384,7 +396,7 @@ def train(
                 print(table)
 
 
-@app.command
+@app.command(group=SEARCH)
 def embed(
     run: Path,
     data: str,
@@ -432,7 +444,7 @@ def embed(
         print(embed_to(run, data, out, skip_bad, label, dims, texts=texts, overwrite=overwrite))
 
 
-@app.command
+@app.command(group=TRAIN)
 def compare(
     data: str,
     *,
