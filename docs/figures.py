@@ -200,24 +200,24 @@ def steps() -> Figure:
 
 
 WHICH_LOSS = (
-    ("Pairs said to be alike or different,\nand no classes?", "ContrastiveLoss\nMultiSimilarityLoss"),
+    ("Pairs labeled as same or different,\ninstead of classes?", "ContrastiveLoss\nMultiSimilarityLoss"),
     ("No labels, but two views\nof each item?", "NTXentLoss\nVICRegLoss"),
     ("Similarities between 0 and 1\ninstead of classes?", "GeneralizedContrastiveLoss"),
     ("Thousands of classes,\nor a threshold to choose?", "ArcFaceLoss, AdaFaceLoss\nSubCenterArcFaceLoss"),
     ("Only two or three items\nof each class?", "TripletLoss or NPairLoss\nwith CrossBatchMemory"),
     ("Large batches, and Recall@K\nor average precision as the goal?", "RecallAtKLoss, SmoothAPLoss\nFastAPLoss"),
-    ("Some hundred classes,\nfew of them in each batch?", "AMSoftmaxLoss + JRS"),
+    ("Hundreds of classes,\nonly a few in each batch?", "AMSoftmaxLoss + JRS"),
 )
 OTHER_LOSS = "MultiSimilarityLoss\nSupConLoss"
 WHICH_LEARNER = (
     ("A number to predict\ninstead of a class?", "MLKR"),
     ("No labels at all?", "CovarianceMetric"),
-    ("Pairs said to be alike\nor different?", "ITML, GMML"),
+    ("Pairs labeled as same\nor different?", "ITML, GMML"),
     ("Triplets, or comparisons\nof two distances?", "SCML, LMNN\nLSML"),
-    ("Groups of rows\nknown to be alike?", "RCA, DCA"),
+    ("Groups of rows\nthat belong together?", "RCA, DCA"),
     ("Features of a pretrained network,\nand classes that come later?", "DiscriminantWhitening\nGMML(t=0.3)"),
     ("Classes that a linear map\ncannot separate?", "KernelNCA\nKernelDCA"),
-    ("No time, or many tables?", "LFDA\nITML"),
+    ("Little time, or many rows?", "LFDA\nITML"),
 )
 OTHER_LEARNER = "SCML, MCML\nNCA"
 """Questions, and what to begin with where the answer is yes; `objectives.md` and `learners.md` say why."""

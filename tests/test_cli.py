@@ -28,6 +28,8 @@ from nearfar.data import open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
 from nearfar.extras import hint
 from nearfar.index import Index
+from nearfar.train import recipe_names
+from nearfar.train.paper_tables import table_names
 
 from . import forking
 from .commands import run
@@ -147,6 +149,17 @@ def test_list_shows_what_every_method_is(capsys, monkeypatch):
     assert lines["TripletLoss"] == "Triplet loss (Schroff 2015)"
     assert all(line[0] != "(" for line in lines.values())  # each has a title
     assert out.splitlines()[-1].startswith(f"{len(METHODS)} methods; ")
+
+
+def test_list_shows_every_recipe_below_its_source(capsys, monkeypatch):
+    code, out, _ = run(capsys, monkeypatch, "list", "--recipes")
+    recipes, _, tables = out.partition("Tables and figures of papers")
+    assert code == 0
+    assert set(re.findall(r"\w+/\w+", recipes)) == set(recipe_names())
+    assert set(re.findall(r"^  (\w+/\w+)", tables, re.M)) == set(table_names())
+    assert (
+        recipes.index("Photos with a pretrained network") < recipes.index("photos/finetune") < recipes.index("jrd/cub")
+    )
 
 
 def test_list_shows_one_method_or_those_with_a_part_of_the_name(capsys, monkeypatch):

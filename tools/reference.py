@@ -366,18 +366,23 @@ def shared_page(title: str, classes: tuple[tuple[str, str], ...]) -> str:
 
 
 def package_page(title: str, module: str) -> str:
+    """Return the page of a package: its functions, then its classes."""
     package = import_module(module)
+    classes = [name for name in package.__all__ if isinstance(getattr(package, name), type)]
+    functions = [name for name in package.__all__ if name not in classes]
     lines = [*heading(title, "="), (package.__doc__ or "").partition("\n")[0], ""]
-    for name in package.__all__:
+    if functions:
+        lines += heading("Functions", "-")
+    for name in functions:
+        lines += [f".. autofunction:: {module}.{name}", ""]
+    if classes:
+        lines += heading("Classes", "-")
+    for name in classes:
         thing = getattr(package, name)
-        if isinstance(thing, type):
-            fields = getattr(thing, "_fields", ())  # a named tuple's docstring describes them
-            requests = [own for own in vars(thing) if re.fullmatch(r"set_\w+_request", own)]  # scikit-learn's, not ours
-            left_out = ", ".join([*fields, *requests])
-            lines += [f".. autoclass:: {module}.{name}", "   :members:", f"   :exclude-members: {left_out}"]
-        else:
-            lines += [f".. autofunction:: {module}.{name}"]
-        lines += [""]
+        fields = getattr(thing, "_fields", ())  # a named tuple's docstring describes them
+        requests = [own for own in vars(thing) if re.fullmatch(r"set_\w+_request", own)]  # scikit-learn's, not ours
+        left_out = ", ".join([*fields, *requests])
+        lines += [f".. autoclass:: {module}.{name}", "   :members:", f"   :exclude-members: {left_out}", ""]
     return "\n".join(lines)
 
 

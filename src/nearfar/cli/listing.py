@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from ..catalog import HERE, METHODS, Method, missing
 from ..quoting import quoted
+
+RECIPES = {
+    "photos": "Photos with a pretrained network: train all weights, low-rank adapters, or a linear layer",
+    "characters": "Characters with a small network",
+    "jrd": "Joint representation diversification (Chu et al., 2020)",
+    "cml": "Confusion-based metric learning (Chen et al., 2022)",
+    "facility_location": "Facility location (Oh Song et al., 2017)",
+}
+"""What the recipes of each source are for, in the order in which they are listed."""
 
 
 def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: bool = False) -> None:
@@ -25,12 +36,7 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
             raise ValueError(f"NAME: {quoted(name)} does not work with --recipes and --planned, which list all")
         print(shown(name))
     elif recipes:
-        from ..train import recipe_names
-        from ..train.paper_tables import table_names
-
-        print("\n".join(recipe_names()))
-        print("\nTables and figures of papers, for `nearfar compare DATA --recipe NAME`:")
-        print("\n".join(f"{name:<26}  {title}" for name, title in table_names().items()))
+        print(listing_of_recipes())
     else:
         print(listing(planned_only=planned))
 
@@ -46,6 +52,26 @@ def listing(*, planned_only: bool = False) -> str:
     planned = f" and {len(METHODS) - done} planned" if done < len(METHODS) else ""
     last = f"{done} methods{planned}; nearfar list NAME shows one with its settings, formula and paper"
     return "\n".join([*lines, last])
+
+
+def listing_of_recipes() -> str:
+    """Return the recipes by their source, and then the tables and figures of papers with their titles."""
+    from ..train import recipe_names
+    from ..train.paper_tables import table_names
+
+    families: dict[str, list[str]] = {source: [] for source in RECIPES}
+    for name in recipe_names():
+        families.setdefault(name.partition("/")[0], []).append(name)
+    lines = ["Recipes, for nearfar train DATA --recipe NAME:", ""]
+    for source, names in families.items():
+        lines += [
+            RECIPES.get(source, source),
+            *wrap(", ".join(names), 100, initial_indent="  ", subsequent_indent="  "),
+            "",
+        ]
+    lines += ["Tables and figures of papers, for nearfar compare DATA --recipe NAME:", ""]
+    lines += [f"  {name:<26}{title}" for name, title in table_names().items()]
+    return "\n".join(lines)
 
 
 def shown(name: str) -> str:
