@@ -239,7 +239,7 @@ TABLES = {
     ),
     "table3": PaperTable("Table 3: Recall@1 of ten parts, error of a joint classifier, H-divergence", _table3()),
     "table4": PaperTable("Table 4: kernels", _table4()),
-    "figure2": PaperTable("Figure 2: a penalty within classes, at values of alpha of our own", _figure2()),
+    "figure2": PaperTable("Figure 2: a penalty within classes, at values of alpha that we chose", _figure2()),
     "figure4": PaperTable("Figure 4: alpha of JRS", _figure4()),
     "figure5": PaperTable("Figure 5: alpha of JRS, JMMD and JIntra", _figure5()),
     "figure6": PaperTable("Figure 6: numbers of kernels K and K'", _figure6()),
