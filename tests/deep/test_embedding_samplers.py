@@ -72,7 +72,7 @@ def test_a_group_is_an_anchor_a_positive_and_different_neighbors() -> None:
 
 def test_an_epoch_of_anchors_is_about_as_long_as_the_data() -> None:
     assert len(SmartMiningSampler(np.arange(3000) // 10, 60)) == 50
-    alone = SmartMiningSampler([0, 0, *range(1, 20)], 3, neighbors=1)
+    alone = SmartMiningSampler([0, 0, *range(1, 20)], 3, negatives=1, neighbors=1)
     assert len(alone) == 2  # no more than one round of the two anchors
 
 
@@ -139,9 +139,9 @@ def test_a_damaged_state_is_refused_and_changes_nothing(change, says) -> None:
         (lambda: mining(every=0), "every: must be at least 1, got 0"),
         (lambda: mining(rounds=0), "rounds: must be at least 1, got 0"),
         (lambda: mining(negatives=3), r"a multiple of 2 \+ negatives = 5, at most 5 x 35 anchors, got 12"),
-        (lambda: SmartMiningSampler([0, 0, 1, 1], 15, neighbors=2), r"at most 3 x 4 anchors, got 15"),
-        (lambda: SmartMiningSampler([0, 1, 2], 3), "labels: expected a class with two samples and another class"),
-        (lambda: SmartMiningSampler([0, 0, -1], 3), "labels: expected a class with two samples and another class"),
+        (lambda: SmartMiningSampler([0, 0, 1, 1], 20, neighbors=2), r"at most 4 x 4 anchors, got 20"),
+        (lambda: SmartMiningSampler([0, 1, 2], 4), "labels: expected a class with two samples and another class"),
+        (lambda: SmartMiningSampler([0, 0, -1], 4), "labels: expected a class with two samples and another class"),
         (lambda: mining().refit(ROWS[1:]), "embeddings: expected one row for each of 40 samples, got 39"),
         (lambda: mining().refit(ROWS * np.nan), "embeddings: .*40 of 40 rows"),
         (lambda: mining().refit(ROWS[:, 0]), "embeddings: expected a table of shape"),

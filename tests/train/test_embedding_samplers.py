@@ -15,8 +15,8 @@ from nearfar.train import state as states
 from tests.train.test_engine import assert_same, broken_off
 
 SAMPLERS = {
-    "mined": ("TripletLoss()", "SmartMiningSampler(negatives=2, neighbors=5)"),
-    "seldom": ("TripletLoss()", "SmartMiningSampler(neighbors=5, every=2)"),
+    "mined": ("TripletLoss()", "SmartMiningSampler(neighbors=5)"),
+    "seldom": ("TripletLoss()", "SmartMiningSampler(negatives=1, neighbors=5, every=2)"),
     "divided": (
         "DivideAndConquer(AMSoftmaxLoss() + TripletLoss(), groups=3)",
         "ClusterSampler(clusters=3, m=2, every=2)",
@@ -152,7 +152,7 @@ def test_a_run_goes_on_without_images_that_cannot_be_decoded(tmp_path, small) ->
         (tmp_path / f"photos/{name}").mkdir(parents=True)
         for i in range(4):
             Image.fromarray(rng.integers(0, 255, (9, 9, 3), np.uint8)).save(tmp_path / f"photos/{name}/{i}.png")
-    sampler = "SmartMiningSampler(neighbors=2, every=2)"
+    sampler = "SmartMiningSampler(negatives=1, neighbors=2, every=2)"
     how = {"data": str(tmp_path / "photos"), "image_size": 8, "sampler": sampler, "batch_size": 3, "epochs": 1}
     run = train(small(**how), tmp_path / "run", progress=False)
     (tmp_path / "photos" / run.task.train.names[1]).write_bytes(b"not an image")

@@ -185,7 +185,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Recompute the activations of a timm or transformers trunk in the backward pass. It saves memory and takes a
         third more time.
     sampler : {"auto", "random", "m_per_class:M", "class_ratio:R"} or str
-        How batches are drawn. "SmartMiningSampler(negatives=2)" names a sampler of nearfar with its settings, and
+        How batches are drawn. "SmartMiningSampler(neighbors=20)" names a sampler of nearfar with its settings, and
         "package.module:Name(option=value)" one of your own. "auto" is "m_per_class" with 4 items per class, or more if
         there are too few classes for that.
     episodes : {"none", "maml", "fomaml", "sequential"}

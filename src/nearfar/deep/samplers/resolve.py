@@ -1,5 +1,5 @@
 """Samplers as text, for the command line and recipes: "auto", "random", "m_per_class:2", "class_ratio:0.25", a sampler
-by its name, "SmartMiningSampler(negatives=2)", or your own, "package.module:Name(option=value)"."""
+by its name, "SmartMiningSampler(neighbors=20)", or your own, "package.module:Name(option=value)"."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_sampler(text: str, labels: ArrayLike, batch_size: int, seed: int = 0) -
         - "random": every sample once per epoch;
         - "m_per_class:M": M samples of each class in a batch;
         - "class_ratio:R": R classes per sample of a batch;
-        - "SmartMiningSampler(negatives=2)": a sampler of nearfar by its name, with its settings;
+        - "SmartMiningSampler(neighbors=20)": a sampler of nearfar by its name, with its settings;
         - "auto": "m_per_class" with the smallest M from 4 on for which a batch needs no more classes than there are;
         - "package.module:Name(option=value)": your own subclass of `BatchSampler`, which is called with the labels,
           `batch_size`, `seed` and the options.

@@ -94,7 +94,7 @@ class SmartMiningSampler(EmbeddingSampler):
     Examples
     --------
     >>> labels = [0, 0, 1, 1, 2, 2]
-    >>> sampler = SmartMiningSampler(labels, batch_size=3, neighbors=1, normalize=False, rounds=1)
+    >>> sampler = SmartMiningSampler(labels, batch_size=3, negatives=1, neighbors=1, normalize=False, rounds=1)
     >>> sampler.refit([[0.0], [1.0], [1.4], [9.0], [9.5], [20.0]])
     >>> sorted((anchor, negative) for anchor, _, negative in sampler)
     [(0, 2), (1, 2), (2, 1), (3, 4), (4, 3), (5, 3)]
@@ -105,7 +105,7 @@ class SmartMiningSampler(EmbeddingSampler):
         labels: ArrayLike,
         batch_size: int,
         *,
-        negatives: int = 1,
+        negatives: int = 2,
         neighbors: int = 10,
         every: int = 1,
         normalize: bool = True,
