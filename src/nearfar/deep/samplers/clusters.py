@@ -53,12 +53,12 @@ def matched(clusters: Ints, before: Ints, number: int) -> Ints:
     return name[clusters]
 
 
-def of_cluster(numbers: Ints, inside: np.ndarray) -> Classes:
+def of_cluster(class_of: Ints, inside: np.ndarray) -> Classes:
     """Return the classes of a cluster, without those that have one sample there if two others remain.
 
-    numbers: (n,) classes of all samples, -1 if unknown; inside: (n,) bool.
+    class_of: (n,) classes of all samples, -1 if unknown; inside: (n,) bool.
     """
-    classes = by_class(np.where(inside, numbers, UNKNOWN))
+    classes = by_class(np.where(inside, class_of, UNKNOWN))
     several = classes.counts > 1
     return classes.only(several) if several.sum() > 1 else classes
 
@@ -147,8 +147,8 @@ class ClusterSampler(EmbeddingSampler):
         self.number = clusters
         self.until = until
         self.normalize = normalize
-        self.numbers = np.full(samples, UNKNOWN)
-        self.numbers[known] = np.repeat(np.arange(len(self.classes.counts)), self.classes.counts)
+        self.class_of = np.full(samples, UNKNOWN)
+        self.class_of[known] = np.repeat(np.arange(len(self.classes.counts)), self.classes.counts)
         self._batches = max(1, round(len(known) / batch_size))
 
     @property
@@ -190,7 +190,7 @@ class ClusterSampler(EmbeddingSampler):
         plan = np.empty((self._batches, self.batch_size), dtype=np.int64)
         for cluster in np.unique(of_batch):
             batches = np.flatnonzero(of_batch == cluster)
-            classes = of_cluster(self.numbers, clusters == cluster)
+            classes = of_cluster(self.class_of, clusters == cluster)
             plan[batches] = batches_of(classes, len(batches), per_batch, self.m, rng)
         return plan
 
