@@ -9,6 +9,8 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
+NAMES = {"cos", "log", "sin", "tan"}  # of functions, which the converter sets without space, like a product of letters
+SCRIPTS = {f"{{{NAMESPACE}}}{tag}" for tag in ("msub", "msup", "msubsup", "munder")}
 WITH_LIMITS = {"argmax", "argmin", "max", "mean", "min"}  # what is written below them on a line of its own
 
 
@@ -23,7 +25,25 @@ def displayed(latex: str) -> str:
     for operator in root.iter(f"{{{NAMESPACE}}}mo"):
         if operator.text == "‖":  # a browser would stretch the first bar of a norm, and not the last one
             operator.set("stretchy", "false")
+    for row in root.iter(f"{{{NAMESPACE}}}mrow"):
+        space_functions(list(row))
     return ElementTree.tostring(root, encoding="unicode")
+
+
+def space_functions(parts: list[ElementTree.Element]) -> None:
+    """Set thin spaces around the names of functions in a row, as TeX does: none before a parenthesis."""
+    for part, following in zip(parts, [*parts[1:], None], strict=True):
+        name = part
+        while name.tag in SCRIPTS:
+            name = name[0]
+        text = name.text or ""
+        if text in NAMES:
+            name.tag = f"{{{NAMESPACE}}}mo"
+        if name.tag == f"{{{NAMESPACE}}}mo" and len(text) > 1 and text.isalpha():
+            has_limit = part.tag == f"{{{NAMESPACE}}}munder"
+            before_parenthesis = following is not None and following.text == "(" and not has_limit
+            name.set("lspace", "0" if part is parts[0] else "0.17em")
+            name.set("rspace", "0" if before_parenthesis else "0.17em")
 
 
 def visit_inline(translator: Any, node: nodes.math) -> None:
