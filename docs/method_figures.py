@@ -30,6 +30,7 @@ OTHER_LOSSES = (  # which need features of a network, two views, more than two d
     "DeepFisherLoss",
     "DivideAndConquer",
     "HDCLoss",
+    "HDMLLoss",
     "Matryoshka",
     "VICRegLoss",
     "VirtualSampleLoss",

@@ -29,6 +29,7 @@ from .deep.losses.generalized_contrastive import GeneralizedContrastiveLoss as G
 from .deep.losses.generalized_lifted import GeneralizedLiftedLoss as GeneralizedLiftedLoss
 from .deep.losses.hard_negative_contrastive import HardNegativeContrastiveLoss as HardNegativeContrastiveLoss
 from .deep.losses.hdc import HDCLoss as HDCLoss
+from .deep.losses.hdml import HDMLLoss as HDMLLoss
 from .deep.losses.hierarchical_triplet import HierarchicalTripletLoss as HierarchicalTripletLoss
 from .deep.losses.hinge_head import HingeHead as HingeHead
 from .deep.losses.histogram import HistogramLoss as HistogramLoss
@@ -97,7 +98,9 @@ from .deep.regularizers.center_norms import CenterNorms as CenterNorms
 from .deep.regularizers.diversity_confusion import DiversityConfusion as DiversityConfusion
 from .deep.regularizers.energy_confusion import EnergyConfusion as EnergyConfusion
 from .deep.regularizers.ensemble_divergence import EnsembleDivergence as EnsembleDivergence
+from .deep.regularizers.group_adversary import GroupAdversary as GroupAdversary
 from .deep.regularizers.horde import HORDE as HORDE
+from .deep.regularizers.independent_activations import IndependentActivations as IndependentActivations
 from .deep.regularizers.intra_class import IntraClassPenalty as IntraClassPenalty
 from .deep.regularizers.jintra import JIntra as JIntra
 from .deep.regularizers.jmmd import JMMD as JMMD

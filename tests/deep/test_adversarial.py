@@ -201,6 +201,19 @@ def test_rows_of_two_references_equal_the_batch_of_all(make_loss, settings):
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize(("make_loss", "settings"), PAIR_LOSSES)
+def test_masked_triplets_do_not_count(make_loss, settings):
+    if make_loss is nearfar.ContrastiveLoss and "distance" in settings:
+        settings = {**settings, "form": "plain"}  # the other forms have a distance of their own
+    loss, (x, _) = make_loss(**settings).double(), samples(range(12))
+    keep = torch.tensor([True, False, True, True])
+    parts = x[:4], x[4:8], x[8:]
+    masked = triplet_share(loss, *parts, keep)
+    listed = triplet_share(loss, *(part[keep] for part in parts))
+    torch.testing.assert_close(masked, listed)
+    torch.testing.assert_close(torch.autograd.grad(masked, x), torch.autograd.grad(listed, x))
+
+
 def test_memory_grows_with_the_number_of_triplets():
     x = torch.randn(96, DIM)  # two classes: 4512 triplets, whose pairs are 40 million
     largest = 0

@@ -1,4 +1,6 @@
-"""What only these obey: ALMN, BIER, HDC, the hierarchical triplet loss and the divergence of ABE."""
+"""What only these obey: ALMN, A-BIER, HDC, the hierarchical triplet loss and the divergence of ABE."""
+
+from functools import partial
 
 import pytest
 
@@ -10,13 +12,24 @@ from nearfar import (
     BinomialDevianceLoss,
     ContrastiveLoss,
     EnsembleDivergence,
+    GroupAdversary,
     HDCLoss,
     HierarchicalTripletLoss,
+    IndependentActivations,
     NPairLoss,
     TripletLoss,
 )
 from nearfar.deep.losses.hdc import hardest
-from tests.references import almn, bier, ensemble_divergence, hdc, hierarchical_triplet
+from nearfar.deep.regularizers.group_adversary import reversed_gradient
+from tests.references import (
+    almn,
+    bier,
+    ensemble_divergence,
+    group_adversary,
+    hdc,
+    hierarchical_triplet,
+    independent_activations,
+)
 
 from .gradients import same, samples
 
@@ -31,7 +44,13 @@ SETTINGS = [
     (HierarchicalTripletLoss, hierarchical_triplet, {"levels": 1}),
     (EnsembleDivergence, ensemble_divergence, {"groups": 3, "margin": 3.0}),
     (EnsembleDivergence, ensemble_divergence, {"groups": (2, 3), "margin": 0.5}),
+    (IndependentActivations, independent_activations, {"groups": (1, 4)}),
+    (IndependentActivations, independent_activations, {"groups": 5}),
 ]
+
+
+def name_of(loss):
+    return getattr(loss, "func", loss).__name__
 
 
 @pytest.mark.usefixtures("ways")
@@ -108,15 +127,99 @@ def test_groups_that_differ_have_no_divergence_left_to_ask_for():
     assert EnsembleDivergence(1)(x, y) == 0
 
 
-@pytest.mark.parametrize("loss", [BIERLoss, HDCLoss, EnsembleDivergence])
+def test_groups_of_independent_lengths_add_one_for_each_pair():
+    signs = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
+    lengths = torch.exp(signs)  # the lengths of one group say nothing about those of the other
+    x = torch.cat([lengths[:, :1], lengths[:, 1:]], 1)
+    y = torch.arange(4) % 2
+    assert IndependentActivations(2)(x, y).item() == pytest.approx(1)
+    apart = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0], [0.0, 1.0]])
+    assert IndependentActivations(2)(apart, y) == 0
+    assert IndependentActivations(2)(lengths[:, :1].expand(4, 2), y) > 1
+    assert IndependentActivations(1)(x, y) == 0
+
+
+def test_no_group_gains_by_its_scale():
+    x, y = samples(dim=6)
+    scales = torch.tensor([3.0, 3.0, 0.2, 0.2, 7.0, 7.0], dtype=x.dtype)
+    torch.manual_seed(0)
+    for term in (IndependentActivations(3), GroupAdversary(6, 3).double()):
+        value = term(x, y)
+        torch.testing.assert_close(term(x * scales, y), value)
+        (grad,) = torch.autograd.grad(value, x)
+        if isinstance(term, GroupAdversary):
+            along = torch.stack([(g * v).sum(1) for g, v in zip(grad.split(2, 1), x.split(2, 1), strict=True)])
+        else:
+            along = torch.stack([(g * v).sum() for g, v in zip(grad.split(2, 1), x.split(2, 1), strict=True)])
+        torch.testing.assert_close(along, torch.zeros_like(along))
+
+
+@pytest.mark.parametrize("settings", [{}, {"groups": 2}, {"groups": (1, 4)}, {"lam": 3.0}, {"hidden": 4}])
+def test_adversary_equals_the_loops_in_every_gradient(settings):
+    x, y = samples((0, 0, 1, 1, 2, -1), dim=5)
+    torch.manual_seed(0)
+    term = GroupAdversary(5, **settings).double()
+    with torch.no_grad():
+        for weight in term.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    told = {name: value for name, value in settings.items() if name != "hidden"}
+    expected = group_adversary.reference(x, y, weights=dict(term.named_parameters()), **told)
+    found = torch.autograd.grad(term(x, y), [x, *term.parameters()])
+    wanted = torch.autograd.grad(expected, [x, *term.parameters()])
+    torch.testing.assert_close(found, wanted)
+    if "hidden" in settings:
+        assert {len(g[0].weight) for g in term.regressors} == {4}
+
+
+def test_the_groups_run_away_from_what_their_adversaries_learn():
+    """A step down the gradient lowers the value for the regressors, and raises it for the embeddings."""
+    x, y = samples(dim=6)
+    torch.manual_seed(0)
+    term = GroupAdversary(6, lam=0.0).double()
+    value = term(x, y)
+    value.backward()
+    with torch.no_grad():
+        assert term(x - 1e-3 * x.grad, y) > value
+        for weight in term.parameters():
+            weight.sub_(1e-4 * weight.grad)
+        assert term(x, y) < value
+
+
+def test_a_reversed_gradient_leaves_the_value():
+    x = torch.randn(5, requires_grad=True)
+    out = reversed_gradient(x)
+    assert torch.equal(out, x)
+    assert torch.equal(torch.autograd.grad(out.sum(), x)[0], -torch.ones(5))
+
+
+def test_adversaries_begin_without_a_penalty():
+    torch.manual_seed(0)
+    x, y = samples(dim=6)
+    torch.testing.assert_close(
+        GroupAdversary(6, lam=1e6).double()(x, y), GroupAdversary(6, lam=0.0).double()(x, y), atol=2, rtol=0
+    )
+    term = GroupAdversary(6, lam=1.0).double()
+    before = term(x, y)
+    with torch.no_grad():
+        term.regressors[0][0].bias.fill_(0.01)  # of a length below 1
+        small = term(x, y)
+        term.regressors[0][0].weight.mul_(3)
+    assert (small - before).abs() < 1
+    assert term(x, y) - small > 50
+
+
+@pytest.mark.parametrize(
+    "loss", [BIERLoss, HDCLoss, EnsembleDivergence, IndependentActivations, partial(GroupAdversary, 4)], ids=name_of
+)
 def test_groups_that_do_not_fit_the_embedding(loss):
     x, y = samples(dim=4)
-    with pytest.raises(ValueError, match=f"{loss.__name__}: embeddings: 9 groups need as many dimensions, got 4"):
+    name = name_of(loss)
+    with pytest.raises(ValueError, match=f"{name}: embeddings: 9 groups need as many dimensions, got 4"):
         loss(9)(x, y)
     with pytest.raises(ValueError, match=r"groups of \(3, 2\) dimensions are 5 together, got 4"):
         loss((3, 2))(x, y)
     for groups in (0, (2, 0), "2", ()):
-        with pytest.raises(ValueError, match=f"{loss.__name__}: groups must be a number of at least 1, or lengths"):
+        with pytest.raises(ValueError, match=f"{name}: groups must be a number of at least 1, or lengths"):
             loss(groups)
 
 
@@ -129,3 +232,10 @@ def test_other_settings_that_do_not_fit():
         HierarchicalTripletLoss(levels=0)
     with pytest.raises(ValueError, match="BIERLoss: alpha and eta must be positive"):
         BIERLoss(alpha=0.0)
+    with pytest.raises(ValueError, match="GroupAdversary: hidden must be at least 1, got 0"):
+        GroupAdversary(6, hidden=0)
+    with pytest.raises(ValueError, match=r"GroupAdversary: lam must not be negative, got -1\.0"):
+        GroupAdversary(6, lam=-1.0)
+    x, y = samples(dim=4)
+    with pytest.raises(ValueError, match="GroupAdversary: embedding_dim is 6, embeddings have 4"):
+        GroupAdversary(6).double()(x, y)

@@ -35,6 +35,8 @@ DEFAULTS = {
     "FacilityLocationLoss": {"refine": "paper", "greedy": "full", "nmi": "geometric", "decay": 0.94},
     "FisherContrastiveLoss": {"margin": 0.25, "lam": 0.01, "ridge": 1e-4},
     "FisherTripletLoss": {"margin": 0.25, "lam": 0.01, "ridge": 1e-4},
+    "GroupAdversary": {"hidden": 512, "lam": 100.0},
+    "HDMLLoss": {"window": 64},
     "HardNegativeContrastiveLoss": {"temperature": 0.5, "beta": 1.0, "tau_plus": 0.1, "alpha": 1.0},
     "JMMD": {"layers": ("pooled", "embedding", "class"), "kernel": "gaussian", "class_kernels": 1},
     "JRDLoss": {"alpha": 1.0, "scale": 20.0, "margin": 0.1},

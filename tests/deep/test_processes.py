@@ -62,6 +62,8 @@ def objectives():
         "adversarial pairs": lambda: adversarial(loss=nearfar.NPairLoss(), miner=nearfar.RandomNegative(2)),
         "adversarial means": lambda: adversarial(loss=nearfar.IntraPairVarianceLoss()),
         "adversarial hinges": lambda: adversarial(loss=nearfar.BinomialDevianceLoss()),
+        "harder negatives": lambda: nearfar.HDMLLoss(8, DIM, window=1),  # the second step has averages of the first
+        "harder hinges": lambda: nearfar.HDMLLoss(8, DIM, window=1, loss=nearfar.IntraPairVarianceLoss()),
         "means of inputs": lambda: nearfar.CenterTripletLoss(center="input_mean"),
         "means of classes": lambda: nearfar.ProxyNCALoss(8, DIM, proxies="class_mean"),
         "samples": lambda: nearfar.MarginLoss(per_class=8, per_sample=BATCH, nu=0.1),
@@ -99,13 +101,13 @@ class Step(torch.nn.Module):
 # refuses classes is "means of inputs", which needs the raw inputs.
 REFUSED = {
     "classes": 1,
-    "ref": 36,
-    "own relation": 44,
-    "sets and ref": 48,
-    "sets": 37,
-    "prototypes": 36,
-    "relation": 44,
-    "relation and ref": 48,
+    "ref": 39,
+    "own relation": 47,
+    "sets and ref": 51,
+    "sets": 40,
+    "prototypes": 39,
+    "relation": 47,
+    "relation and ref": 51,
 }
 
 # How the samples of a case are labeled, compared, and shared out

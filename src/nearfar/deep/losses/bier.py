@@ -76,8 +76,9 @@ class BIERLoss(RowLoss):
     For search, the paper concatenates the groups after scaling each to unit length and weighting it; here, the whole
     embedding is used.
 
-    The paper's initialization of the weights and its loss that makes the activations of the groups independent are not
-    implemented, nor is the adversarial loss of A-BIER; `EnsembleDivergence` serves the same purpose.
+    The groups stay different with one of the two further losses of the paper's version of 2018:
+    ``BIERLoss() + 0.1 * IndependentActivations()``, or, for A-BIER, ``BIERLoss() + 0.01 * GroupAdversary(512)``. The
+    paper's initialization of the weights, which minimizes the former before the training, is not implemented.
     """
 
     single_block = True  # the rows read the vectors themselves

@@ -68,10 +68,13 @@ def as_batch(anchor: Tensor, positive: Tensor, negative: Tensor) -> Batch:
     return Batch(anchor, relation, own, ref=torch.cat([positive, negative]), ref_y=y)
 
 
-def triplet_value(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+def triplet_value(
+    loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Tensor, keep: Tensor | None = None
+) -> Tensor:
     """Return this process's share of a loss over (t, d) triplets; its value is that over `as_batch` of them.
 
-    If no row reads another, rows of two columns suffice, and time and memory grow with t, not with its square.
+    Only those in the mask `keep`, (t,), count. If no row reads another, rows of two columns suffice, and time and
+    memory grow with t, not with its square.
     """
     kind = type(loss)
     adds_nothing = kind.local_value is RowLoss.local_value and kind.compare is RowLoss.compare
@@ -79,12 +82,18 @@ def triplet_value(loss: RowLoss, anchor: Tensor, positive: Tensor, negative: Ten
     built_in = isinstance(loss.distance, str)  # a user's function compares all with all
     no_triplets = distributed.world() == 1 and not len(anchor)
     if loss.single_block or not plain or not built_in or no_triplets:
+        if keep is not None:
+            anchor = anchor[keep]
+            positive = positive[keep]
+            negative = negative[keep]
         return loss.local_value(as_batch(anchor, positive, negative))
     if not len(anchor):  # the other processes divide by the sums of all: take part with zeros of the same shape
         point = anchor.new_zeros(1, anchor.shape[1])
         num, den = loss.rows(own_rows(point, point, point, loss))
         return loss.divided(num.sum(0) * 0, den.sum(0, dtype=num.dtype) * 0)
     rows = own_rows(anchor, positive, negative, loss)
+    if keep is not None:
+        rows = rows._replace(pos=rows.pos & keep[:, None], neg=rows.neg & keep[:, None])
     if loss.miner is not None:
         rows = loss.miner(rows)
     num, den = loss.rows(rows)
