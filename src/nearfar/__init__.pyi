@@ -82,6 +82,7 @@ from .deep.miners.pair_margins import PairMargins as PairMargins
 from .deep.miners.random_negative import RandomNegative as RandomNegative
 from .deep.miners.uniform_histogram import UniformHistogram as UniformHistogram
 from .deep.miners.wide_angles import WideAngles as WideAngles
+from .deep.networks.attention_ensemble import AttentionEnsemble as AttentionEnsemble
 from .deep.networks.autoencoder import Autoencoder as Autoencoder
 from .deep.networks.bi_map import BiMap as BiMap
 from .deep.networks.continuous_similarity import ContinuousSimilarityNet as ContinuousSimilarityNet

@@ -212,6 +212,7 @@ METHODS = tuple(Method(*row) for row in (
     ("HDMLLoss", "deep/losses/hdml", "loss", "rows", "Zheng 2019", "D62", PROXIES),
     ("GroupAdversary", "deep/regularizers/group_adversary", "regularizer", "set", "Opitz 2018", "D62", {"embedding_dim": 5}),
     ("IndependentActivations", "deep/regularizers/independent_activations", "regularizer", "set", "Opitz 2017", "D62"),
+    ("AttentionEnsemble", "deep/networks/attention_ensemble", "network", "labels", "Kim 2018", "D62"),
     ("EnsembleDivergence", "deep/regularizers/ensemble_divergence", "regularizer", "set", "Kim 2018", "D62"),
     ("HierarchicalTripletLoss", "deep/losses/hierarchical_triplet", "loss", "set", "Ge 2018", "-"),
     ("SmartMiningSampler", "deep/samplers/smart_mining", "sampler", "labels", "Harwood 2017", "-"),

@@ -49,9 +49,9 @@ class EnsembleDivergence(SetTerm):
 
     Notes
     -----
-    This is the divergence loss of attention-based ensembles; their attention heads are not implemented. Add it to a
-    loss of groups, such as `BIERLoss`, or to any loss of the whole embedding. Samples of unknown class do not count;
-    apart from that, labels are not used.
+    This is the divergence loss of attention-based ensembles, whose network is `AttentionEnsemble`. Add it to a loss of
+    groups, such as `BIERLoss`, or to any loss of the whole embedding. Samples of unknown class do not count; apart from
+    that, labels are not used.
     """
 
     def __init__(self, groups: int | Sequence[int] = 2, *, margin: float = 1.0) -> None:
