@@ -1,5 +1,7 @@
 """Commands with a wrong path, or with more words than they take: one line says what was probably meant."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -73,10 +75,18 @@ def test_nothing_far_is_suggested(folder, capsys, monkeypatch):
         (("embed", "run", "a.jpg", "b.jpg", "c.jpg", "-o", "x.npz"), "'b.jpg' and 1 more are arguments too many"),
         (("train", "photos/"), "--out is missing"),
         (("fit",), "DATA is missing"),
+        (("train", "photos/", "--out", "run", "--pretrained"), "--pretrained: expected a value after it"),
+        (("train", "photos/", "--out"), "--out: expected a value after it"),
     ],
 )
 def test_what_the_arguments_lack_or_have_too_many_is_one_plain_line(words, told, capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, *words)
     assert code == 2
-    assert err.startswith(f"nearfar: {told}: `nearfar {words[0]} --help`")
+    assert re.match(rf"nearfar: {re.escape(told)}[:;] `nearfar {words[0]} --help`", err)
     assert err.count("\n") == 1
+
+
+def test_a_misspelled_option_that_is_needed_is_told_as_such(capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "train", "photos/", "--output", "run")
+    assert code == 2
+    assert err == "nearfar: Unknown option: --output. Did you mean --out?\n"

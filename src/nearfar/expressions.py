@@ -469,6 +469,8 @@ class Parser:
         sign = self.text[start]
         if sign not in self.signs:
             what = "this text has no end" if sign in "'\"" else f"{sign!r} is not allowed"
+            if sign in "/\\":
+                what += "; write a path in quotes"
             raise self._error(what, start)
         self.position = start + 1
         return _Token(sign, sign, start)

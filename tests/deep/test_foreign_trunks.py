@@ -1,6 +1,7 @@
 """Models of timm and transformers: their features equal those of their own pipelines, and their weights are named."""
 
 import json
+import re
 import sys
 from types import ModuleType
 
@@ -228,6 +229,60 @@ def test_a_missing_token_is_one_line(timm, monkeypatch, kind):
 def test_names_that_do_not_exist_have_near_ones(timm):
     with pytest.raises(TrunkError, match="timm has no model 'resnet181'; did you mean 'resnet18"):
         find_preprocessing("timm:resnet181")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("resnet18", "unknown trunk 'resnet18'; did you mean 'timm:resnet18'?"),
+        ("mobilenetv1_100", "did you mean 'timm:mobilenetv1_100'?"),
+        ("conv5", "did you mean 'conv4'?"),
+        ("torchvision:resnet18", "did you mean 'timm:resnet18'?"),
+        ("torchvision.models:resnet18", "did you mean 'timm:resnet18'?"),
+        ("timm:", "models of timm are written timm:NAME"),
+        ("transformers:", "models of transformers are written transformers:NAME"),
+        ("facebook/dinov2-small", "as in transformers:facebook/dinov2-small"),
+        ("hf:facebook/dinov2-small", "as in transformers:facebook/dinov2-small"),
+        ("timm/resnet18.a1_in1k", "as in timm:resnet18.a1_in1k"),
+    ],
+)
+def test_names_as_other_libraries_write_them_lead_to_ours(timm, text, told):
+    with pytest.raises(TrunkError) as error:
+        make_trunk(text, (3, 64, 64))
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("padtype='same'", "trunk timm:test_resnet: the model has no option 'padtype'"),
+        ("num_classes=10", "num_classes is not an option here, because a trunk has no classifier"),
+    ],
+)
+def test_options_that_a_model_lacks_are_named(timm, options, told):
+    with pytest.raises(TrunkError, match=re.escape(told)):
+        make_trunk(f"{CNN}({options})", (3, 64, 64))
+
+
+@pytest.mark.parametrize("options", ["mean=127.5", "std=57.4", "mean=(123.7, 116.3, 103.5)"])
+def test_moments_of_pixels_up_to_255_are_refused(timm, options):
+    with pytest.raises(TrunkError, match=r"expected values for pixels in \[0, 1\], got .*; divide by 255"):
+        find_preprocessing(f"{CNN}({options})")
+
+
+def test_weights_of_another_network_and_folders_of_weights_say_what_to_do(timm, tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), path)
+    with pytest.raises(TrunkError, match=r"does not fit this trunk, conv4: .*another network, which --trunk .* name"):
+        make_trunk("conv4", (3, 64, 64), weights=path)
+    with pytest.raises(TrunkError, match=r"is a folder; expected a .safetensors, .pth or .caffemodel file$"):
+        make_trunk(CNN, (3, 64, 64), weights=tmp_path)
+    (tmp_path / "best.safetensors").touch()
+    with pytest.raises(TrunkError, match=r"is a folder; .*, such as \S+best.safetensors$"):
+        make_trunk(CNN, (3, 64, 64), weights=tmp_path)
+    with pytest.raises(TrunkError, match="yes: no such file of weights; `true` takes the weights that timm"):
+        make_trunk(CNN, (3, 64, 64), weights="yes")
 
 
 def test_a_torchvision_of_another_torch_is_one_line(monkeypatch):

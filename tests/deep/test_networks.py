@@ -83,7 +83,7 @@ def test_weights_that_do_not_fit(tmp_path) -> None:
     with pytest.raises(TrunkError, match="no such file"):
         make_trunk("conv4", (1, 28, 28), weights=path)
     save_file(state_of(make_trunk("conv4(width=4)", (1, 28, 28))), path)
-    with pytest.raises(TrunkError, match=r"does not fit this trunk: blocks\.\S+ is \(4,"):
+    with pytest.raises(TrunkError, match=r"does not fit this trunk, conv4\(width=8\): blocks\.\S+ is \(4,"):
         make_trunk("conv4(width=8)", (1, 28, 28), weights=path)
     with pytest.raises(TrunkError, match=r"lacks 'conv1_7x7_s2\.bias'"):
         make_trunk("bn_inception", (3, 28, 28), weights=path)

@@ -155,7 +155,7 @@ def main() -> None:
         _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
         command = next(iter(sys.argv[1:]), "")
-        _stop(with_setting(shorten(parser_message(error, command), PARSER), command), 2)
+        _stop(with_setting(shorten(parser_message(error, sys.argv[1:]), PARSER), command), 2)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:

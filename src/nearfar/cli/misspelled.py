@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from ..quoting import PATH, quoted
+from ..quoting import PATH, quoted, shorten
 
 PATH_OPTIONS = (
     "data",
@@ -23,15 +23,18 @@ PATH_OPTIONS = (
     "url",
 )
 """Options whose values are paths that exist."""
-MISSING = re.compile(r'(?:Command ".*" )?[Pp]arameter "?(\S+?)"? requires an argument\.')
+MISSING = re.compile(
+    r'(?:Command ".*" )?[Pp]arameter "?(\S+?)"? requires an argument\.(?: Did you mean (\S+) instead of (\S+)\?)?'
+)
 EXPECTED_DATA = "; expected a folder"
 BUILT_IN = ("digits", "glyphs", "grocery")  # data sets that are no paths
 LEAST_LIKENESS = 0.7  # of a name to the one that is suggested, between 0 and 1
 MOST_NAMES = 10_000  # of a folder that are compared
 
 
-def parser_message(error: Exception, command: str) -> str:
-    """Return in plain words why the arguments of a command were not understood."""
+def parser_message(error: Exception, words: Sequence[str]) -> str:
+    """Return in plain words why the words of a command, of which the first names it, were not understood."""
+    command = next(iter(words), "")
     text = " ".join(str(error).split())
     left = getattr(error, "unused_tokens", None)
     if left and type(error).__name__ == "UnusedCliTokensError":
@@ -42,7 +45,11 @@ def parser_message(error: Exception, command: str) -> str:
         return f"{text}: `nearfar {command} --help` lists what the command takes"
     missing = MISSING.fullmatch(text)
     if missing is not None:
-        name = missing[1]
+        name, meant, misspelled = missing.groups()
+        if misspelled is not None:
+            return f"Unknown option: {shorten(misspelled)}. Did you mean {meant}?"
+        if name in words:
+            return f"{name}: expected a value after it; `nearfar {command} --help` lists what it takes"
         if getattr(getattr(error, "argument", None), "index", None) is not None:  # it is given by its place
             name = name.lstrip("-").upper()
         return f"{name} is missing: `nearfar {command} --help` shows an example"

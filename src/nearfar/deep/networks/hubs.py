@@ -83,6 +83,10 @@ def check_options(package: str, options: Mapping[str, Any]) -> None:
             raise TrunkError(
                 f"trunk {package}: {name} is refused, because files must not run code; give weights as pretrained"
             )
+        if name == "num_classes":
+            raise TrunkError(
+                f"trunk {package}: num_classes is not an option here, because a trunk has no classifier; leave it out"
+            )
         if name == "pretrained":
             raise TrunkError(
                 f"trunk {package}: pretrained is not an option of the model; use --pretrained (pretrained=)"

@@ -115,6 +115,10 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for name in ("mean", "std"):
             if name in options:
                 fields[name] = per_channel(name, options[name], self.channels)
+                if any(abs(value) > 1 for value in fields[name]):
+                    raise ValueError(
+                        f"{name}: expected values for pixels in [0, 1], got {options[name]!r:.60}; divide by 255"
+                    )
         if "crop" in options:
             fields["resize"] = _resize(self.image_size[0], options["crop"])
         if not fields:

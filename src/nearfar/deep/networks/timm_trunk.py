@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from difflib import get_close_matches
@@ -14,6 +15,8 @@ from .hubs import Start, check_options, installed, unreachable
 from .pooling import pool_features
 from .preprocessing import Preprocessing, of_timm
 from .weights import Provenance, TrunkError, pickles_are_safe
+
+UNKNOWN_OPTION = re.compile(r"got an unexpected keyword argument '(\w+)'")
 
 
 class TimmTrunk(nn.Module):
@@ -93,7 +96,9 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
         with hub_cache_if_offline() if start.pretrained else nullcontext():
             model = timm.create_model(name, **how, **options)
     except (TypeError, AssertionError, NotImplementedError) as error:
-        raise TrunkError(f"trunk timm:{name}: {error}") from error
+        unknown = UNKNOWN_OPTION.search(str(error))
+        reason = f"the model has no option {unknown[1]!r}" if unknown else error
+        raise TrunkError(f"trunk timm:{name}: {reason}") from error
     except Exception as error:
         if not start.pretrained:
             raise TrunkError(f"trunk timm:{name}: {str(error).partition(chr(10))[0]}") from error
@@ -118,6 +123,15 @@ def _source(timm: Any, name: str) -> Provenance:
         )
     tag = f".{config.tag}" if config.tag and "." not in name else ""
     return Provenance(f"timm's {name}{tag}", config.license or "")
+
+
+def has_model(name: str) -> bool:
+    """Return whether timm can be imported and has a model of this name."""
+    try:
+        timm = installed("timm")
+    except TrunkError:
+        return False
+    return bool(timm.is_model(name))
 
 
 def _with_model(name: str) -> Any:

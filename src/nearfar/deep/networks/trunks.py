@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -26,6 +27,8 @@ from .weights import Provenance, Trunk, TrunkError, load_weights, read_header
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
 EXPECTED = "a trunk: a name with options such as conv4(width=32)"
+HUB_PAGE = re.compile(r"(?:(?:hf|hf-hub|hf_hub|huggingface):)?([A-Za-z0-9][\w.-]*)/([\w.-]+)")
+"""Matches a name on the Hugging Face hub, as other libraries write it."""
 OWN = "a function or a class of modules, written in this module or its package"
 
 
@@ -91,7 +94,7 @@ def make_trunk(
             start = Start(pretrained and weights is None, preprocessing, architecture)
             trunk, where = HUBS[hub].build(name.partition(":")[2], shape, start, **options)
         if weights is not None:
-            where = load_weights(_inner(trunk), weights, optional=_optional(trunk))
+            where = load_weights(_inner(trunk), weights, name=text, optional=_optional(trunk))
         if isinstance(trunk, TransformersTrunk) and trunk.pool == "model":
             _settle_pool(trunk, shape, where, loaded=weights is not None)
         if isinstance(trunk, TransformersTrunk):
@@ -228,7 +231,24 @@ def parse_trunk(text: str) -> tuple[str, dict[str, Any]]:
             raise ExpressionError(f"{shown(text)} is not {EXPECTED}")
         return call.name, settings_of(call, {}, hands_on=True)
     except ExpressionError as error:
+        meant = _meant_hub(text)
+        if meant is not None:
+            raise TrunkError(f"trunk: {shown(text)} is not a trunk; models of {meant}") from error
         raise TrunkError(f"trunk: {error}; options are written name=value, with literal values") from error
+
+
+def _meant_hub(text: str) -> str | None:
+    """Return how models of a hub are written, if a text that is not a trunk probably means one; otherwise None."""
+    if text.strip().rstrip(":") in HUBS:
+        hub = text.strip().rstrip(":")
+        return f"{hub} are written {hub}:NAME"
+    page = HUB_PAGE.fullmatch(text.strip())
+    if page is None:
+        return None
+    owner, name = page.groups()
+    if owner == "timm":
+        return f"timm are written timm:NAME, as in timm:{name}"
+    return f"the Hugging Face hub are written transformers:NAME, as in transformers:{owner}/{name}"
 
 
 def _builder(name: str) -> Callable[..., nn.Module]:
@@ -236,7 +256,9 @@ def _builder(name: str) -> Callable[..., nn.Module]:
         return _factory(name)
     if name not in NAMED:
         near = get_close_matches(name, NAMED, n=1)
-        if near:
+        if timm_trunk.has_model(name):
+            hint = f"did you mean 'timm:{name}'?"
+        elif near:
             hint = f"did you mean {near[0]!r}?"
         else:
             hint = f"expected {', '.join([*NAMED, *KINDS])}"
@@ -246,6 +268,9 @@ def _builder(name: str) -> Callable[..., nn.Module]:
 
 def _factory(name: str) -> Callable[..., nn.Module]:
     """Import a function or a class of the user that builds a trunk, without calling it."""
+    package, _, model = name.rpartition(":")
+    if package.partition(".")[0] == "torchvision" and timm_trunk.has_model(model):
+        raise TrunkError(f"trunk {name}: models of torchvision are not built by name; did you mean 'timm:{model}'?")
     libraries = () if name.startswith("torch.") else LIBRARIES  # torch itself has usable classes of modules
     try:
         found = import_own(name, _makes_trunks, OWN, libraries=libraries)

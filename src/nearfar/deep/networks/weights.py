@@ -100,7 +100,7 @@ def pickles_are_safe() -> bool:
 
 
 def load_weights(
-    module: nn.Module, path: str | Path, part: str = TRUNK, *, optional: tuple[str, ...] = ()
+    module: nn.Module, path: str | Path, part: str = TRUNK, *, name: str = "", optional: tuple[str, ...] = ()
 ) -> Provenance:
     """Load a local state dict into a module, in the precision of the module.
 
@@ -115,6 +115,8 @@ def load_weights(
         A .safetensors, .pth or .caffemodel file.
     part : str
         Part of the checkpoint of a run to load.
+    name : str
+        Name of the trunk in error messages.
     optional : tuple of str
         Prefixes of names that the file may lack.
 
@@ -135,13 +137,17 @@ def load_weights(
     missing = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
     lacking = [key for key in missing if not key.startswith(optional)]
     wrong = []
+    fitted = f"this {NAMES[part]}{f', {name}' if name else ''}"
     if lacking:
         wrong.append(f"lacks {lacking[0]!r}")
     if foreign:
         wrong.append(f"has {foreign[0]!r}")
     if wrong:
         counts = f"{len(lacking)} missing, {len(foreign)} unexpected"
-        raise TrunkError(f"{path}: does not fit this {NAMES[part]}: it {' and '.join(wrong)} ({counts})")
+        hint = ""
+        if not state.keys() & own.keys():
+            hint = "; these are weights of another network, which --trunk (trunk=) should name"
+        raise TrunkError(f"{path}: does not fit {fitted}: it {' and '.join(wrong)} ({counts}){hint}")
     found = {}
     for key in state.keys() & own.keys():
         # old files have (1, C) statistics of batch normalization, which are (C,) today
@@ -153,7 +159,7 @@ def load_weights(
         more = ""
         if len(misshapen) > 1:
             more = f" ({len(misshapen)} of {len(found)} weights have another shape)"
-        raise TrunkError(f"{path}: does not fit this {NAMES[part]}: {sizes}{more}")
+        raise TrunkError(f"{path}: does not fit {fitted}: {sizes}{more}")
     module.load_state_dict(found, strict=False)
     left_out = tuple(key for key in unknown if key.startswith(HEADS))
     return Provenance(str(path), _license(Path(path)), left_out, tuple(missing))
@@ -196,9 +202,25 @@ def _tidy(state: dict[str, Tensor], own: dict[str, Tensor], part: str, base: str
     return state
 
 
-def _read_state(path: Path) -> dict[str, Tensor]:
+def _check_file(path: Path) -> None:
+    """Raise a TrunkError if there is no file of this name."""
+    if path.is_dir():
+        raise TrunkError(f"{path}: is a folder; expected a .safetensors, .pth or .caffemodel file{_file_in(path)}")
     if not path.is_file():
-        raise TrunkError(f"{path}: no such file of weights")
+        hint = "" if path.suffix else "; `true` takes the weights that timm or transformers has of its model"
+        raise TrunkError(f"{path}: no such file of weights{hint}")
+
+
+def _file_in(folder: Path) -> str:
+    """Return a hint at the file of weights in a folder, such as that of a run; "" if there is none."""
+    for name in ("best.safetensors", "model.safetensors"):
+        if (folder / name).is_file():
+            return f", such as {folder / name}"
+    return ""
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    _check_file(path)
     if path.suffix == ".caffemodel":
         from .caffe_weights import CaffeFileError, read_caffe_weights
 
@@ -222,7 +244,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         if foreign:
             reason = "holds something other than tensors"
         else:
-            reason = shorten(str(error).partition("\n")[0], PATH)
+            reason = shorten(str(error).partition("\n")[0].partition(" (Could this error")[0], PATH)
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     if isinstance(found, dict):
         found = found.get("state_dict", found)
