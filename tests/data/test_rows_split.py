@@ -6,6 +6,7 @@ import pytest
 from nearfar.data import DataError, inspect_data, open_task
 from nearfar.data.dataset import held_out_rows
 from nearfar.train import TrainConfig, evaluate_run, train
+from nearfar.train.task import protocol_note
 
 from ..commands import run
 
@@ -87,6 +88,15 @@ def test_it_is_recommended_where_classes_are_few(source, tmp_path, capsys, monke
     assert any("every class, pass --split rows" in remark for remark in inspect_data(tmp_path / "two.npz").remarks)
     code, out, _ = run(capsys, monkeypatch, "inspect", source, "--split", "rows")
     assert (code, "closed set" in out) == (0, True)
+
+
+def test_a_run_says_what_chooses_its_checkpoint(source):
+    config = TrainConfig.of(data=source, split="rows")
+    told = protocol_note(config, open_task(source, split="rows", validation=0.3))
+    assert told == "Honest protocol: held-out training items choose the checkpoint."
+    assert protocol_note(config, open_task(source, split="rows", validation=0.0)) == ""
+    told = protocol_note(TrainConfig.of(data="digits"), open_task("digits", validation=0.3))
+    assert told == "Honest protocol: held-out training classes choose the checkpoint."
 
 
 def test_commands_train_and_fit_on_rows_of_every_class(source, tmp_path, capsys, monkeypatch):

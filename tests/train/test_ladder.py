@@ -141,6 +141,15 @@ def test_the_table_says_where_no_step_is_better_than_pixels():
     assert Ladder("", rungs, last_worthwhile_step(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
 
 
+def test_the_table_says_where_a_higher_score_may_be_due_to_chance():
+    rungs = (rung("frozen", 0.3, 0.3, 0.3), rung("whitened", 0.2, 0.3, 0.6))
+    told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
+    assert told.startswith("No step is better than frozen features by more than chance")
+    assert told.endswith("The higher scores of other steps may be due to chance.")
+    rungs = (rung("pixels", 0.1, 0.1), rung("frozen", 0.3, 0.3))
+    assert "due to chance" not in Ladder("", rungs, last_worthwhile_step(rungs)).sentence
+
+
 def test_a_step_is_worth_it_where_it_is_better_by_more_than_chance():
     rungs = [rung("pixels", 0.1, 0.2, 0.15), rung("frozen", 0.3, 0.41, 0.36)]
     assert last_worthwhile_step(rungs) == "frozen"
@@ -198,6 +207,8 @@ def test_the_command_begins_with_the_table_and_goes_on(photos, tmp_path, capsys,
     words += ["--embedding-dim", 8, "--ladder", "yes", "--step", "whitened", "--out", tmp_path / "run"]
     code, out, err = run(capsys, monkeypatch, *words)
     assert code == 0, err
+    assert out.startswith("Weights: random (conv4(width=8), ")
+    assert "Weights: " not in err
     assert "Worth it: " in out
     assert "Nothing was trained" in out
     told = json.loads((tmp_path / "run" / "ladder.json").read_text())
@@ -205,6 +216,29 @@ def test_the_command_begins_with_the_table_and_goes_on(photos, tmp_path, capsys,
     page = report_run(tmp_path / "run").read_text()
     assert "What each step is worth" in page
     assert told["sentence"].split(":")[0] in page
+
+
+def test_frozen_features_without_the_table_begin_with_their_weights(photos, tmp_path, capsys, monkeypatch):
+    words = ["train", photos, "--trunk", "conv4(width=8)", "--image-size", 20, "--step", "frozen"]
+    code, _, err = run(capsys, monkeypatch, *words, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert "Weights: random (conv4(width=8), " in err
+    code, _, err = run(capsys, monkeypatch, *words, "--quiet", "--out", tmp_path / "quiet")
+    assert (code, err) == (0, "")
+
+
+def test_frozen_features_need_no_second_photo_of_a_class(photos, tmp_path):
+    table = tmp_path / "first.csv"
+    first = sorted(photos.glob("*/0.png"))
+    table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in first))
+    config = TrainConfig.of(data=str(table), trunk="conv4(width=8)", image_size=20, device="cpu")
+    for step in ("frozen", "whitened"):
+        made = save_frozen(config_for(step, config), tmp_path / step)
+        assert np.isfinite(embed_run(made, str(table))).all()
+    with pytest.raises(TrainError, match="no training class of first has two images, so no step can be scored"):
+        ladder(config)
+    with pytest.raises(TrainError, match="no training class has two items, which SupConLoss needs"):
+        train(config, tmp_path / "trained", progress=False)
 
 
 @pytest.mark.slow

@@ -66,7 +66,8 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
             print(f"Continuing with: {STEPS[step]} ({others}).\n", flush=True)
     settings = config_for(step, config)
     if step in ("frozen", "whitened"):
-        run = save_frozen(settings, out)
+        # the table has begun with the origin of the weights
+        run = save_frozen(settings, out, progress=found is None and not quiet)
     else:
         run = train(settings, out, progress=not quiet)
     if found is not None:

@@ -72,7 +72,7 @@ def train_final(
     folder, _ = folder_and_config(run, trust)
     config = final_config(run, trust)
     if read_about(folder.best)["step"] == 0:
-        return save_frozen(config, out)
+        return save_frozen(config, out, progress=progress)
     return train(config, out, progress=progress, watchers=watchers)
 
 

@@ -7,6 +7,7 @@ shows which one is worth its cost.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -38,7 +39,7 @@ from .metric import MetricChoice, fitted_whitening, passed, with_and_without
 from .recipes import recipe
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
-from .setup import Step, build, checked, make_embedder, seen_sample
+from .setup import Step, build, checked, make_embedder, seen_sample, weights_note
 from .start import start_from_whitening
 from .task import item_shape, training_items
 from .trainer import Trainer
@@ -99,29 +100,36 @@ class Ladder:
         Steps, from the cheapest to the most expensive.
     worth : str
         The last step that was significantly better than all before it, judged over the splits.
+    weights : str
+        Where the weights of the trunk come from.
     """
 
     protocol: str
     rows: tuple[Rung, ...]
     worth: str
+    weights: str = ""
 
     @property
     def sentence(self) -> str:
-        """One sentence on which step is worth it."""
+        """Which step is worth it, and whether another one has a higher score that may be due to chance."""
         best = self._row(self.worth)
         beside = [row for row in self.rows if row.step != self.worth]
         scores = [f"{row.title} {np.mean(row.map_at_r):.3f}" for row in beside]
+        higher = any(np.mean(row.map_at_r) > np.mean(best.map_at_r) for row in beside)
         if self.worth == self.rows[0].step:
             name = f"No step is better than {best.title} by more than chance"
         else:
             name = best.title[0].upper() + best.title[1:]
-        return f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on held-out classes ({', '.join(scores)})."
+        found = f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on held-out classes ({', '.join(scores)})."
+        if higher:
+            found += " The higher scores of other steps may be due to chance."
+        return found
 
     def _row(self, step: str) -> Rung:
         return next(row for row in self.rows if row.step == step)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data: `protocol`, `rows`, `worth` and `sentence`."""
+        """Return plain data: `protocol`, `rows`, `worth`, `weights` and `sentence`."""
         rows = [
             {
                 **asdict(row),
@@ -134,12 +142,19 @@ class Ladder:
             }
             for row in self.rows
         ]
-        return {"protocol": self.protocol, "rows": rows, "worth": self.worth, "sentence": self.sentence}
+        return {
+            "protocol": self.protocol,
+            "rows": rows,
+            "worth": self.worth,
+            "weights": self.weights,
+            "sentence": self.sentence,
+        }
 
     def __str__(self) -> str:
         """Return the table as text."""
         width = max(len(row.title) for row in self.rows)
-        lines = [self.protocol, "", f"{'step':<{width}}  {'Recall@1':>15}  {'MAP@R':>15}  {'seconds':>8}"]
+        lines = [self.weights] if self.weights else []
+        lines += [self.protocol, "", f"{'step':<{width}}  {'Recall@1':>15}  {'MAP@R':>15}  {'seconds':>8}"]
         for row in self.rows:
             recall, mean = (format_mean(values) for values in (row.recall_at_1, row.map_at_r))
             lines.append(f"{row.title:<{width}}  {recall:>15}  {mean:>15}  {row.seconds:>8.1f}")
@@ -216,7 +231,10 @@ def ladder(
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
         items = _items(task.train, config.seed)
         held = held_out_classes(items, splits, config.seed)
-        return Ladder(_protocol(items, task.train, held), *_rows(items, held, config, start, full, tell))
+        rungs, weights = _rungs(items, held, config, start, full, tell)
+        return Ladder(
+            protocol=_protocol(items, task.train, held), rows=rungs, worth=last_worthwhile_step(rungs), weights=weights
+        )
 
 
 def _items(train: Dataset, seed: int) -> Dataset:
@@ -225,6 +243,8 @@ def _items(train: Dataset, seed: int) -> Dataset:
     if len(train.classes) < FEWEST_CLASSES:
         detail = f"expected at least {FEWEST_CLASSES} training classes, got {len(train.classes)}"
         raise TrainError(f"ladder: {detail}; a third of them is held out")
+    if train.class_counts.max() < 2:
+        raise TrainError(f"ladder: no training class of {train.name} has two images, so no step can be scored")
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
 
 
@@ -242,7 +262,8 @@ def runs_ladder_by_default(config: TrainConfig) -> bool:
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
         return False
     task, resolved = settle(config.replace(validation=0.0))
-    return default_recipe(resolved, task) is not None and len(task.train.classes) >= FEWEST_CLASSES
+    has_pairs = bool(task.train.class_counts.max() > 1)
+    return default_recipe(resolved, task) is not None and len(task.train.classes) >= FEWEST_CLASSES and has_pairs
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
@@ -259,7 +280,7 @@ def _protocol(items: Dataset, train: Dataset, held: Sequence[Ints]) -> str:
     return f"{what}; {times}, each holds {len(held[0])} classes out; mean and 95% interval over splits."
 
 
-def _rows(
+def _rungs(
     items: Dataset,
     held: Sequence[Ints],
     config: TrainConfig,
@@ -267,7 +288,7 @@ def _rows(
     full: bool,
     tell: Callable[[str], None],
 ) -> tuple[tuple[Rung, ...], str]:
-    """Return the steps, and the name of the one that is worth it."""
+    """Return the steps, and a sentence on the origin of the trunk's weights."""
     rungs = []
     tell(STEPS["pixels"])
     clock = time.perf_counter()
@@ -276,7 +297,7 @@ def _rows(
 
     tell(STEPS["frozen"])
     clock = time.perf_counter()
-    features, stage = _features_and_stage(items, config, start)
+    features, stage, weights = _features_and_stage(items, config, start)
     rows = np.asarray(features.array)
     rungs.append(_rung("frozen", [(rows, classes) for classes in held], items, clock))
 
@@ -308,7 +329,7 @@ def _rows(
         whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
         found = [(_trained(whole, items, classes, start), classes) for classes in held]
         rungs.append(_rung("full", found, items, clock, len(held)))
-    return tuple(rungs), last_worthwhile_step(rungs)
+    return tuple(rungs), weights
 
 
 def _rung(step: str, embedded: Sequence[tuple[Floats, Ints]], items: Dataset, clock: float, times: int = 1) -> Rung:
@@ -354,22 +375,31 @@ class KeptStage(NamedTuple):
     items: Dataset
 
 
-def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None) -> tuple[Dataset, KeptStage | None]:
-    """Return items as the features of the untrained trunk, and as activations before its last stage.
+class Frozen(NamedTuple):
+    """Items as features of the untrained trunk, and as activations before its last stage.
 
-    The latter exist only if the trunk is pretrained, and its last stage can be run alone.
+    The latter exist only if the trunk is pretrained, and its last stage can be run alone. `weights` is a sentence on
+    the origin of the trunk's weights.
     """
-    if not config.starts_pretrained:
-        return frozen_features(items, config, start), None
+
+    features: Dataset
+    stage: KeptStage | None
+    weights: str
+
+
+def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None) -> Frozen:
     shape = item_shape(items, config)
     embedder = _untrained(config, shape, start)
+    weights = weights_note(config, embedder)
     embedder.to(make_accelerator(config).device).eval()
+    if not config.starts_pretrained:
+        return Frozen(cached_features(embedder, items, **sizes_of(config)), None, weights)
     if len(shape) == 3:
         embedder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # which torch takes
     channels = getattr(embedder.trunk, "in_channels", shape[0])
     network = split_off(embedder.trunk, (channels, *shape[1:]), len(items))
     if network is None:
-        return frozen_features(items, config, start), None
+        return Frozen(frozen_features(items, config, start), None, weights)
     device = network.blank.device
     rows = encode(
         lambda images: network.before(embedder.scale(as_channels(images, embedder.trunk))),
@@ -378,7 +408,8 @@ def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None)
         **sizes_of(config),
     )
     kept = with_rows(items, rows)
-    return with_rows(items, encode(network, kept, device=device)), KeptStage(network, kept)
+    features = with_rows(items, encode(network, kept, device=device))
+    return Frozen(features, KeptStage(network, kept), weights)
 
 
 def _trained_stage(stage: KeptStage, features: Dataset, held: Ints, config: TrainConfig, start: Path | None) -> Floats:
@@ -482,7 +513,7 @@ def config_for(step: str, config: TrainConfig) -> TrainConfig:
     return config.replace(last_stage=True) if step == "last-stage" else config
 
 
-def save_frozen(config: TrainConfig, out: str | Path) -> Run:
+def save_frozen(config: TrainConfig, out: str | Path, *, progress: bool = False) -> Run:
     """Write a run with the unchanged trunk as its network, followed by the metric of the config; nothing is trained.
 
     Parameters
@@ -491,6 +522,8 @@ def save_frozen(config: TrainConfig, out: str | Path) -> Run:
         Settings from `config_for` for "frozen" or "whitened".
     out : str or Path
         Folder of the run, new or empty.
+    progress : bool
+        Print where the weights of the trunk come from.
 
     Raises
     ------
@@ -501,7 +534,7 @@ def save_frozen(config: TrainConfig, out: str | Path) -> Run:
     folder.create()
     try:
         with preserve_random_state():
-            run = _write_frozen(config, folder)
+            run = _write_frozen(config, folder, progress)
     except BaseException:
         folder.discard()
         folder.remove_if_empty()
@@ -509,12 +542,14 @@ def save_frozen(config: TrainConfig, out: str | Path) -> Run:
     return run
 
 
-def _write_frozen(config: TrainConfig, folder: RunFolder) -> Run:
+def _write_frozen(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
     task, config = settle(config)
     trunk = cast(Trunk, _untrained(config, item_shape(task.train, config), None).trunk)
     width = int(trunk.num_features)
     settings = config.replace(embedding_dim=width, embedding_start="random", epochs=1, steps=None)
-    parts = build(settings, given=task)
+    parts = build(settings, given=task, trains=False)
+    if progress:
+        print(parts.weights, file=sys.stderr, flush=True)
     embedder = parts.step.embedder
     assert isinstance(embedder.layer, nn.Linear)
     nn.init.eye_(embedder.layer.weight)  # embeddings are the features

@@ -254,11 +254,13 @@ def build(
     resumed: bool = False,
     given: Task | None = None,
     known: KnownPairs | None = None,
+    trains: bool = True,
 ) -> Parts:
     """Open the data, or use those that are `given`, and build the network, the objective and the batches.
 
     A resumed run has a folder in which it was started, `start`, and with a checkpoint, `resumed`, also its weights. If
-    pairs of the given items are `known`, batches are made of these, whatever the classes.
+    pairs of the given items are `known`, batches are made of these, whatever the classes. A run that `trains` nothing
+    needs no positive pairs.
 
     Raises
     ------
@@ -277,6 +279,8 @@ def build(
         config = config.replace(freeze_bn=config.starts_pretrained or config.lora is not None)
     texts = None if config.text_trunk is None else TextRows.of(task.train, config, start)
     step = _new_step(config, task, start, resumed, text_length=None if texts is None else texts.length)
+    if trains and texts is None:
+        check_positives(task.train, step.objective, config)
     check_chunks(config, step.objective, accelerator)
     check_many_classes(config, accelerator)
     config = _with_pool(config, step.embedder)
@@ -347,9 +351,7 @@ def _new_step(
     ):  # a trained network keeps the standardization of its own rows
         scale.learn(all_rows(task.train))
     choose_trained(step.embedder, config, item_shape(task.train, config))
-    if text_length is None:
-        check_positives(task.train, step.objective, config)
-    else:
+    if text_length is not None:
         check_objective(step.objective)
     if step.episodes is not None:
         step.episodes.refuse(step.objective)

@@ -171,15 +171,15 @@ def whole_crop(config: TrainConfig) -> ResizedCrop | None:
     return None
 
 
-def protocol_note(config: TrainConfig) -> str:
-    """Return a sentence on the protocol of a run."""
+def protocol_note(config: TrainConfig, task: Task) -> str:
+    """Return a sentence on the protocol of a run; "" if there is nothing to say."""
     if config.protocol == "paper":
         return "Protocol of the paper: the network is trained on all training classes, and the last checkpoint is kept."
-    if config.final is not None:
+    if config.final is not None or task.validation is None:
         return ""
-    if not config.validation:
-        return ""
-    return "Honest protocol: held-out training classes choose the checkpoint."
+    known = set(task.train.classes) & set(task.validation.classes)
+    held_out = "training items" if known else "training classes"
+    return f"Honest protocol: held-out {held_out} choose the checkpoint."
 
 
 def class_mark(task: Task) -> str:

@@ -216,7 +216,9 @@ class Trainer:
                 config.epochs,
                 done,
                 self.parts.task,
-                first=" ".join(filter(None, (protocol_note(config), self.parts.weights, self.parts.note))),
+                first=" ".join(
+                    filter(None, (protocol_note(config, self.parts.task), self.parts.weights, self.parts.note))
+                ),
                 timer=RunTimer.of(self.parts, done),
             )
 
