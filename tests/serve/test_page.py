@@ -110,6 +110,74 @@ def test_words_are_searched_by_keyboard(build, browser, width, dark):
         assert not [said for said in browser.complaints() if "status of 400" not in said]
 
 
+def test_the_page_says_what_to_do_where_there_is_nothing_to_see(build, browser):
+    def submit(where="", label=""):
+        browser.run(f"document.querySelector('#where').value = '{where}'")
+        browser.run(f"document.querySelector('#class').value = '{label}'")
+        browser.run("document.querySelector('#settings').requestSubmit()")
+
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        assert browser.run("document.querySelector('#where').placeholder") == 'price < 10 and product == "a"'
+        assert "price, product" in browser.run("document.querySelector('#where-hint').textContent")
+
+        submit(label="green")
+        browser.wait_for("document.querySelector('#heading').textContent === '8 items of class green'")
+        browser.run(DROP)  # a search does not keep the class, to which "Apply" would go back
+        browser.wait_for("document.querySelector('#heading').textContent.endsWith('nearest')")
+        browser.run("document.querySelector('#where').value = 'price < 4'")
+        browser.run("document.querySelector('#settings').requestSubmit()")
+        browser.wait_for("document.querySelector('#heading').textContent === '4 nearest'")
+        submit("price < 0")
+        browser.wait_for("document.querySelector('#empty').textContent.startsWith('No item meets this filter')")
+        submit("price <")
+        browser.wait_for("!document.querySelector('#message').hidden")
+        assert browser.run("document.querySelector('#empty').hidden")  # the message says it all
+        submit("price == 9")  # another color, beyond the threshold
+        browser.wait_for("document.querySelector('#empty').textContent.startsWith('The nearest item is ')")
+        assert browser.run("document.querySelector('#message').hidden")
+
+
+def test_an_item_is_marked_while_browsing_and_its_neighbors_are_found(build, browser):
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", 390, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        browser.run("document.querySelectorAll('.card')[2].click()")
+        browser.run("document.querySelector('#mark').requestSubmit()")
+        browser.wait_for("document.querySelectorAll('.card')[2].querySelector('.wrong')")
+        browser.press("Escape", 27)
+        browser.wait_for("document.activeElement === document.querySelectorAll('.card')[2]")  # the focus is back
+        browser.run("document.querySelectorAll('.card')[2].click()")
+        browser.run("document.querySelector('#item-neighbors').click()")
+        browser.wait_for("document.querySelector('#heading').textContent.endsWith('nearest')")
+        assert browser.run("document.querySelector('#preview-name').textContent") == "Searched by: red/2.png"
+        assert "2.png" not in browser.run("document.querySelector('.card .name').textContent")
+        assert browser.run(WIDE) <= 0
+        assert not browser.complaints()
+
+
+def test_a_file_that_cannot_be_searched_is_refused_on_the_page(build, browser):
+    drop = """(() => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File([new Uint8Array(SIZE)], "NAME", {type: "TYPE"}));
+      document.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));
+    })()"""
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        for size, name, kind, told in (
+            (9, "list.pdf", "application/pdf", "list.pdf is no image."),
+            (300_001, "huge.png", "image/png", "huge.png is larger than 0.3 MB."),
+        ):
+            browser.run(drop.replace("SIZE", str(size)).replace("NAME", name).replace("TYPE", kind))
+            browser.wait_for(f"document.querySelector('#message').textContent === '{told}'")
+        assert browser.run("document.querySelectorAll('.card').length") == 24
+        assert not browser.complaints()
+    browser.run("document.querySelector('#settings').requestSubmit()")
+    browser.wait_for("document.querySelector('#message').textContent.startsWith('The server does not answer')")
+
+
 def test_no_box_for_words_is_shown_where_the_model_takes_none(build, browser):
     with running(build()) as port:
         browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
@@ -134,8 +202,8 @@ def test_keys_alone_reach_everything(build, browser):
     with running(build()) as port:
         browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
         browser.wait_for("document.querySelectorAll('.card').length === 24")
-        settings = ["skip", "A", "drop", "k", "where", "group", "class", "main"]
-        assert reached_by_tab(browser, 9) == [*settings, "card"]
+        settings = ["skip", "title", "A", "drop", "where", "k", "group", "class", "main"]
+        assert reached_by_tab(browser, 10) == [*settings, "card"]
         browser.run(DROP)
         browser.wait_for("document.querySelector('#heading').textContent.endsWith('nearest')")
         browser.run("document.querySelector('#class').focus()")

@@ -168,6 +168,7 @@ class Api:
                 "images": self.collection.embed is not None,
                 "text": self.collection.embed_text is not None,
                 "pictures": self.collection.read_pictures is not None,
+                "upload_bytes": self.limits.upload_bytes,
             }
 
         return JSONResponse(await _in_thread(read))

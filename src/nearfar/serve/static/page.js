@@ -2,10 +2,13 @@
 const at = (id) => document.getElementById(id);
 const STEPS = 1000; // of the slider
 const PAGE = 60; // items of a class that are shown at a time
+const SHOWN_COLUMNS = 3; // on a card; the dialog shows all
 let about = null;
 let neighbors = []; // of the last search
 let again = null; // the last search, repeated when a setting changes
 let farthest = 1;
+let threshold = null; // of the index, for the last search
+let opened = null; // the item that the dialog shows
 let latest = 0; // answers to earlier questions are dropped
 
 function make(tag, className, text) {
@@ -21,11 +24,44 @@ function say(text, wrong = false) {
   else at("heading").textContent = text;
 }
 
+function clear() {
+  neighbors = [];
+  at("grid").replaceChildren();
+  at("slider").hidden = true;
+  at("more").hidden = true;
+  suggestInstead("");
+}
+
+// What to do where there is nothing to see; "" hides it.
+function suggestInstead(text) {
+  at("empty").hidden = !text;
+  at("empty").textContent = text;
+}
+
 async function ask(path, options) {
-  const response = await fetch(path, options);
+  const response = await fetch(path, options).catch(() => {
+    throw new Error("The server does not answer. Is it still running?");
+  });
   const answer = await response.json().catch(() => ({ error: `The server answered ${response.status}.` }));
   if (!response.ok) throw new Error(answer.error);
   return answer;
+}
+
+// A distance with three digits, without the zeros behind them.
+function short(distance) {
+  if (distance === Infinity) return "no limit";
+  if (distance > 0 && distance < 0.001) return distance.toExponential(1);
+  return String(Number(distance.toPrecision(3)));
+}
+
+function fileName(name) {
+  return name.split("/").pop();
+}
+
+// The first columns of an item that say more than its class.
+function values(item) {
+  const told = Object.entries(item.columns).filter(([, value]) => value !== null && String(value) !== item.class);
+  return told.slice(0, SHOWN_COLUMNS).map(([column, value]) => `${column} ${value}`);
 }
 
 function picture(name, side) {
@@ -35,6 +71,7 @@ function picture(name, side) {
 function card(item) {
   const button = make("button", "card");
   button.type = "button";
+  button.title = item.name;
   const blank = () => make("span", "blank", "no picture");
   if (about.pictures) {
     const image = make("img");
@@ -46,13 +83,15 @@ function card(item) {
   } else button.append(blank());
   const told = make("span", "told");
   told.append(make("span", "", item.class || "—"));
-  if (item.distance !== undefined) told.append(make("span", "far", item.distance.toPrecision(3)));
-  told.append(make("span", "name", item.name));
+  if (item.distance !== undefined) told.append(make("span", "far", `distance ${short(item.distance)}`));
+  told.append(...values(item).map((value) => make("span", "value", value)));
+  told.append(make("span", "name", fileName(item.name)));
   if (item.marked !== null) told.append(make("span", "wrong", item.marked ? `wrong: ${item.marked}` : "marked as wrong"));
   button.append(told);
   button.addEventListener("click", () => show(item));
   const line = make("li");
   line.append(button);
+  item.line = line;
   return line;
 }
 
@@ -64,11 +103,15 @@ function limit() {
 function draw() {
   const within = limit();
   const near = neighbors.filter((one) => one.distance <= within);
-  at("within-value").textContent = within === Infinity ? "no limit" : within.toPrecision(3);
+  const stored = threshold !== null && Math.abs(within - threshold) <= farthest / STEPS;
+  at("within-value").textContent = stored ? `${short(threshold)}, the threshold of the index` : short(within);
   at("grid").replaceChildren(...near.map(card));
   at("more").hidden = true;
   at("slider").hidden = neighbors.length === 0;
   say(headingOf(near.length, neighbors.length));
+  if (near.length) suggestInstead("");
+  else if (neighbors.length) suggestInstead(`The nearest item is ${short(neighbors[0].distance)} away. Raise the maximum distance to see it.`);
+  else suggestInstead(at("where").value.trim() ? "No item meets this filter. Change or clear it." : "There is no other item.");
 }
 
 function headingOf(matches, found) {
@@ -85,85 +128,111 @@ function settings() {
   return query;
 }
 
-async function search(question) {
-  again = question;
+// Answer a question in the results, unless another one has been asked meanwhile.
+async function answered(question, then) {
   const mine = ++latest;
-  say("", true);
   at("message").hidden = true;
   at("results").setAttribute("aria-busy", "true");
+  const waiting = setTimeout(() => say("Searching…"), 200);
   try {
-    const answer = await question(settings());
+    const answer = await question();
+    clearTimeout(waiting);
+    if (mine === latest) then(answer);
+  } catch (error) {
+    clearTimeout(waiting);
     if (mine !== latest) return;
+    clear();
+    say("");
+    say(error.message, true);
+  } finally {
+    clearTimeout(waiting);
+    if (mine === latest) at("results").removeAttribute("aria-busy");
+  }
+}
+
+function search(question) {
+  again = question;
+  at("class").value = ""; // from now on, the settings are those of this search
+  return answered(() => question(settings()), (answer) => {
     neighbors = answer.neighbors;
+    threshold = answer.threshold;
     farthest = Math.max(answer.threshold || 0, ...neighbors.map((one) => one.distance), 1e-9) * 1.001;
     at("within").value = answer.threshold === null ? STEPS : Math.round((answer.threshold / farthest) * STEPS);
     draw();
-  } catch (error) {
-    if (mine === latest) say(error.message, true);
-  } finally {
-    at("results").removeAttribute("aria-busy");
-  }
+  });
 }
 
 function byImage(file) {
   if (!file) return;
-  forgetImage();
+  if (file.type && !file.type.startsWith("image/")) return say(`${file.name} is no image.`, true);
+  if (file.size > about.upload_bytes) return say(`${file.name} is larger than ${about.upload_bytes / 1e6} MB.`, true);
   at("text").value = "";
-  at("preview").src = URL.createObjectURL(file);
-  at("preview").hidden = false;
-  at("drop-text").textContent = "Drop, paste or choose another photo";
+  showQuery(URL.createObjectURL(file), file.name);
   search((query) => ask(`/api/search?${query}`, { method: "POST", body: file, headers: { "Content-Type": file.type || "application/octet-stream" } }));
 }
 
+// Show what is searched for: a photo, or an item of the index.
+function showQuery(source, name) {
+  forgetImage();
+  at("preview").src = source;
+  at("preview").hidden = false;
+  at("drop-icon").setAttribute("hidden", "");
+  at("drop-text").textContent = "Drop, paste or choose another photo";
+  at("preview-name").textContent = `Searched by: ${name}`;
+}
+
 function forgetImage() {
+  at("file").value = ""; // so that the same file can be chosen again
   if (!at("preview").src) return;
   URL.revokeObjectURL(at("preview").src);
   at("preview").removeAttribute("src");
   at("preview").hidden = true;
+  at("drop-icon").removeAttribute("hidden");
+  at("drop-text").textContent = "Drop a photo here, paste one, or choose a file";
+  at("preview-name").textContent = "";
 }
 
 function json(body) {
   return { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
 }
 
-async function browse(label, offset = 0) {
+function browse(label, offset = 0) {
   again = null;
-  const mine = ++latest;
-  at("message").hidden = true;
+  forgetImage();
   const query = new URLSearchParams({ offset, limit: PAGE });
   if (label) query.set("class", label);
   if (at("where").value.trim()) query.set("where", at("where").value.trim());
-  try {
-    const answer = await ask(`/api/items?${query}`);
-    if (mine !== latest) return;
+  return answered(() => ask(`/api/items?${query}`), (answer) => {
     neighbors = [];
     at("slider").hidden = true; // items of a class have no distance
     const cards = answer.items.map(card);
     if (offset) at("grid").append(...cards);
     else at("grid").replaceChildren(...cards);
-    say(`${answer.total.toLocaleString("en")} items${label ? ` of class ${label}` : ""}`);
+    say(`${answer.total.toLocaleString("en")} ${answer.total === 1 ? "item" : "items"}${label ? ` of class ${label}` : ""}`);
+    suggestInstead(answer.total ? "" : "Change or clear the filter and the class.");
     const shown = offset + answer.items.length;
     at("more").hidden = shown >= answer.total;
     at("more").onclick = () => browse(label, shown);
-  } catch (error) {
-    if (mine === latest) say(error.message, true);
-  }
+  });
 }
 
 function show(item) {
+  opened = item;
   at("item-name").textContent = item.name;
   at("item-picture").hidden = !about.pictures;
   if (about.pictures) at("item-picture").src = picture(item.name, 800);
   const facts = { class: item.class, ...item.columns };
-  if (item.distance !== undefined) facts.distance = item.distance.toPrecision(4);
+  if (item.distance !== undefined) facts.distance = short(item.distance);
   at("item-facts").replaceChildren(
     ...Object.entries(facts).flatMap(([key, value]) => [make("dt", "", key), make("dd", "", value === null ? "—" : String(value))]),
   );
   at("right").value = item.marked || "";
   at("marked").textContent = item.marked === null ? "" : "Marked as wrong.";
   at("item-neighbors").onclick = () => {
+    opened = null;
     at("item").close();
     at("results").focus();
+    if (about.pictures) showQuery(picture(item.name, 240), item.name);
     search((query) => {
       query.set("name", item.name);
       return ask(`/api/neighbors?${query}`);
@@ -174,7 +243,7 @@ function show(item) {
     try {
       item.marked = (await ask("/api/wrong", json({ name: item.name, right: at("right").value.trim() }))).marked;
       at("marked").textContent = "Marked as wrong.";
-      if (neighbors.length) draw();
+      item.line.replaceWith(card(item));
     } catch (error) {
       at("marked").textContent = error.message;
     }
@@ -211,6 +280,8 @@ function listen() {
     const file = [...event.clipboardData.files].find((one) => one.type.startsWith("image/"));
     if (file && about.images) byImage(file);
   });
+  at("preview").addEventListener("error", () => (at("preview").hidden = true));
+  at("item").addEventListener("close", () => opened && opened.line.firstChild.focus()); // its card may be a new one
   at("ask-text").addEventListener("submit", (event) => {
     event.preventDefault();
     const text = at("text").value.trim();
@@ -223,6 +294,7 @@ function listen() {
     if (at("class").value || again === null) browse(at("class").value.trim());
     else search(again);
   });
+  for (const id of ["k", "group"]) at(id).addEventListener("change", () => again && search(again));
   at("class").addEventListener("input", suggest);
   at("within").addEventListener("input", () => neighbors.length && draw());
 }
@@ -234,14 +306,23 @@ async function start() {
   at("about").textContent = `${about.items.toLocaleString("en")} items, ${about.classes.toLocaleString("en")} classes, ${about.distance} distance, ${about.engine}`;
   at("ask-image").hidden = !about.images;
   at("ask-text").hidden = !about.text;
+  at("ask-none").hidden = about.images || about.text;
+  at("class-field").hidden = about.classes === 0;
   for (const column of Object.keys(about.columns).filter((one) => one !== "name")) {
     const option = make("option", "", column === "label" ? "class" : column);
     option.value = column;
     at("group").append(option);
   }
-  at("where").placeholder = Object.keys(about.columns).includes("price") ? at("where").placeholder : 'label == "a"';
+  const columns = Object.entries(about.columns);
+  const number = columns.find(([, kind]) => kind === "number");
+  const text = columns.find(([column, kind]) => kind === "text" && column !== "name") || ["name"];
+  at("where").placeholder = [...(number ? [`${number[0]} < 10`] : []), `${text[0]} == "a"`].join(" and ");
+  at("where-hint").textContent = `Filters compare ${columns.map(([column]) => column).join(", ")} with == != < <= > >= in, and combine with and, or, not.`;
   listen();
   await Promise.all([suggest(), browse("")]);
 }
 
-start().catch((error) => say(error.message, true));
+start().catch((error) => {
+  at("about").textContent = "";
+  say(error.message, true);
+});
