@@ -2,6 +2,7 @@
 
 import copy
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -355,3 +356,14 @@ def test_rows_are_given_to_faiss_in_little_more_than_one_copy():
         assert tracemalloc.get_traced_memory()[1] < 2 * index.embeddings.nbytes
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("row", [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [1e-6, 0.0, 0.0]])
+@pytest.mark.parametrize("n", [1, 3])
+def test_items_that_are_all_equal_are_searched_without_overflow(row, n):
+    index = Index([row] * n, distance="euclidean")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = index.search([[100.0, 50.0, 2.0], row], k=1)
+    np.testing.assert_allclose(found.distances.ravel(), [np.linalg.norm(np.subtract([100.0, 50.0, 2.0], row)), 0.0])
+    assert found.positions.ravel().tolist() == [0, 0]

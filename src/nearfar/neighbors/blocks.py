@@ -57,7 +57,11 @@ class Space:
         sample = gallery[:: -(-len(gallery) // CENTER_SAMPLE)]
         self.center = np.median(unit_rows(sample) if self.cosine else sample.astype(np.float64), axis=0)
         self.squares = (row_squares(queries), row_squares(gallery)) if self.cosine else None
-        radius = 1.0 if self.cosine else max(self._radius(queries), self._radius(gallery))
+        radius = 1.0
+        if not self.cosine:
+            # rows that are all equal have no radius, and later queries (`asking`) would overflow in units of 0
+            size = float(np.linalg.norm(self.center)) or 1.0
+            radius = max(self._radius(queries), self._radius(gallery), 2.0**-30 * size)
         self.unit = float(2.0 ** np.ceil(np.log2(radius)))
 
     def asking(self, queries: AnyArray) -> Space:
@@ -70,7 +74,7 @@ class Space:
         return other
 
     def _radius(self, rows: AnyArray) -> float:
-        return max(1e-100, *(float(np.linalg.norm(part - self.center, axis=1).max()) for part in chunks(rows)))
+        return max(float(np.linalg.norm(part - self.center, axis=1).max()) for part in chunks(rows))
 
     def exact(self, i: Ints, j: Ints) -> Array:
         """Return the nearness of the pairs ``queries[i], gallery[j]``; each value depends only on its two rows."""
