@@ -361,6 +361,18 @@ def test_miners(text, reference):
         assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_miners_of_any_distance_in_half_precision(dtype):
+    x, y = batch()
+    miner = miners.BatchHardMiner(distance=distances.LpDistance(p=1))
+    assert [len(part) for part in miner(x.to(dtype), y)] == [24, 24, 24]
+
+
+def test_pairs_of_an_empty_batch():
+    x, y = batch(n=0)
+    assert [len(part) for part in miners.MultiSimilarityMiner()(x, y)] == [0, 0, 0, 0]
+
+
 def test_pairs_of_a_histogram():
     x, y = batch(n=40)
     ours, there = both("miners.UniformHistogramMiner(5, 3, 4)")

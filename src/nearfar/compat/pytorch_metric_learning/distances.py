@@ -94,6 +94,8 @@ class LpDistance(BaseDistance):
     def compute_mat(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
         if self.p == 2:
             return prepared_rows(query_emb, ref_emb, "euclidean")
+        if query_emb.dtype in (torch.float16, torch.bfloat16):  # which `cdist` does not take on every device
+            return torch.cdist(query_emb.float(), ref_emb.float(), p=self.p).to(query_emb.dtype)
         return torch.cdist(query_emb, ref_emb, p=self.p)
 
     def pairwise_distance(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:

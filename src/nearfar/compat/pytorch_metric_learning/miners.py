@@ -178,6 +178,8 @@ class MultiSimilarityMiner(BaseMiner):
         return CosineSimilarity()
 
     def pick(self, d: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+        if not d.shape[1]:  # without references there is no farthest or nearest one
+            return (*pos.nonzero(as_tuple=True), *neg.nonzero(as_tuple=True))
         far = d.masked_fill(~pos, -torch.inf).amax(1, keepdim=True)
         near = d.masked_fill(~neg, torch.inf).amin(1, keepdim=True)
         some = pos.any(1, keepdim=True) & neg.any(1, keepdim=True)
