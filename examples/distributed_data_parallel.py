@@ -52,7 +52,7 @@ def start():
     return torch.device("cuda", rank) if on_gpus else torch.device("cpu")
 
 
-def train(device, epochs=3):
+def train(device, epochs=2):
     """Return the trained network, the value of each step, and the length of the first gradient."""
     torch.manual_seed(0)  # the same weights in every process
     step = Step().to(device)

@@ -6,10 +6,12 @@
 
 Put the network and the objective into one module and prepare that, so that the proxies of the objective are trained,
 too. Each process draws its part of every batch, and the objective sees the whole batch. So both commands train the same
-weights. The script learns from 1,200 images of digits, and scores the other 597. It takes about 10 seconds on one core.
+weights. The script learns from 1,200 images of digits, and scores the other 597. It takes about 5 seconds on one core.
 """
 
 # sphinx_gallery_thumbnail_path = "pictures/loop_of_accelerate.svg"
+
+import os
 
 import torch
 from accelerate import Accelerator
@@ -44,8 +46,8 @@ def digits():
     return (images[:TRAINED], labels[:TRAINED]), (images[TRAINED:], labels[TRAINED:])
 
 
-def train(epochs=5):
-    """Return Recall@1 of the other images before and after the training, and the last value of the objective."""
+def train(epochs=2):
+    """Return Recall@1 of the other images before and after, the value of each step, and the first gradient's length."""
     torch.manual_seed(0)
     accelerator = Accelerator(cpu=True)
     known, others = digits()
@@ -56,13 +58,18 @@ def train(epochs=5):
     step, optimizer = accelerator.prepare(step, optimizer)
     batches = MPerClassSampler(known[1], m=8, batch_size=40, rounds=None)
     loader = DataLoader(TensorDataset(*known), batch_sampler=batches)  # not prepared: the sampler knows the processes
+    values = []
+    length = 0.0
     for _ in range(epochs):
         for images, labels in loader:
             value = step(images, labels)
             accelerator.backward(value)
+            if not values:
+                length = float(torch.cat([part.grad.flatten() for part in step.parameters()]).norm())
+            values.append(float(value.detach()))
             optimizer.step()
             optimizer.zero_grad()
-    return before, score(network, *others), float(value.detach())
+    return before, score(network, *others), values, length
 
 
 @torch.no_grad()
@@ -71,10 +78,13 @@ def score(network, images, labels):
 
 
 def main():
-    before, after, value = train()
-    print(f"last value of the objective: {value:.3f}")
-    print(f"Recall@1 of images that were not trained, before: {before:.3f}")
-    print(f"                                           after: {after:.3f}")
+    before, after, values, length = train()
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(f"value of the first step: {values[0]:.5f}")
+        print(f"length of its gradient: {length:.5f}")
+        print(f"value of the last step: {values[-1]:.5f}")
+        print(f"Recall@1 of images that were not trained, before: {before:.3f}")
+        print(f"                                           after: {after:.3f}")
 
 
 if __name__ == "__main__":
