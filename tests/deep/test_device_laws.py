@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import nearfar
-from nearfar.deep import precision
+from nearfar.deep import distributed, precision
 from nearfar.deep.pairwise import comparison
 from nearfar.deep.wholebatch import batch_classes
 from tests.test_losses import TERMS, batch, make
@@ -66,6 +66,27 @@ def test_no_memory_waits_for_a_device():
 
 def test_what_waits_is_a_term():
     assert WAITS.keys() <= {method.name for method in TERMS}
+
+
+class Stop(Exception):
+    """Ends a call where it would wait for other processes."""
+
+
+def test_outlines_travel_by_a_device_that_all_processes_have(monkeypatch):
+    """A process that rejects its part may have it elsewhere, and would wait on another backend than the others."""
+    seen = []
+
+    def stop(x, sizes=None):
+        seen.append(x.device.type)
+        raise Stop
+
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    monkeypatch.setattr(distributed, "device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(distributed, "gather_numbers", stop)
+    for labels in (torch.arange(6) % 2, torch.arange(5)):  # five labels of six embeddings are rejected
+        with pytest.raises(Stop):
+            nearfar.TripletLoss()(torch.ones(6, 2, device="meta"), labels)
+    assert seen == ["cpu", "cpu"]
 
 
 class NoFloat64(TorchDispatchMode):

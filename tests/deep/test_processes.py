@@ -236,6 +236,8 @@ def beside(rank, world):
         "degrees": lambda: loss(x, torch.full((6, 12), 1.0 + rank)),
         "degrees of one": lambda: loss(x, torch.full((6, 12), 1.0 - rank / 2)),
         "text": lambda: loss(x, ["ä" * 5000] if rank else y),
+        "weights": lambda: loss.weighted(x, y, torch.full((6,), -1.0 if rank else 1.0)),
+        "no losses": lambda: loss.sample_losses(None if rank else x, y),
         "two": lambda: loss(x[0], y) if rank else loss(x, y, ids=y[:3]),
     }
     found["refused"] = {name: told(call) for name, call in bad.items()}
@@ -364,6 +366,9 @@ def test_what_processes_see_beside_one_another(every):
     assert (
         refused["two"] == "ValueError: ids: expected (6,) integers, got torch.int64 of shape (3,) (in process 0 of 2)"
     )
+    assert refused["weights"].startswith("ValueError: weights: must be finite and not negative, got [-1.0")
+    assert refused["weights"].endswith("(in process 1 of 2)")
+    assert refused["no losses"].startswith("ValueError: embeddings: expected a (n, d) float tensor, got NoneType (in pro")
     torch.testing.assert_close(seen[0]["after"], nearfar.TripletLoss()(torch.eye(6).repeat(2, 1), [0, 1] * 6))
     assert "once_differentiable" in seen[0]["second derivative"]
     for rank in range(2):

@@ -84,7 +84,7 @@ def global_batch(
     try:
         batch = own_part()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise _refused(error) from error
+        raise refused(error) from error
     return gathered(batch, ref_replicated)
 
 
@@ -107,7 +107,7 @@ def gathered(batch: Batch, ref_replicated: bool = False) -> Batch:
         check_columns(batch.y, len(batch.x) if batch.ref is None else len(batch.ref))
         return batch
     # first the sizes and kinds, so that all processes either gather the same tensors or raise the same error
-    outlines = _outlines(_outline(batch, ref_replicated), batch.x.device)
+    outlines = _outlines(_outline(batch, ref_replicated))
     sizes = [int(outline.rows) for outline in outlines]
     ref_sizes = [int(outline.ref_rows) for outline in outlines]
     if ref_replicated and len(set(ref_sizes)) > 1:
@@ -175,19 +175,17 @@ def _outline(batch: Batch, ref_replicated: bool) -> Outline:
     )
 
 
-def _refused(error: Exception) -> ValueError:
+def refused(error: Exception) -> ValueError:
     """Send an error to the other processes, which exchange outlines now, and return the one that all of them raise."""
     message = str(error).encode()[:MAX_ERROR_LENGTH]
     empty = Outline(*[0.0] * len(Outline._fields))
-    device = distributed.device()
-    outlines = _every_outline(empty._replace(refused=len(message)), device)
-    return _refusal(outlines, message, device)
+    return _refusal(_every_outline(empty._replace(refused=len(message))), message)
 
 
-def _refusal(outlines: Sequence[Outline], own: bytes, device: torch.device) -> ValueError:
+def _refusal(outlines: Sequence[Outline], own: bytes) -> ValueError:
     """Return the error of the first process that rejects its part; `own` is the message of this process."""
     sizes = [int(outline.refused) for outline in outlines]
-    letters = torch.tensor(list(own), dtype=torch.uint8, device=device)
+    letters = torch.tensor(list(own), dtype=torch.uint8, device=distributed.device())
     texts = bytes(distributed.gather_numbers(letters, sizes).tolist())
     first = next(rank for rank, size in enumerate(sizes) if size)
     return ValueError(f"{texts[: sizes[first]].decode(errors='replace')} (in process {first} of {len(sizes)})")
@@ -197,11 +195,11 @@ def _has_gradient(x: Tensor | None) -> bool:
     return x is not None and x.requires_grad and torch.is_grad_enabled()
 
 
-def _outlines(own: Outline, device: torch.device) -> list[Outline]:
+def _outlines(own: Outline) -> list[Outline]:
     """Return the outlines of all processes, or raise in all of them if the parts do not make one batch."""
-    every = _every_outline(own, device)
+    every = _every_outline(own)
     if any(outline.refused for outline in every):
-        raise _refusal(every, b"", device)
+        raise _refusal(every, b"")
     for name, message in ALIKE.items():
         values = [getattr(outline, name) for outline in every]
         if len(set(values)) > 1:
@@ -209,8 +207,9 @@ def _outlines(own: Outline, device: torch.device) -> list[Outline]:
     return every
 
 
-def _every_outline(own: Outline, device: torch.device) -> list[Outline]:
-    numbers = torch.tensor([own], dtype=torch.float64, device=device)
+def _every_outline(own: Outline) -> list[Outline]:
+    # not on the device of the embeddings, which a process that rejects its part may lack
+    numbers = torch.tensor([own], dtype=torch.float64, device=distributed.device())
     return [Outline(*row) for row in distributed.gather_numbers(numbers).tolist()]
 
 

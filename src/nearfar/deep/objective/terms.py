@@ -28,8 +28,8 @@ from ...quoting import quoted
 from ...settings import checked, suggest_name
 from .. import distributed
 from ..precision import PreciseBuffers, under_autocast, without_autocast
-from .batch import NO_TUPLES, AnyLabels, Batch
-from .gathering import global_batch
+from .batch import NO_TUPLES, AnyLabels, Batch, check_tensor
+from .gathering import global_batch, refused
 from .relations import Labels
 from .term_text import sum_text
 
@@ -349,8 +349,9 @@ class AnchorLoss(Term):
         >>> y = torch.arange(8) // 2
         >>> torch.testing.assert_close(loss.sample_losses(x, y).mean(), loss(x, y))
         """
-        with without_autocast(embeddings.device):
-            return self.local_sample_losses(global_batch(embeddings, labels, ref, ref_labels, None, ids))
+        batch = global_batch(embeddings, labels, ref, ref_labels, None, ids)
+        with without_autocast(batch.x.device):
+            return self.local_sample_losses(batch)
 
     def weighted(
         self,
@@ -378,11 +379,13 @@ class AnchorLoss(Term):
         ValueError
             If there is not one weight for each embedding, or a weight is negative or not a number (checked on the CPU).
         """
-        w = torch.as_tensor(weights, device=embeddings.device)
-        if w.shape != (len(embeddings),):
-            raise ValueError(f"weights: expected one per embedding, {len(embeddings)}, got shape {tuple(w.shape)}")
-        if w.device.type == "cpu" and not bool(((w >= 0) & w.isfinite()).all()):
-            raise ValueError(f"weights: must be finite and not negative, got {w.tolist()!r:.60}")
+        try:
+            check_tensor("embeddings", embeddings)
+            w = _checked_weights(weights, len(embeddings)).to(embeddings.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            if distributed.world() == 1:
+                raise
+            raise refused(error) from error
         losses = self.sample_losses(embeddings, labels, ref=ref, ref_labels=ref_labels, ids=ids)
         w = w.to(losses.dtype)
         share = (w * losses).sum() / distributed.total(w.sum()).clamp_min(torch.finfo(w.dtype).tiny)
@@ -391,6 +394,16 @@ class AnchorLoss(Term):
     @property
     def stats_(self) -> dict[str, float]:
         raise NotImplementedError
+
+
+def _checked_weights(weights: Any, n: int) -> Tensor:
+    """Return the weights of n samples, or raise; their numbers are read on the CPU only, to make no device wait."""
+    w = torch.as_tensor(weights)
+    if w.shape != (n,):
+        raise ValueError(f"weights: expected one per embedding, {n}, got shape {tuple(w.shape)}")
+    if w.device.type == "cpu" and not bool(((w >= 0) & w.isfinite()).all()):
+        raise ValueError(f"weights: must be finite and not negative, got {w.tolist()!r:.60}")
+    return w
 
 
 class SetTerm(Term):
