@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 import nearfar
-from nearfar.deep import average_gradients, backward_in_chunks
+from nearfar.deep import average_gradients, backward_in_chunks, rng
 
 N, DIM = 24, 6
 
@@ -192,3 +192,48 @@ def test_averages_are_those_of_one_process():
     average_gradients(layer.parameters())
     assert torch.equal(layer.weight.grad, torch.ones(1, 2))
     assert layer.bias.grad is None
+
+
+class Elsewhere:
+    """A kind of device with random numbers of its own, as those of torch.cuda."""
+
+    def __init__(self):
+        self.numbers = torch.Generator()
+
+    def get_rng_state(self, device):
+        return self.numbers.get_state()
+
+    def set_rng_state(self, state, device):
+        self.numbers.set_state(state)
+
+
+class Moving(nn.Module):
+    """A network that takes items from the host, and draws its random numbers on another device."""
+
+    def __init__(self, elsewhere):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(7, DIM)
+        self.there = nn.Parameter(torch.empty(1, device="meta"))
+        self.elsewhere = elsewhere
+
+    def forward(self, items):
+        return self.layer(items * torch.rand(items.shape, generator=self.elsewhere.numbers))
+
+
+def test_both_passes_draw_the_same_where_the_network_is(monkeypatch):
+    elsewhere = Elsewhere()
+    known = rng._module
+    monkeypatch.setattr(rng, "_module", lambda device: elsewhere if device.type == "meta" else known(device))
+    items, labels = batch()
+    found = []
+    for chunked in (False, True):
+        network = Moving(elsewhere)
+        elsewhere.numbers.manual_seed(3)
+        loss = nearfar.NTXentLoss()
+        if chunked:
+            backward_in_chunks(network, items, lambda z, loss=loss: loss(z, labels), chunk=8)
+        else:
+            loss(torch.cat([network(part) for part in items.split(8)]), labels).backward()
+        found.append(network.layer.weight.grad)
+    torch.testing.assert_close(*found)

@@ -6,12 +6,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import nearfar
 from nearfar.deep import distributed, precision
 from nearfar.deep.pairwise import comparison
+from nearfar.deep.proxies import class_softmax
 from nearfar.deep.wholebatch import batch_classes
 from tests.test_losses import TERMS, batch, make
 
@@ -66,6 +68,41 @@ def test_no_memory_waits_for_a_device():
 
 def test_what_waits_is_a_term():
     assert WAITS.keys() <= {method.name for method in TERMS}
+
+
+class NoCopies(TorchFunctionMode):
+    """Refuses to copy numbers from the host to a device, for which both wait; the device "meta" would not notice."""
+
+    MAKERS = (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.device.type == "meta":
+            from_host = isinstance(args[0], torch.Tensor) and args[0].device.type == "cpu"
+            if function in self.MAKERS or (function is torch.Tensor.to and from_host):
+                raise TypeError(f"{function}: copies {args} from the host")
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [None, 5])
+@pytest.mark.parametrize("method", [m for m in TERMS if m.name not in WAITS], ids=lambda m: m.name)
+def test_no_term_copies_from_the_host(method, block):
+    copy_nothing(make(method, **settings(method, block)))
+
+
+def copy_nothing(term):
+    x, y, pooled = (part.detach().to("meta") for part in batch(labels=LABELS))
+    x = x.float().requires_grad_()
+    term = term.float().to("meta")
+    with NoCopies():
+        term(x, y, pooled=pooled.float()).backward()
+
+
+@pytest.mark.parametrize("name", ["CosFaceLoss", "SubCenterArcFaceLoss", "ProxyAnchorLoss", "CrossEntropyHead"])
+def test_no_loss_with_very_many_classes_copies_from_the_host(name, monkeypatch):
+    monkeypatch.setattr(class_softmax, "FULL", 100)  # numbers of a part, of which there are several
+    copy_nothing(getattr(nearfar, name)(60, 5))
 
 
 class Stop(Exception):

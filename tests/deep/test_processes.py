@@ -368,7 +368,9 @@ def test_what_processes_see_beside_one_another(every):
     )
     assert refused["weights"].startswith("ValueError: weights: must be finite and not negative, got [-1.0")
     assert refused["weights"].endswith("(in process 1 of 2)")
-    assert refused["no losses"].startswith("ValueError: embeddings: expected a (n, d) float tensor, got NoneType (in pro")
+    assert refused["no losses"].startswith(
+        "ValueError: embeddings: expected a (n, d) float tensor, got NoneType (in pro"
+    )
     torch.testing.assert_close(seen[0]["after"], nearfar.TripletLoss()(torch.eye(6).repeat(2, 1), [0, 1] * 6))
     assert "once_differentiable" in seen[0]["second derivative"]
     for rank in range(2):

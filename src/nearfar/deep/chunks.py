@@ -13,7 +13,7 @@ be missing. But the gradient of its objective passes through the embeddings only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -85,13 +85,14 @@ def backward_in_chunks(
         raise TypeError(f"network: DistributedDataParallel would average the gradients of each chunk; {advice}")
     # Z = f(X)
     spans = _spans(_rows(items), chunk)
-    starts: list[Generators] = []
+    devices = _devices(network, items)
+    starts: list[list[Generators]] = []
     found: list[tuple[Tensor, ...]] = []
     kind: Any = None
     with torch.no_grad(), _kept_buffers(network):
         for lo, hi in spans:
             part = _part(items, lo, hi)
-            starts.append(generators(_tensors(part)[0]))
+            starts.append([generators(device) for device in devices])
             kind, tensors = _outputs(network(part), hi - lo)
             found.append(tensors)
     torch.clear_autocast_cache()  # weights that were cast without a graph would have none in the second pass
@@ -103,7 +104,9 @@ def backward_in_chunks(
     backward(value)
     # dL/dw = sum_k G_k dZ_k/dw
     for (lo, hi), start in zip(spans, starts, strict=True):
-        with drawn_again(start):
+        with ExitStack() as drawn:
+            for state in start:
+                drawn.enter_context(drawn_again(state))
             _, tensors = _outputs(network(_part(items, lo, hi)), hi - lo)
         pairs = [
             (tensor, total.grad[lo:hi].to(tensor.dtype))
@@ -151,6 +154,19 @@ def _tensors(items: Any) -> list[Tensor]:
     if isinstance(parts, Sequence) and parts and all(isinstance(part, Tensor) for part in parts):
         return list(parts)
     raise TypeError(f"items: expected a tensor, or a tuple, list or mapping of tensors, got {type(items).__name__}")
+
+
+def _devices(network: object, items: Any) -> list[torch.device]:
+    """Return the devices on which a network may draw random numbers: those of the items, and of its parameters.
+
+    Items may be on the host, and the network may move them itself.
+    """
+    devices = {tensor.device for tensor in _tensors(items)}
+    if isinstance(network, nn.Module):
+        devices |= {parameter.device for parameter in network.parameters()}
+    if torch.cuda.is_available():
+        devices.add(torch.device("cuda", torch.cuda.current_device()))
+    return sorted(devices, key=str)
 
 
 def _rows(items: Any) -> int:

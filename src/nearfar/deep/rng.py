@@ -33,15 +33,10 @@ class Generators(NamedTuple):
     state: Tensor | None
 
 
-def generators(like: Tensor) -> Generators:
-    """Return the states of the generators that random numbers on a tensor's device come from."""
-    return _noted(like.device)
-
-
 @contextmanager
 def drawn_again(start: Generators) -> Iterator[None]:
     """Set the generators to given states inside the context, and restore their present states at the end."""
-    now = _noted(start.device)
+    now = generators(start.device)
     _put_back(start)
     try:
         yield
@@ -49,7 +44,8 @@ def drawn_again(start: Generators) -> Iterator[None]:
         _put_back(now)
 
 
-def _noted(device: torch.device) -> Generators:
+def generators(device: torch.device) -> Generators:
+    """Return the states of the generators that random numbers on a device come from."""
     own = _module(device)
     state = None
     if own is not None:
@@ -81,7 +77,7 @@ def preserve_rng(miner: Any, like: Tensor) -> AbstractContextManager[None]:
     """Restore the generators at the end, so that a miner draws the same numbers in the next pass."""
     if miner is None or torch.compiler.is_compiling():
         return nullcontext()
-    return drawn_again(generators(like))
+    return drawn_again(generators(like.device))
 
 
 def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:

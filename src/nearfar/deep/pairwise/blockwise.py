@@ -97,7 +97,7 @@ def sum_over_anchors(
             mined_loss,
             blocks,
             keep=block is None and len(c.x) * len(c.ref) <= FULL,
-            start=None if miner is None else generators(c.x),
+            start=None if miner is None else generators(c.x.device),
         )
         num, den = _Swept.apply(plan, *inputs)  # type: ignore[no-untyped-call]  # torch declares no types for apply
         return num, den

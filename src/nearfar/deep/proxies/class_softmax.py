@@ -248,9 +248,8 @@ def _parts(x: Tensor, w: Tensor, y: Tensor, cosines: bool) -> Iterator[tuple[sli
     numbers = (PART if _in_caches(x.device) else FULL) // max(1, len(x) + (K * d if cosines else 0))
     size = max(1, numbers)
     parts = [slice(lo, min(lo + size, C)) for lo in range(0, C, size)]
-    starts = torch.tensor([part.start for part in parts], device=y.device)[:, None]
-    stops = torch.tensor([part.stop for part in parts], device=y.device)[:, None]
-    inside = (y >= starts) & (y < stops)
+    starts = torch.arange(0, C, size, device=y.device)[:, None]  # on the device, which a list would make wait
+    inside = (y >= starts) & (y < starts + size)
     columns = torch.where(inside, y - starts, 0)[:, :, None]
     marks = torch.zeros_like(columns, dtype=x.dtype).masked_fill_(inside[:, :, None], -torch.inf)
     return zip(parts, zip(columns.unbind(), marks.unbind(), strict=True), strict=True)
