@@ -26,6 +26,7 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
 html_title = "nearfar"
+html_favicon = "style/icon.svg"
 html_static_path = ["style"]
 html_css_files = ["tables.css"]
 smartquotes_action = "De"  # quotes stay as they are: primes of formulas
