@@ -103,6 +103,24 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch)
     assert f"LoRA): {command}\n" in run(capsys, monkeypatch, "doctor")[1]
 
 
+def test_the_doctor_names_a_required_package_that_is_missing(capsys, monkeypatch):
+    from nearfar.cli import diagnosing
+
+    found, present = diagnosing.installed, diagnosing.find_spec
+    gone = {"numpy": "numpy", "scikit-learn": "threadpoolctl"}
+    for package, module in gone.items():
+        monkeypatch.setattr(
+            diagnosing, "installed", lambda name, package=package: None if name == package else found(name)
+        )
+        monkeypatch.setattr(
+            diagnosing, "find_spec", lambda name, module=module: None if name == module else present(name)
+        )
+        monkeypatch.setitem(sys.modules, module, None)
+        code, out, err = run(capsys, monkeypatch, "doctor")
+        assert (code, err) == (1, "")
+        assert f"{package:<18}missing" in out
+
+
 def test_the_doctor_says_what_every_extra_is_for():
     from nearfar.cli.diagnosing import NEEDED_BY
     from nearfar.extras import PACKAGES

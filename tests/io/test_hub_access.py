@@ -48,6 +48,21 @@ def test_a_refusal_is_an_answer(refusing):
     assert answers(refusing)
 
 
+def test_an_answer_that_is_not_http_is_an_answer(capfd):
+    def greet(server):
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"220 mail.example.org ESMTP\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=greet, args=(server,), daemon=True)
+        thread.start()
+        assert answers(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_server_that_is_silent_or_not_there_does_not_answer(silent):
     with socket.create_server(("127.0.0.1", 0)) as server:
         gone = f"http://127.0.0.1:{server.getsockname()[1]}"

@@ -209,6 +209,8 @@ def test_columns_are_known_by_name(digits, tmp_path):
         ({"lr": -1.0}, np.eye(6), [0, 0, 0, 1, 1, 1], "lr"),
         ({"settings": {"lr": 1.0}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'lr' is a parameter of the estimator"),
         ({"settings": {"data": "x"}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'data' applies only to runs in a folder"),
+        ({"settings": {"split": "rows"}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'split' applies only to runs in a folder"),
+        ({"settings": {"final": "runs/a"}}, np.eye(6), [0, 0, 0, 1, 1, 1], "'final' applies only to runs in a folder"),
         ({"settings": {"warmups": 1}}, np.eye(6), [0, 0, 0, 1, 1, 1], "did you mean warmup"),
         ({}, np.eye(6), [0, 0, 0, 0, 0, 0], "at least 2 classes"),
         ({}, np.eye(6), None, "requires y"),

@@ -1,12 +1,14 @@
 """Features of a frozen trunk are kept for the items that they belong to, and for no others."""
 
+import importlib
 import os
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from nearfar.data import open_dataset
+from nearfar.data import Dataset, open_dataset
 from nearfar.data.transforms.symmetries import with_symmetries
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk
@@ -42,3 +44,28 @@ def test_turned_files_that_have_changed_have_other_features(tmp_path, monkeypatc
         assert items.array is None
         expected = embed(embedder, items, layer="pooled", image_size=20)
         assert cached_features(embedder, items, image_size=20).array == pytest.approx(expected)
+
+
+CODE = """
+import torch
+
+
+class Own(torch.nn.Module):
+    num_features = 3
+
+    def forward(self, images):
+        return {factor} * images.mean(dim=(2, 3)).expand(-1, 3)
+"""
+
+
+def test_a_trunk_whose_code_has_changed_has_other_features(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file of the same second and size would not be read again
+    items = Dataset.from_array("photos", np.full((4, 8, 8), 51, np.uint8), [0, 0, 1, 1])
+    for factor in (1, 5):
+        (tmp_path / "changing_trunk.py").write_text(CODE.format(factor=factor))
+        monkeypatch.delitem(sys.modules, "changing_trunk", raising=False)
+        trunk = importlib.import_module("changing_trunk").Own()
+        rows = cached_features(Embedder(trunk, 8, freeze_trunk=True), items).array
+        assert rows == pytest.approx(np.full((4, 3), 0.2 * factor))

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from .. import __version__
 from ..extras import PACKAGES
 from ..io.cache import cache_folder
 
@@ -37,7 +38,7 @@ def doctor() -> None:
 
     Exits with 1 if a required package is not installed.
     """
-    lines = [f"nearfar {version('nearfar')}, Python {platform.python_version()}, {platform.platform()}"]
+    lines = [f"nearfar {__version__}, Python {platform.python_version()}, {platform.platform()}"]
     missing = [name for name in CORE if installed(name) is None]
     lines += ["", *(f"{name:<18}{installed(name) or 'missing'}" for name in CORE)]
     lines += ["", *extras(), "", *devices(), "", *linear_algebra(), "", *folders()]
@@ -58,7 +59,7 @@ def extras() -> list[str]:
     """Return a line for each extra: the installed versions, or what to install for which purpose."""
     lines = []
     for extra in dict.fromkeys(PACKAGES.values()):
-        names = [name for name, of in PACKAGES.items() if of == extra]
+        names = [name for name, its_extra in PACKAGES.items() if its_extra == extra]
         found = {name: installed(DISTRIBUTIONS.get(name, name)) for name in names}
         absent = [name for name, number in found.items() if number is None and find_spec(name) is None]
         present = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
@@ -96,6 +97,8 @@ def devices() -> list[str]:
 
 def linear_algebra() -> list[str]:
     """Return lines on the BLAS libraries and their threads, which determine the speed of the classical learners."""
+    if find_spec("numpy") is None or find_spec("threadpoolctl") is None:
+        return []  # the list of required packages names numpy and scikit-learn, which brings threadpoolctl
     import numpy as np
     from threadpoolctl import threadpool_info
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import urllib.error
 import urllib.request
@@ -30,23 +31,24 @@ def hub_cache_if_offline() -> Iterator[None]:
 
 def answers(address: str, wait: float = ANSWER_WAIT) -> bool:
     """Return whether a server answers a request, with whatever status, within `wait` seconds."""
-    found = threading.Event()
+    answered = threading.Event()
+    finished = threading.Event()
 
     def ask() -> None:
         request = urllib.request.Request(address, method="HEAD")
         try:
             with urllib.request.urlopen(request, timeout=wait):
-                found.set()
-        except urllib.error.HTTPError:
-            found.set()
+                answered.set()
+        except (urllib.error.HTTPError, http.client.HTTPException):
+            answered.set()
         except OSError as error:
             # a certificate that Python does not know may be one that the libraries of the hub are set to trust
             if isinstance(getattr(error, "reason", error), SSLError):
-                found.set()
-        finished.set()
+                answered.set()
+        finally:
+            finished.set()
 
-    finished = threading.Event()
     # in a thread because the timeout does not bound the lookup of the name
     threading.Thread(target=ask, daemon=True).start()
     finished.wait(wait)
-    return found.is_set()
+    return answered.is_set()

@@ -11,20 +11,25 @@ from ..data.readers.in_memory import GIVEN
 from ..quoting import quoted
 from .config import TrainConfig, TrainError
 
-# fields of `TrainConfig`: those that are parameters of the estimator, and those that only a run in a folder has
-OWN = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
-OF_RUNS = (
+PARAMETERS = ("objective", "trunk", "embedding_dim", "epochs", "batch_size", "lr", "augment", "validation")
+"""Fields of `TrainConfig` that are parameters of the estimator."""
+
+ONLY_OF_RUNS = (
     "data",
     "test",
     "test_classes",
+    "split",
     "label",
+    "partial",
     "skip_bad",
     "symmetries",
     "seed",
     "tensorboard",
     "checkpoint_every",
     "preprocessing",
+    "final",
 )
+"""Fields that only a run in a folder has."""
 
 
 def config_of(metric: Any) -> TrainConfig:
@@ -40,28 +45,23 @@ def config_of(metric: Any) -> TrainConfig:
         raise TrainError(f"trunk: {expected}; got {trunk}")
     other = dict(metric.settings or {})
     for name in other:
-        if name in OWN or name in OF_RUNS:
-            if name in OWN:
-                why = "is a parameter of the estimator; pass it directly"
-            else:
-                why = "applies only to runs in a folder"
-            raise TrainError(f"settings: {quoted(name)} {why}")
+        if name in PARAMETERS:
+            raise TrainError(f"settings: {quoted(name)} is a parameter of the estimator; pass it directly")
+        if name in ONLY_OF_RUNS:
+            raise TrainError(f"settings: {quoted(name)} applies only to runs in a folder")
     seed = int(check_random_state(metric.random_state).randint(2**31 - 1))
     # a parameter with its default value counts as not given, so that photographs get their own defaults
     usual = TrainConfig.of(data=GIVEN).to_dict()
-    own = {name: getattr(metric, name) for name in OWN if getattr(metric, name) != usual[name]}
-    # there are no validation classes
-    if metric.validation or "eval_every" in other:
-        last = {}
-    else:
-        last = {"eval_every": metric.epochs}
-    return TrainConfig.of(data=GIVEN, seed=seed, **own, **last, **other)
+    given = {name: getattr(metric, name) for name in PARAMETERS if getattr(metric, name) != usual[name]}
+    if not metric.validation:  # without validation classes, one evaluation at the end is enough
+        other.setdefault("eval_every", metric.epochs)
+    return TrainConfig.of(data=GIVEN, seed=seed, **given, **other)
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
     """Return the parameters of an estimator for this config; `settings` has the values that are not defaults."""
     fields = config.to_dict()
     defaults = TrainConfig.of(data=GIVEN).to_dict()
-    others = fields.keys() - {*OWN, *OF_RUNS}
+    others = fields.keys() - {*PARAMETERS, *ONLY_OF_RUNS}
     settings = {name: value for name, value in fields.items() if name in others and value != defaults[name]}
-    return {**{name: fields[name] for name in OWN}, "settings": settings or None}
+    return {**{name: fields[name] for name in PARAMETERS}, "settings": settings or None}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,9 +179,9 @@ def cached_features(
 
     They are computed once for the same items, trunk and resizing, and stored below `cache_folder`.
     """
-    network = _of_network(embedder.trunk) + _of_network(embedder.scale)
+    network = _digest_of_network(embedder.trunk) + _digest_of_network(embedder.scale)
     sizes: dict[str, Any] = {"image_size": image_size, "resize": resize, "resizing": resizing}
-    key = "-".join((_of_items(dataset), network, str(sizes), DECODING))
+    key = "-".join((_digest_of_items(dataset), network, str(sizes), DECODING))
     path = cache_folder() / "features" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
     if path.is_file():
         rows = np.load(path, allow_pickle=False)
@@ -202,7 +204,7 @@ def all_rows(dataset: Dataset) -> NDArray[Any]:
     return np.stack([dataset.read(i) for i in range(len(dataset))]) if dataset.array is None else dataset.array
 
 
-def _of_items(dataset: Dataset) -> str:
+def _digest_of_items(dataset: Dataset) -> str:
     """Return a digest of the items of a data set: of their values, or of the names, sizes and dates of files."""
     digest = hashlib.sha256("\n".join((dataset.name, *dataset.names)).encode(errors="surrogateescape"))
     if dataset.array is not None:
@@ -227,11 +229,19 @@ def _stamps(dataset: Dataset) -> Iterator[Any]:
         yield read.channels, read.size, read.invert, found.st_size, found.st_mtime_ns, box
 
 
-def _of_network(module: nn.Module) -> str:
-    """Return a digest of a network: its layers with their settings, and their weights."""
+def _digest_of_network(module: nn.Module) -> str:
+    """Return a digest of a network: its layers with their settings, the code of their classes, and their weights."""
     layers = re.sub(r" at 0x[0-9a-f]+", "", repr(module))
     digest = hashlib.sha256(f"{type(module).__qualname__} {layers}".encode())
+    for file in sorted({_file_of(type(part)) for part in module.modules()} - {""}):
+        digest.update(Path(file).read_bytes())
     for name, value in module.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _file_of(kind: type) -> str:
+    """Return the file with the code of a class; "" if it was typed into an interpreter, or is compiled."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return file if Path(file).is_file() else ""

@@ -71,7 +71,7 @@ class ProgressLine:
         self._task = self._bar.add_task("", total=steps, completed=done, epoch=1, epochs=epochs, text="")
         remark = "" if task is None else remark_shared(task)
         for text in filter(None, (first, remark)):
-            self._bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self.say(text)
         self._alone.enter_context(listening(None))  # two displays would overwrite each other
         self._bar.start()
 
@@ -85,7 +85,7 @@ class ProgressLine:
     def on_epoch(self, row: Mapping[str, Any]) -> None:
         if self._timer is not None:
             self._timer.on_epoch()
-        self._bar.console.print(summary(row), highlight=False, soft_wrap=True)
+        self.say(summary(row))
 
     def say(self, text: str) -> None:
         """Print a line that remains above the progress line."""
