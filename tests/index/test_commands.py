@@ -156,6 +156,18 @@ def test_a_query_that_is_nothing_is_refused(uri, query, told, capsys, monkeypatc
     assert told in err
 
 
+def test_the_threshold_is_not_blamed_for_the_size_of_the_index(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--columns", "shop.csv")
+    run(capsys, monkeypatch, "index", "-o", uri, "--threshold", "2")  # no cosine distance is larger
+    np.savez("self.npz", embeddings=np.load("all.npz")["embeddings"][:1], names=["n0"])
+    for words, count in ((("--group-by", "product"), 5), (("--exclude-self",), 11)):
+        _, out, _ = run(capsys, monkeypatch, "search", uri, "self.npz", "-k", "12", *words)
+        assert "threshold" not in out
+        assert len(out.splitlines()) == 1 + count
+        _, out, _ = run(capsys, monkeypatch, "search", uri, "self.npz", "-k", "12", "-o", "found.csv", *words)
+        assert out == f"found.csv: up to {count} neighbors of 1 query within 2; 0 have none\n"
+
+
 @pytest.mark.parametrize("words", [["--where", "cost < 3"], ["--group-by", "cost"], ["-k", "0"], ["--within", "nan"]])
 def test_bad_options_are_refused_before_anything_is_embedded(uri, words, capsys, monkeypatch):
     run(capsys, monkeypatch, "index", "all.npz", "-o", uri)

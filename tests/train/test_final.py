@@ -123,7 +123,9 @@ def test_a_learner_is_fitted_on_all_rows(capsys, monkeypatch, tmp_path):
     assert "Recall@1" not in out
     assert "these are training scores" in run(capsys, monkeypatch, "evaluate", file, rows)[1]
     code, _, err = run(capsys, monkeypatch, "fit", rows, "RCA()", "--final", "--test-class", "1", "-o", tmp_path / "x")
-    assert (code, err.startswith("nearfar: --test-class: does not work with --final")) == (2, True)
+    why = "fits on all of DATA, without a test"
+    expected = f"nearfar: --test-class: does not work with --final, which {why}; leave it out\n"
+    assert (code, err) == (2, expected)
 
 
 def test_a_final_model_of_turned_classes_turns_all(tmp_path):

@@ -367,26 +367,25 @@ def train(
     check_step_options(ladder, step, resume=resume, devices=devices)
     with trusting(*trust):
         if final is not None:
-            steps = {"ladder": ladder, "step": step}
-            refuse_beside_final(
-                {
-                    **chosen,
-                    **steps,
-                    "set": settings or None,
-                    "recipe": recipe,
-                    "protocol": protocol,
-                    "resume": resume or None,
-                }
-            )
+            others = {
+                **chosen,
+                "ladder": ladder,
+                "step": step,
+                "set": settings or None,
+                "recipe": recipe,
+                "protocol": protocol,
+                "resume": resume or None,
+            }
+            refuse_beside_final(others, "has the settings of a scored run")
             run = train_final(final, out, progress=not quiet and is_first(), trust=trust)
-        elif (
-            ladder in ("yes", "full") or step is not None or (ladder is None and not (resume or recipe or devices > 1))
-        ):
-            config = make_config(chosen, settings, recipe, out if resume else None, protocol=protocol)
-            run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
         else:
             config = make_config(chosen, settings, recipe, out if resume else None, protocol=protocol)
-            run = run_training(config, out, resume=resume, progress=not quiet and is_first())
+            asks_for_steps = ladder in ("yes", "full") or step is not None
+            may_need_steps = ladder is None and not (resume or recipe or devices > 1)
+            if asks_for_steps or may_need_steps:
+                run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
+            else:
+                run = run_training(config, out, resume=resume, progress=not quiet and is_first())
         if is_first() and run.config.final is not None:
             if not quiet:
                 print(final_summary(run))

@@ -132,7 +132,7 @@ def fit_to(
         check_linear(learner)
     if final:
         held_out = {"test": test, "test_class": test_classes or None, "split": None if split == "classes" else split}
-        refuse_beside_final(held_out)
+        refuse_beside_final(held_out, "fits on all of DATA, without a test")
         task = open_whole(data, label=label, skip_bad=skip_bad)
     else:
         how: dict[str, Any] = {"label": label, "seed": seed, "skip_bad": skip_bad}

@@ -319,12 +319,12 @@ def true_or_text(given: str | None) -> bool | str | None:
     return {"true": True, "false": False}.get(str(given).lower(), given)
 
 
-def refuse_beside_final(chosen: Mapping[str, Any]) -> None:
-    """Refuse other options with --final: with other settings, the score of the run would not apply to the model."""
+def refuse_beside_final(chosen: Mapping[str, Any], what_final_does: str) -> None:
+    """Refuse options that contradict --final, such as settings other than those of the run that was scored."""
     given = [name for name, value in chosen.items() if value is not None]
     if given:
         option = {"data": "DATA"}.get(given[0], f"--{given[0].replace('_', '-')}")
-        raise ValueError(f"{option}: does not work with --final, which has the settings of a scored run; leave it out")
+        raise ValueError(f"{option}: does not work with --final, which {what_final_does}; leave it out")
 
 
 def check_out(out: Path, name: str = "--out", *, overwrite: bool = True) -> None:

@@ -31,7 +31,7 @@ from .search_results import (
 if TYPE_CHECKING:
     from ..data import Dataset
     from ..index import Hits, Index, Store
-    from ..numerics.types import AnyArray
+    from ..numerics.types import AnyArray, Ints
 
 HEADING = ("query", "rank", "distance", "class", "name")  # of a table of neighbors
 
@@ -174,7 +174,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
     if out is not None:
         check_page_or_table(out)
     store = open_index(file)
-    most = min(k, store.count(where))
+    store.count(where)  # refuses a wrong condition
     check_group_column(store, group_by)
 
     items, rows = embed_query(store.about, file, query, run, adapter, skip_bad=skip_bad, label=label)
@@ -196,14 +196,15 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
         )
         values = values_of(store, group_by, in_index) if group_by else ()
         hits = hits.without_self(in_index, k, column=group_by, values=values)
-    without = 0
+    all_counts = neighbor_counts(hits)
     if limit is not None and limit != inf:
-        hits, without = drop_beyond(hits, limit)
+        hits = drop_beyond(hits, limit)
+    counts = neighbor_counts(hits)
 
     if out is None:
         found = [*neighbors_of_queries(hits)]
         lines = [*neighbor_lines(names, found, [*hits.records.columns])]
-        if within is None and limit is not None and any(len(neighbors) < most for neighbors in found):
+        if within is None and limit is not None and (counts < all_counts).any():
             lines.append(f"only neighbors within {limit:g}, the threshold of the index; --within inf shows all")
         if skipped := left_out(items):
             lines.append(skipped.removeprefix("; "))
@@ -219,8 +220,9 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
             for near in neighbors
         ]
         write_table(out, (*HEADING, *hits.records.columns), rows_of_table)
-    count = f"{count_of(most, 'neighbor')} of {count_of(len(names), 'query', 'queries')}"
+    count = f"{count_of(int(all_counts.max(initial=0)), 'neighbor')} of {count_of(len(names), 'query', 'queries')}"
     if limit is not None and limit != inf:
+        without = int((counts == 0).sum())
         count = f"up to {count} within {limit:g}; {without:,} {'has' if without == 1 else 'have'} none"
     return f"{out}: {count}{left_out(items)}"
 
@@ -363,12 +365,16 @@ def threshold_of(about: Mapping[str, str]) -> float | None:
         raise ValueError(f"the index is damaged: its threshold is {quoted(text)}; {advice}") from None
 
 
-def drop_beyond(found: Hits, within: float) -> tuple[Hits, int]:
-    """Replace neighbors beyond a distance by -1; also return how many queries have no neighbor."""
+def neighbor_counts(hits: Hits) -> Ints:
+    """Return the number of neighbors of each query, of shape (queries,)."""
+    return (hits.positions >= 0).sum(axis=1)
+
+
+def drop_beyond(hits: Hits, within: float) -> Hits:
+    """Replace the positions of neighbors beyond a distance by -1."""
     import numpy as np
 
-    positions = np.where(found.distances <= within, found.positions, -1)
-    return found._replace(positions=positions), int((positions < 0).all(axis=1).sum())
+    return hits._replace(positions=np.where(hits.distances <= within, hits.positions, -1))
 
 
 def describe_nearest(file: Path, k: int) -> str:
