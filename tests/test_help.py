@@ -12,7 +12,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("uvicorn")
 
 from nearfar import cli
-from nearfar.cli.options import TRAIN_DEFAULTS
+from nearfar.cli.options import DEFAULTS_IN_HELP
 from nearfar.report import compare
 from nearfar.train import TrainConfig
 
@@ -40,7 +40,7 @@ def example_of(command):
 
 def test_defaults_that_help_shows_hold():
     config = TrainConfig.of(data="digits")
-    for name, shown in TRAIN_DEFAULTS.items():
+    for name, shown in DEFAULTS_IN_HELP.items():
         assert str(getattr(config, name)) == shown, name
 
 

@@ -54,8 +54,8 @@ def test_messages_of_others_are_cut(capsys, monkeypatch):
 
 
 def test_an_error_that_is_its_own_cause_has_an_end():
-    from nearfar.cli.own_code import caused_by_own_code
+    from nearfar.cli.own_code import cause_in_own_code
 
     error = ValueError("x")
     error.__cause__ = error
-    assert caused_by_own_code(error) == ""
+    assert cause_in_own_code(error) == ""

@@ -14,7 +14,7 @@ from nearfar.data.dataset import DataError
 from nearfar.data.items import NamedReader, open_items
 from nearfar.report import Items, search_page
 from nearfar.report import page as pages
-from nearfar.report.search_page import Line, Near, write_found
+from nearfar.report.search_page import Line, Near, write_search_page
 
 
 def lines(n=3, each=2):
@@ -33,7 +33,7 @@ def picture(i):
 
 
 def test_pictures_marks_and_text(tmp_path):
-    page = write_found(
+    page = write_search_page(
         tmp_path / "a.html", lines(3, 3), items(3, picture), title="<T>", note="n", queries=items(3, picture, CATS)
     ).read_text()
     assert page.count("<img ") == 3 * 4
@@ -46,7 +46,7 @@ def test_pictures_marks_and_text(tmp_path):
 
 def test_what_has_no_class_is_called_by_its_name(tmp_path):
     without = items(3, picture, ("",))
-    page = write_found(tmp_path / "a.html", lines(1, 3), without, title="t", note="n").read_text()
+    page = write_search_page(tmp_path / "a.html", lines(1, 3), without, title="t", note="n").read_text()
     called = [f'<span class="leaf">&lt;item {k}&gt;</span>' for k in range(3)]
     assert [page.count(name) for name in called] == [2, 1, 1]  # item 0 asks, too
 
@@ -57,10 +57,10 @@ def test_what_cannot_be_read_is_shown_by_its_name(tmp_path):
             raise DataError("gone")
         return np.array([1.0, -2.0 * i])
 
-    page = write_found(tmp_path / "a.html", lines(1, 3), items(3, read), title="t", note="n").read_text()
+    page = write_search_page(tmp_path / "a.html", lines(1, 3), items(3, read), title="t", note="n").read_text()
     assert page.count("<img ") == 3
     assert '<span class="nameonly">&lt;item 1&gt;, class dog &amp; co</span>' in page
-    page = write_found(tmp_path / "b.html", lines(1, 3), items(3), title="t", note="n").read_text()
+    page = write_search_page(tmp_path / "b.html", lines(1, 3), items(3), title="t", note="n").read_text()
     assert '<span class="nameonly">&lt;item 2&gt;</span>' in page
 
 
@@ -68,17 +68,17 @@ def test_a_query_looks_like_an_equal_row_of_the_collection(tmp_path):
     rows = np.random.default_rng(0).normal(size=(40, 3)) * [1.0, 100.0, 10.0]
     asked = items(1, lambda i: rows[7])
     line = [Line(Near(0, ""), [Near(7, "0"), Near(8, "1")])]
-    page = write_found(tmp_path / "a.html", line, items(40, rows.__getitem__), title="t", note="n", queries=asked)
+    page = write_search_page(tmp_path / "a.html", line, items(40, rows.__getitem__), title="t", note="n", queries=asked)
     glyphs = re.findall(r'src="(data:[^"]*)"', page.read_text())
     assert glyphs[0] == glyphs[1] != glyphs[2]
-    unread = write_found(tmp_path / "b.html", line, items(40), title="t", note="n", queries=asked).read_text()
+    unread = write_search_page(tmp_path / "b.html", line, items(40), title="t", note="n", queries=asked).read_text()
     assert "<img " in unread  # on its own scales
 
 
 def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
     monkeypatch.setattr(search_page, "SHOWN_LINES", 2)
     monkeypatch.setattr(search_page, "PICTURES_PER_LINE", 4)
-    page = write_found(tmp_path / "a.html", lines(1005, 7), items(1005, picture), title="t", note="n").read_text()
+    page = write_search_page(tmp_path / "a.html", lines(1005, 7), items(1005, picture), title="t", note="n").read_text()
     assert "The first 2 of 1,005 are shown." in page
     assert page.count("and 3 more") == 2
     assert page.count("<img ") == 2 * 5
@@ -88,9 +88,9 @@ def test_long_pages_say_what_they_leave_out(tmp_path, monkeypatch):
 def test_pictures_shrink_until_the_page_is_small_enough(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (8, 200, 200, 3), dtype=np.uint8)
-    large = write_found(tmp_path / "a.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
+    large = write_search_page(tmp_path / "a.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
     monkeypatch.setattr(pages, "MAX_PAGE_BYTES", large.stat().st_size // 3)
-    small = write_found(tmp_path / "b.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
+    small = write_search_page(tmp_path / "b.html", lines(8, 8), items(8, images.__getitem__), title="t", note="n")
     assert small.stat().st_size < large.stat().st_size // 3
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nearfar.report import Items, Other, build_report, compare, write_comparison
-from nearfar.report.search_page import Line, Near, write_found
+from nearfar.report.search_page import Line, Near, write_search_page
 
 from .conftest import SECTIONS, full_content
 
@@ -88,7 +88,7 @@ def test_a_comparison_of_two_models_fits_the_window(tmp_path: Path, width: int) 
 def test_tall_and_wide_pictures_are_shown_whole(tmp_path: Path) -> None:
     shapes = [(60, 20, 3), (20, 60, 3), (30, 30, 3)]
     items = Items(np.zeros((3, 2)), np.zeros(3, int), ("cat",), list("abc"), lambda i: np.zeros(shapes[i], np.uint8))
-    page = write_found(
+    page = write_search_page(
         tmp_path / "a.html", [Line(Near(0, ""), [Near(i, "0") for i in range(3)])], items, title="t", note="n"
     )
     assert probed(page, tmp_path, 1280) == [4, 0, 0, 0, 0]

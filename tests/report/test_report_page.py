@@ -13,7 +13,7 @@ from nearfar.report import Items, ReportContent, build_report
 from nearfar.report.content import Curve, FeatureWeights
 from nearfar.report.page import MAX_PAGE_BYTES
 from nearfar.report.plots import Plotter
-from nearfar.report.standings import describe, flat_scores, standings
+from nearfar.report.score_rows import describe, flat_scores, score_rows
 
 from .conftest import NASTY, SECTIONS, digits, full_content, read_page
 
@@ -81,7 +81,7 @@ def test_color_is_never_the_only_sign(full_report: Path) -> None:
 
 def test_scores_stand_beside_baseline_chance_and_interval(full_report: Path) -> None:
     content = full_content()
-    rows = {row.key: row for row in standings(content)}
+    rows = {row.key: row for row in score_rows(content)}
     assert rows["recall_at_1"].baseline == 0.9
     assert rows["recall_at_1"].interval == (0.6, 0.8)
     assert 0 < (rows["recall_at_1"].chance or 0) < 0.5

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from nearfar.cli.options import LAST_WORDS, first_words, folder_of_own_modules
+from nearfar.cli.options import MESSAGE_FOLDER, first_failure, folder_of_own_modules
 from nearfar.train import TrainConfig, TrainError, open_run, train
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.setup import Step
@@ -248,7 +248,7 @@ cli.main()
 
 @pytest.mark.slow
 def test_one_of_several_processes_leaves_its_traceback_to_the_command_that_started_it(tmp_path) -> None:
-    environment = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", LAST_WORDS: str(tmp_path)}
+    environment = {**os.environ, "RANK": "1", "LOCAL_RANK": "1", MESSAGE_FOLDER: str(tmp_path)}
     ended = forking.run("-c", FALLING, env=environment)
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")
     said = (tmp_path / "1").read_text()
@@ -290,7 +290,7 @@ def test_what_ended_first_is_said_alone(tmp_path, failures, words, expected) -> 
     for at, word in enumerate(words):
         (tmp_path / str(at)).write_text(word)
         os.utime(tmp_path / str(at), ns=(at, at))
-    assert first_words(tmp_path, failures).startswith(expected)
+    assert first_failure(tmp_path, failures).startswith(expected)
 
 
 @pytest.mark.slow

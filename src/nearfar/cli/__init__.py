@@ -45,7 +45,7 @@ from .encoding import WRITABLE
 from .misspelled import parser_message, suggest_near_path
 from .options import (
     COMPARISON,
-    GO_ON,
+    HOW_TO_CONTINUE,
     RUN,
     STEPS,
     TRAINING,
@@ -76,27 +76,27 @@ from .options import (
     Trunk,
     Trust,
     check_table,
-    choices,
     given_settings,
-    is_first,
+    importing_own_modules,
+    is_first_process,
     launch,
     leave_message,
     make_config,
     memory_advice,
-    own_modules_found,
-    print_last_message,
+    print_message,
     refuse_beside_final,
     skip_bad_advice,
     true_or_text,
+    varied_settings,
     with_setting,
 )
-from .own_code import caused_by_own_code, of_own_code
+from .own_code import cause_in_own_code, message_on_own_code
 from .signals import Stopping
 
 MAX_MESSAGE_LENGTH = 1500
 """Maximum number of characters of a message. Our errors shorten what they quote; those of libraries are cut here."""
 
-PARSER = 500
+MAX_PARSER_MESSAGE_LENGTH = 500
 """Maximum number of characters of a message of the command-line parser, which quotes its whole input."""
 
 app = App(
@@ -149,13 +149,14 @@ def main() -> None:
     try:
         with isolate_children(), Stopping(), listening(progress_bars(sys.argv[1:])):
             check_words(sys.argv[1:])
-            with own_modules_found(sys.argv[1:]):
+            with importing_own_modules(sys.argv[1:]):
                 app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
-        _stop("stopped" + GO_ON.get(next(iter(sys.argv[1:]), ""), ""), 130)
+        _stop("stopped" + HOW_TO_CONTINUE.get(next(iter(sys.argv[1:]), ""), ""), 130)
     except CycloptsError as error:
         command = next(iter(sys.argv[1:]), "")
-        _stop(with_setting(shorten(parser_message(error, sys.argv[1:]), PARSER), command), 2)
+        message = shorten(parser_message(error, sys.argv[1:]), MAX_PARSER_MESSAGE_LENGTH)
+        _stop(with_setting(message, command), 2)
     except BrokenPipeError:
         sys.exit(0)
     except Exception as error:
@@ -178,13 +179,13 @@ def check_words(words: Sequence[str]) -> None:
 
 def message_of(error: Exception, command: str) -> str | None:
     """Return one line on an error of the user; None for a bug in nearfar, whose traceback should be printed."""
-    message = memory_advice(error, command) or of_own_code(error)
+    message = memory_advice(error, command) or message_on_own_code(error)
     if message is None and isinstance(error, (ValueError, OSError, ImportError)):
         if isinstance(error, ModuleNotFoundError):
             message = hint(error, command)
         else:
             message = text_of(error)
-        message += caused_by_own_code(error) + skip_bad_advice(error, command)
+        message += cause_in_own_code(error) + skip_bad_advice(error, command)
     if message is None:
         return None
     return " ".join(message.split()) or type(error).__name__
@@ -206,7 +207,7 @@ def one_line(
 
 
 def _stop(message: str, code: int) -> NoReturn:
-    print_last_message(shorten(message, MAX_MESSAGE_LENGTH))
+    print_message(shorten(message, MAX_MESSAGE_LENGTH))
     sys.exit(code)
 
 
@@ -377,7 +378,7 @@ def train(
                 "resume": resume or None,
             }
             refuse_beside_final(others, "has the settings of a scored run")
-            run = train_final(final, out, progress=not quiet and is_first(), trust=trust)
+            run = train_final(final, out, progress=not quiet and is_first_process(), trust=trust)
         else:
             config = make_config(chosen, settings, recipe, out if resume else None, protocol=protocol)
             asks_for_steps = ladder in ("yes", "full") or step is not None
@@ -385,11 +386,11 @@ def train(
             if asks_for_steps or may_need_steps:
                 run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
             else:
-                run = run_training(config, out, resume=resume, progress=not quiet and is_first())
-        if is_first() and run.config.final is not None:
+                run = run_training(config, out, resume=resume, progress=not quiet and is_first_process())
+        if is_first_process() and run.config.final is not None:
             if not quiet:
                 print(final_summary(run))
-        elif is_first():
+        elif is_first_process():
             table = score_run(run)  # uses the data and the network that are in memory
             if not quiet:
                 print(table)
@@ -600,7 +601,7 @@ def compare(
         return
     if only:
         raise ValueError("--only: works only with --recipe TABLE, such as jrd/ablation, whose rows have names")
-    varied = choices(vary)
+    varied = varied_settings(vary)
     with trusting(*trust):
         config = make_config(chosen, settings, recipe, varied=varied.keys(), protocol=protocol)
         if ladder == "yes":

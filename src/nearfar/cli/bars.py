@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from ..progress import Bars, Listener
-from .options import is_first
+from .options import is_first_process
 
 
 def progress_bars(words: Sequence[str]) -> Listener | None:
     """Return progress bars if the first process runs on a terminal without --quiet, otherwise None."""
     terminal = sys.stderr is not None and sys.stderr.isatty()  # a service may have closed stderr
-    if terminal and is_first() and "--quiet" not in words:
+    if terminal and is_first_process() and "--quiet" not in words:
         return Bars()
     return None

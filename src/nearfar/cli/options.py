@@ -44,7 +44,7 @@ FEW_SHOTS = Group("Few shots", sort_key=4)
 RUN = Group("Run", sort_key=6)
 """The groups of options in --help, in their order."""
 
-TRAIN_DEFAULTS = {
+DEFAULTS_IN_HELP = {
     "objective": "SupConLoss()",
     "trunk": "auto",
     "embedding_dim": "64",
@@ -58,7 +58,7 @@ TRAIN_DEFAULTS = {
 """Defaults that --help shows for options whose default is None: those of `TrainConfig`, without importing it."""
 
 
-def option(name: str, group: Group, defaults: Mapping[str, Any] = MappingProxyType(TRAIN_DEFAULTS)) -> Parameter:
+def option(name: str, group: Group, defaults: Mapping[str, Any] = MappingProxyType(DEFAULTS_IN_HELP)) -> Parameter:
     """Return the help of an option whose default is None: its group, and the default that applies, if known."""
     if name in defaults:
         return Parameter(group=group, show_default=partial(_shown, str(defaults[name])))
@@ -97,23 +97,23 @@ Augmentation = Annotated[str | None, option("augment", TRAINING)]
 Seed = Annotated[int | None, option("seed", TRAINING)]
 Settings = Annotated[tuple[str, ...], Parameter(name="--set", show_default=False, group=TRAINING)]
 
-GO_ON = {
+HOW_TO_CONTINUE = {
     "train": "; `nearfar train --resume --out RUN` continues from the last checkpoint, if there is one",
     "compare": "; run the same command again to continue",
 }
 
-LESS = {
+HOW_TO_SAVE_MEMORY = {
     "train": "a smaller --batch-size or --image-size",
     "compare": "a smaller batch_size or image_size (--set)",
     "fit": "fewer n_components, landmarks or items",
 }
 
-WITHOUT = {
+HOW_TO_SKIP_BAD_IMAGES = {
     "train": "; --skip-bad leaves out such images; a run with a checkpoint continues with --resume --skip-bad",
     "compare": "; --set skip_bad=true leaves out such images",
 }
 
-LAST_WORDS = "NEARFAR_LAST_WORDS"
+MESSAGE_FOLDER = "NEARFAR_MESSAGES"
 """Environment variable: the folder in which the processes of `launch` leave their last messages."""
 
 
@@ -121,7 +121,7 @@ OWN_MODULE = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]")  # matc
 HUBS = ("timm", "transformers")  # prefixes of trunks, which look like modules but are not
 
 
-def is_first() -> bool:
+def is_first_process() -> bool:
     """Return whether this process is the one that prints and writes."""
     return int(os.environ.get("RANK", "0")) == 0
 
@@ -141,7 +141,7 @@ def launch(devices: int) -> NoReturn:
     with TemporaryDirectory() as folder:
         messages = Path(folder, "messages")
         messages.mkdir()
-        os.environ[LAST_WORDS] = str(messages)
+        os.environ[MESSAGE_FOLDER] = str(messages)
         os.environ[OWN_MODULES] = folder_of_own_modules(sys.argv[1:])
         try:
             # torchrun never removes the log folder that it makes itself
@@ -150,16 +150,16 @@ def launch(devices: int) -> NoReturn:
         except SignalException as stopped:
             raise KeyboardInterrupt from stopped
         except ChildFailedError as error:
-            print(first_words(messages, error.failures), file=sys.stderr)
+            print(first_failure(messages, error.failures), file=sys.stderr)
             code = error.get_first_failure()[1].exitcode
             sys.exit(code if code > 0 else 1)
         finally:
-            del os.environ[LAST_WORDS]
+            del os.environ[MESSAGE_FOLDER]
             del os.environ[OWN_MODULES]
     sys.exit(0)
 
 
-def first_words(folder: Path, failures: Mapping[int, Any]) -> str:
+def first_failure(folder: Path, failures: Mapping[int, Any]) -> str:
     """Return the reason why a training with several processes ended: the first failure, which made the others fail.
 
     Parameters
@@ -177,7 +177,7 @@ def first_words(folder: Path, failures: Mapping[int, Any]) -> str:
                 why = ", perhaps because memory ran out"
             else:
                 why = ""
-            return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{GO_ON['train']}"
+            return f"nearfar: process {rank} was ended by {failure.signal_name()}{why}{HOW_TO_CONTINUE['train']}"
     left_messages = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     if not left_messages:
         rank, failure = next(iter(failures.items()))
@@ -198,7 +198,7 @@ def folder_of_own_modules(words: Sequence[str]) -> str:
 
 
 @contextmanager
-def own_modules_found(words: Sequence[str]) -> Iterator[None]:
+def importing_own_modules(words: Sequence[str]) -> Iterator[None]:
     """Let modules of the working directory be imported, after all others, if a command names one of them."""
     folder = folder_of_own_modules(words)
     added = bool(folder) and folder not in sys.path
@@ -211,7 +211,7 @@ def own_modules_found(words: Sequence[str]) -> Iterator[None]:
             sys.path.remove(folder)
 
 
-def print_last_message(message: str) -> None:
+def print_message(message: str) -> None:
     """Print why the command ends; one of several processes leaves the message to the command that started it."""
     if not leave_message(message) and sys.stderr is not None:  # if stderr is closed, print would use stdout
         print(f"nearfar: {message}", file=sys.stderr)
@@ -219,7 +219,7 @@ def print_last_message(message: str) -> None:
 
 def leave_message(message: str) -> bool:
     """Leave the message of one of several processes to the command that started it; return False if there is none."""
-    folder = os.environ.get(LAST_WORDS)
+    folder = os.environ.get(MESSAGE_FOLDER)
     if folder is None:
         return False
     Path(folder, os.environ.get("RANK", "0")).write_text(message, "utf-8", errors="surrogateescape")
@@ -236,20 +236,20 @@ def memory_advice(error: Exception, command: str) -> str | None:
     if not (of_torch or isinstance(error, MemoryError)):
         return None
     reason = f" ({text})" if text else ""
-    return f"out of memory{reason}; try {LESS.get(command, 'a part of the items at a time')}"
+    return f"out of memory{reason}; try {HOW_TO_SAVE_MEMORY.get(command, 'a part of the items at a time')}"
 
 
 def skip_bad_advice(error: Exception, command: str) -> str:
     """Return how to leave out an image that cannot be decoded; "" for other errors."""
     if type(error).__name__ != "BadImageError":
         return ""
-    return WITHOUT.get(command, "; --skip-bad leaves out such images")
+    return HOW_TO_SKIP_BAD_IMAGES.get(command, "; --skip-bad leaves out such images")
 
 
 def with_setting(message: str, command: str) -> str:
     """Return an error of the parser; for an unknown option, add the option or setting that was probably meant."""
     option = re.match(r'Unknown option: "?--([\w-]+)', message)  # older versions of the parser quote the option
-    if option is None or command not in GO_ON:
+    if option is None or command not in HOW_TO_CONTINUE:
         return message
     from ..train import TrainConfig
     from ..train.config import NAMES_ELSEWHERE
@@ -370,7 +370,7 @@ def check_table(path: Path) -> None:
     check_out(path, name="--table")
 
 
-def choices(vary: tuple[str, ...]) -> dict[str, list[Any]]:
+def varied_settings(vary: tuple[str, ...]) -> dict[str, list[Any]]:
     """Return the distinct values of every setting that is given as name=value."""
     found: dict[str, list[Any]] = {}
     for name, value in (_setting(text, "--vary") for text in vary):

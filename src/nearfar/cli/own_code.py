@@ -12,12 +12,12 @@ from ..quoting import PATH, shorten
 HERE = Path(__file__).resolve().parent.parent
 
 
-def of_own_code(error: Exception) -> str | None:
+def message_on_own_code(error: Exception) -> str | None:
     """Return which line of the user's module failed, and how; None if the error did not arise there.
 
     It arose there if the innermost frame is in that module, not counting frames of other libraries.
     """
-    place = place_in_own_code(error)
+    place = line_in_own_code(error)
     if place is None:
         return None
     what = shorten(" ".join(str(error).split()), 4 * PATH)
@@ -26,12 +26,12 @@ def of_own_code(error: Exception) -> str | None:
     return f"{place}: {description}; set NEARFAR_DEBUG=1 to see the whole traceback"
 
 
-def caused_by_own_code(error: Exception) -> str:
+def cause_in_own_code(error: Exception) -> str:
     """Return the line of the user's module whose exception caused an error of nearfar, or ""."""
     seen: set[int] = {id(error)}
     cause = error.__cause__
     while cause is not None and id(cause) not in seen:  # `raise e from e` makes an error its own cause
-        place = place_in_own_code(cause)
+        place = line_in_own_code(cause)
         if place is not None:
             return f" ({place})"
         seen.add(id(cause))
@@ -39,7 +39,7 @@ def caused_by_own_code(error: Exception) -> str:
     return ""
 
 
-def place_in_own_code(error: BaseException) -> str | None:
+def line_in_own_code(error: BaseException) -> str | None:
     """Return the file, line and function of the user's module in which an error arose; None if it arose elsewhere."""
     if isinstance(error, SyntaxError) and error.filename and not _within(error.filename, (HERE, *_libraries())):
         return f"{shorten(error.filename, PATH)}:{error.lineno}"

@@ -120,7 +120,7 @@ def write_hits(
 ) -> None:
     """Write a page with every query and its neighbors; `pictures` reads the images."""
     from ..report.content import Items
-    from ..report.search_page import Line, Near, write_found
+    from ..report.search_page import Line, Near, write_search_page
 
     columns = [*hits.records.columns]
     lines = []
@@ -132,7 +132,7 @@ def write_hits(
         lines.append(Line(Near(q, ""), near))
     note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."
     query_items = Items(embeddings=rows, labels=queries.labels, classes=queries.classes, names=names, read=queries.read)
-    write_found(
+    write_search_page(
         out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=query_items
     )
 
@@ -141,7 +141,7 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
     """Write a page with every group of near items, those of several classes first."""
     import numpy as np
 
-    from ..report.search_page import Line, Near, write_found
+    from ..report.search_page import Line, Near, write_search_page
 
     order = np.flatnonzero(numbers >= 0)
     order = order[np.argsort(numbers[order], kind="stable")]
@@ -152,7 +152,7 @@ def write_groups(out: Path, index: Index, numbers: Any, distances: Any, about: s
         first, *others = (Near(int(at), distance_text(distances[at])) for at in group)
         lines.append(Line(first, others))
     note = f"{about}. Below each item is its distance to the nearest other item. Groups of several classes come first."
-    write_found(out, lines, items_in(index, pictures), title="Near duplicates", note=note)
+    write_search_page(out, lines, items_in(index, pictures), title="Near duplicates", note=note)
 
 
 def items_in(index: Index | Records, pictures: NamedReader) -> Items:

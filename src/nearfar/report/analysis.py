@@ -21,7 +21,7 @@ WORST = 12
 RANDOM = 6
 CONFUSED = 8
 COLORED = 8  # classes with a color on the map
-MET = 5_000  # maximum number of queries whose distances to all items are counted
+MAX_VERIFIED_QUERIES = 5_000  # maximum number of queries whose distances to all items are counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ def _verification(content: ReportContent) -> Verification | None:
     queries = content.queries
     gallery = content.gallery
     assert queries is not None
-    settings: dict[str, Any] = {"distance": content.distance, "most": MET, "seed": content.seed}
+    settings: dict[str, Any] = {"distance": content.distance, "most": MAX_VERIFIED_QUERIES, "seed": content.seed}
     settings["groups"] = queries.groups
     if gallery is not None:
         settings |= {"gallery": gallery.embeddings, "gallery_labels": gallery.labels, "gallery_groups": gallery.groups}

@@ -19,7 +19,7 @@ from ..io.atomic_files import atomic_write
 from ..io.cells import write_rows
 from .interval_plot import draw_intervals
 from .plots import Html, Plotter
-from .standings import describe, flat_scores
+from .score_rows import describe, flat_scores
 
 if TYPE_CHECKING:
     from rich.table import Table

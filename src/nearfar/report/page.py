@@ -17,8 +17,8 @@ from .paired_section import compared, verdict
 from .pictures import Thumbnails
 from .plots import Plotter
 from .retrieval import class_recall
-from .sections import Pens, Section
-from .standings import Standing, standings
+from .score_rows import ScoreRow, score_rows
+from .sections import Drawings, Section
 
 MAX_PAGE_BYTES = 4_800_000  # maximum size of the file, if possible
 SIDES = (128, 96, 64, 40)  # sides of the pictures in pixels; the first that keeps the file small enough is used
@@ -64,32 +64,32 @@ def render(content: ReportContent, analysis: Analysis, side: int) -> str:
     """Return the page with pictures of at most `side` pixels."""
     queries = Thumbnails(content.queries, side) if content.queries else None
     gallery = Thumbnails(content.gallery, side, like=queries) if content.gallery else queries
-    pens = Pens(queries, gallery, Plotter())
-    shown = all_sections(content, analysis, pens)
+    drawings = Drawings(queries, gallery, Plotter())
+    shown = all_sections(content, analysis, drawings)
     return template("page").render(
         content=content,
         sections=shown,
-        tiles=[s for key in HEADLINES for s in standings(content) if s.key == key],
+        tiles=[s for key in HEADLINES for s in score_rows(content) if s.key == key],
         headline=headline(content),
         findings=findings(content, analysis),
     )
 
 
-def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list[Section]:
+def all_sections(content: ReportContent, analysis: Analysis, drawings: Drawings) -> list[Section]:
     """Return the sections that have something to show, in the order of the page."""
     made = [
         sections.scores(content),
-        compared(content, analysis.against, pens),
-        sections.neighbors(analysis.failures, pens),
-        sections.confused(analysis.failures, pens),
-        sections.flat_map(content, analysis.map, pens),
-        sections.distances(content, analysis, pens),
-        sections.directions(analysis, pens),
+        compared(content, analysis.against, drawings),
+        sections.neighbors(analysis.failures, drawings),
+        sections.confused(analysis.failures, drawings),
+        sections.flat_map(content, analysis.map, drawings),
+        sections.distances(content, analysis, drawings),
+        sections.directions(analysis, drawings),
         sections.features(content),
         sections.ladder(content),
         sections.theory(content),
-        sections.training(content, pens),
-        sections.attention(content, analysis, pens),
+        sections.training(content, drawings),
+        sections.attention(content, analysis, drawings),
         sections.setup(content),
     ]
     return [section for section in made if section is not None]
@@ -97,14 +97,14 @@ def all_sections(content: ReportContent, analysis: Analysis, pens: Pens) -> list
 
 def headline(content: ReportContent) -> str:
     """Return one sentence on how good the model is."""
-    first = next((s for s in standings(content) if s.key == "recall_at_1"), None)
+    first = next((s for s in score_rows(content) if s.key == "recall_at_1"), None)
     if first is None:
         return ""
     share = _of_hundred(first.value)
     return f"The nearest neighbor of {share} of 100 queries is of the right class{_compared(first, content)}."
 
 
-def _compared(score: Standing, content: ReportContent) -> str:
+def _compared(score: ScoreRow, content: ReportContent) -> str:
     others = ((content.baseline_name, score.baseline), ("chance", score.chance))
     compared = [f"{name}: {_of_hundred(value)}" for name, value in others if value is not None]
     return f" ({', '.join(compared)})" if compared else ""

@@ -7,13 +7,13 @@ from typing import Any
 from .content import ReportContent
 from .paired_models import Against, Difference
 from .retrieval import QueryNeighbors
-from .sections import Pens, Section, neighbor, query_values
-from .standings import flat_scores, standings
+from .score_rows import flat_scores, score_rows
+from .sections import Drawings, Section, neighbor, query_values
 
 PAIRED_NEIGHBORS = 6  # neighbors of a query that are shown for each model
 
 
-def compared(content: ReportContent, against: Against | None, pens: Pens) -> Section | None:
+def compared(content: ReportContent, against: Against | None, drawings: Drawings) -> Section | None:
     """Return the scores of both models, and queries that only one of them answers correctly."""
     if against is None or content.other is None:
         return None
@@ -27,8 +27,8 @@ def compared(content: ReportContent, against: Against | None, pens: Pens) -> Sec
         "gained": gained,
         "lost": lost,
         "neither": neither,
-        "only_this": [_query(against, int(row), pens) for row in against.gained],
-        "only_other": [_query(against, int(row), pens) for row in against.lost],
+        "only_this": [_query(against, int(row), drawings) for row in against.gained],
+        "only_other": [_query(against, int(row), drawings) for row in against.lost],
     }
     return Section("against", f"Against {other.name}", values)
 
@@ -60,18 +60,18 @@ def _rows(content: ReportContent, against: Against) -> list[dict[str, Any]]:
             "other": theirs[s.key],
             "difference": against.differences.get(s.key),
         }
-        for s in standings(content)
+        for s in score_rows(content)
         if s.key in theirs
     ]
 
 
-def _query(against: Against, row: int, pens: Pens) -> dict[str, Any]:
+def _query(against: Against, row: int, drawings: Drawings) -> dict[str, Any]:
     return {
-        **query_values(against.this, row, pens),
-        "this": _line(against.this, row, pens),
-        "other": _line(against.other, row, pens),
+        **query_values(against.this, row, drawings),
+        "this": _line(against.this, row, drawings),
+        "other": _line(against.other, row, drawings),
     }
 
 
-def _line(found: QueryNeighbors, row: int, pens: Pens) -> list[dict[str, Any]]:
-    return [neighbor(found, row, place, pens) for place in range(min(PAIRED_NEIGHBORS, found.depth))]
+def _line(found: QueryNeighbors, row: int, drawings: Drawings) -> list[dict[str, Any]]:
+    return [neighbor(found, row, place, drawings) for place in range(min(PAIRED_NEIGHBORS, found.depth))]

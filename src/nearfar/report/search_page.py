@@ -28,7 +28,7 @@ class Line(NamedTuple):
     found: Sequence[Near]
 
 
-def write_found(
+def write_search_page(
     path: str | Path, lines: Sequence[Line], items: Items, *, title: str, note: str, queries: Items | None = None
 ) -> Path:
     """Write a page of search results.

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .analysis import MET, Analysis, Failures, FlatMap
+from .analysis import MAX_VERIFIED_QUERIES, Analysis, Failures, FlatMap
 from .attention import attention_map, center_square, overlay
 from .content import Curve, ReportContent
 from .pictures import GRAY, Picture, Thumbnails, image_picture, map_canvas
 from .plots import PALETTE, Html, Plotter
 from .retrieval import Confusion, QueryNeighbors, class_recall
-from .standings import Standing, facts, standings
+from .score_rows import ScoreRow, facts, score_rows
 
 SHOWN_NEIGHBORS = 8  # neighbors shown for each query
 CROSSINGS = 4  # examples shown for each pair of confused classes
@@ -27,7 +27,7 @@ DISTANCES = {
 
 
 @dataclass(frozen=True)
-class Pens:
+class Drawings:
     """Pictures of queries and gallery, and charts, for one version of the page."""
 
     queries: Thumbnails | None
@@ -46,7 +46,7 @@ class Section:
 
 def scores(content: ReportContent) -> Section:
     """All scores, with baseline and chance."""
-    rows = standings(content)
+    rows = score_rows(content)
     values = {
         "rows": rows,
         "has_baseline": any(r.baseline is not None for r in rows),
@@ -57,7 +57,7 @@ def scores(content: ReportContent) -> Section:
     return Section("scores", "Scores", values)
 
 
-def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
+def neighbors(failures: Failures | None, drawings: Drawings) -> Section | None:
     """Queries and their neighbors: the worst queries first, then random ones."""
     if failures is None:
         return None
@@ -71,13 +71,13 @@ def neighbors(failures: Failures | None, pens: Pens) -> Section | None:
         "wrong": int((first > 1).sum()),
         "lost": int((first > shown).sum()),
         "shown": shown,
-        "worst": [_query(failures, int(row), pens) for row in failures.worst],
-        "random": [_query(failures, int(row), pens) for row in failures.random],
+        "worst": [_query(failures, int(row), drawings) for row in failures.worst],
+        "random": [_query(failures, int(row), drawings) for row in failures.random],
     }
     return Section("neighbors", "Queries and their nearest neighbors", values)
 
 
-def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
+def _query(failures: Failures, row: int, drawings: Drawings) -> dict[str, Any]:
     found = failures.found
     rank = int(found.rank_of_first_relevant()[row])
     if rank <= found.depth:
@@ -85,30 +85,30 @@ def _query(failures: Failures, row: int, pens: Pens) -> dict[str, Any]:
     else:
         late = f"no correct neighbor among {found.depth}"
     return {
-        **query_values(found, row, pens),
+        **query_values(found, row, drawings),
         "remark": "nearest neighbor correct" if rank == 1 else late,
-        "found": [neighbor(found, row, place, pens) for place in range(min(SHOWN_NEIGHBORS, found.depth))],
+        "found": [neighbor(found, row, place, drawings) for place in range(min(SHOWN_NEIGHBORS, found.depth))],
     }
 
 
-def query_values(found: QueryNeighbors, row: int, pens: Pens) -> dict[str, Any]:
+def query_values(found: QueryNeighbors, row: int, drawings: Drawings) -> dict[str, Any]:
     """Return the template's values for a query."""
     i = int(found.kept[row])
-    return {"picture": _picture(pens.queries, i), "class": found.queries.class_name(i)}
+    return {"picture": _picture(drawings.queries, i), "class": found.queries.class_name(i)}
 
 
-def neighbor(found: QueryNeighbors, row: int, place: int, pens: Pens) -> dict[str, Any]:
+def neighbor(found: QueryNeighbors, row: int, place: int, drawings: Drawings) -> dict[str, Any]:
     """Return the template's values for the neighbor of a query at a rank."""
     j = int(found.index[row, place])
     return {
-        "picture": _picture(pens.gallery, j),
+        "picture": _picture(drawings.gallery, j),
         "right": bool(found.right[row, place]),
         "class": found.gallery.class_name(j),
         "distance": f"{found.distances[row, place]:.3g}",
     }
 
 
-def confused(failures: Failures | None, pens: Pens) -> Section | None:
+def confused(failures: Failures | None, drawings: Drawings) -> Section | None:
     """Pairs of confused classes, and the recall of every class."""
     if failures is None:
         return None
@@ -118,8 +118,8 @@ def confused(failures: Failures | None, pens: Pens) -> Section | None:
     mean = float(failures.found.right[:, 0].mean())
     alt = f"Recall@1 of {len(classes):,} classes in ascending order, {recall.min():.3f} to {recall.max():.3f}"
     values = {
-        "pairs": [_confused(failures, pair, pens) for pair in failures.confused],
-        "chart": pens.plotter.class_recall(recall, mean, alt=alt) if len(classes) > 1 else "",
+        "pairs": [_confused(failures, pair, drawings) for pair in failures.confused],
+        "chart": drawings.plotter.class_recall(recall, mean, alt=alt) if len(classes) > 1 else "",
         "n_classes": len(classes),
         "n": int(counts.sum()),
         "hardest": [(str(names[classes[c]]), float(recall[c]), int(counts[c])) for c in hardest],
@@ -128,7 +128,7 @@ def confused(failures: Failures | None, pens: Pens) -> Section | None:
     return Section("confused", "Confused classes", values)
 
 
-def _confused(failures: Failures, pair: Confusion, pens: Pens) -> dict[str, Any]:
+def _confused(failures: Failures, pair: Confusion, drawings: Drawings) -> dict[str, Any]:
     found = failures.found
     names = failures.found.queries.classes
     rows = [int(row) for row in pair.rows[:CROSSINGS]]
@@ -140,13 +140,13 @@ def _confused(failures: Failures, pair: Confusion, pens: Pens) -> dict[str, Any]
         "back": pair.back,
         "total": pair.total,
         "crossings": [
-            (_picture(pens.queries, int(found.kept[row])), _picture(pens.gallery, int(found.index[row, 0])))
+            (_picture(drawings.queries, int(found.kept[row])), _picture(drawings.gallery, int(found.index[row, 0])))
             for row in rows
         ],
     }
 
 
-def flat_map(content: ReportContent, shown: FlatMap | None, pens: Pens) -> Section | None:
+def flat_map(content: ReportContent, shown: FlatMap | None, drawings: Drawings) -> Section | None:
     """A map of the embedding, drawn with the images if the items are images."""
     if shown is None or content.queries is None:
         return None
@@ -162,25 +162,25 @@ def flat_map(content: ReportContent, shown: FlatMap | None, pens: Pens) -> Secti
         "hardest": n_classes > len(colors),
         "gray": GRAY,
         "seed": content.seed,
-        **_drawn_map(content, shown, colors, pens),
+        **_drawn_map(content, shown, colors, drawings),
     }
     return Section("map", "Map of the embedding", values)
 
 
-def _drawn_map(content: ReportContent, shown: FlatMap, colors: dict[int, str], pens: Pens) -> dict[str, Any]:
+def _drawn_map(content: ReportContent, shown: FlatMap, colors: dict[int, str], drawings: Drawings) -> dict[str, Any]:
     items = content.queries
     assert items is not None
     labels = items.labels[shown.index]
-    if pens.queries is None or not items.shows_images():
+    if drawings.queries is None or not items.shows_images():
         groups = {str(c): shown.positions[labels == c] for c in colors}
         groups["other"] = shown.positions[~np.isin(labels, list(colors))]
-        return {"points": pens.plotter.points(groups, alt=f"Map of {len(labels):,} items as points")}
+        return {"points": drawings.plotter.points(groups, alt=f"Map of {len(labels):,} items as points")}
     frames = [colors.get(int(c)) for c in labels]
-    canvas = map_canvas(pens.queries, shown.index, shown.positions, frames)
+    canvas = map_canvas(drawings.queries, shown.index, shown.positions, frames)
     return {"canvas": canvas, "titles": [items.class_name(int(i)) for i in shown.index]}
 
 
-def distances(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
+def distances(content: ReportContent, analysis: Analysis, drawings: Drawings) -> Section | None:
     """Histograms of similar and dissimilar distances, and how well one threshold separates them."""
     pairs = analysis.pairs
     verification = analysis.verification
@@ -192,8 +192,8 @@ def distances(content: ReportContent, analysis: Analysis, pens: Pens) -> Section
     rates = ", ".join(f"{tar:.1%} at {far:.3%}" for far, tar in verification.tar_at.items())
     unit = DISTANCES.get(content.distance, content.distance)
     values = {
-        "chart": pens.plotter.histograms(pairs, alt=alt, unit=unit, threshold=threshold),
-        "curve": pens.plotter.accepts(
+        "chart": drawings.plotter.histograms(pairs, alt=alt, unit=unit, threshold=threshold),
+        "curve": drawings.plotter.accepts(
             verification, alt=f"Accepted pairs of one class, by the rate of false accepts: {rates}"
         ),
         "verification": verification,
@@ -201,13 +201,13 @@ def distances(content: ReportContent, analysis: Analysis, pens: Pens) -> Section
         "similar": len(pairs.similar),
         "dissimilar": len(pairs.dissimilar),
         "complete": pairs.complete,
-        "drawn": MET if len(content.queries or ()) > MET else 0,
+        "drawn": MAX_VERIFIED_QUERIES if len(content.queries or ()) > MAX_VERIFIED_QUERIES else 0,
         "seed": content.seed,
     }
     return Section("distances", "Distances within and across classes", values)
 
 
-def directions(analysis: Analysis, pens: Pens) -> Section | None:
+def directions(analysis: Analysis, drawings: Drawings) -> Section | None:
     """How many directions the embedding uses."""
     found = analysis.spectrum
     if found is None:
@@ -215,7 +215,7 @@ def directions(analysis: Analysis, pens: Pens) -> Section | None:
     d = len(found.eigenvalues)
     alt = f"Share of the variance along each of {d} directions; effective dimension {found.effective_dimension:.1f}"
     values = {
-        "chart": pens.plotter.spectrum(found, alt=alt),
+        "chart": drawings.plotter.spectrum(found, alt=alt),
         "d": d,
         "effective": found.effective_dimension,
         "most": found.directions_holding(0.9),
@@ -238,7 +238,7 @@ def features(content: ReportContent) -> Section | None:
             interval = (float(found.low[at]), float(found.high[at]))
         weight = float(found.weights[at])
         rows.append(
-            Standing(
+            ScoreRow(
                 key=found.names[at],
                 name=found.names[at],
                 meaning="",
@@ -290,16 +290,18 @@ def _with_half(row: Mapping[str, Any], name: str) -> str:
     return mean if half is None else f"{mean} ± {half:.3f}"
 
 
-def training(content: ReportContent, pens: Pens) -> Section | None:
+def training(content: ReportContent, drawings: Drawings) -> Section | None:
     """Curves of the training: the parts of the objective, and MAP@R and Recall@K on seen and unseen classes."""
     if not content.losses and not content.recalls:
         return None
     curves = {"MAP@R": content.map_at_r} if content.map_at_r else {}
     curves |= {f"Recall@{k}": content.recalls[k] for k in sorted(content.recalls)}
     drawn = {name: splits for name, splits in curves.items() if _is_line(splits)}
-    scores = [(name, _score_chart(name, splits, content, pens)) for name, splits in drawn.items()]
+    scores = [(name, _score_chart(name, splits, content, drawings)) for name, splits in drawn.items()]
     losses = [
-        (curve.name, *_ends(curve), _loss_chart(curve, content, pens)) for curve in content.losses if _is_line([curve])
+        (curve.name, *_ends(curve), _loss_chart(curve, content, drawings))
+        for curve in content.losses
+        if _is_line([curve])
     ]
     values = {
         "scores": scores,
@@ -323,16 +325,16 @@ def _single(name: str, curves: Sequence[Curve]) -> str:
     return f"{name} was measured once, after epoch {measured[0].epochs[0]:g}: {detail}."
 
 
-def _score_chart(name: str, curves: Any, content: ReportContent, pens: Pens) -> Html:
+def _score_chart(name: str, curves: Any, content: ReportContent, drawings: Drawings) -> Html:
     ends = "; ".join(f"{c.name} classes end at {c.values[-1]:.3f}" for c in curves if len(c.values))
     alt = f"{name} over training: {ends}"
-    return pens.plotter.lines(curves, alt=alt, unit=name, best=content.best_epoch, share=True)
+    return drawings.plotter.lines(curves, alt=alt, unit=name, best=content.best_epoch, share=True)
 
 
-def _loss_chart(curve: Curve, content: ReportContent, pens: Pens) -> Html:
+def _loss_chart(curve: Curve, content: ReportContent, drawings: Drawings) -> Html:
     start, end = _ends(curve)
     alt = f"{curve.name} over training, from {start:.4g} to {end:.4g}"
-    return pens.plotter.lines([curve], alt=alt, unit="value", best=content.best_epoch)
+    return drawings.plotter.lines([curve], alt=alt, unit="value", best=content.best_epoch)
 
 
 def _ends(curve: Curve) -> tuple[float, float]:
@@ -341,13 +343,13 @@ def _ends(curve: Curve) -> tuple[float, float]:
     return (np.nan, np.nan)
 
 
-def attention(content: ReportContent, analysis: Analysis, pens: Pens) -> Section | None:
+def attention(content: ReportContent, analysis: Analysis, drawings: Drawings) -> Section | None:
     """Attention maps of some of the queries that are shown above."""
-    if content.attention is None or content.queries is None or pens.queries is None or analysis.failures is None:
+    if content.attention is None or content.queries is None or drawings.queries is None or analysis.failures is None:
         return None
     failures = analysis.failures
     rows = [*failures.worst[:4], *failures.random[:4]]
-    shown = [_attended(content, int(failures.found.kept[row]), pens.queries) for row in rows]
+    shown = [_attended(content, int(failures.found.kept[row]), drawings.queries) for row in rows]
     pictures = [both for both in shown if both is not None]
     if pictures:
         return Section("attention", "Attention", {"pictures": pictures})

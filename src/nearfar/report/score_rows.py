@@ -39,7 +39,7 @@ EXTRAS = ("chance", "interval", "intervals")
 
 
 @dataclass(frozen=True)
-class Standing:
+class ScoreRow:
     """One score with the values to compare it with; None if they are unknown."""
 
     key: str
@@ -80,7 +80,7 @@ def as_mapping(scores: HasScores | Mapping[str, Any] | None) -> Mapping[str, Any
     return scores if isinstance(scores, Mapping) else scores.to_dict()
 
 
-def standings(content: ReportContent) -> list[Standing]:
+def score_rows(content: ReportContent) -> list[ScoreRow]:
     """List the known scores in the order of `MEANINGS`, with those at several k by ascending k."""
     scores = flat_scores(content.scores)
     baseline = flat_scores(content.baseline)
@@ -91,8 +91,8 @@ def standings(content: ReportContent) -> list[Standing]:
         described = describe(key)
         if described is None or not isfinite(value) or key == "precision_at_1":  # the last is the same as Recall@1
             continue
-        found.append(Standing(key, *described, value, baseline.get(key), chance.get(key), intervals.get(key)))
-    return sorted(found, key=lambda standing: _order(standing.key))
+        found.append(ScoreRow(key, *described, value, baseline.get(key), chance.get(key), intervals.get(key)))
+    return sorted(found, key=lambda row: _order(row.key))
 
 
 def describe(key: str) -> tuple[str, str] | None:
