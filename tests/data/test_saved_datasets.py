@@ -53,6 +53,15 @@ def test_images_and_classes_are_read(tmp_path):
     assert (pickle.loads(pickle.dumps(read))(5) == items.read(5)).all()
 
 
+def test_a_folder_and_a_table_may_name_their_labels(tmp_path):
+    rows = np.arange(24, dtype=np.float32).reshape(8, 3)
+    made = pyarrow.table({"species": list("aabbccdd"), "embedding": rows.tolist()})
+    lines = ["species,embedding", *(f'{kind},"[{i}, 1, 2]"' for i, kind in enumerate("eeff"))]
+    (tmp_path / "new.csv").write_text("\n".join(lines))
+    task = open_task(saved(tmp_path / "old", made), test=tmp_path / "new.csv", label="species", validation=0)
+    assert (task.train.classes, task.test.classes) == (("a", "b", "c", "d"), ("e", "f"))
+
+
 def large(color):
     """A photo that is kept as a shrunk copy."""
     noise = np.random.default_rng(0).integers(0, 9, (600, 600, 3), np.uint8)

@@ -231,7 +231,7 @@ class Dataset:
 
     @property
     def class_counts(self) -> NDArray[np.int64]:
-        """Return the number of items of each class, of shape (number of classes,)."""
+        """The number of items of each class, of shape (number of classes,)."""
         return np.bincount(self.labels, minlength=len(self.classes)).astype(np.int64)
 
     def subset(self, index: ArrayLike, name: str | None = None) -> Dataset:
@@ -398,22 +398,21 @@ class Source:
 
 
 def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Class names in sorted order (numbers by value) and the index of every item's class."""
+    """Return the names of the classes in sorted order (numbers by value), and the index of every item's class."""
     array = np.asarray(labels)
-    given: Any = array
-    if isinstance(labels, (list, tuple)):
-        given = labels  # an array would turn a NaN among texts into the text "nan"
+    # an array of a list would turn a NaN among texts into the text "nan"
+    values: Any = labels if isinstance(labels, (list, tuple)) else array
     missing = 0
     # arrays of integers and of text have no missing values
-    if array.ndim == 1 and (given is not array or array.dtype.kind not in "biuSU"):
-        missing = sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in given)
+    if array.ndim == 1 and (values is not array or array.dtype.kind not in "biuSU"):
+        missing = sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in values)
     if missing:
         raise DataError(f"{missing} of {len(array)} labels are missing (None or NaN)")
     try:
-        values, indices = np.unique(array, return_inverse=True)
+        names, indices = np.unique(array, return_inverse=True)
     except TypeError as error:
         raise DataError(f"labels must be of one type ({error})") from error
-    return tuple(str(v) for v in values), indices.astype(np.int64).reshape(-1)
+    return tuple(map(str, names)), indices.astype(np.int64).reshape(-1)
 
 
 def check_seed(seed: int) -> None:

@@ -37,7 +37,7 @@ ARCHIVES = ("cub", "cars", "sop", "inshop")
 Split: TypeAlias = Literal["classes", "rows"]
 DRAWN = "test classes drawn with seed"
 CLOSED = "closed set: the classes of the test are those of the training"
-PAIR = 2
+PAIR_ITEMS = 2
 """Minimum number of items of a class in the test or the validation, so that one can find another."""
 
 
@@ -144,39 +144,42 @@ def open_task(
     DataError
         If the data cannot be used; the message is one line.
     """
-    tables = [one for one in (source, test) if one is not None and as_text(one).endswith(TABLES)]
-
-    def opened_as(one: Named) -> Source:
-        named = label if one in tables or not tables else None
-        how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
-        return open_source(one, label=named, **how)
-
-    opened = opened_as(source)
+    settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
+    opened, *others = _open_each([source] if test is None else [source, test], label, **settings)
     if split == "rows":
         _check_rows_split(opened, test, test_classes)
         return _split_by_rows(opened.items, validation, seed)
-    own = None
-    if test is not None:
-        other = opened_as(test)
-        own = _part(opened, "validation")
+    validation_items = None
+    if others:
+        validation_items = _part(opened, "validation")
         train = _part(opened, "train") or _not_in(opened, "validation")
-        tested, gallery = _held_out(other)
-        tested = tested or other.items
-        how = f"tested on {other.items.name}"
+        queries, gallery = _held_out(others[0])
+        queries = queries or others[0].items
+        how_split = f"tested on {others[0].items.name}"
     elif opened.roles is not None:
-        train, own, tested, gallery, how = _by_roles(opened)
+        train, validation_items, queries, gallery, how_split = _by_roles(opened)
     else:
-        train, tested, gallery, how = _by_classes(opened.items, test_classes, seed)
-    if test_classes and (test is not None or opened.roles is not None):
-        tested = tested.only(match_classes(tested, test_classes))
-        how += f", classes {some(test_classes)} only"
-    if own is None:
-        train, carved = carve_validation(train, validation, seed)
-        if carved is not None:
-            how += f"; validation classes drawn from the training classes with seed {seed}"
-    else:
-        carved = own
-    return _assemble(opened.items.name, train, carved, tested, gallery, how)
+        train, queries, gallery, how_split = _by_classes(opened.items, test_classes, seed)
+    if test_classes and (others or opened.roles is not None):
+        queries = queries.only(match_classes(queries, test_classes))
+        how_split += f", classes {some(test_classes)} only"
+    if validation_items is None:
+        train, validation_items = carve_validation(train, validation, seed)
+        if validation_items is not None:
+            how_split += f"; validation classes drawn from the training classes with seed {seed}"
+    return _assemble(opened.items.name, train, validation_items, queries, gallery, how_split)
+
+
+def _open_each(sources: Sequence[Named], label: str | None, **settings: Any) -> list[Source]:
+    """Open sources, with the column of the labels for those that are tables, if any is; else it is refused."""
+    tables = [_is_table(source) for source in sources]
+    labels = [label if is_table or not any(tables) else None for is_table in tables]
+    return [open_source(source, label=column, **settings) for source, column in zip(sources, labels, strict=True)]
+
+
+def _is_table(source: Named) -> bool:
+    text = as_text(source)
+    return text.endswith(TABLES) or is_saved(Path(text))
 
 
 def _check_rows_split(opened: Source, test: Named | None, test_classes: Sequence[str]) -> None:
@@ -200,14 +203,14 @@ def _split_by_rows(items: Dataset, validation: float, seed: int) -> Task:
     if not held.any():
         raise DataError(f"{items.name}: every class has only one item, so none can be held out for the test")
     train = items.subset(~held)
-    chosen = held_out_rows(train.labels, validation, seed, least=PAIR)
-    how = f"{CLOSED}, one half of the {items.kind}s of each held out with seed {seed}"
-    carved = None
+    chosen = held_out_rows(train.labels, validation, seed, least=PAIR_ITEMS)
+    how_split = f"{CLOSED}, one half of the {items.kind}s of each held out with seed {seed}"
+    validation_items = None
     if chosen.any():
-        carved = train.subset(chosen)
+        validation_items = train.subset(chosen)
         train = train.subset(~chosen)
-        how += f"; validation {items.kind}s drawn from the training in the same way"
-    return _assemble(items.name, train, carved, items.subset(held), None, how)
+        how_split += f"; validation {items.kind}s drawn from the training in the same way"
+    return _assemble(items.name, train, validation_items, items.subset(held), None, how_split)
 
 
 def open_whole(
@@ -224,16 +227,11 @@ def open_whole(
 
     The test set of this task is its training set, so that its scores do not measure new items.
     """
-    tables = [one for one in (source, test) if one is not None and as_text(one).endswith(TABLES)]
-    parts = []
-    for one in (source, test):
-        if one is not None:
-            named = label if one in tables or not tables else None
-            how: dict[str, Any] = {"label": named, "image_size": image_size, "skip_bad": skip_bad}
-            parts.append(open_source(one, partial=partial, pairs=pairs, **how).items)
-    items = parts[0]
-    if len(parts) > 1:
-        items = items.joined(parts[1])
+    settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
+    opened, *others = _open_each([source] if test is None else [source, test], label, **settings)
+    items = opened.items
+    for other in others:
+        items = items.joined(other.items)
     if len(items.classes) < 2:
         raise DataError(f"{items.name}: expected 2 training classes or more, got {len(items.classes)}")
     items = _noted(items, "training ")
@@ -271,8 +269,8 @@ def open_source(
     kind, _, path = source.partition(":")
     if kind in ARCHIVES and path:
         read = getattr(import_module(f"nearfar.data.readers.{kind}"), f"read_{kind}")
-        how: dict[str, Any] = {"expected": None} if partial else {}
-        return _with_partial(read(path, image_size=image_size, skip_bad=skip_bad, **how), partial)
+        counts: dict[str, Any] = {"expected": None} if partial else {}
+        return _with_partial(read(path, image_size=image_size, skip_bad=skip_bad, **counts), partial)
     if source == "digits":
         from .readers.digits import read_digits
 
@@ -366,20 +364,19 @@ def match_classes(items: Dataset, wanted: Sequence[str]) -> list[str]:
     """
     if isinstance(wanted, str):
         raise DataError(f"classes: expected a list of names, got {quoted(wanted)}; put it in brackets")
-    found: dict[str, None] = {}  # an ordered set
+    matched: list[str] = []
     for name in wanted:
         if name in items.classes:
-            found[name] = None
+            matched.append(name)
             continue
-        hits = [c for c in items.classes if c.startswith(name.rstrip("/") + "/")]
-        if not hits:
-            hits = [c for c in items.classes if c.startswith(name)]
-        if not hits:
+        below = [c for c in items.classes if c.startswith(name.rstrip("/") + "/")]
+        beginning = below or [c for c in items.classes if c.startswith(name)]
+        if not beginning:
             raise DataError(
                 f"{items.name} has no class named {quoted(name)} or beginning with it; it has {some(items.classes)}"
             )
-        found.update(dict.fromkeys(hits))
-    return list(found)
+        matched += beginning
+    return list(dict.fromkeys(matched))
 
 
 def _part(opened: Source, *roles: str) -> Dataset | None:
@@ -397,27 +394,27 @@ def _not_in(opened: Source, role: str) -> Dataset:
 
 def _held_out(opened: Source) -> tuple[Dataset | None, Dataset | None]:
     """Return the test items or queries, and the gallery that they search, if any."""
-    tested = _part(opened, "test", "query")
+    queries = _part(opened, "test", "query")
     gallery = _part(opened, "gallery")
     if gallery is None and _part(opened, "query") is not None:
         advice = "mark the items to search as gallery, or all of them as test items that search each other"
         raise DataError(f"{opened.items.name}: has queries but no gallery; {advice}")
-    return tested, gallery
+    return queries, gallery
 
 
 def _by_roles(opened: Source) -> tuple[Dataset, Dataset | None, Dataset, Dataset | None, str]:
     train = _part(opened, "train")
     validation = _part(opened, "validation")
-    tested, gallery = _held_out(opened)
+    queries, gallery = _held_out(opened)
     split = opened.split
-    if tested is None:
-        tested = validation
+    if queries is None:
+        queries = validation
         validation = None
         split += "; its validation items are the test"
-    if train is None or tested is None:
+    if train is None or queries is None:
         roles = sorted(set(np.asarray(opened.roles).tolist()))
         raise DataError(f"{opened.items.name}: expected items for train and for test, got only {', '.join(roles)}")
-    return train, validation, tested, gallery, split
+    return train, validation, queries, gallery, split
 
 
 def _by_classes(items: Dataset, test_classes: Sequence[str], seed: int) -> tuple[Dataset, Dataset, None, str]:
