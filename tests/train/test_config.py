@@ -10,7 +10,7 @@ import pytest
 
 from nearfar import TripletLoss
 from nearfar.train import TrainConfig, TrainError, train
-from nearfar.train.config import FREE, LATER
+from nearfar.train.config import ADDED_LATER, WITHOUT_EFFECT
 
 
 def test_json_round_trip(tmp_path, small) -> None:
@@ -86,7 +86,7 @@ def test_digest_names_what_changes_the_result(small) -> None:
 
 def test_fields_that_came_later_leave_the_digests_of_older_runs_alone() -> None:
     config = TrainConfig.of(data="digits")
-    older = {key: value for key, value in config.to_dict().items() if key not in (*FREE, *LATER)}
+    older = {key: value for key, value in config.to_dict().items() if key not in (*WITHOUT_EFFECT, *ADDED_LATER)}
     assert None in older.values()
     older["freeze_bn"] = False  # as it was where nothing was said
     assert config.digest == hashlib.sha256(json.dumps(older, sort_keys=True).encode()).hexdigest()[:16]

@@ -30,8 +30,10 @@ NotNegative = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 Factor = Annotated[float, Meta(gt=0, le=1)]
 
-FREE = ("workers", "tensorboard")  # settings that do not change the result, and may differ when a run is resumed
-CODE = ("objective", "trunk", "text_trunk", "sampler")  # settings that may name modules of the user
+WITHOUT_EFFECT = ("workers", "tensorboard")
+"""Settings that do not change the result, and may differ when a run is resumed."""
+NAMING_CODE = ("objective", "trunk", "text_trunk", "sampler")
+"""Settings that may name modules of the user."""
 NAMES_ELSEWHERE = {
     "learning_rate": "lr",
     "loss": "objective",
@@ -44,7 +46,7 @@ NAMES_ELSEWHERE = {
     "random_state": "seed",
 }
 """Names of other libraries for settings of a run that are also options of `nearfar train`."""
-LATER = (
+ADDED_LATER = (
     "final",
     "split",
     "patience",
@@ -73,7 +75,8 @@ LATER = (
     "lr_text",
 )
 """Settings that were added later, and are part of digests only if they are given."""
-UNSAID = ("none", "random", "classes", "honest")
+DEFAULTS_OF_ADDED = ("none", "random", "classes", "honest")
+"""Default values of these settings, besides None and False."""
 
 
 class TrainError(ValueError):
@@ -388,11 +391,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         try:
             config = msgspec.convert({name: plain_value(name, value) for name, value in fields.items()}, cls)
         except msgspec.ValidationError as error:
-            raise TrainError(f"config: {_readable(error, fields)}") from error
-        config._check()
+            raise TrainError(f"config: {_message_of(error, fields)}") from error
+        config._check_numbers()
+        config._check_weights()
+        config._check_trained_weights()
         config._check_final()
         config._check_protocol()
-        config._check_chunk()
+        config._check_episodes_and_chunks()
         config._check_text_trunk()
         return msgspec.structs.replace(config, given=tuple(sorted(fields)))
 
@@ -400,37 +405,53 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Refuse settings that need validation classes in the protocol of the papers, which has none."""
         if self.protocol == "honest":
             return
-        looking = {
+        needs_validation = {
             "validation": self.validation > 0,
             "patience": self.patience is not None,
             "metric": self.metric == "auto",
         }
-        for name, given in looking.items():
-            if given:
+        for name, is_set in needs_validation.items():
+            if is_set:
                 detail = "trains on all training classes and keeps the last checkpoint"
                 raise TrainError(f'config: protocol="paper" {detail}, so {name} must not request validation classes')
 
     def _check_final(self) -> None:
-        if self.final is not None and self.patience is not None:
+        """Refuse settings that need validation classes in a final model, which is trained on all classes."""
+        if self.final is None:
+            return
+        if self.patience is not None:
             raise TrainError(
                 "config: patience needs validation classes, which a final model does not have; leave it out"
             )
-        if self.final is not None and self.metric == "auto":
+        if self.metric == "auto":
             raise TrainError(
                 'config: metric="auto" needs validation classes, which a final model lacks; use "none" or "whitening"'
             )
 
-    def _check(self) -> None:
+    def _check_numbers(self) -> None:
+        """Refuse numbers that are not finite, or that contradict each other."""
         for name, value in self.to_dict().items():
             if value == float("inf"):
                 raise TrainError(f"config: {name}: Expected a finite number, got {value}")
         if 1 not in self.ks:
             raise TrainError(f"config: ks must contain 1, got {list(self.ks)}")
+        if self.resize is not None and (self.image_size is None or self.image_size > self.resize):
+            raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
+
+    def _check_weights(self) -> None:
+        """Refuse several sources of weights for one part of the network."""
         if self.trunk_weights and self.pretrained:
             raise TrainError("config: trunk_weights is the old name of pretrained; give only one of them")
         if (self.trunk_weights or self.pretrained) and self.network_weights:
             name = "trunk_weights" if self.trunk_weights else "pretrained"
             raise TrainError(f"config: network_weights contain a trunk, so {name} must not be given with them")
+        if self.embedding_start != "random" and self.network_weights is not None:
+            raise TrainError(
+                "config: network_weights contain an embedding layer, so embedding_start must not be given with them"
+            )
+
+    def _check_trained_weights(self) -> None:
+        """Refuse contradictory settings of which weights are trained."""
         if self.freeze_trunk and self.augment:
             raise TrainError(
                 "config: augment does not work with a frozen trunk, whose features are computed once; leave it empty"
@@ -442,34 +463,31 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise TrainError(
                 "config: freeze_trunk applies to the whole run, so freeze_epochs must not be given with it"
             )
-        self._check_tuning()
-        if self.resize is not None and (self.image_size is None or self.image_size > self.resize):
-            raise TrainError(f"config: resize needs an image_size of at most {self.resize}, got {self.image_size}")
+        self._check_partial_training()
 
-    def _check_tuning(self) -> None:
-        """Refuse contradictory settings of which weights of the trunk are trained."""
+    def _check_partial_training(self) -> None:
+        """Refuse contradictory settings that train only a part of the trunk."""
         ways = {"freeze_trunk": self.freeze_trunk, "last_stage": self.last_stage, "lora": self.lora is not None}
-        given = [name for name, chosen in ways.items() if chosen]
-        if len(given) > 1:
-            raise TrainError(f"config: {' and '.join(given)} both set which weights are trained; give only one of them")
-        if given and given != ["freeze_trunk"] and self.episodes != "none":
-            raise TrainError(f"config: episodes train all weights, so {given[0]} must not be given with them")
+        chosen = [name for name, is_set in ways.items() if is_set]
+        if len(chosen) > 1:
+            raise TrainError(
+                f"config: {' and '.join(chosen)} both set which weights are trained; give only one of them"
+            )
+        if chosen and chosen != ["freeze_trunk"] and self.episodes != "none":
+            raise TrainError(f"config: episodes train all weights, so {chosen[0]} must not be given with them")
         if self.lora_alpha is not None and self.lora is None:
             raise TrainError("config: lora_alpha is the scale of adapters, so lora, their rank, must be given with it")
-        if self.embedding_start != "random" and self.network_weights is not None:
-            raise TrainError(
-                "config: network_weights contain an embedding layer, so embedding_start must not be given with them"
-            )
 
-    def _check_chunk(self) -> None:
+    def _check_episodes_and_chunks(self) -> None:
+        """Refuse to divide a batch that has to remain whole, or into chunks that are larger than it."""
         if self.chunk is not None and self.chunk > self.batch_size:
             raise TrainError(f"config: chunk: {self.chunk} items at a time are more than a batch of {self.batch_size}")
         if self.chunk is not None and self.episodes != "none":
             raise TrainError("config: episodes need the whole batch, so chunk must not be given with them")
         if self.episodes == "none":
             return
-        for name, given in {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes}.items():
-            if given:
+        for name, is_set in {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes}.items():
+            if is_set:
                 raise TrainError(
                     f"config: episodes compare items with each other, so {name} must not be given with them"
                 )
@@ -482,7 +500,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                     "config: lr_text is the learning rate of the text trunk, so text_trunk must be given with it"
                 )
             return
-        ways = {
+        single_tower = {
             "episodes": self.episodes != "none",
             "symmetries": self.symmetries != "none",
             "standardize": self.standardize,
@@ -491,14 +509,14 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "last_stage": self.last_stage,
             "lora": self.lora is not None,
         }
-        proxies = {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes is not None}
-        for name, given in proxies.items():
-            if given:
+        class_proxies = {"shard_classes": self.shard_classes, "sample_classes": self.sample_classes is not None}
+        for name, is_set in class_proxies.items():
+            if is_set:
                 raise TrainError(
                     f"config: {name} works only with class proxies, so it must not be given with text_trunk"
                 )
-        for name, given in ways.items():
-            if given:
+        for name, is_set in single_tower.items():
+            if is_set:
                 raise TrainError(
                     f"config: {name} works only with a single tower, so it must not be given with text_trunk"
                 )
@@ -527,7 +545,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         changed = msgspec.structs.replace(changed, given=tuple(sorted({*self.given, *changes})))
         if self.origin is None:
             return changed
-        typed = [module for name in CODE if name in changes for module in modules_in(str(changes[name]))]
+        typed = [module for name in NAMING_CODE if name in changes for module in modules_in(str(changes[name]))]
         return changed._from(self.origin._replace(trusted=(*self.origin.trusted, *typed)))
 
     def _from(self, origin: Origin) -> TrainConfig:
@@ -558,11 +576,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """Return the modules of your own that the settings may name: trusted ones, or all if settings were typed."""
         if self.origin is not None:
             return self.origin.trusted
-        return tuple(module for name in CODE for module in modules_in(getattr(self, name) or ""))
+        return tuple(module for name in NAMING_CODE for module in modules_in(getattr(self, name) or ""))
 
     def refuse_untrusted(self) -> None:
         """Raise a TrustError if a setting that was read from a file names a module that is not trusted."""
-        for name in CODE:
+        for name in NAMING_CODE:
             for module in modules_in(getattr(self, name) or ""):
                 refuse_untrusted(module, f"{module} in its {name}", self.origin)
 
@@ -611,20 +629,22 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that identify the settings that change the result."""
-        values = {key: getattr(self, key) for key in LATER}
-        later = {key for key, value in values.items() if value is None or value is False or value in UNSAID}
-        fields = {key: value for key, value in self.to_dict().items() if key not in later.union(FREE)}
+        added = {name: getattr(self, name) for name in ADDED_LATER}
+        not_given = {
+            name for name, value in added.items() if value is None or value is False or value in DEFAULTS_OF_ADDED
+        }
+        fields = {name: value for name, value in self.to_dict().items() if name not in not_given.union(WITHOUT_EFFECT)}
         fields["freeze_bn"] = self.freeze_bn or False  # the default of earlier versions
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def differences(self, other: TrainConfig) -> list[str]:
-        """List the fields that change the result and differ, as "name: own / other's"."""
-        own = self.to_dict()
-        others = other.to_dict()
+        """List the fields that change the result and differ, as "name: ours / theirs"."""
+        ours = self.to_dict()
+        theirs = other.to_dict()
         return [
-            f"{key}: {quoted(own[key])} / {quoted(others[key])}"
-            for key in own
-            if key not in FREE and own[key] != others[key]
+            f"{name}: {quoted(ours[name])} / {quoted(theirs[name])}"
+            for name in ours
+            if name not in WITHOUT_EFFECT and ours[name] != theirs[name]
         ]
 
     def refused(self, given: TrainConfig) -> list[str]:
@@ -669,7 +689,7 @@ def _plain(name: str, value: Any) -> Any:
     raise TrainError(f"config: {name}: expected numbers, lists or text ('TripletLoss()'), got {type(value).__name__}")
 
 
-def _readable(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
+def _message_of(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
     """Return an error that begins with the name of the setting: "epochs: Expected `int` >= 1, got 0"."""
     text, _, where = str(error).partition(" - at `$.")
     name = where.rstrip("`").split("[")[0]
