@@ -146,7 +146,7 @@ def test_no_trial_of_a_pool_begins_after_ctrl_c(tmp_path, monkeypatch, small) ->
         raise KeyboardInterrupt
 
     monkeypatch.setattr(comparing, "run_trial", interrupted)
-    comparing._begin(threading.Event())
+    comparing._start_process(threading.Event())
     trial = comparing.Trial("TripletLoss()", small(), tmp_path)
     for _ in range(2):  # the second is what the pool has handed out already
         with pytest.raises(KeyboardInterrupt):
@@ -183,7 +183,7 @@ def test_a_process_that_was_stopped_while_it_began_takes_no_trial() -> None:
     stopped = threading.Event()
     with block_interrupts():
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-        comparing._begin(stopped)
+        comparing._start_process(stopped)
     assert stopped.is_set()
 
 
@@ -219,7 +219,7 @@ def places_of_modules(trial: object) -> list[str]:
 def test_processes_run_nothing_that_lies_among_the_data(monkeypatch, planted) -> None:
     monkeypatch.chdir(planted)
     monkeypatch.setattr(comparing, "_run_in_pool", places_of_modules)
-    assert list(comparing._each([None], 2)) == [(0, sys.path)]
+    assert list(comparing._run_each([None], 2)) == [(0, sys.path)]
     assert list(planted.glob("*.ran")) == []
 
 
@@ -228,7 +228,7 @@ def test_processes_run_nothing_that_lies_among_the_data(monkeypatch, planted) ->
 def test_a_process_that_is_killed_is_told_of_in_one_line(monkeypatch) -> None:
     monkeypatch.setattr(comparing, "_run_in_pool", end_violently)
     with pytest.raises(ChildProcessError, match=r"was killed.*; run the same comparison again to continue"):
-        list(comparing._each([None, None], 2))
+        list(comparing._run_each([None, None], 2))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
 from itertools import product
 from multiprocessing import get_context, parent_process
@@ -78,14 +78,19 @@ def trials(
     for name in vary:
         if name in SHARED:
             raise TrainError(f"vary: {name} must be the same in all runs of a comparison; leave it out")
-    found = []
+    made = []
     for objective, *values in product(objectives, *vary.values()):
-        chosen = dict(zip(vary, values, strict=True))
-        name = ", ".join([objective, *(f"{field}={json.dumps(value)}" for field, value in chosen.items())])
+        settings = dict(zip(vary, values, strict=True))
+        name = ", ".join([objective, *(f"{field}={json.dumps(value)}" for field, value in settings.items())])
         for seed in seeds:
-            config = base.replace(objective=objective, seed=seed, **chosen)
-            found.append(Trial(name, config, out / f"{slug(name)}-{config.digest[:8]}-seed{seed}"))
-    return found
+            config = base.replace(objective=objective, seed=seed, **settings)
+            made.append(Trial(name, config, trial_folder(out, name, config)))
+    return made
+
+
+def trial_folder(out: Path, name: str, config: TrainConfig) -> Path:
+    """Return the folder of a trial, which is another one for other settings and seeds."""
+    return out / f"{slug(name)}-{config.digest[:8]}-seed{config.seed}"
 
 
 def slug(name: str) -> str:
@@ -151,10 +156,10 @@ def train_and_compare(
     trials(base, objectives, seeds, Path(out), vary)  # refuses a wrong setting before the data are read
     base = with_test_classes(base)
     todo = trials(base, objectives, seeds, Path(out), vary)
-    found = _collected(todo, run_trials(todo, jobs, on_trial, Path(out)))
-    about = {"config": base.to_dict(), "seeds": list(seeds), "vary": vary}
-    write_json(Path(out) / "comparison.json", {**about, **found._asdict()})
-    return found
+    compared = _by_objective(todo, run_trials(todo, jobs, on_trial, Path(out)))
+    about = {"config": base.to_dict(), "seeds": seeds, "vary": vary}
+    write_json(Path(out) / "comparison.json", {**about, **compared._asdict()})
+    return compared
 
 
 def run_trials(
@@ -164,7 +169,7 @@ def run_trials(
     contents: dict[int, dict[str, Any]] = {}
     missing = missing_folders(out)
     try:
-        for index, content in _each(todo, jobs):
+        for index, content in _run_each(todo, jobs):
             contents[index] = content
             if on_trial is not None:
                 on_trial(todo[index], len(contents), len(todo))
@@ -181,7 +186,7 @@ def check_counts(lists: Mapping[str, Sequence[Any]], jobs: int) -> None:
             raise ValueError(f"{name}: expected at least one, got {count}")
 
 
-def _collected(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Compared:
+def _by_objective(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> Compared:
     """Group the scores of trials by objective; `contents` are their `scores.json`."""
     scores: dict[str, list[dict[str, Any]]] = {trial.name: [] for trial in done}
     validation: dict[str, list[float | None]] = {trial.name: [] for trial in done}
@@ -237,14 +242,15 @@ def _split(content: dict[str, Any]) -> str:
     return re.sub(r"(of each held out) with seed \d+", r"\1 with the seed of each run", split)
 
 
-def _each(todo: Sequence[Trial], jobs: int) -> Any:
+def _run_each(todo: Sequence[Trial], jobs: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Run trials, `jobs` at a time; yield the number of each and the content of its `scores.json` when it is done."""
     if jobs == 1:
         yield from ((index, run_trial(trial)) for index, trial in enumerate(todo))
         return
     context = get_context("spawn")
     with isolate_children():  # multiprocessing starts a process to track the event
         stopped = context.Event()
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(stopped,)) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_process, initargs=(stopped,)) as pool:
         futures: dict[Future[dict[str, Any]], int] = {}
         try:
             with (
@@ -272,7 +278,8 @@ class _Shared:
     busy: ClassVar[Any] = threading.Lock()  # held while a trial runs
 
 
-def _begin(stopped: Any) -> None:
+def _start_process(stopped: Any) -> None:
+    """Prepare a process of a pool: one thread, and an end with its parent or with the event `stopped`."""
     import torch
 
     from . import scoring, trainer  # noqa: F401  # imported before the threads are set, once for all trials

@@ -14,7 +14,8 @@ from ..data.open import ARCHIVES
 from ..deprecation import renamed_settings
 from ..evaluation.intervals import PARTS, interval
 from ..io.untrusted import read_json
-from .compare import Trial, check_counts, run_trials, slug, with_test_classes
+from ..quoting import count_of
+from .compare import Trial, check_counts, run_trials, trial_folder, with_test_classes
 from .config import TrainConfig, TrainError
 from .recipes import PAPERS, recipe
 from .recipes.tables import PaperTable, Row
@@ -72,8 +73,8 @@ class Reproduced(NamedTuple):
     def _cell(self, row: Row, column: str) -> str:
         values = self.values.get(row.name, {}).get(column, ())
         published = row.published.get(column)
-        own = _formatted(values, decimals=3 if column in OF_THEORY else 1)
-        return own if published is None else f"{own} ({published})"
+        reproduced = _formatted(values, decimals=3 if column in OF_THEORY else 1)
+        return reproduced if published is None else f"{reproduced} ({published})"
 
 
 def _formatted(values: Sequence[float], decimals: int) -> str:
@@ -195,11 +196,11 @@ def reproduce(
         raise TrainError(f"only: none of these rows of {name} can be run; expected a row with a recipe")
     first = with_test_classes(next(iter(configs.values())))
     held = {"test_classes": first.test_classes} if first.test_classes else {}
-    todo = [
-        Trial(row, config.replace(seed=seed, **held), _folder(Path(out), row, config.replace(seed=seed, **held)))
-        for row, config in configs.items()
-        for seed in seeds
-    ]
+    todo = []
+    for row_name, row_settings in configs.items():
+        for seed in seeds:
+            config = row_settings.replace(seed=seed, **held)
+            todo.append(Trial(row_name, config, trial_folder(Path(out), row_name, config)))
     contents = run_trials(todo, jobs, on_trial, Path(out))
     theory = any(_needs_theory(column) for column in rows[0].columns)
     values: dict[str, dict[str, list[float]]] = {}
@@ -209,14 +210,9 @@ def reproduce(
             value = _value(column, content["scores"], measured)
             if value is not None:
                 values.setdefault(trial.name, {}).setdefault(column, []).append(value)
-    note = " ".join(
-        (
-            contents[0]["protocol"],
-            f"{len(seeds)} seed{'s; mean ± half of the 95% t-interval' if len(seeds) > 1 else ''}.",
-            "Figures of the paper are in parentheses.",
-        )
-    )
-    found = Reproduced(name=name, title=table.title, dataset=dataset, rows=rows, values=values, note=note)
+    spread = "; mean ± half of the 95% t-interval" if len(seeds) > 1 else ""
+    repeats = f"{count_of(len(seeds), 'seed')}{spread}."
+    note = f"{contents[0]['protocol']} {repeats} Figures of the paper are in parentheses."
     write_json(
         Path(out) / "table.json",
         {
@@ -230,7 +226,7 @@ def reproduce(
             "values": values,
         },
     )
-    return found
+    return Reproduced(name=name, title=table.title, dataset=dataset, rows=rows, values=values, note=note)
 
 
 def _chosen(rows: tuple[Row, ...], only: Sequence[str]) -> tuple[Row, ...]:
@@ -241,10 +237,6 @@ def _chosen(rows: tuple[Row, ...], only: Sequence[str]) -> tuple[Row, ...]:
             raise TrainError(f"only: no row begins with {name!r}; there are {', '.join(row.name for row in rows)}")
     exact = [row for row in rows if row.name in only]
     return tuple(exact) or tuple(row for row in rows if row.name.startswith(tuple(only)))
-
-
-def _folder(out: Path, name: str, config: TrainConfig) -> Path:
-    return out / f"{slug(name)}-{config.digest[:8]}-seed{config.seed}"
 
 
 def _needs_theory(column: str) -> bool:

@@ -157,6 +157,7 @@ class RunFolder:
         self.write_config(config)
 
     def write_config(self, config: TrainConfig) -> None:
+        """Write the settings."""
         replace_file(self.config, config.to_json().encode())
 
     def checkpoint(self, which: str) -> Path:
@@ -172,16 +173,18 @@ class RunFolder:
         return self.best if which == "best" else self.last
 
     def state_path(self, step: int, rank: int) -> Path:
+        """Return the file with what a process needs, besides the weights, to continue from a step."""
         return self.path / f"state-{step}.{rank}.safetensors"
 
     def save_state(self, step: int, rank: int, state: Any) -> None:
+        """Write the state of a process, which is valid as soon as `commit` names its step."""
         save_tree(self.state_path(step, rank), state)
 
     def commit(self, tensors: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Make the states of `about["step"]` the valid checkpoint, and remove older ones."""
         save_tensors(self.last, tensors, about)
-        old = set(self.path.glob("state-*.safetensors")) - set(self.path.glob(f"state-{about['step']}.*"))
-        for path in old:
+        current = set(self.path.glob(f"state-{about['step']}.*"))
+        for path in set(self.path.glob("state-*.safetensors")) - current:
             path.unlink(missing_ok=True)
         remove_leftovers(self.path)  # the name of a state is never used again
 
@@ -197,6 +200,7 @@ class RunFolder:
             raise TrainError(f"{error}; {kept}") from error
 
     def append_log(self, record: Mapping[str, Any]) -> None:
+        """Append a line to the log; numbers that are not finite become null."""
         try:
             with self.log.open("a") as file:
                 file.write(json.dumps(json_values(record), allow_nan=False) + "\n")
@@ -204,9 +208,11 @@ class RunFolder:
             raise TrainError(f"{self.log}: cannot be written ({error.strerror})") from error
 
     def read_log(self, until: int | None = None) -> list[dict[str, Any]]:
-        """Read the log up to a step; an incomplete last line is left out."""
+        """Read the log, up to step `until` if it is given; an incomplete last line is left out."""
+        if not self.log.exists():
+            return []
         records = []
-        for line in self.log.read_text(errors="replace").splitlines() if self.log.exists() else []:
+        for line in self.log.read_text(errors="replace").splitlines():
             try:
                 record = parse_json(line)
             except ValueError:
@@ -233,7 +239,8 @@ class RunFolder:
             return []
         try:
             with self.metrics.open(newline="") as file:
-                return [{key: float(v) if v else None for key, v in row.items()} for row in csv.DictReader(file)]
+                rows = list(csv.DictReader(file))
+            return [{name: float(cell) if cell else None for name, cell in row.items()} for row in rows]
         except (ValueError, TypeError, csv.Error) as error:
             raise TrainError(f"{self.metrics}: not a table of numbers ({error})") from error
 
@@ -280,10 +287,10 @@ def open_run(path: str | Path) -> RunFolder:
 def start_of(run: Path) -> Path | None:
     """Read the folder in which a run was started from environment.json."""
     try:
-        found = read_json(run / ENVIRONMENT)["folder"]
+        start = read_json(run / ENVIRONMENT)["folder"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(start) if isinstance(start, str) else None
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -317,7 +324,7 @@ def environment(device: str) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": device,
-        "device_name": torch.cuda.get_device_name() if device.startswith("cuda") else platform.processor(),
+        "device_name": torch.cuda.get_device_name(device) if device.startswith("cuda") else platform.processor(),
     }
 
 
