@@ -367,3 +367,15 @@ def test_items_that_are_all_equal_are_searched_without_overflow(row, n):
         found = index.search([[100.0, 50.0, 2.0], row], k=1)
     np.testing.assert_allclose(found.distances.ravel(), [np.linalg.norm(np.subtract([100.0, 50.0, 2.0], row)), 0.0])
     assert found.positions.ravel().tolist() == [0, 0]
+
+
+def test_an_index_that_could_not_be_read_again_is_not_saved(tmp_path):
+    path = tmp_path / "x.index"
+    index = Index([[1.0, 0.0]], about={"made": "once"}, columns={f"c{k}": [1.0] for k in range(100)})
+    index.save(path)
+    index.about["made"] = 3
+    with pytest.raises(ValueError, match=r"^about: expected a dict of text"):
+        index.save(path)
+    with pytest.raises(ValueError, match=r"^columns: expected up to 100, got 101"):
+        index.add([[0.0, 1.0]], columns={"more": [1.0]})
+    assert Index.load(path).about == {"made": "once"}

@@ -211,6 +211,34 @@ def test_a_new_collection_takes_the_place_of_the_old(uri):
         assert "price" not in store.columns()
 
 
+def test_what_could_not_be_read_again_is_refused_before_it_is_written(uri):
+    with filled(uri) as store:
+        with pytest.raises(ValueError, match=r"^about: expected a dict of text, got"):
+            store.change(about={"made": 3})
+        with pytest.raises(ValueError, match=r"^about: expected a dict of text, got"):
+            store.add(records(["new"], labels=["x"]), about={"made": 3})
+        many = {f"c{k}": [1.0] for k in range(98)}
+        with pytest.raises(ValueError, match=r"^columns: expected up to 100, got 101 with those of the index"):
+            store.add(records(["new"], many, labels=["x"]))
+    with pytest.raises(ValueError, match=r"^about: expected a dict of text, got"):
+        create(uri, records(["a"]), about={"made": 3})
+    with nearfar.index.open(uri) as store:
+        assert (store.count(), store.about["made"], set(store.columns())) == (
+            60,
+            "by a test",
+            {"name", "label", "price", "shop", "product"},
+        )
+
+
+def test_a_text_is_one_name(uri):
+    with filled(uri) as store:
+        assert store.get(NAMES[3]).names.tolist() == [NAMES[3]]
+        store.remove(NAMES[3])
+        assert store.count() == 59
+        with pytest.raises(ValueError, match="the index has no 'nothing'"):
+            store.remove("nothing")
+
+
 def test_building_an_approximate_index_prints_nothing(tmp_path, capfd):
     pytest.importorskip("lancedb")
     rows = np.random.default_rng(0).normal(size=(300, 8))

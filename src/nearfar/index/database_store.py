@@ -14,7 +14,7 @@ from ..numerics.types import AnyArray, Array, Ints
 from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
-from .records import Hits, Records, check_there, checked_queries, nothing
+from .records import Hits, Records, check_there, checked_about, checked_queries, nothing
 
 
 class DatabaseStore(ABC):
@@ -121,7 +121,7 @@ class DatabaseStore(ABC):
 
     def _state_with(self, about: Mapping[str, str] | None) -> dict[str, Any]:
         """Return a copy of the state, in which `about` is extended or changed."""
-        return {**self._state, "about": {**self._state["about"], **(about or {})}}
+        return {**self._state, "about": {**self._state["about"], **checked_about(about)}}
 
 
 def kind_of_labels(records: Records) -> str:

@@ -26,6 +26,7 @@ from .records import (
     isin_few,
     joined_columns,
     joined_labels,
+    names_in,
     picked_columns,
 )
 
@@ -109,7 +110,7 @@ class FileStore:
 
     def get(self, names: Sequence[str]) -> Records:
         places = self._places()
-        return self._index.records().pick([places[name] for name in map(str, names) if name in places])
+        return self._index.records().pick([places[name] for name in names_in(names) if name in places])
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         found = self._index.search(queries, k, where=where, group_by=group_by)
@@ -126,7 +127,7 @@ class FileStore:
         index = self._index
         check_new(records, dimensions=self.dimensions, labels=index.labels, columns=self.columns())
         # items whose names come again are replaced
-        keep = ~isin_few(index.names, np.concatenate([np.asarray(gone, dtype=np.str_), records.names]))
+        keep = ~isin_few(index.names, np.concatenate([np.asarray(names_in(gone), dtype=np.str_), records.names]))
         n = int(keep.sum())
         labels = None
         if index.labels is not None and records.labels is not None:
@@ -145,8 +146,9 @@ class FileStore:
 
     def remove(self, names: Sequence[str]) -> None:
         index = self._index
-        keep = ~isin_few(index.names, np.asarray(names, dtype=np.str_))
-        check_some_left(names, index.names, int(keep.sum()))
+        gone = names_in(names)
+        keep = ~isin_few(index.names, np.asarray(gone, dtype=np.str_))
+        check_some_left(gone, index.names, int(keep.sum()))
         self._write(
             Kept(
                 names=index.names[keep],

@@ -101,8 +101,8 @@ def parse_filter(text: str, columns: Mapping[str, Kind]) -> Filter:
     >>> parse_filter("price < 10", {"price": "number"})
     Condition(column='price', sign='<', values=(10,))
     """
-    parser = _FilterParser(text, EXPECTED)
     try:
+        parser = _FilterParser(text, EXPECTED)
         found = parser.either()
         parser.end()
     except ExpressionError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from .records import (
     Records,
     check_different,
     check_some_left,
+    checked_about,
     checked_columns,
     checked_labels,
     checked_names,
@@ -38,6 +39,7 @@ from .records import (
     isin_few,
     joined_columns,
     joined_labels,
+    names_in,
     picked_columns,
     those_of,
 )
@@ -146,7 +148,7 @@ class Index:
         self.columns = checked_columns(columns, len(rows))
         self.distance = check_distance(distance)
         self.engine = engine
-        self.about = dict(about or {})
+        self.about = checked_about(about)
         if engine != "exact":
             check_recipe(engine)
         check_different(self.names)
@@ -310,9 +312,7 @@ class Index:
         ValueError
             If a name is not in the index, or nothing would be left.
         """
-        if isinstance(names, Iterable) and not isinstance(names, str):
-            names = list(names)  # NumPy would take a set as one object
-        gone = np.asarray(names, dtype=np.str_).ravel()
+        gone = np.asarray(names_in(names), dtype=np.str_)
         keep = ~isin_few(self.names, gone)
         check_some_left(gone.tolist(), self.names, int(keep.sum()))
         self.embeddings = self.embeddings[keep]
@@ -446,13 +446,14 @@ class Index:
 
 def write_index(path: str | os.PathLike[str], index: Index | Kept, embeddings: AnyArray | tensor_file.Stacked) -> None:
     """Write a file that `Index.load` reads: the embeddings, and everything else of an index."""
+    about = checked_about(index.about)
     # the format holds numbers only: text becomes bytes
     arrays: dict[str, AnyArray | tensor_file.Stacked] = {"embeddings": embeddings, "names": _bytes(index.names)}
     if index.labels is not None:
         arrays["labels"] = _numbers_or_bytes(index.labels)
     for name, column in index.columns.items():
         arrays[f"{COLUMN}{name}"] = _numbers_or_bytes(column)
-    text = {"format": FORMAT, "distance": index.distance, "engine": index.engine, "about": json.dumps(index.about)}
+    text = {"format": FORMAT, "distance": index.distance, "engine": index.engine, "about": json.dumps(about)}
     tensor_file.write(path, arrays, text)
 
 

@@ -28,7 +28,17 @@ from ..quoting import PATH, quoted, shorten
 from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
-from .records import Hits, Records, check_new, check_some_left, check_there, missing, nothing
+from .records import (
+    Hits,
+    Records,
+    check_new,
+    check_some_left,
+    check_there,
+    checked_about,
+    missing,
+    names_in,
+    nothing,
+)
 
 FORMAT = "nearfar collection 1"
 ABOUT = "collection.json"
@@ -76,6 +86,7 @@ class LanceStore(DatabaseStore):
         """Write a new table, replace an existing one with it, and open it for writing."""
         check_distance(distance)
         _check_engine(engine)
+        about = checked_about(about)
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
         if path.exists() and not path.is_dir():
@@ -99,7 +110,7 @@ class LanceStore(DatabaseStore):
                     "probes": 0,
                     "recall": None,
                     "labels": kind_of_labels(records),
-                    "about": dict(about),
+                    "about": about,
                 }
                 _build(table, state)
                 _write_about(path, state)
@@ -138,7 +149,7 @@ class LanceStore(DatabaseStore):
         return _from_arrow(rows, name)
 
     def get(self, names: Sequence[str]) -> Records:
-        wanted = [str(name) for name in names]
+        wanted = names_in(names)
         parts = []
         for start in range(0, len(wanted), NAMES):
             some = wanted[start : start + NAMES]
@@ -195,13 +206,15 @@ class LanceStore(DatabaseStore):
         engine: str = "",
     ) -> None:
         self._check_writes()
+        _check_engine(engine)
+        checked_about(about)
         labels = self._state["labels"] or None
         check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
         self._check_kind_of_labels(records)
         with lance_errors(self.uri):
             if gone:
                 come = set(records.names.tolist())
-                self._delete([name for name in gone if name not in come])
+                self._delete([name for name in names_in(gone) if name not in come])
             self._add_columns(records)
             kinds = {name: kind for name, kind in self.columns().items() if name not in ("name", "label")}
             rows = _arrow(records, kinds)
@@ -218,10 +231,11 @@ class LanceStore(DatabaseStore):
 
     def remove(self, names: Sequence[str]) -> None:
         self._check_writes()
-        known = self._known(np.asarray(names, dtype=np.str_))
-        check_some_left(names, np.asarray(sorted(known), dtype=np.str_), self.count() - len(known))
+        gone = names_in(names)
+        known = self._known(np.asarray(gone, dtype=np.str_))
+        check_some_left(gone, np.asarray(sorted(known), dtype=np.str_), self.count() - len(known))
         with lance_errors(self.uri):
-            self._delete(list(names))
+            self._delete(gone)
             self._keep_in_shape()
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:

@@ -29,7 +29,18 @@ from ..quoting import PATH, quoted, shorten
 from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .index_lock import index_lock
-from .records import Hits, Records, check_new, check_some_left, check_there, column_kinds, missing, nothing
+from .records import (
+    Hits,
+    Records,
+    check_new,
+    check_some_left,
+    check_there,
+    checked_about,
+    column_kinds,
+    missing,
+    names_in,
+    nothing,
+)
 
 FORMAT = "nearfar collection 1"
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
@@ -81,6 +92,7 @@ class MilvusStore(DatabaseStore):
         """Write the items to a new collection, replace an existing one with it, and open it for writing."""
         check_distance(distance)
         _check_engine(engine)
+        about = checked_about(about)
         address = address_of(uri)
         with ExitStack() as held:
             if lock:
@@ -99,7 +111,7 @@ class MilvusStore(DatabaseStore):
                 "labels": kind_of_labels(records),
                 "columns": column_kinds(records.columns),
                 "dimensions": int(records.embeddings.shape[1]),
-                "about": dict(about),
+                "about": about,
             }
             state["items"] = _make_items(client, address, state, count=len(records))
             _send(client, address, state, records)
@@ -138,7 +150,7 @@ class MilvusStore(DatabaseStore):
         return self._array(name, values)
 
     def get(self, names: Sequence[str]) -> Records:
-        wanted = [str(name) for name in names]
+        wanted = names_in(names)
         found: dict[str, Any] = {}
         for start in range(0, len(wanted), ROWS_AT_ONCE):
             keys = [_key(name) for name in wanted[start : start + ROWS_AT_ONCE]]
@@ -186,6 +198,8 @@ class MilvusStore(DatabaseStore):
         engine: str = "",
     ) -> None:
         self._check_writes()
+        _check_engine(engine)
+        checked_about(about)
         kind = self._state["labels"]
         check_new(records, dimensions=self.dimensions, labels=kind or None, columns=self.columns())
         self._check_kind_of_labels(records)
@@ -194,7 +208,7 @@ class MilvusStore(DatabaseStore):
         if fresh:
             self._recreate(columns=self._state["columns"] | fresh)
         come = set(records.names.tolist())
-        left = [name for name in gone if name not in come]
+        left = [name for name in names_in(gone) if name not in come]
         with self._request():
             self._delete(left)
             _send(self._client, self.address, self._state, records)
@@ -203,10 +217,11 @@ class MilvusStore(DatabaseStore):
 
     def remove(self, names: Sequence[str]) -> None:
         self._check_writes()
-        known = self.get(names).names
-        check_some_left(names, known, self.count() - len(set(known.tolist())))
+        gone = names_in(names)
+        known = self.get(gone).names
+        check_some_left(gone, known, self.count() - len(set(known.tolist())))
         with self._request():
-            self._delete(list(names))
+            self._delete(gone)
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()

@@ -6,7 +6,7 @@ A column holds one number or text per item, such as a price, a shop or a product
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -156,6 +156,21 @@ def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Colu
     found = Records(checked_names(names, n), rows, checked_labels(labels, n), checked_columns(columns, n))
     check_different(found.names)
     return found
+
+
+def checked_about(about: Mapping[str, str] | None) -> dict[str, str]:
+    """Return what is stored with a collection as a dict; raise a ValueError unless it is text."""
+    found = dict(about or {})
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in found.items()):
+        raise ValueError(f"about: expected a dict of text, got {quoted(found)}")
+    return found
+
+
+def names_in(names: str | Iterable[str]) -> list[str]:
+    """Return names as a list; a text is one name."""
+    if isinstance(names, str):
+        return [names]
+    return [str(name) for name in names]
 
 
 def nothing(dimensions: int) -> Records:
@@ -364,7 +379,10 @@ def joined_columns(
 
 
 def _check_kinds(columns: Mapping[str, AnyArray], known: Mapping[str, Kind]) -> None:
-    """Raise a ValueError if a column has numbers where the index has text, or the other way round."""
+    """Raise a ValueError if columns do not fit those of an index: one has another kind, or they are too many."""
+    together = len((known.keys() | columns.keys()) - {"name", "label"})
+    if together > MAX_COLUMNS:
+        raise ValueError(f"columns: expected up to {MAX_COLUMNS}, got {together} with those of the index")
     for name, kind in column_kinds(columns).items():
         expected = known.get(name, kind)
         if kind != expected:

@@ -83,7 +83,7 @@ class Store(Protocol):
         ...
 
     def get(self, names: Sequence[str]) -> Records:
-        """Return the items with the given names, in this order; names that do not exist are skipped."""
+        """Return the items with these names (or this name), in this order; names that do not exist are skipped."""
         ...
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
