@@ -149,7 +149,7 @@ def test_an_index_keeps_the_first_dimensions(tmp_path, capsys, monkeypatch):
     assert code == 0, err
     found = [line.split()[-1] for line in out.splitlines() if line.startswith("  ")]
     assert found == Index.load(index).names[:3].tolist()
-    for given, told in (("9", "--dims: expected 1 to 8"), ("0", "--dims: expected 1 to 8")):
+    for given, told in (("9", "--dims: expected 1 to 8"), ("0", "--dims: expected 1 or more, got 0")):
         code, _, err = run(
             capsys, monkeypatch, "index", tmp_path / "old.npz", "-o", index, "--overwrite", "--dims", given
         )
