@@ -1020,6 +1020,8 @@ def test_a_learner_is_scored_on_rows(capsys, monkeypatch, tmp_path):
         (["embed", "RUN", "digits", "-o", "RUN.npz", "--dims", "0"], "--dims: expected 1 or more, got 0"),
         (["evaluate", "RUN.npz", "--theory"], "--theory: expected a run, which has seen and unseen classes"),
         (["card", "RUN", "--public"], "--public: works only with --push owner/name"),
+        (["embed", "RUN.npy", "digits", "-o", "RUN.npz"], "RUN.npy: is a file of rows; expected the folder of a run"),
+        (["adapt", "RUN.npz", "RUN.npz", "-o", "RUN", "--seed", "-1"], "seed: expected a whole number of at least 0"),
         (["search", "RUN.index", "digits"], "no such index"),
         (["search", "RUN.npz", "digits"], "is a file of rows, not an index"),
         (["search", "RUN.index", "digits", "-o", "RUN.txt"], "expected a .csv or an .html file"),

@@ -52,6 +52,12 @@ def test_negative_numbers_count_from_the_end_also_behind_joined_sets(in_memory):
     assert part.names == ("numbered[4]", "numbered[0]")
 
 
+def test_rows_of_several_lengths_are_not_joined():
+    longer = Dataset.from_array("longer", np.zeros((2, 3)), [0, 1])
+    with pytest.raises(DataError, match="numbered has 1 columns but longer has 3, so they cannot be joined"):
+        numbered([2, 2]).joined(longer)
+
+
 @pytest.mark.parametrize("index", [[4], [-5], [True, False]])
 def test_subset_refuses_items_that_do_not_exist(index):
     with pytest.raises(IndexError):

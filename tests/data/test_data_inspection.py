@@ -12,6 +12,7 @@ from nearfar import cli
 from nearfar.data import DataError, inspect_data, open_task
 from nearfar.data.decode import BadImageError
 
+from ..commands import run
 from .conftest import torn, write
 
 Image = pytest.importorskip("PIL.Image")
@@ -213,6 +214,18 @@ def test_the_command_prints_a_table_and_writes_all_names(tmp_path, capsys, monke
     written = json.loads(out.read_text())
     assert written["copies"] == [["train/train0/0.png", "train/train0/again.png"]]
     assert written["parts"][0]["items"] == 13
+
+
+def test_texts_are_inspected(tmp_path, capsys, monkeypatch):
+    lines = [f"{'word ' * (i + 1)}{c},{c}" for c in "abcdef" for i in range(3)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *lines, "word a,b", "word a,a"]))
+    found = inspect_data(tmp_path / "texts.csv")
+    assert (found.kind, found.smallest, found.largest) == ("text", (6,), (16,))
+    assert len(found.conflicts) == 1
+    code, out, err = run(capsys, monkeypatch, "inspect", tmp_path / "texts.csv")
+    assert (code, err) == (0, "")
+    assert out.startswith("texts: texts of 6 to 16 characters\n")
+    assert "1 group of identical texts has several classes" in out
 
 
 def test_queries_whom_the_gallery_does_not_have_are_told(tmp_path):

@@ -84,6 +84,13 @@ def test_names_match_exactly_then_as_folders_then_as_beginnings():
     assert match_classes(items, ["001"]) == ["001.Auk"]
 
 
+@pytest.mark.parametrize("opened", [open_task, open_dataset])
+def test_images_without_pixels_are_refused(opened):
+    for size in (0, -3):
+        with pytest.raises(DataError, match=f"image_size: expected a side of at least 1 pixel, got {size}"):
+            opened("digits", image_size=size)
+
+
 def test_one_name_is_not_taken_for_a_list_of_letters(source):
     with pytest.raises(DataError, match="classes: expected a list of names, got 'c1'; put it in brackets"):
         open_task(source, test_classes="c1")

@@ -49,10 +49,12 @@ def adapt(
     overwrite
         Replace an existing OUT.
     """
+    from ..data.dataset import check_seed
     from ..index import QueryAdapter
     from .embedding import choose, is_embeddings, open_embeddings
 
     check_out(out, overwrite=overwrite)
+    check_seed(seed)
     for name, file in (("NEW", new), ("OLD", old)):
         if not is_embeddings(file):
             raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")

@@ -398,6 +398,8 @@ def embed_to(
     if out.suffix != ".npz":
         raise ValueError(f"--out: {out}: expected a file that ends in .npz")
     check_out(out, overwrite=overwrite)
+    if is_embeddings(source):
+        raise ValueError(f"RUN: {source}: is a file of rows; expected the folder of a run or a saved learner")
     if dims is not None and dims < 1:
         raise ValueError(f"--dims: expected 1 or more, got {dims}")
     if texts:

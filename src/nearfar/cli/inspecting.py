@@ -104,6 +104,8 @@ def sizes(found: Inspection) -> str:
     """Return the kind of the items, and the sizes of the smallest and the largest."""
     if found.kind == "row":
         return f"rows of {found.largest[0]:,} numbers"
+    if found.kind == "text":
+        return f"texts of {found.smallest[0]:,} to {found.largest[0]:,} characters"
     least, most = (f"{shape[1]} x {shape[0]}" for shape in (found.smallest, found.largest))
     colors = "gray" if found.largest[2] == 1 else "color"
     return f"{colors} images of " + (least if least == most else f"{least} to {most}") + " pixels"

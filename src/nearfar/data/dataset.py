@@ -287,13 +287,16 @@ class Dataset:
         Raises
         ------
         DataError
-            If one holds images and the other rows, or their columns differ.
+            If one holds images and the other rows, or rows with other columns.
         """
         if self.kind != other.kind:
             raise DataError(
                 f"{self.name} has {self.kind}s but {other.name} has {other.kind}s, so they cannot be joined"
             )
         other = other.in_columns(self.columns, self.name)
+        if self.kind == "row" and len(self) and len(other) and len(self.read(0)) != len(other.read(0)):
+            lengths = f"{len(self.read(0))} columns but {other.name} has {len(other.read(0))}"
+            raise DataError(f"{self.name} has {lengths}, so they cannot be joined")
         classes = tuple(dict.fromkeys(self.classes + other.classes))
         number = {name: i for i, name in enumerate(classes)}
         renumbered = np.array([number[name] for name in other.classes], dtype=np.int64)

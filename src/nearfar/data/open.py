@@ -261,6 +261,8 @@ def open_source(
     `group` names the column of the groups in a table. `pairs` reads a table of images with their texts.
     """
     source = as_text(source)
+    if image_size is not None and image_size < 1:
+        raise DataError(f"image_size: expected a side of at least 1 pixel, got {quoted(image_size)}")
     check_label(source, label)
     if pairs:
         return _pairs_in(source, label=label, image_size=image_size, skip_bad=skip_bad)

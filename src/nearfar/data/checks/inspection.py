@@ -46,14 +46,15 @@ class Inspection:
     ----------
     name : str
         Name of the data.
-    kind : {"image", "row"}
+    kind : {"image", "row", "text"}
         Type of the items.
     parts : tuple of Part
         Training, validation, test or query, and gallery; all items as one part if they cannot be made a task.
     smallest : tuple of int
-        Shape (height, width, channels) of the image with the fewest pixels, or (d,) of rows.
+        Shape (height, width, channels) of the image with the fewest pixels, (d,) of rows, or (number of characters,) of
+        the shortest text.
     largest : tuple of int
-        Shape of the image with the most pixels, or (d,) of rows.
+        Shape of the image with the most pixels, (d,) of rows, or (number of characters,) of the longest text.
     bad : tuple of str
         Names of images that cannot be decoded.
     copies : tuple of tuples of str
@@ -108,6 +109,9 @@ class Read:
 
 
 def _seen(part: Dataset, i: int) -> tuple[tuple[int, ...], bytes] | None:
+    if part.kind == "text" and part.texts is not None:
+        text = str(part.texts[i])
+        return (len(text),), hashlib.sha256(text.encode(errors="surrogateescape")).digest()
     try:
         item = part.read(i)
     except BadImageError:
