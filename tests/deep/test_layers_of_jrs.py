@@ -1,15 +1,21 @@
 """JRS with a kernel, a set of bandwidths and a multiplier of each layer, and on named layers of a trunk."""
 
+import pickle
+from copy import deepcopy
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 from nearfar import JMMD, JRS, JIntra
+from nearfar.deep import distributed
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.train import TrainConfig, TrainError, train
+from tests.processes import run_in_processes
 from tests.references import jintra, jmmd, jrs
 
 REFERENCES = {JRS: jrs.reference, JMMD: jmmd.reference, JIntra: jintra.reference}
@@ -118,3 +124,47 @@ def test_in_a_training_run(tmp_path) -> None:
     assert run.step == 2
     with pytest.raises(TrainError, match=r"JRS reads blocks\.0 of a whole batch"):
         train(TrainConfig.of(**settings, chunk=4), tmp_path / "chunked", progress=False)
+
+
+class Watched(nn.Module):
+    """A trunk and a term that reads one of its layers, in one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.trunk = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+        self.term = JRS(("trunk.0", "embedding"))
+        self.term.watch(self.trunk)
+
+    def forward(self, x, y):
+        return self.term(self.trunk(x), y)
+
+
+def test_a_trunk_and_its_term_are_copied_between_steps() -> None:
+    x, y, _ = samples()
+    step = Watched()
+    step(x, y).backward()
+    for copy in (deepcopy(step), AveragedModel(step), pickle.loads(pickle.dumps(step))):
+        torch.testing.assert_close(copy(x, y), step(x, y))
+    with pytest.raises(ValueError, match="was not seen"):  # the copy of a term alone has no trunk
+        deepcopy(step.term)(step.trunk(x), y)
+
+
+def parts_of_unequal_size(rank: int, world: int) -> None:
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    x, y, _ = samples()
+    own = slice(0, 3) if rank == 0 else slice(3, 8)
+    step = Watched()
+    part = x.detach()[own].clone().requires_grad_()
+    value = step(part, y[own])
+    value.backward()
+    with distributed.local():
+        expected = step(x, y)
+        expected.backward()
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(part.grad / world, x.grad[own])
+
+
+@pytest.mark.slow
+def test_layers_of_parts_of_unequal_size() -> None:
+    run_in_processes(parts_of_unequal_size, 2)

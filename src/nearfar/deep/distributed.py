@@ -194,6 +194,14 @@ def gather(x: Tensor) -> Tensor:
     return gather_parts([x], [[len(x)] * world()])[0]
 
 
+def gather_rows(x: Tensor) -> Tensor:
+    """Concatenate x as `gather` does, of which each process may have another number of rows."""
+    if world() == 1:
+        return x
+    sizes = gather_numbers(torch.tensor([len(x)], device=x.device)).tolist()
+    return gather_parts([x], [sizes])[0]
+
+
 def gather_parts(parts: Sequence[Tensor], sizes: Sequence[Sequence[int]]) -> Sequence[Tensor]:
     """Concatenate each of several tensors over processes in rank order, with gradients.
 

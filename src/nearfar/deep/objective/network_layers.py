@@ -41,6 +41,16 @@ class BorrowsLayer:
         return layer
 
 
+class Outputs(dict[str, Tensor]):
+    """The outputs of watched modules, by their names; a copy is empty, because the graph of a run cannot be copied.
+
+    A trunk and a term that are copied together share the copy.
+    """
+
+    def __reduce__(self) -> tuple[type[Outputs], tuple[()]]:
+        return Outputs, ()
+
+
 class WatchesLayers:
     """A term that reads the outputs of named modules of the trunk from their last run with gradients.
 
@@ -48,7 +58,7 @@ class WatchesLayers:
     """
 
     _names: tuple[str, ...] = ()
-    _outputs: dict[str, Tensor] | None = None
+    _outputs: Outputs | None = None
 
     def watch_later(self, names: Sequence[str]) -> None:
         """Keep the names of the modules to watch."""
@@ -70,7 +80,7 @@ class WatchesLayers:
         if not self._names:
             return
         modules = dict(trunk.named_modules())
-        outputs: dict[str, Tensor] = {}
+        outputs = Outputs()
         for name in self._names:
             if name not in modules:
                 known = ", ".join([place for place in modules if place and "." not in place][:8])
@@ -102,14 +112,14 @@ class WatchesLayers:
                 rows = rows.mean((2, 3))  # (n, C, H, W) -> (n, C)
             else:
                 rows = rows.flatten(1)
-            found[name] = distributed.gather(rows)
+            found[name] = distributed.gather_rows(rows)
             if len(found[name]) != len(x):
                 got = f"the layer {name!r} was seen with {len(found[name])} items, and there are {len(x)} embeddings"
                 raise ValueError(f"{type(self).__name__}: {got}")
         return found
 
 
-def _keep_output(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
+def _keep_output(outputs: Outputs, name: str, module: nn.Module, inputs: Any, output: Tensor) -> None:
     if torch.is_grad_enabled():
         outputs[name] = output
 
