@@ -785,6 +785,16 @@ def test_miners_count_what_they_found_as_scripts_print_it(text):
     assert ours.num_triplets + ours.num_pos_pairs > 0
 
 
+def test_indices_are_put_where_the_embeddings_are():
+    class Listing(losses.BaseMetricLossFunction):
+        def compute_loss(self, embeddings, labels, indices_tuple, ref_emb, ref_labels):
+            assert {part.device.type for part in indices_tuple} == {"meta"}
+            return self.zero_losses()
+
+    x = torch.ones(4, 2, device="meta")
+    assert Listing()(x, indices_tuple=(torch.arange(2),) * 3).device.type == "meta"
+
+
 def compat_value(text, x, y, **more):
     torch.manual_seed(0)
     loss = eval(text, {**OURS, "C": C, "D": D, "torch": torch}).double()
@@ -812,19 +822,19 @@ SHARED_WITH_INDICES = [
 
 def shared_batch():
     x = batch()[0].detach()
-    return x, torch.arange(24) // 12  # each of two processes holds one class
+    return x, (torch.arange(24) >= 10).long()  # each of two processes holds one class
 
 
 def shared_indices(own):
     """Return triplets within the part of a process: every third sample is said to be dissimilar to the others."""
-    labels = torch.arange(12) % 3
+    labels = torch.arange(10 if own == 0 else 14) % 3
     a, p, n = utils.get_all_triplets_indices(labels)
     return a[own::2], p[own::2], n[own::2]
 
 
 def shared_losses(rank, world):
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-    own = slice(12 * rank, 12 * rank + 12)
+    own = slice(0, 10) if rank == 0 else slice(10, 24)  # parts of unequal size
     for indices in (None, shared_indices(rank)):
         for text in SHARED if indices is None else SHARED_WITH_INDICES:
             x, y = shared_batch()
@@ -836,7 +846,7 @@ def shared_losses(rank, world):
                 every = indices
                 if indices is not None:
                     both_parts = zip(shared_indices(0), shared_indices(1), strict=True)
-                    every = tuple(torch.cat([one, other + 12]) for one, other in both_parts)
+                    every = tuple(torch.cat([one, other + 10]) for one, other in both_parts)
                 expected_loss, expected = compat_value(text, x, y, indices_tuple=every)
                 expected.backward()
             torch.testing.assert_close(value, expected, msg=text)

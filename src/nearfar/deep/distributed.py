@@ -198,8 +198,13 @@ def gather_rows(x: Tensor) -> Tensor:
     """Concatenate x as `gather` does, of which each process may have another number of rows."""
     if world() == 1:
         return x
-    sizes = gather_numbers(torch.tensor([len(x)], device=x.device)).tolist()
-    return gather_parts([x], [sizes])[0]
+    return gather_parts([x], [numbers_of_rows(len(x), x.device)])[0]
+
+
+def numbers_of_rows(number: int, device: torch.device) -> list[int]:
+    """Return the numbers of rows of all processes, given that of this one; they travel by way of a device."""
+    found: list[int] = gather_numbers(torch.tensor([number], device=device)).tolist()
+    return found
 
 
 def gather_parts(parts: Sequence[Tensor], sizes: Sequence[Sequence[int]]) -> Sequence[Tensor]:

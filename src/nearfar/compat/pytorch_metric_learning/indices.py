@@ -85,17 +85,14 @@ def of_all_processes(indices: Indices, n: int, m: int) -> tuple[Tensor, ...]:
     indices : 3 or 4 tensors
         The indices of this process, counted in its own part.
     n, m : int
-        The number of samples and of references of each process.
+        The number of samples and of references of this process.
     """
     parts = checked(indices)
-    sizes = torch.tensor([[len(part) for part in parts]], device=parts[0].device)
-    of_each = distributed.gather_numbers(sizes).T.tolist()
+    first_sample = distributed.part_of(distributed.numbers_of_rows(n, parts[0].device)).start
+    first_reference = distributed.part_of(distributed.numbers_of_rows(m, parts[0].device)).start
     anchors = (0,) if len(parts) == 3 else (0, 2)
-    found = []
-    for place, part in enumerate(parts):
-        shift = distributed.rank() * (n if place in anchors else m)
-        found.append(distributed.gather_numbers(part + shift, of_each[place]))
-    return tuple(found)
+    shifts = [first_sample if place in anchors else first_reference for place in range(len(parts))]
+    return tuple(distributed.gather_rows(part + shift) for part, shift in zip(parts, shifts, strict=True))
 
 
 def sample_weights(indices: Indices, n: int, *, anchors_only: bool = False) -> Tensor:

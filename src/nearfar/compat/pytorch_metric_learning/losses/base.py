@@ -111,10 +111,12 @@ class BaseMetricLossFunction(nn.Module):
             ref_labels = labels
         else:
             ref_labels = as_classes(ref_labels).to(embeddings.device)
+        if isinstance(indices_tuple, tuple | list) and all(isinstance(part, Tensor) for part in indices_tuple):
+            indices_tuple = [part.to(embeddings.device) for part in indices_tuple]
         self.check_inputs(embeddings, labels, indices_tuple, ref_emb)
         value = self.value(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         if isinstance(value, Tensor) and self.embedding_regularizer is not None:
-            every = embeddings if distributed.world() == 1 else distributed.gather(embeddings)
+            every = distributed.gather_rows(embeddings)
             value = value + self.embedding_reg_weight * self.embedding_regularizer(every)
         return value
 
@@ -152,12 +154,12 @@ class BaseMetricLossFunction(nn.Module):
     def _of_all_processes(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Indices | None, Tensor | None, Tensor | None]:
-        """Return the batch, indices and references of all processes, each of which has the same number of samples."""
+        """Return the batch, the indices and the references of all processes."""
         if y is None and not isinstance(indices, tuple | list):
             raise NotImplementedError(f"{type(self).__name__}: works in one process only without labels")
         if indices is not None:
             indices = of_all_processes(indices, len(x), len(x) if ref is None else len(ref))
-        gathered = [None if part is None else distributed.gather(part) for part in (x, y, ref, ref_y)]
+        gathered = [None if part is None else distributed.gather_rows(part) for part in (x, y, ref, ref_y)]
         every, every_y, every_ref, every_ref_y = gathered
         assert every is not None
         return every, every_y, indices, every_ref, every_ref_y
@@ -314,12 +316,12 @@ def weighted_value(
     """Return the mean of the losses of samples, each weighted by how often the indices list it, over all processes."""
     losses = of_samples(term, x, y, ref=ref, ref_labels=ref_y)
     n = len(x)
-    world = distributed.world()
-    if world > 1:
+    sizes = [n]
+    if distributed.world() > 1:
+        sizes = distributed.numbers_of_rows(n, x.device)
         indices = of_all_processes(indices, n, n if ref is None else len(ref))
-    weights = sample_weights(indices, n * world, anchors_only=ref is not None)
-    own = slice(distributed.rank() * n, (distributed.rank() + 1) * n)
-    return distributed.all_reduce_loss((losses * weights[own].to(losses)).sum() / max(n * world, 1))
+    weights = sample_weights(indices, sum(sizes), anchors_only=ref is not None)[distributed.part_of(sizes)]
+    return distributed.all_reduce_loss((losses * weights.to(losses)).sum() / max(sum(sizes), 1))
 
 
 def of_samples(term: Term, x: Tensor, y: Tensor, **more: Any) -> Tensor:

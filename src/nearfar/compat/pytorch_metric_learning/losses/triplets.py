@@ -56,11 +56,12 @@ class TripletMarginLoss(BaseMetricLossFunction):
             else:
                 found = super().term_value(x, y, indices, ref, ref_y)
             return found
-        world = distributed.world()
-        if world > 1:
-            indices = of_all_processes(indices, len(x), len(x) if ref is None else len(ref))
+        n = len(x)
+        if distributed.world() > 1:
+            indices = of_all_processes(indices, n, n if ref is None else len(ref))
+            n = sum(distributed.numbers_of_rows(n, x.device))
         anchors, positives, negatives = checked(indices)
-        miner = GivenTriplets(anchors, positives, negatives, n=len(x) * world)
+        miner = GivenTriplets(anchors, positives, negatives, n=n)
         term = nearfar.TripletLoss(self.margin, miner=miner, **self.how)
         unknown = torch.zeros(len(x), dtype=torch.int64, device=x.device)
         others = None if ref is None else torch.zeros(len(ref), dtype=torch.int64, device=x.device)

@@ -129,7 +129,7 @@ def _by_name(losses: dict[str, nn.Module], others: Any, default: Any = None) -> 
 class CrossBatchMemory(BaseLossWrapper):
     """A loss against a queue of the embeddings of the last batches, of which the present one is a part.
 
-    With several processes, each of which has the same number of samples, the queue holds the batches of all of them.
+    With several processes, the queue holds the batches of all of them.
 
     Parameters
     ----------
@@ -186,9 +186,9 @@ class CrossBatchMemory(BaseLossWrapper):
             if indices_tuple is not None:  # their references are places in the queue, which is the same everywhere
                 indices_tuple = of_all_processes(indices_tuple, len(embeddings), 0)
             if enqueue_mask is not None:
-                enqueue_mask = distributed.gather_numbers(enqueue_mask.to(embeddings.device))
-            embeddings = distributed.gather(embeddings)
-            labels = distributed.gather_numbers(labels)
+                enqueue_mask = distributed.gather_rows(enqueue_mask.to(embeddings.device))
+            embeddings = distributed.gather_rows(embeddings)
+            labels = distributed.gather_rows(labels)
         with distributed.local():  # every process holds the batch of all
             return self._of_batch(embeddings, labels, indices_tuple, enqueue_mask)
 
