@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from nearfar import IML
+from nearfar.neighbors import by_class
 from nearfar.spectral.margin.iml import neighbor_hinges
 from tests import conic
 from tests.learners import data, distances, fit
@@ -22,7 +23,7 @@ def test_rivals_equal_loops():
     X, y = data(50, 3)
     order = np.argsort(y, kind="stable")
     expected = loops.nearest(X[order], y[order], np.eye(3), 4, False)
-    assert_array_equal(neighbor_hinges.rivals(X[order], y[order], 4), expected)
+    assert_array_equal(by_class.nearest_of_others(X[order], y[order], 4), expected)
 
 
 @pytest.mark.parametrize("weighting", ["mean", "frequency"])

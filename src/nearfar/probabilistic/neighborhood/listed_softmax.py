@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...fit_warnings import warn
-from ...neighbors import nearest
+from ...neighbors import by_class
 from ...numerics.pair_differences import PairList
 from ...numerics.types import AnyArray, Array, Bools, Ints
 from ..neighbor_softmax import KINDS
@@ -60,24 +60,18 @@ def nearest_lists(X: Array, labels: Ints, k: int, name: str = "k") -> Lists:
     name : str
         Name of the user's setting for k, for the warning that there are fewer neighbors.
     """
-    found = []
-    largest = {True: 0, False: 0}
-    for c in range(int(labels.max()) + 1):
-        own = np.flatnonzero(labels == c)
-        others = np.flatnonzero(labels != c)
-        for rows, same in ((own, True), (others, False)):
-            width = min(k, len(rows) - same)
-            largest[same] = max(largest[same], width)
-            if width < 1:
-                continue
-            near = nearest.nearest(X[own], X[rows], width, exclude_self=same)[1]
-            found.append((np.repeat(own, width), rows[near].ravel(), np.full(near.size, same)))
-    kinds = {True: "its class", False: "other classes"}
-    few = [f"{largest[same]} neighbors of {kind}" for same, kind in kinds.items() if largest[same] < k]
+    hits = by_class.nearest_of_class(X, labels, k)  # (n, k), -1 where there are fewer
+    misses = by_class.nearest_of_others(X, labels, k)
+    few = []
+    for near, kind in ((hits, "its class"), (misses, "other classes")):
+        most = int((near >= 0).sum(axis=1).max())
+        if most < k:
+            few.append(f"{most} neighbors of {kind}")
     if few:
         warn(f"{name}={k} is more than there are; each row has at most {' and '.join(few)}")
-    i, j, same_class = (np.concatenate(part) for part in zip(*found, strict=True))
-    return lists(i, j, same_class, len(X))
+    near = np.hstack([hits, misses])
+    i, place = np.nonzero(near >= 0)
+    return lists(i, near[i, place], place < k, len(X))
 
 
 def neighbor_table(lists: Lists, k: int) -> Ints:

@@ -12,28 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....neighbors import by_class
 from ....numerics import psd
 from ....numerics.checks import class_sizes
 from ....numerics.optimize import Report, Solution, lbfgs
-from ....numerics.pair_differences import squared_distances
 from ....numerics.types import Array, Ints
-from ..impostors import IMPOSTOR_BLOCK_CELLS, smallest, target_neighbors
+from ..impostors import target_neighbors
 from . import hinge_dual
 from .hinge_dual import Hinges
 
 LOOKS = 20  # most searches for rivals
 LOOSE = 1000  # gap that ends the search if rivals follow the metric, in units of tol
-
-
-def rivals(Z: Array, labels: Ints, k: int) -> Ints:
-    """Return the k nearest rows of other classes, nearest first, shape (n, k); labels must be sorted."""
-    out = np.empty((len(Z), k), dtype=np.intp)
-    step = max(1, IMPOSTOR_BLOCK_CELLS // len(Z))
-    for a in range(0, len(Z), step):
-        D = squared_distances(Z[a : a + step], Z)
-        D[labels[a : a + step, None] == labels] = np.inf
-        out[a : a + step] = smallest(D, k)
-    return out
 
 
 def class_weights(labels: Ints, k: Ints, share: float, weighting: str) -> Array:
@@ -124,7 +113,7 @@ def hinges(
     if L is None:
         L = I
     dual = None
-    others = rivals(X, labels, n_rivals)
+    others = by_class.nearest_of_others(X, labels, n_rivals)
     spent = 0
     settled = False
     seen: list[Ints] = []
@@ -140,7 +129,7 @@ def hinges(
         bound = max(bound, found.value - (found.duality_gap or 0.0))
         seen.append(others)
         if dynamic:
-            others = rivals(X @ L.T, labels, n_rivals)
+            others = by_class.nearest_of_others(X @ L.T, labels, n_rivals)
             problem = against(others)
         now = problem(L.T @ L)
         if now < value:

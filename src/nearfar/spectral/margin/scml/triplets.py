@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....neighbors.nearest import nearest
+from ....neighbors import by_class
 from ....numerics.types import Array, Ints
 
 
 def nearest_triplets(X: Array, labels: Ints, k: int, rivals: int) -> Ints:
     """Return triplets (m, 3): each row, each of its k nearest of its class, each of its `rivals` nearest of others.
 
-    In classes with fewer rows, all rows are used. Rows of unknown class (-1) are in no triplet.
+    In classes with fewer rows, all rows are used. Rows of unknown class (-1) are in no triplet. The triplets are in the
+    order of the classes.
     """
-    found = [np.zeros((0, 3), dtype=np.intp)]
-    for c in range(int(labels.max()) + 1):
-        own = np.flatnonzero(labels == c)
-        others = np.flatnonzero((labels != c) & (labels >= 0))
-        if len(own) < 2:
-            continue
-        mates = own[nearest(X[own], X[own], min(k, len(own) - 1), exclude_self=True)[1]]
-        foes = others[nearest(X[own], X[others], min(rivals, len(others)))[1]]
-        triplets = np.broadcast_arrays(own[:, None, None], mates[:, :, None], foes[:, None])
-        found.append(np.stack(triplets, axis=-1).reshape(-1, 3))
-    return np.concatenate(found)
+    rows = np.concatenate(by_class.rows_of_classes(labels))
+    mates = by_class.nearest_of_class(X, labels, k)[rows]  # (n, k), -1 where there are fewer
+    foes = by_class.nearest_of_others(X, labels, rivals)[rows]  # (n, rivals)
+    anchors, positives, negatives = np.broadcast_arrays(rows[:, None, None], mates[:, :, None], foes[:, None])
+    there = (positives >= 0) & (negatives >= 0)
+    return np.stack([anchors[there], positives[there], negatives[there]], axis=1)
