@@ -104,10 +104,12 @@ def projected(evaluate: Evaluate, gap: Gap, A: Array, K: Array, **settings: Any)
     """Solve the same problem by projected gradient descent on K' K."""
 
     def of_metric(M: Array) -> tuple[float, Array]:
+        # the metric is A M A, so that df/dM = A G A; (d, d)
         f, G = evaluate(psd.components(M) @ A)
         return f, A @ G @ A
 
     def bound(M: Array, f: float, G: Array) -> float:
+        # df/d(A M A) = A^-1 (df/dM) A^-1
         back = inv(A)
         return gap(psd.components(M) @ A, f, back @ G @ back)
 

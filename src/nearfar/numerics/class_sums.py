@@ -114,6 +114,7 @@ class ClassMoments:
 
     def projected(self, V: Array) -> ClassMoments:
         """Return the sums in the coordinates V x of orthonormal rows V (r, d) that span all differences of rows."""
+        # mu -> V mu, S -> V S V', t -> V t; n and q stay
         cube = self.cube
         if cube is not None:
             cube = cube @ V.T

@@ -122,6 +122,7 @@ def median_scaled(X: Array, L: Array) -> Array:
     unit = 2.0 ** np.frexp(np.abs(Z).max(initial=0.0))[1]  # keeps squares from overflowing or vanishing
     Z = Z / unit
     square = np.einsum("nk,nk->n", Z, Z)
+    # |z_i|^2 + |z_j|^2 - 2 z_i'z_j for i < j
     d = (square[:, None] + square - 2 * Z @ Z.T)[np.triu_indices(len(Z), 1)]
     d = d[d > 1e-12 * square.max(initial=0.0)]  # of different rows
     if len(d) == 0:

@@ -172,6 +172,7 @@ def squared_distances(x: AnyArray, y: AnyArray) -> Array:
     center = y.mean(axis=0, dtype=np.float64)
     a = x - center
     b = y - center
+    # |a|^2 + |b|^2 - 2 a'b
     out = a @ b.T
     out *= -2.0
     out += np.einsum("ij,ij->i", a, a)[:, None]

@@ -67,7 +67,7 @@ def ratio_directions(
     V = np.eye(len(S_b))
     if psd.is_singular(eigh(psd.symmetrize(S_b + S_w), eigvals_only=True)):
         w, V = psd.spectrum(S_b + S_w)
-        V = V[:, : max(psd.rank(w), 1)]
+        V = V[:, : max(psd.rank(w), 1)]  # (d, r): both become V' S V, (r, r), and directions V U
         S_b = V.T @ S_b @ V
         S_w = V.T @ S_w @ V
     r = V.shape[1]

@@ -166,6 +166,7 @@ class Collapse:
         least = psd.ZERO_EIGENVALUE_IN_EPS * psd.EPS * float(np.trace(self.S0))
 
         def with_barrier(K: Array) -> tuple[float, Array]:
+            # f - t log det(K' K), and its derivative 2 (K A G A - t K'^-1) with respect to K, L = K A; (d, d)
             L = K @ A
             f, G = self(L)
             seen.update(slack=G, value=f - float(np.vdot(L, L @ G)))

@@ -55,7 +55,7 @@ def again(last: Array | None, L0: Array, Q: Array | None) -> Array | None:
 def conjugate(E: Array, curvature: Callable[[Array], Array], max_iter: int = 200) -> Array:
     """Solve S + curvature(S) = -E, for a positive semi-definite map, by conjugate gradients."""
     S = np.zeros_like(E)
-    R = -E
+    R = -E  # the residual -E - S - curvature(S)
     P = R.copy()
     rr = float(np.vdot(E, E))
     goal = rr * min(0.01, rr)

@@ -46,6 +46,7 @@ def nu_svm(
     Z = X[far.i] - X[far.j]
     weight = far.weights / far.weights.sum()
     d0 = np.einsum("pd,pd->p", Z @ P, Z)
+    # in units in which the mean of d0 is 1: S / unit, z / sqrt(unit), and M times unit
     unit = float(weight @ d0) or 1.0
     problem = NuMargin(
         S=S / unit,

@@ -96,6 +96,7 @@ def ascent(
 
 def value(P: list[Array], own: list[Array], C: list[list[Array]], lam2: float) -> float:
     """Return the objective."""
+    # sum_v tr(P_v' own_v P_v) + lam2 sum_{w < v} |P_v' C_vw P_w|^2, with own_v = S_b^v + lam1 S_t^v (d_v, d_v)
     fisher = sum(np.sum(Pv * (A @ Pv)) for Pv, A in zip(P, own, strict=True))
     hsic = sum(np.sum((P[v].T @ C[v][w] @ P[w]) ** 2) for v in range(len(P)) for w in range(v))
     return float(fisher + lam2 * hsic)

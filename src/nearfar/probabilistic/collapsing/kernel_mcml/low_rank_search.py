@@ -59,6 +59,7 @@ class RowSearch:
         scale = max(1.0, abs(self.value(K)))
 
         def on_factor(K: Array) -> tuple[float, Array]:
+            # L = K A with a symmetric A: df/dK = (df/dL) A, (k, r)
             f, gradient = self.problem.on_factor(K @ self.A, dtype)
             return f / scale, gradient @ self.A / scale
 
@@ -147,6 +148,7 @@ def minimize(
         K = search.improved(K, "float64", max(ftol, MIN_FTOL), DOUBLE_LOST)
         L = K @ A
         f, G = problem(L)
+        # A G A = df/d(K' K), (r, r), has no negative eigenvalue at the optimum
         w, V = psd.spectrum(A @ G @ A)
         limit = tol * max(1.0, abs(f))
         if gap(L, f, G) > limit:

@@ -69,6 +69,7 @@ def first_directions(Y: Array, labels: Ints, p: int, n_init: int, seed: Seed) ->
 
 def divergences(U: Array, classes: GaussianClasses) -> Array:
     """Return K (c, c) with K[a, b] = KL(a | b)."""
+    # G_a = U' Sigma_a U and B_a = G_a^-1, (c, p, p); projected means U' mu_a, (c, p)
     G = propped(U.T @ classes.covs @ U)
     B: Array = np.linalg.inv(G).astype(np.float64, copy=False)
     return from_projected(G, B, classes.means @ U)
@@ -152,6 +153,7 @@ class MeanDistance:
             self.X = X[i] - X[j]
 
     def __call__(self, U: Array) -> tuple[float, Array]:
+        # f = mean_m |U' z_m| for m differences z_m, df/dU = sum_m z_m z_m' U / (m |U' z_m|); (d, p)
         Z = self.X @ U
         if self.pairs is None:
             square = np.einsum("mp,mp->m", Z, Z)

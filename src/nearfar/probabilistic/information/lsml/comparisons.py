@@ -157,8 +157,10 @@ def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:
     c = len(p)
     d = W.shape[1]
     h = weight * np.sqrt(p * q) / 2
+    # A_c = v v' / p - u u' / q: the coefficients of the rows v and u, (2 c,)
     a = np.concatenate([1 / p, -np.divide(1.0, q, out=np.zeros_like(q), where=q > 0)])
     if 0 < c <= DENSE_PAIRS_PER_FEATURE * d:
+        # (I + K) y = h^(1/2) <A_c, E>, K_bc = h_b^(1/2) <A_b, A_c> h_c^(1/2); S = sum_c h_c^(1/2) y_c A_c - E
         root = np.concatenate([h, h]) ** 0.5 * a
         scaled = np.sqrt(np.abs(root))[:, None] * W
         G = scaled @ scaled.T
@@ -170,6 +172,7 @@ def direction(E: Array, W: Array, p: Array, q: Array, weight: Array) -> Array:
         return (W.T * (root * np.concatenate([y, y]))) @ W - E
 
     def curvature(P: Array) -> Array:
+        # sum_c h_c <A_c, P> A_c, (d, d)
         s = a * np.einsum("cd,cd->c", W @ P, W)
         s = h * (s[:c] + s[c:])
         return (W.T * (a * np.concatenate([s, s]))) @ W

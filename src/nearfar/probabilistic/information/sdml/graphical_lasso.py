@@ -200,6 +200,7 @@ def direction(now: InversePoint, D: Array, slope: Array, free: Bools, max_iter: 
 
     The other entries of D keep their values.
     """
+    # rest = -slope - W D W on the free entries; preconditioner R -> M R M, which inverts D -> W D W if all are free
     rest = np.where(free, -slope - now.W @ D @ now.W, 0.0)
     Z = np.where(free, now.M @ rest @ now.M, 0.0)
     P = Z.copy()

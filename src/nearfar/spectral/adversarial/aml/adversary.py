@@ -25,7 +25,7 @@ def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[floa
     a = 1 + alpha * (beta / (2 + beta)) ** 2  # 1 + alpha c^2
     h = stretched(m, beta)[0]
     S_U = U.T @ S @ U
-    inverse = (U / m) @ U.T
+    inverse = (U / m) @ U.T  # M^-1, (d, d)
     B = inverse @ D
     gap = m[:, None] - m
     near = np.abs(gap) <= EQUAL_EIGENVALUES * m[0]
@@ -33,6 +33,7 @@ def value(L: Array, S: Array, D: Array, alpha: float, beta: float) -> tuple[floa
     # divided differences H_kl = (h(m_k) - h(m_l)) / (m_k - m_l), with which d tr(h(M) S) / dM = U (H * U'SU) U'
     H = np.where(near, middle, (h[:, None] - h) / np.where(near, 1.0, gap))
     # dF/dM = S - (1 + alpha c^2) M^-1 D M^-1 + alpha U (H * U'SU) U'
+    # F = tr(M S) + (1 + alpha c^2) tr(M^-1 D) + alpha tr(h(M) S), with tr(M S) = sum_k m_k (U'SU)_kk
     F = m @ np.diag(S_U) + a * np.trace(B) + alpha * h @ np.diag(S_U)
     return float(F), S - a * B @ inverse + alpha * U @ (H * S_U) @ U.T
 

@@ -143,8 +143,9 @@ class Shift:
 
     def value(self, B: Array) -> tuple[float, Array, Array]:
         """Return f, the moved rows, and the distances of the nearby rows."""
-        Y = self.X + self.P @ B.T
+        Y = self.X + self.P @ B.T  # y_i = x_i + B pi(x_i), (n, d)
         q = np.sqrt(self.near.squared_distances(Y))
+        # sum_S |y_i - y_j|^2 + lam sum_{i, j} w_ij (q_ij - d_ij)^2 + rho |B|^2, with each pair i < j listed once
         f = self.weight @ self.similar.squared_distances(Y) + 2 * self.lam * self.w @ (q - self.d) ** 2
         return float(f + self.rho * np.sum(B * B)), Y, q
 
@@ -157,6 +158,7 @@ class Shift:
 
     def gradient(self, B: Array) -> Array:
         """Return df/dB."""
+        # df/dY = 2 (Lap_S + lam Lap_w - lam Lap_{w d / q}) Y, df/dB = (df/dY)' P + 2 rho B; (d, k)
         _, Y, q = self.value(B)
         ratio = np.divide(self.d, q, out=np.zeros_like(q), where=q > 0)
         pull = self.pulled(Y) - self.near.laplacian_times(2 * self.lam * self.w * ratio, Y)
@@ -216,7 +218,7 @@ def shifts(
     """
     if X.shape[1] <= len(X):
         return stages(X, i, j, weight, centers, last=last, **settings)
-    V = scatter.span_or_axes(X, 1)
+    V = scatter.span_or_axes(X, 1)  # (r, d): rows become V (x - mean), and coefficients V B
     mean = X.mean(axis=0)
     last = [V @ B for B in last if len(B) == X.shape[1]]
     rows = (X - mean) @ V.T

@@ -168,6 +168,7 @@ def low_rank(targets: Targets, L0: Array, *, max_iter: int, tol: float, report: 
     size = max(targets.misfit(L0.T @ L0)[0], 1e-300)
 
     def on_factor(L: Array) -> tuple[float, Array]:
+        # df/dL = 2 L G, G = 2 (Q(M) - T); (k, d)
         f, off = targets.misfit(L.T @ L)
         return f / size, 2 * L @ (2 / size * off)
 
@@ -188,6 +189,7 @@ def projected(
     back = inv(A)
 
     def fun(x: Array) -> tuple[float, Array]:
+        # M = A N A with N = x stretched by 1 / s along I, a symmetric map: df/dx = A G A stretched by 1 / s
         f, G = of_metric(A @ stretched(x, 1 / s) @ A)
         return f, stretched(A @ G @ A, 1 / s)
 
@@ -195,6 +197,7 @@ def projected(
         return psd.components(stretched(x, 1 / s)) @ A
 
     def bound(x: Array, f: float, gradient: Array) -> float:
+        # G = df/dM = A^-1 (df/dN) A^-1, df/dN = df/dx stretched by s
         return gap(components(x), f, back @ stretched(gradient, s) @ back)
 
     def project(x: Array, step: float) -> Array:

@@ -81,6 +81,7 @@ def cheapest(
         message = ""
     else:
         message = stopped("the interior-point method", spent, "duality gap", gap, tol * value)
+    # Q = root'^-1 W root^-1, (q, q)
     half = solve_triangular(root, W, lower=True, trans="T")
     Q = solve_triangular(root, half.T, lower=True, trans="T")
     return Solution(
@@ -156,10 +157,11 @@ def predicted_and_corrected(here: SeparationPoint, U: Array) -> SeparationPoint:
     Q, s, S, a = here
     inverse = cho_solve(cho_factor(S), np.eye(len(S)))
     B = U @ inverse
-    h = np.einsum("mq,mq->m", B, U)
+    h = np.einsum("mq,mq->m", B, U)  # u_p' S^-1 u_p, (m,)
     system = cho_factor((U @ Q @ U.T) * (B @ U.T) + np.diag(s / a))
 
     def direction(mu: float, curved: Array, bent: Array) -> SeparationPoint:
+        # dQ = mu S^-1 - Q - Q dS S^-1 - curved, symmetrized; of second order: curved = dQ dS S^-1, bent = ds da
         da = cho_solve(system, 1 + (mu - bent) / a - mu * h + lengths(U, curved))
         dS = -(U * da[:, None]).T @ U
         dQ = mu * inverse - Q - (Q @ dS @ inverse) - curved
@@ -182,6 +184,7 @@ def moved(here: SeparationPoint, by: SeparationPoint, U: Array) -> SeparationPoi
 
 def reach(A: Array, D: Array) -> float:
     """Return the longest step up to 1 that keeps A + step D well inside the positive definite matrices."""
+    # with A = R R', A + t D is definite for t < -1 / low if low, the smallest eigenvalue of R^-1 D R'^-1, is negative
     root = cholesky(A, lower=True)
     half = solve_triangular(root, D, lower=True)
     low = float(eigvalsh(solve_triangular(root, half.T, lower=True), subset_by_index=[0, 0])[0])
