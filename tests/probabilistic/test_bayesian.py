@@ -481,3 +481,16 @@ def test_a_warm_start_leads_to_the_same_posterior():
     assert learner.fit(X, y).n_iter_ == 1
     other = learner.set_params(n_components=3).fit(X, y)
     assert_array_equal(other.posterior_mean_, BayesianNCA(3).fit(X, y).posterior_mean_)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("learner", [BayesianPairMetric(n_pairs=30), BayesianNCA(max_iter=200)])
+def test_pairs_of_points_need_no_feature_names(learner):
+    pandas = pytest.importorskip("pandas")
+    X, y = data(40)
+    table = pandas.DataFrame(X, columns=list("abcd"))
+    pairs = all_pairs(y)[0][:5]
+    learner.fit(table, y)
+    assert_allclose(learner.pair_features(X[pairs]), learner.pair_features(pairs, table))
+    if isinstance(learner, BayesianPairMetric):
+        assert_allclose(learner.pair_probability(X[pairs]), learner.pair_probability(pairs, table))

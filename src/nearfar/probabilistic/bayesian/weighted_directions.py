@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import truncnorm
 
+from ...estimators.fitted import nameless
 from ...numerics import checks, constraints, scatter
 from ...numerics.constraints import generator
 from ...numerics.types import AnyArray, Array, Ints, Seed
@@ -76,8 +77,9 @@ class RandomWeights:
             points = np.asarray(pairs)
             if points.ndim != 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
-            a = np.asarray(self._rows(points[:, 0], reset=False), np.float64)
-            b = np.asarray(self._rows(points[:, 1], reset=False), np.float64)
+            with nameless():
+                a = np.asarray(self._rows(points[:, 0], reset=False), np.float64)
+                b = np.asarray(self._rows(points[:, 1], reset=False), np.float64)
             return ((a - b) @ V) ** 2
         Z = np.asarray(self._rows(X, reset=False), np.float64) @ V
         i, j = constraints.check_indices(pairs, 2, len(Z), "pairs").T
