@@ -297,6 +297,12 @@ def test_solutions_that_are_not_finite_are_refused():
         Broken().fit(X, Y)
 
 
+def test_a_matrix_that_becomes_singular_is_told_in_one_error(monkeypatch):
+    monkeypatch.setattr(Broken, "_solve", lambda self, X, pairs, work: np.linalg.inv(np.zeros((2, 2))))
+    with pytest.raises(ValueError, match=r"^Broken: .*\(Singular matrix\); scale the features, or regularize more$"):
+        Broken().fit(X, Y)
+
+
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 @pytest.mark.parametrize("learner", [NCA(), NCA(objective="log"), MLKR(), PCCA()], ids=repr)
 def test_features_that_are_too_large_for_their_squares_are_told_in_one_error(learner):

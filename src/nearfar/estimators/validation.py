@@ -44,6 +44,8 @@ def error_context(estimator: object) -> Iterator[None]:
             raise
         if any(words in text for words in OVERFLOWS):
             text = "values became infinite or zero during the computation; scale the features of X (or the weights)"
+        elif isinstance(error, np.linalg.LinAlgError):
+            text = f"a matrix of the computation became singular ({text}); scale the features, or regularize more"
         elif isinstance(error, OverflowError):
             raise
         raise ValueError(f"{name}: {text}") from error
