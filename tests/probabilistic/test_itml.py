@@ -122,6 +122,23 @@ def test_the_first_sweep_is_one_of_the_loops_unless_the_prior_is_better(monkeypa
     assert_array_equal(logdet.swept(told), one)
 
 
+def test_a_sweep_over_some_pairs_leads_to_the_same_metric(monkeypatch):
+    X, y = data()
+    whole = ITML(n_pairs=200, random_state=0).fit(X, y)
+    seen = []
+    one = logdet.project_one
+
+    def recorded(A, v, s, gamma, dual, slack):
+        seen.append(gamma)
+        return one(A, v, s, gamma, dual, slack)
+
+    monkeypatch.setattr(logdet, "SWEPT_PAIRS", 30)
+    monkeypatch.setattr(logdet, "project_one", recorded)
+    part = ITML(n_pairs=200, random_state=0).fit(X, y)
+    assert_allclose(part.get_mahalanobis_matrix(), whole.get_mahalanobis_matrix(), rtol=1e-5, atol=1e-7)
+    assert_allclose(seen, part.gamma_ * 400 / 30)  # each stands for several pairs
+
+
 @pytest.mark.parametrize("size", [1e-9, 1e-3, 0.049, 0.2])
 def test_the_gap_is_bounded_closely(size):
     E = np.diag([size, -size / 2, 0.0])
