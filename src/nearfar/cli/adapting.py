@@ -51,15 +51,15 @@ def adapt(
     """
     from ..data.dataset import check_seed
     from ..index import QueryAdapter
-    from .embedding import choose, is_embeddings, open_embeddings
+    from .embedding import is_embeddings, open_embeddings, select_items
 
     check_out(out, overwrite=overwrite)
     check_seed(seed)
     for name, file in (("NEW", new), ("OLD", old)):
         if not is_embeddings(file):
             raise ValueError(f"{name}: {file}: expected a file of embeddings; `nearfar embed` writes one")
-    items, rows = open_embeddings(new, choose(None, files=[new]))
-    others, old_rows = open_embeddings(old, choose(None, files=[old]))
+    items, rows = open_embeddings(new, select_items(None, files=[new]))
+    others, old_rows = open_embeddings(old, select_items(None, files=[old]))
     at = row_numbers_in(items, others)
     adapter = QueryAdapter(kind, rank=rank, seed=seed).fit(rows, old_rows[at])
     adapter.save(out)

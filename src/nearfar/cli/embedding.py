@@ -35,7 +35,7 @@ NO_LIST = "has no list of its training items"
 FINAL = "is a final model, which was trained on all classes of its data"
 
 
-class Chosen(NamedTuple):
+class Selection(NamedTuple):
     """The options of a command that determine which items it scores.
 
     Attributes
@@ -64,7 +64,7 @@ class Chosen(NamedTuple):
         return self.data is None and not self.classes
 
 
-def choose(
+def select_items(
     data: str | None,
     classes: Sequence[str] = (),
     *,
@@ -74,7 +74,7 @@ def choose(
     seen_too: bool = False,
     group_by: str | None = None,
     group_score: str = "best",
-) -> Chosen:
+) -> Selection:
     """Check the options, and return what to score.
 
     Training items of the models among `files` are left out of DATA. With `seen_too`, they are only counted.
@@ -96,7 +96,7 @@ def choose(
     models = tuple(file for file in files if not is_embeddings(file))
     # a file of embeddings has all items, so a model that is compared with it must embed all of them
     seen_too = seen_too or len(models) < len(files)
-    return Chosen(
+    return Selection(
         data=data,
         classes=classes,
         label=label,
@@ -162,35 +162,37 @@ def refuse_data(source: Path, data: str | None) -> None:
         raise ValueError(f"DATA: {source} contains embeddings, which cannot embed {quoted(data)}; leave DATA out")
 
 
-def open_embeddings(source: Path, chosen: Chosen, *, labeled: bool = True) -> tuple[Dataset, np.ndarray[Any, Any]]:
+def open_embeddings(
+    source: Path, selection: Selection, *, labeled: bool = True
+) -> tuple[Dataset, np.ndarray[Any, Any]]:
     """Open data and embed it with a run or a learner, or read a file of embeddings. Return items and embeddings.
 
     If `labeled`, embeddings of items without a class are left out, unless no item has a class.
     """
     if is_embeddings(source):
-        refuse_data(source, chosen.data)
-        dataset = open_dataset(str(source), classes=chosen.classes, label=label_of(source, chosen))
+        refuse_data(source, selection.data)
+        dataset = open_dataset(str(source), classes=selection.classes, label=label_of(source, selection))
         dataset = with_classes(dataset) if labeled else dataset
         return dataset, rows_of(dataset, source)
-    dataset = open_all_items(source, chosen)
+    dataset = open_all_items(source, selection)
     return dataset, embed_with(source, dataset)
 
 
-def label_of(source: Path, chosen: Chosen) -> str | None:
+def label_of(source: Path, selection: Selection) -> str | None:
     """Return the --label of a file of embeddings; for an .npz it is None, because the option is about another table."""
-    return chosen.label if source.name.endswith(TABLES) else None
+    return selection.label if source.name.endswith(TABLES) else None
 
 
 def open_queries_and_gallery(
-    data: str, chosen: Chosen, label: str | None, apart: bool = True
+    data: str, selection: Selection, label: str | None, *, apart: bool = True
 ) -> tuple[Dataset, Dataset | None]:
     """Open data. If it is divided into queries and a gallery and `apart`, return these two, else all items and None."""
-    opened = open_source(data, label=label, group=chosen.group_by, skip_bad=chosen.skip_bad)
+    opened = open_source(data, label=label, group=selection.group_by, skip_bad=selection.skip_bad)
     roles = np.array([]) if opened.roles is None else opened.roles
     if not apart or not {"query", "gallery"} <= set(roles.tolist()):
-        return of_classes(opened.items, chosen.classes), None
+        return of_classes(opened.items, selection.classes), None
     query_items, gallery = (opened.items.subset(roles == role) for role in ("query", "gallery"))
-    return of_classes(query_items, chosen.classes), gallery
+    return of_classes(query_items, selection.classes), gallery
 
 
 def with_classes(dataset: Dataset) -> Dataset:
@@ -203,45 +205,45 @@ def with_classes(dataset: Dataset) -> Dataset:
     return replace(dataset.subset(known), notes=(*dataset.notes, note))
 
 
-def open_with_gallery(source: Path, chosen: Chosen, *, labeled: bool = True) -> Embedded:
+def open_with_gallery(source: Path, selection: Selection, *, labeled: bool = True) -> Embedded:
     """Return the items of `open_embeddings`, and the gallery if there is one, with the same class numbers in both.
 
     If items need not be `labeled`, as those of listed pairs, all items of the data are returned.
     """
     if is_embeddings(source):
-        refuse_data(source, chosen.data)
-        dataset, gallery = open_queries_and_gallery(str(source), chosen, label_of(source, chosen), apart=labeled)
+        refuse_data(source, selection.data)
+        dataset, gallery = open_queries_and_gallery(str(source), selection, label_of(source, selection), apart=labeled)
         dataset = with_classes(dataset) if labeled else dataset
         gallery = (read_gallery(source) if source.suffix == ".npz" else None) or gallery
         rows = rows_of(dataset, source)
         gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:
-        dataset, gallery = open_evaluated_items(source, chosen, apart=labeled, listed=not labeled)
+        dataset, gallery = open_evaluated_items(source, selection, apart=labeled, listed=not labeled)
         rows = embed_with(source, dataset)
         gallery_rows = None if gallery is None else embed_with(source, gallery)
     if gallery is not None:
         dataset, gallery = same_classes(dataset, gallery)
-    products_by = None if chosen.group_by is None else chosen.group_score
+    products_by = None if selection.group_by is None else selection.group_score
     return Embedded(dataset, rows, gallery, gallery_rows, products_by)
 
 
-def open_all_items(source: Path, chosen: Chosen) -> Dataset:
+def open_all_items(source: Path, selection: Selection) -> Dataset:
     """Open all items of the data, or the test items of a run if no data is given."""
-    return open_evaluated_items(source, chosen, apart=False)[0]
+    return open_evaluated_items(source, selection, apart=False)[0]
 
 
 def open_evaluated_items(
-    source: Path, chosen: Chosen, apart: bool = True, listed: bool = False
+    source: Path, selection: Selection, apart: bool = True, listed: bool = False
 ) -> tuple[Dataset, Dataset | None]:
     """Open the data, or the test of a run if no data is given: its items, and the gallery that they search.
 
     Training items of the models are left out of the data, unless items are `listed` in pairs.
     """
-    if chosen.data is not None:
-        dataset, gallery = open_queries_and_gallery(chosen.data, chosen, chosen.label, apart)
-        for model in chosen.unseen_by:
+    if selection.data is not None:
+        dataset, gallery = open_queries_and_gallery(selection.data, selection, selection.label, apart=apart)
+        for model in selection.unseen_by:
             check_there(model)
-        return unseen(dataset, chosen.unseen_by, keep=chosen.seen_too or listed), gallery
+        return unseen(dataset, selection.unseen_by, keep=selection.seen_too or listed), gallery
     check_there(source)
     if not is_run(source):
         raise ValueError(
@@ -250,8 +252,8 @@ def open_evaluated_items(
     from ..train.scoring import task_of
 
     task = task_of(source)
-    if chosen.classes:
-        test = task.test.only(match_classes(task.test, chosen.classes))
+    if selection.classes:
+        test = task.test.only(match_classes(task.test, selection.classes))
     else:
         test = task.test
     return test, task.gallery

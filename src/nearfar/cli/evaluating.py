@@ -148,18 +148,18 @@ def evaluate(
         check_theory(source, data)
     if label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: does not work with --protocol one-shot-runs, which does not read a table")
-    from .embedding import choose
+    from .embedding import select_items
 
     episode_options = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
     given = {name: value for name, value in episode_options.items() if value is not None}
     check_protocol(protocol, given)
     how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score or "best"}
-    chosen = choose(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
+    selection = select_items(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
     with trusting(*trust):
         if protocol == "retrieval":
             from .scoring import Variant, score
 
-            lines = score(source, chosen, ks, Variant(rerank, dims, storage))
+            lines = score(source, selection, ks, Variant(rerank, dims, storage))
             if theory:
                 from .theory import score_theory
 
@@ -167,19 +167,19 @@ def evaluate(
         elif protocol == "subsets":
             from .theory import score_subsets
 
-            lines = score_subsets(source, chosen, ks)
+            lines = score_subsets(source, selection, ks)
         elif protocol == "verification":
             from .verification import score_verification
 
-            lines = score_verification(source, chosen, pairs, fars)
+            lines = score_verification(source, selection, pairs, fars)
         elif protocol == "identification":
             from .verification import score_identification
 
-            lines = score_identification(source, chosen, fars)
+            lines = score_identification(source, selection, fars)
         else:
             from .few_shot import score_few_shot
 
-            lines = score_few_shot(protocol, source, chosen, FEW_SHOT | given)
+            lines = score_few_shot(protocol, source, selection, FEW_SHOT | given)
     if not quiet:
         print(lines)
 

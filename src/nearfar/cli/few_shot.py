@@ -16,7 +16,7 @@ from ..evaluation.few_shot import FewShot, few_shot, one_shot_accuracy
 from ..evaluation.intervals import interval
 from ..numerics.distances import unit_rows
 from ..progress import counted
-from .embedding import Chosen, distance_of, is_run, left_out, open_all_items, open_embeddings
+from .embedding import Selection, distance_of, is_run, left_out, open_all_items, open_embeddings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from ..deep.networks.pair_terms import PairTerm
 
 
-def score_few_shot(protocol: str, source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
+def score_few_shot(protocol: str, source: Path, selection: Selection, how: dict[str, Any]) -> str:
     """Return the lines to print for the protocol "few-shot" or "one-shot-runs"."""
     if protocol == "one-shot-runs":
-        return one_shot_runs_of(source, chosen.data)
-    return score_episodes(source, chosen, how)
+        return one_shot_runs_of(source, selection.data)
+    return score_episodes(source, selection, how)
 
 
-def score_episodes(source: Path, chosen: Chosen, how: dict[str, Any]) -> str:
+def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> str:
     """Return the scores of random episodes; for the test classes of a run, also write `few_shot.json`.
 
     Parameters
     ----------
-    source, chosen
+    source, selection
         As for ``nearfar evaluate``.
     how : dict
         Keywords of `few_shot`; its classifier may also be "scores".
     """
     if how["classifier"] == "scores":
-        dataset = open_all_items(source, chosen)
+        dataset = open_all_items(source, selection)
         found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
     else:
-        dataset, rows = open_embeddings(source, chosen)
+        dataset, rows = open_embeddings(source, selection)
         found = few_shot(rows, dataset.labels, **how, distance=distance_of(source, dataset))
-    if is_run(source) and chosen.all_of_run:
+    if is_run(source) and selection.all_of_run:
         from ..train.run import write_json
 
         write_json(source / "few_shot.json", found.to_dict())

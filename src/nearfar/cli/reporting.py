@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..data import Dataset
     from ..report import Items, Other
     from ..report.content import FeatureWeights, Reader
-    from .embedding import Chosen, Embedded
+    from .embedding import Embedded, Selection
 
 TRIED_NAMES = 100  # names to try as paths of images; if none is one, the page has no pictures
 REFITS = 20  # fits on random halves of the rows, for the intervals of the weights of features
@@ -65,7 +65,7 @@ def report(
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
-    from .embedding import choose
+    from .embedding import select_items
 
     if out is not None:
         if out.suffix not in (".html", ".htm"):
@@ -73,20 +73,20 @@ def report(
         check_out(out)
     files = [source] if against is None else [source, against]
     with trusting(*trust):
-        chosen = choose(data, label=label, skip_bad=skip_bad, files=files, seen_too=seen_too)
-        print(report_to(source, chosen, out, against))
+        selection = select_items(data, label=label, skip_bad=skip_bad, files=files, seen_too=seen_too)
+        print(report_to(source, selection, out, against))
 
 
-def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | None = None) -> Path:
+def report_to(source: Path, selection: Selection, out: Path | None, against: Path | None = None) -> Path:
     """Write the report of a run, a learner or a file of embeddings, and return its path."""
     from ..report import ReportContent, build_report, report_run
     from .embedding import is_run
     from .scoring import score_data
 
-    whole_run = is_run(source) and chosen.data is None
+    whole_run = is_run(source) and selection.data is None
     if whole_run and (against is None or is_run(against)):
         return report_run(source, out, attention=attention_of(source), against=against, defaults=default_settings())
-    scored = score_data(source, chosen)
+    scored = score_data(source, selection)
     dataset = scored.embedded.dataset
     queries, gallery = report_items(scored.embedded, of=source)
     content = ReportContent(
@@ -99,10 +99,10 @@ def report_to(source: Path, chosen: Chosen, out: Path | None, against: Path | No
         gallery=gallery,
         distance=scored.scores.distance,
         remarks=[*filter(None, [scored.scores.why_unscored()]), *training_scores(dataset)],
-        other=None if against is None else score_other(against, chosen),
+        other=None if against is None else score_other(against, selection),
         features=feature_weights(source, dataset),
     )
-    return build_report(content, out or beside(source, dataset, chosen, against))
+    return build_report(content, out or beside(source, dataset, selection, against))
 
 
 def default_settings() -> dict[str, Any]:
@@ -162,13 +162,13 @@ def training_scores(dataset: Dataset) -> list[str]:
     return [f"{note[0].upper()}{note[1:]}." for note in warned]
 
 
-def score_other(source: Path, chosen: Chosen) -> Other:
+def score_other(source: Path, selection: Selection) -> Other:
     """Score the other run, learner or file of embeddings on the same data."""
     from ..report import Other
     from .embedding import is_embeddings
     from .scoring import score_data
 
-    scored = score_data(source, chosen._replace(data=None) if is_embeddings(source) else chosen)
+    scored = score_data(source, selection._replace(data=None) if is_embeddings(source) else selection)
     return Other(short_name(source), scored.scores, *report_items(scored.embedded), scored.scores.distance)
 
 
@@ -210,12 +210,12 @@ def pictures_of(source: Path, dataset: Dataset) -> Reader:
     return dataset.read
 
 
-def beside(source: Path, dataset: Dataset, chosen: Chosen, against: Path | None) -> Path:
+def beside(source: Path, dataset: Dataset, selection: Selection, against: Path | None) -> Path:
     """Return the default path of a page."""
     from .embedding import is_run
 
     name = "report" if is_run(source) else source.stem
-    if chosen.data is not None:
+    if selection.data is not None:
         name += f"-{dataset.name}"
     if against is not None:
         name += f"-against-{short_name(against)}"

@@ -17,7 +17,7 @@ from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
 from ..numerics.types import AnyArray
 from ..progress import stage
-from .embedding import Chosen, Embedded, distance_of, embed_with, is_embeddings, is_run, name_of, open_with_gallery
+from .embedding import Embedded, Selection, distance_of, embed_with, is_embeddings, is_run, name_of, open_with_gallery
 from .saved_learners import items_of, load_learner, remark
 
 if TYPE_CHECKING:
@@ -70,16 +70,16 @@ class Variant(NamedTuple):
             raise ValueError("--dims: expected one length; several lengths work only with --storage")
 
 
-def score(source: Path, chosen: Chosen, ks: Sequence[int] = (), variant: Variant | None = None) -> str:
+def score(source: Path, selection: Selection, ks: Sequence[int] = (), variant: Variant | None = None) -> str:
     """Score a source and return the table to print; for a run on its test classes, also write `scores.json`.
 
     Scores of a variant are only printed, together with the usual scores.
     """
     if variant is not None and any(variant):
-        return score_variant(source, chosen, ks, variant)
-    if is_run(source) and chosen.all_of_run:
+        return score_variant(source, selection, ks, variant)
+    if is_run(source) and selection.all_of_run:
         return score_run(source, ks)
-    scored = score_data(source, chosen, ks)
+    scored = score_data(source, selection, ks)
     return _table(scored.protocol, scored.scores, scored.raw)
 
 
@@ -105,12 +105,12 @@ def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores
     return [protocol, "", *first, "", *second]
 
 
-def score_variant(source: Path, chosen: Chosen, ks: Sequence[int], variant: Variant) -> str:
+def score_variant(source: Path, selection: Selection, ks: Sequence[int], variant: Variant) -> str:
     """Return the table of the scores of a variant, and a line with the usual scores."""
     from ..evaluation.storage import storage_scores, table_of
 
     variant.check()
-    embedded = open_with_gallery(source, chosen)
+    embedded = open_with_gallery(source, selection)
     check_classes(source, embedded)
     dataset = embedded.dataset
     how = _keywords(source, embedded, ks) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
@@ -152,7 +152,7 @@ def _beside(what: str, scores: Scores) -> str:
     return f"{what}: Recall@1 {scores.recall_at[1]:.4f}, MAP@R {scores.map_at_r:.4f}"
 
 
-def score_data(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
+def score_data(source: Path, selection: Selection, ks: Sequence[int] = ()) -> Scored:
     """Embed and score data with a run or a learner, or score a file of embeddings.
 
     Raises
@@ -160,7 +160,7 @@ def score_data(source: Path, chosen: Chosen, ks: Sequence[int] = ()) -> Scored:
     ValueError
         If there is nothing to score, or the source does not exist.
     """
-    embedded = open_with_gallery(source, chosen)
+    embedded = open_with_gallery(source, selection)
     check_classes(source, embedded)
     return _scored(source, embedded, ks)
 

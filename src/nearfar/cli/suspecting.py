@@ -75,7 +75,7 @@ def suspects(
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
-    from .embedding import choose, distance_of, open_embeddings, refuse_data
+    from .embedding import distance_of, open_embeddings, refuse_data, select_items
     from .index_files import is_index, items_of_index
 
     check_task(out, decided, across, negatives, overwrite=overwrite)
@@ -86,9 +86,9 @@ def suspects(
         refuse_data(source, data)
         dataset, rows, distance = items_of_index(source)
     else:
-        chosen = choose(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
+        selection = select_items(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
         with trusting(*trust):
-            dataset, rows = open_embeddings(source, chosen)
+            dataset, rows = open_embeddings(source, selection)
         distance = distance_of(source, dataset)
     if decided is not None:
         assert out is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.intervals import PARTS, subset_recall
-from .embedding import Chosen, distance_of, is_run, open_with_gallery
+from .embedding import Selection, distance_of, is_run, open_with_gallery
 
 NOT_WHOLE = "Each part is searched separately, so do not compare these recalls with those of the whole test."
 
@@ -18,9 +18,9 @@ def score_theory(source: Path) -> str:
     return str(theory_of_run(source))
 
 
-def score_subsets(source: Path, chosen: Chosen, ks: Sequence[int]) -> str:
+def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> str:
     """Return Recall@K of ten disjoint parts of the items, each with every class, as a mean with its 95% interval."""
-    embedded = open_with_gallery(source, chosen)
+    embedded = open_with_gallery(source, selection)
     if embedded.gallery is not None:
         raise ValueError("--protocol subsets: does not work if queries search a gallery; use --protocol retrieval")
     wanted = sorted({1, *ks}) if ks else _ks_of(source)

@@ -15,18 +15,18 @@ from ..data.dataset import some
 from ..evaluation import identify, verify, verify_pairs
 from ..io.cells import unescaped
 from ..quoting import quoted
-from .embedding import Chosen, distance_of, is_run, open_with_gallery
+from .embedding import Selection, distance_of, is_run, open_with_gallery
 
 YES = ("1", "+1", "true", "yes", "same")
 NO = ("0", "-1", "false", "no", "different")
 
 
-def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: Sequence[float] = ()) -> str:
+def score_verification(source: Path, selection: Selection, pairs: Path | None, fars: Sequence[float] = ()) -> str:
     """Return the scores of all pairs, or of those in a file; for a run's test, also write `verification.json`.
 
     Parameters
     ----------
-    source, chosen
+    source, selection
         As for ``nearfar evaluate``.
     pairs : Path, optional
         A .csv with the columns left, right, same and optionally fold, or a .txt as that of LFW.
@@ -35,7 +35,7 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
     """
     how = _rates(fars)
     listed = None if pairs is None else read_pair_list(pairs)  # read before the work, which takes minutes
-    embedded = open_with_gallery(source, chosen, labeled=pairs is None)
+    embedded = open_with_gallery(source, selection, labeled=pairs is None)
     dataset, rows, gallery, gallery_rows, _ = embedded
     how["distance"] = distance_of(source, dataset)
     about = embedded.about()
@@ -48,20 +48,20 @@ def score_verification(source: Path, chosen: Chosen, pairs: Path | None, fars: S
         ij, same, folds = rows_of_pairs(listed, dataset, gallery)
         found = verify_pairs(rows, ij, same, folds=folds, **how)
         about = f"{about.removesuffix('.')}, pairs of {pairs}."
-    if is_run(source) and chosen.all_of_run and pairs is None:
+    if is_run(source) and selection.all_of_run and pairs is None:
         from ..train.run import write_json
 
         write_json(source / "verification.json", found.to_dict())
     return f"{about}\n\n{found}"
 
 
-def score_identification(source: Path, chosen: Chosen, fars: Sequence[float] = ()) -> str:
+def score_identification(source: Path, selection: Selection, fars: Sequence[float] = ()) -> str:
     """Return the scores of identification; for a run's test, also write `identification.json`."""
     how = _rates(fars)
-    embedded = open_with_gallery(source, chosen)
+    embedded = open_with_gallery(source, selection)
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
     found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source, embedded.dataset), **how)
-    if is_run(source) and chosen.all_of_run:
+    if is_run(source) and selection.all_of_run:
         from ..train.run import write_json
 
         write_json(source / "identification.json", found.to_dict())
