@@ -150,7 +150,7 @@ def train_and_compare(
     """
     vary = {name: [plain_value(name, value) for value in values] for name, values in (vary or {}).items()}
     seeds = [operator.index(seed) for seed in seeds]
-    check_counts({"objectives": objectives, "seeds": seeds, **{f"vary: {name}": vary[name] for name in vary}}, jobs)
+    refuse_empty({"objectives": objectives, "seeds": seeds, **{f"vary: {name}": vary[name] for name in vary}}, jobs)
     objectives = list(dict.fromkeys(objectives))
     check_objectives(objectives, base)
     trials(base, objectives, seeds, Path(out), vary)  # refuses a wrong setting before the data are read
@@ -178,7 +178,7 @@ def run_trials(
     return [contents[index] for index in range(len(todo))]
 
 
-def check_counts(lists: Mapping[str, Sequence[Any]], jobs: int) -> None:
+def refuse_empty(lists: Mapping[str, Sequence[Any]], jobs: int) -> None:
     """Raise a ValueError if one of the lists is empty, or there is no job."""
     counts = {name: len(values) for name, values in lists.items()} | {"jobs": jobs}
     for name, count in counts.items():

@@ -15,7 +15,7 @@ from ..deprecation import renamed_settings
 from ..evaluation.intervals import PARTS, interval
 from ..io.untrusted import read_json
 from ..quoting import count_of
-from .compare import Trial, check_counts, run_trials, trial_folder, with_test_classes
+from .compare import Trial, refuse_empty, run_trials, trial_folder, with_test_classes
 from .config import TrainConfig, TrainError
 from .recipes import PAPERS, recipe
 from .recipes.tables import PaperTable, Row
@@ -187,7 +187,7 @@ def reproduce(
         If there is no seed or job.
     """
     seeds = [operator.index(seed) for seed in seeds]
-    check_counts({"seeds": seeds}, jobs)
+    refuse_empty({"seeds": seeds}, jobs)
     table = find_table(name)
     dataset = dataset_of(table, name, str(given["data"]))
     rows = _chosen(table.rows[dataset], only)

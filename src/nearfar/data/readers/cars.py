@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataset import DataError, DataNotFoundError, Source
-from ..decode import SUFFIXES, ImageReader, image_source
+from ..decode import SUFFIXES
 from .files import Files, lines, locate, open_files
-from .official import Counts, Expected, check_counts, first_half, present
+from .official import FIRST_HALF, Counts, Expected, first_half, official_source
 
 OFFICIAL = {"train": Counts(8054, 98), "test": Counts(8131, 98)}
 
@@ -52,15 +52,18 @@ def read_cars(
     """
     files = open_files(path)
     names, class_ids, classes = _read_any(files)
-    roles = first_half(class_ids)
-    check_counts("Cars-196", roles, class_ids.tolist(), expected)
-    kept = present(files, names, expected)
-    found, labels = np.unique(class_ids[kept], return_inverse=True)
-    reader = ImageReader(files, tuple(names[i] for i in kept), size=image_size)
-    present_names = [classes[c] for c in found]
-    roles = [roles[i] for i in kept]
-    split = "official zero-shot split: first half of the classes by id for training, second half for the test"
-    return image_source("Cars-196", reader, labels, classes=present_names, roles=roles, split=split, skip_bad=skip_bad)
+    return official_source(
+        "Cars-196",
+        files,
+        names,
+        class_ids,
+        first_half(class_ids),
+        split=FIRST_HALF,
+        expected=expected,
+        image_size=image_size,
+        skip_bad=skip_bad,
+        class_name=lambda number: classes[number],
+    )
 
 
 Listing = tuple[list[str], NDArray[np.int64], list[str]]

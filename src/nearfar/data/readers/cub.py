@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from ..dataset import DataError, Source
-from ..decode import ImageReader, image_source
 from .files import Files, lines, locate, open_files
-from .official import Counts, Expected, check_counts, first_half, present
+from .official import FIRST_HALF, Counts, Expected, first_half, official_source
 
 OFFICIAL = {"train": Counts(5864, 100), "test": Counts(5924, 100)}
 
@@ -52,16 +51,18 @@ def read_cub(
         raise DataError(f"{path}: classes.txt has no class {sorted(missing)[0]}")
     ids = sorted(images, key=int)
     class_ids = np.array([int(class_of[i]) for i in ids])
-    roles = first_half(class_ids)
-    check_counts("CUB-200-2011", roles, class_ids.tolist(), expected)
-    paths = [f"{top}images/{images[i]}" for i in ids]
-    kept = present(files, paths, expected)
-    found, labels = np.unique(class_ids[kept], return_inverse=True)
-    reader = ImageReader(files, tuple(paths[i] for i in kept), size=image_size)
-    classes = [names[str(c)] for c in found]
-    roles = [roles[i] for i in kept]
-    split = "official zero-shot split: first half of the classes by id for training, second half for the test"
-    return image_source("CUB-200-2011", reader, labels, classes=classes, roles=roles, split=split, skip_bad=skip_bad)
+    return official_source(
+        "CUB-200-2011",
+        files,
+        [f"{top}images/{images[i]}" for i in ids],
+        class_ids,
+        first_half(class_ids),
+        split=FIRST_HALF,
+        expected=expected,
+        image_size=image_size,
+        skip_bad=skip_bad,
+        class_name=lambda number: names[str(number)],
+    )
 
 
 def _pairs(files: Files, name: str) -> dict[str, str]:

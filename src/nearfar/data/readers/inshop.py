@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..dataset import DataError, Source
-from ..decode import ImageReader, image_source
 from .files import Files, lines, locate, open_files
-from .official import Counts, Expected, check_counts, present
+from .official import Counts, Expected, official_source
 
 OFFICIAL = {"train": Counts(25882, 3997), "query": Counts(14218, 3985), "gallery": Counts(12612, 3985)}
 PARTITIONS = ("Eval/list_eval_partition.txt", "list_eval_partition.txt")
@@ -48,15 +47,18 @@ def read_inshop(
     if any(len(row) != 3 or row[2] not in OFFICIAL for row in rows):
         raise DataError(f"{path}: {partition} has a row that is not image_name item_id and train, query or gallery")
     names, labels, roles = ([row[i] for row in rows] for i in range(3))
-    check_counts("In-Shop", roles, labels, expected)
     base = _image_base(files, top, names)
-    paths = [base + name for name in names]
-    kept = present(files, paths, expected)
-    labels = [labels[i] for i in kept]
-    roles = [roles[i] for i in kept]
-    reader = ImageReader(files, tuple(paths[i] for i in kept), size=image_size)
-    split = "official split into training garments, queries and gallery"
-    return image_source("In-Shop", reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    return official_source(
+        "In-Shop",
+        files,
+        [base + name for name in names],
+        labels,
+        roles,
+        split="official split into training garments, queries and gallery",
+        expected=expected,
+        image_size=image_size,
+        skip_bad=skip_bad,
+    )
 
 
 def _partition(files: Files) -> tuple[str, str]:

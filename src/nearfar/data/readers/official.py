@@ -1,14 +1,16 @@
-"""Shared by the official archives: the check of their counts, and the split of the classes into two halves."""
+"""Shared by the official archives: their images with checked counts, and the split of the classes into two halves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dataset import DataError
+from ..dataset import DataError, Source
+from ..decode import ImageReader, image_source
 from .files import Files
 
 
@@ -21,6 +23,63 @@ class Counts:
 
 
 Expected = Mapping[str, Counts]
+
+FIRST_HALF = "official zero-shot split: first half of the classes by id for training, second half for the test"
+
+
+def official_source(
+    name: str,
+    files: Files,
+    paths: Sequence[str],
+    labels: Sequence[Any] | NDArray[Any],
+    roles: Sequence[str],
+    *,
+    split: str,
+    expected: Expected | None,
+    image_size: int | None,
+    skip_bad: bool,
+    class_name: Callable[[int], str] = str,
+) -> Source:
+    """Return the images of an archive with the role of each, after a check of their counts.
+
+    Parameters
+    ----------
+    name : str
+        Name of the archive.
+    files : Files
+        Its files.
+    paths : sequence of str
+        Path of every image that the archive lists.
+    labels : sequence
+        Class of each image: a name, or an id, in whose order the classes are numbered.
+    roles : sequence of str
+        Role of each image.
+    split : str
+        How the images were split, as a clause of the protocol sentence.
+    expected : mapping or None
+        Official number of images and classes of each role. None accepts any, and leaves out images that do not exist.
+    image_size, skip_bad
+        As for the readers.
+    class_name : callable
+        Function from the id of a class to its name.
+
+    Raises
+    ------
+    DataError
+        If the counts are others, or no image exists.
+    """
+    check_counts(name, roles, list(labels), expected)
+    kept = present(files, paths, expected)
+    ids, indices = np.unique(np.asarray(labels)[kept], return_inverse=True)
+    return image_source(
+        name,
+        ImageReader(files, tuple(paths[i] for i in kept), size=image_size),
+        indices,
+        classes=[class_name(number) for number in ids],
+        roles=[roles[i] for i in kept],
+        split=split,
+        skip_bad=skip_bad,
+    )
 
 
 def first_half(class_ids: NDArray[np.int64]) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..dataset import DataError, Source
-from ..decode import ImageReader, image_source
 from .files import lines, locate, open_files
-from .official import Counts, Expected, check_counts, present
+from .official import Counts, Expected, official_source
 
 OFFICIAL = {"train": Counts(59551, 11318), "test": Counts(60502, 11316)}
 HEADER = ["image_id", "class_id", "super_class_id", "path"]
@@ -51,11 +50,14 @@ def read_sop(
         names += [top + row[3] for row in rows[1:]]
         labels += [int(row[1]) for row in rows[1:]]
         roles += [role] * (len(rows) - 1)
-    check_counts("Stanford Online Products", roles, labels, expected)
-    kept = present(files, names, expected)
-    names = [names[i] for i in kept]
-    labels = [labels[i] for i in kept]
-    roles = [roles[i] for i in kept]
-    reader = ImageReader(files, tuple(names), size=image_size)
-    split = "official zero-shot split of Ebay_train.txt and Ebay_test.txt"
-    return image_source("Stanford Online Products", reader, labels, roles=roles, split=split, skip_bad=skip_bad)
+    return official_source(
+        "Stanford Online Products",
+        files,
+        names,
+        labels,
+        roles,
+        split="official zero-shot split of Ebay_train.txt and Ebay_test.txt",
+        expected=expected,
+        image_size=image_size,
+        skip_bad=skip_bad,
+    )
