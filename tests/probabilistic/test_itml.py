@@ -136,7 +136,7 @@ def test_a_sweep_over_some_pairs_leads_to_the_same_metric(monkeypatch):
     monkeypatch.setattr(logdet, "project_one", recorded)
     part = ITML(n_pairs=200, random_state=0).fit(X, y)
     assert_allclose(part.get_mahalanobis_matrix(), whole.get_mahalanobis_matrix(), rtol=1e-5, atol=1e-7)
-    assert_allclose(seen, part.gamma_ * 400 / 30)  # each stands for several pairs
+    assert_allclose(seen, part.gamma_ * 400 / 30)  # the total weight is that of all pairs
 
 
 @pytest.mark.parametrize("size", [1e-9, 1e-3, 0.049, 0.2])

@@ -216,8 +216,8 @@ def newton(
 def swept(pairs: Bounded) -> Array:
     """Return a triangular L with L' L = A after one sweep of `projections` in a shuffled order, or I if it is no worse.
 
-    From this start, Newton's method takes half as many steps as from I, where most of them are damped. Of many pairs,
-    `SWEPT_PAIRS` stand for all, with the weights of all.
+    From this start, Newton's method takes half as many steps as from I, where most of them are damped. Only
+    `SWEPT_PAIRS` of many pairs are swept, with the total weight of all.
     """
     d = pairs.V.shape[1]
     prior = np.eye(d)
@@ -225,8 +225,8 @@ def swept(pairs: Bounded) -> Array:
     mixed = np.random.default_rng(0).permutation(len(pairs.V))[:SWEPT_PAIRS]
     signs = pairs.sign[mixed].tolist()
     bounds = pairs.bound[mixed].tolist()
-    stands_for = len(pairs.V) / max(len(mixed), 1)
-    gammas = (stands_for * pairs.gamma[mixed]).tolist()
+    scale = len(pairs.V) / max(len(mixed), 1)  # keeps the total weight
+    gammas = (scale * pairs.gamma[mixed]).tolist()
     for v, s, b, gamma in zip(pairs.V[mixed], signs, bounds, gammas, strict=True):
         A = project_one(A, v, s, gamma, 0.0, b)[0]
     L, failed = lapack.dpotrf(A, clean=1)
