@@ -14,7 +14,7 @@ from nearfar.report.run import ReportError, report_run
 from nearfar.train import DeepMetric, TrainConfig, TrainError, evaluate_run, open_run, train, train_final
 from nearfar.train.checkpoint import read_about
 from nearfar.train.features import _stamps
-from nearfar.train.final import final_config
+from nearfar.train.final import final_config, with_resolved_folder
 from nearfar.train.rungs import save_frozen
 
 from ..commands import run
@@ -41,6 +41,25 @@ def test_a_final_model_learns_from_all_classes_for_as_long_as_the_best_checkpoin
     own, others = final.config.to_dict(), evaluated.config.to_dict()
     assert {name: own[name] for name in own.keys() - kept} == {name: others[name] for name in own.keys() - kept}
     train(None, final.folder, resume=True, progress=False)  # there is nothing left to do
+
+
+def test_relative_paths_refer_to_the_folder_in_which_the_run_was_started(evaluated, monkeypatch, tmp_path):
+    (tmp_path / "tower").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    objective = "Distill(kind='cosine', teacher='run') + 0.5*Distill(teacher='run')"
+    config = TrainConfig.of(data="rows.npz", objective=objective, **{**SMALL, "epochs": 1, "ks": (1, 2)})
+    made = train(config, "student", progress=False)
+    evaluate_run(made)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    final = train_final("../student", "final", progress=False)
+    teacher = repr(str(tmp_path / "run"))
+    assert final.config.objective == f"Distill(kind='cosine', teacher={teacher}) + 0.5*Distill(teacher={teacher})"
+    assert (
+        with_resolved_folder("transformers:tower(pool='cls')", tmp_path) == f"transformers:{tmp_path}/tower(pool='cls')"
+    )
+    for trunk in ("mlp(width=8)", "timm:resnet18", "transformers:owner/name"):
+        assert with_resolved_folder(trunk, tmp_path) == trunk
 
 
 @pytest.mark.slow

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import msgspec
+
 from ..data.open import resolve_source
+from ..expressions import STRING, Call, Literal, parse, walk
 from ..io.untrusted import read_json
 from ..quoting import count_of
 from .checkpoint import read_about
@@ -17,6 +21,7 @@ from .rungs import save_frozen
 from .trainer import train
 from .watchers import Watcher
 
+TRANSFORMERS = re.compile(r"(\s*transformers:)([^()\s]+)")
 PATHS = ("data", "test", "pretrained", "trunk_weights", "network_weights")
 """Settings that may be paths, relative to the folder in which the run was started."""
 
@@ -94,7 +99,35 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
         found = about.get("metric")
         metric = "whitening" if isinstance(found, dict) and found.get("kept") else "none"
     changes = {"epochs": epochs, "steps": None, "patience": None, "metric": metric, "final": os.fspath(folder.path)}
-    return config.replace(**led, **changes)
+    final = config.replace(**led, **changes)
+    # not by `replace`, which would trust the modules that these settings name
+    return msgspec.structs.replace(
+        final,
+        objective=with_resolved_teachers(config.objective, folder.start),
+        trunk=with_resolved_folder(config.trunk, folder.start),
+        text_trunk=None if config.text_trunk is None else with_resolved_folder(config.text_trunk, folder.start),
+    )
+
+
+def with_resolved_teachers(objective: str, start: Path | None) -> str:
+    """Return an objective whose relative paths of teachers refer to `start` if they do not exist here."""
+    calls = [node for node in walk(parse(objective)) if isinstance(node, Call) and node.name == "Distill"]
+    values = [argument.value for call in calls for argument in call.arguments if argument.name == "teacher"]
+    paths = [value for value in values if isinstance(value, Literal) and isinstance(value.value, str)]
+    for path in sorted(paths, key=lambda path: path.at, reverse=True):  # from the end, so that places stay valid
+        quoted_path = STRING.match(objective, path.at)
+        assert quoted_path is not None
+        resolved = repr(resolve_source(str(path.value), start))
+        objective = objective[: quoted_path.start()] + resolved + objective[quoted_path.end() :]
+    return objective
+
+
+def with_resolved_folder(trunk: str, start: Path | None) -> str:
+    """Return a trunk of transformers in a folder, which refers to `start` if it does not exist here."""
+    match = TRANSFORMERS.match(trunk)
+    if match is None:
+        return trunk
+    return f"{match[1]}{resolve_source(match[2], start)}{trunk[match.end() :]}"
 
 
 def final_summary(run: Run) -> str:
