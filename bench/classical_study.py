@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from classical import ask, sampled, tables
+from paired import holm
 from scipy.stats import wilcoxon
 
 LAST = ("MLKR", "CDML", "KernelMCML")  # they take the longest, and are run when all others are done
@@ -101,7 +102,10 @@ def as_table(results: Results) -> str:
     names = [name for name in names if name != "Euclidean"]
     rare = [f"{name} ({len(gains[name])})" for name in names if 2 * len(gains[name]) < all_tables]
     names = [name for name in names if 2 * len(gains[name]) >= all_tables > 0]
-    corrected = {against: holm({name: p_value(results, name, against) for name in names}) for against in AGAINST}
+    corrected = {}
+    for against in AGAINST:
+        p_values = {name: p_value(results, name, against) for name in names}
+        corrected[against] = holm({name: p for name, p in p_values.items() if p is not None})
     lines = [
         "| learner | mean | worst | best | better | worse | 1-NN | p, Euclidean | Holm | p, LMNN | Holm | fit |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
@@ -143,17 +147,6 @@ def p_value(results: Results, name: str, other: str) -> float | None:
     if name == other or np.count_nonzero(gain) < 2:
         return None
     return float(wilcoxon(gain, zero_method="wilcox").pvalue)
-
-
-def holm(values: dict[str, float | None]) -> dict[str, float]:
-    """Holm's step-down correction of p-values."""
-    rising = sorted((p, name) for name, p in values.items() if p is not None)
-    found: dict[str, float] = {}
-    least = 0.0
-    for k, (p, name) in enumerate(rising):
-        least = max(least, min(1.0, p * (len(rising) - k)))
-        found[name] = least
-    return found
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,9 @@ highest MAP@R on validation classes: a third of the training classes of the firs
 in the same way, with the learning rate of its loss. Class proxies learn with `--lr-proxies`. The network of the last
 step is scored once on the test classes.
 
+`--fixed` trains further objectives without any choice, with `--factor` times the learning rate of the recipe: a curve
+over weights, kernels, or other settings of a term.
+
 `--coarse FILE` adds a split whose test classes share no coarse class with those of the training; the file is a table of
 `class,coarse`. `--seeds` repeats each training.
 
@@ -29,12 +32,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from paired import difference, holm, p_value
 
 from nearfar import DiscriminantWhitening
 from nearfar.data import open_task
 from nearfar.evaluation import evaluate
-from nearfar.evaluation.intervals import interval
 from nearfar.train import TrainConfig, evaluate_run, train
 from nearfar.train.defaults import settle
 from nearfar.train.recipes import recipe
@@ -65,7 +67,6 @@ TERMS = {  # loss and term, and weights: the term is then about 3% or 30% of the
     "AMSoftmaxLoss(scale=20, margin=0.1) + {}*JIntra()": (0.3, 3.0),
 }
 RATES = (0.33, 1.0, 3.0)  # times the learning rate of the recipe
-EMBEDDING_DIM = 256
 VALIDATION = 1 / 3  # share of the training classes of the first split, to choose rates and weights
 FROZEN = "frozen features"
 WHITENED = "frozen features, whitened"
@@ -85,12 +86,15 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--coarse", type=Path, help="a table of class,coarse for one more split")
     parser.add_argument("--steps", type=int, default=40, help="batches of a training")
+    parser.add_argument("--embedding-dim", type=int, default=256)
     parser.add_argument("--lr-proxies", type=float, default=0.02)
     parser.add_argument("--precision", default="bf16", choices=("no", "bf16"))
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument(
         "--only", nargs="*", default=(*LOSSES, *TERMS), help="losses, and terms as in TERMS; default: all"
     )
+    parser.add_argument("--fixed", nargs="*", default=(), help="objectives that are trained as they are written")
+    parser.add_argument("--factor", type=float, default=1.0, help="times the learning rate of the recipe, for --fixed")
     settings = parser.parse_args()
     settings.out.mkdir(parents=True, exist_ok=True)
 
@@ -103,9 +107,10 @@ def main() -> None:
         if not any(row["split"] == split and row["name"] == FROZEN for row in done):
             done += append(settings.out / SCORES, without_training(split, unseen, settings))
     chosen = {name: choose(name, splits["0"], settings) for name in settings.only}
+    chosen |= {text: (text, settings.factor) for text in settings.fixed}
     for seed in range(settings.seeds):
         for split, unseen in splits.items():
-            for name in settings.only:
+            for name in chosen:
                 key = {"name": name, "split": split, "seed": seed}
                 if not any(key.items() <= row.items() for row in done):
                     text, factor = chosen[name]
@@ -166,7 +171,7 @@ def config_of(
         "image_size": settings.image_size,
         "resize": settings.image_size,
         "objective": objective,
-        "embedding_dim": EMBEDDING_DIM,
+        "embedding_dim": settings.embedding_dim,
         "lr": factor * fields["lr"],
         "lr_proxies": settings.lr_proxies,
         "steps": settings.steps,
@@ -242,8 +247,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     scores = {name: of for name, of in scores.items() if len(of) == len(splits)}
     far = {name: means_of(name, rows, [COARSE]) for name in scores}
     objectives = {row["name"]: row["objective"] for row in rows if "objective" in row}
-    gains = {name: of[:, 1] - scores[WHITENED][:, 1] for name, of in scores.items() if name in LOSSES}
-    corrected = holm(gains)
+    gains = {
+        name: of[:, 1] - scores[WHITENED][:, 1]
+        for name, of in scores.items()
+        if name not in (FROZEN, WHITENED) and loss_of(name) == name
+    }
+    corrected = holm({name: p_value(of) for name, of in gains.items()})
     lines = [
         "| objective | Recall@1 | MAP@R | NMI | MAP@R beyond whitened | p (Holm) | MAP@R, no shared coarse class |",
         "|---|---:|---:|---:|---:|---:|---:|",
@@ -256,8 +265,12 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells.append(f"{far[name][0, 1]:.3f}" if len(far[name]) else "")
         lines.append(f"| {' | '.join(cells)} |")
 
-    added = {name: gains_of(name, rows, splits) for name in TERMS if {name, loss_of(name)} <= scores.keys()}
-    corrected = holm({name: of[:, 1] for name, of in added.items()})
+    added = {
+        name: gains_of(name, rows, splits)
+        for name in sorted(scores)
+        if loss_of(name) != name and loss_of(name) in scores
+    }
+    corrected = holm({name: p_value(of[:, 1]) for name, of in added.items()})
     lines += ["", "| loss and term | Recall@1 | MAP@R | p (Holm) |", "|---|---:|---:|---:|"]
     for name, of in added.items():
         lines.append(
@@ -289,23 +302,6 @@ def gains_of(name: str, rows: list[dict[str, Any]], splits: list[str]) -> NDArra
         pairs = [((name, split, seed), (loss_of(name), split, seed)) for seed in seeds]
         gains.append(np.mean([scores[term] - scores[loss] for term, loss in pairs if loss in scores], axis=0))
     return np.array(gains)
-
-
-def difference(gains: NDArray[np.float64]) -> str:
-    """Return the mean difference, paired by split, with the half-width of its 95% t-interval."""
-    found = interval(gains)
-    return f"{found.mean:+.3f} ± {found.half:.3f}"
-
-
-def holm(gains: dict[str, NDArray[np.float64]]) -> dict[str, float]:
-    """Return p-values of t-tests corrected for their number: the k-th smallest of m is multiplied by m - k + 1."""
-    p = {name: float(stats.ttest_1samp(of, 0).pvalue) for name, of in gains.items()}
-    corrected = {}
-    largest = 0.0
-    for place, name in enumerate(sorted(p, key=lambda one: p[one])):
-        largest = max(largest, min(1.0, p[name] * (len(p) - place)))
-        corrected[name] = largest
-    return corrected
 
 
 if __name__ == "__main__":

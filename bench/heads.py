@@ -12,8 +12,9 @@ settings of the losses are their defaults; parameters of a loss (proxies) learn 
 are 16 classes of 4.
 
 The table has means over splits and seeds, the difference to the whitening without training, paired by split, with its
-95% t-interval, and the p-value of that difference after Holm's correction over all losses. `scores.jsonl` in the folder
-holds what is finished, which is not repeated.
+95% t-interval, and the p-value of that difference after Holm's correction over all losses. A second table has what the
+terms of `--only "LOSS" "LOSS + WEIGHT*TERM"` add to their loss. `scores.jsonl` in the folder holds what is finished,
+which is not repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from paired import difference, holm, p_value
 from torch import nn
 
 from nearfar.catalog import METHODS
@@ -223,40 +224,45 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Return the table in Markdown, the best MAP@R first."""
-    by_loss: dict[str, dict[int, Rows]] = {}
+    """Return two tables in Markdown: losses, the best MAP@R first, and what each term adds to its loss."""
+    by_loss: dict[str, dict[int, Rows]] = {}  # Recall@1 and MAP@R of each split, averaged over seeds
     for one in results:
         if "error" not in one:
             by_loss.setdefault(one["loss"], {})[one["split"]] = np.mean(one["scores"], axis=0)
     splits = sorted(by_loss[WHITENING])
-    base = np.array([by_loss[WHITENING][split][1] for split in splits])
-    whole = {name: np.array([of[split] for split in splits]) for name, of in by_loss.items() if len(of) == len(splits)}
-    gains = {name: scores[:, 1] - base for name, scores in whole.items() if name not in (WHITENING, AS_THEY_ARE)}
-    tested = {name: float(stats.ttest_1samp(gain, 0.0).pvalue) for name, gain in gains.items()}
-    corrected = holm(tested)
+    scores = {name: np.array([of[split] for split in splits]) for name, of in by_loss.items() if len(of) == len(splits)}
+    gains = {
+        name: of[:, 1] - scores[WHITENING][:, 1] for name, of in scores.items() if name not in (WHITENING, AS_THEY_ARE)
+    }
+    corrected = holm({name: p_value(gain) for name, gain in gains.items()})
     lines = ["| loss | Recall@1 | MAP@R | MAP@R beyond the whitening | p (Holm) |", "|---|---:|---:|---:|---:|"]
-    for name, scores in sorted(whole.items(), key=lambda pair: -pair[1][:, 1].mean()):
-        shown = f"| `{name}` | {scores[:, 0].mean():.3f} | {scores[:, 1].mean():.3f} |"
+    for name in sorted(scores, key=lambda one: -scores[one][:, 1].mean()):
+        recall, precision = scores[name].mean(axis=0)
         if name in gains:
-            gain = gains[name]
-            half = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
-            shown += f" {gain.mean():+.3f} ± {half:.3f} | {corrected[name]:.2g} |"
+            cells = [
+                f"`{name}`",
+                f"{recall:.3f}",
+                f"{precision:.3f}",
+                difference(gains[name]),
+                f"{corrected[name]:.2g}",
+            ]
         else:
-            shown = shown.replace("`", "") + " | |"
-        lines.append(shown)
+            cells = [name, f"{recall:.3f}", f"{precision:.3f}", "", ""]
+        lines.append(f"| {' | '.join(cells)} |")
+
+    added = {name: of - scores[loss_of(name)] for name, of in scores.items() if loss_of(name) in scores.keys() - {name}}
+    corrected = holm({name: p_value(of[:, 1]) for name, of in added.items()})
+    lines += ["", "| loss and term | Recall@1 | MAP@R | p (Holm) |", "|---|---:|---:|---:|"]
+    for name, of in added.items():
+        lines.append(f"| `{name}` | {difference(of[:, 0])} | {difference(of[:, 1])} | {corrected[name]:.2g} |")
     errors = {one["loss"]: one["error"] for one in results if "error" in one}
     lines += [f"\n`{name}` is left out: {error}" for name, error in errors.items()]
     return "\n".join(lines)
 
 
-def holm(p: dict[str, float]) -> dict[str, float]:
-    """Return p-values corrected for their number: the k-th smallest of m is multiplied by m - k + 1."""
-    found = {}
-    largest = 0.0
-    for place, name in enumerate(sorted(p, key=lambda one: p[one])):
-        largest = max(largest, min(1.0, p[name] * (len(p) - place)))
-        found[name] = largest
-    return found
+def loss_of(name: str) -> str:
+    """Return the loss of an objective without its terms."""
+    return name.split(" + ")[0]
 
 
 if __name__ == "__main__":
