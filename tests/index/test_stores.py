@@ -230,6 +230,19 @@ def test_what_could_not_be_read_again_is_refused_before_it_is_written(uri):
         )
 
 
+def test_a_reader_goes_on_while_the_items_are_replaced(uri):
+    filled(uri).close()
+    with nearfar.index.open(uri) as reader:
+        assert repr(reader).endswith(f"Store {uri}: 60 x 5, cosine, engine exact")
+        with nearfar.index.open(uri, "w") as store:
+            store.add(records(["new"], {"size": [3.0]}, labels=["x"]))  # a new column
+        create(uri, records(["other", "another"], labels=["x", "y"])).close()
+        found = named(reader.search(records(["other"]).embeddings, 1))
+        assert found[0][0] in ("other", *NAMES)  # the reader of a file has what it opened
+        assert reader.count() == (60 if uri.endswith(".index") else 2)
+        assert len(reader.column("name")) == reader.count()
+
+
 def test_a_text_is_one_name(uri):
     with filled(uri) as store:
         assert store.get(NAMES[3]).names.tolist() == [NAMES[3]]

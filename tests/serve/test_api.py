@@ -271,6 +271,16 @@ def test_an_index_that_cannot_be_opened_again_is_served_as_it_was(client, folder
     assert capsys.readouterr().err.count("the index as it was is still served") == 1
 
 
+def test_items_without_classes_and_pictures_are_served(client, folder, monkeypatch):
+    assert client.get("/api/about").json()["pictures"]
+    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
+    rows = records_of([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]], ["a", "b", "c"], labels=["", "", "x"])
+    create(folder / "colors.index", rows, distance="euclidean").close()
+    about = client.get("/api/about").json()
+    assert (about["classes"], about["pictures"]) == (1, False)
+    assert client.get("/api/classes").json() == {"total": 1, "classes": [{"name": "x", "items": 1}]}
+
+
 def test_a_misspelled_parameter_is_refused(client):
     refused = client.get("/api/items?were=price<3")
     assert refused.status_code == 400

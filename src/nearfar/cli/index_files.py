@@ -63,10 +63,10 @@ def items_of_index(file: Path) -> tuple[Dataset, AnyArray, str]:
     from .image_paths import pictures_of
 
     index = open_index(file).in_memory()
-    if index.labels is None:
-        raise ValueError(f"{shown(file)}: its items have no classes; make the index from data with classes")
-    labels = index.labels.astype(np.str_)
+    labels = np.full(len(index), "") if index.labels is None else index.labels.astype(np.str_)
     kept = np.flatnonzero(labels != "")
+    if len(kept) == 0:
+        raise ValueError(f"{shown(file)}: its items have no classes; make the index from data with classes")
     classes, numbers = np.unique(labels[kept], return_inverse=True)
     names = index.names[kept].tolist()
     dataset = Dataset(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any, Self
+from functools import wraps
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,23 @@ from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
 from .records import Hits, Records, check_there, checked_about, checked_queries, nothing
+
+T = TypeVar("T")
+
+
+def tried_again(read: Callable[..., T]) -> Callable[..., T]:
+    """Let a method that reads try once more if a writer has replaced the items since the store was opened."""
+
+    @wraps(read)
+    def reading(store: DatabaseStore, *args: Any, **options: Any) -> T:
+        try:
+            return read(store, *args, **options)
+        except OSError:
+            if store.writes or not store.look_again():
+                raise
+            return read(store, *args, **options)
+
+    return reading
 
 
 class DatabaseStore(ABC):
@@ -44,6 +62,9 @@ class DatabaseStore(ABC):
     def dimensions(self) -> int: ...
 
     @abstractmethod
+    def engine(self) -> str: ...
+
+    @abstractmethod
     def columns(self) -> dict[str, Kind]: ...
 
     @abstractmethod
@@ -61,6 +82,11 @@ class DatabaseStore(ABC):
     def _everything(self) -> Records:
         """Return all items."""
 
+    @abstractmethod
+    def look_again(self) -> bool:
+        """Read again where the items are; return whether a writer has replaced them since they were opened."""
+
+    @tried_again
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         x = checked_queries(queries, self.dimensions, k)
         condition = self._condition(where)
@@ -99,6 +125,10 @@ class DatabaseStore(ABC):
             about=self.about,
             columns=records.columns,
         )
+
+    def __repr__(self) -> str:
+        n, d = self.count(), self.dimensions
+        return f"{type(self).__name__} {self.uri}: {n:,} x {d}, {self.distance}, engine {self.engine()}"
 
     def close(self) -> None:
         self._held.close()

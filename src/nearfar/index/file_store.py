@@ -178,6 +178,10 @@ class FileStore:
             return Index.load(self.path)
         return self._index
 
+    def __repr__(self) -> str:
+        n, d = self._index.embeddings.shape
+        return f"FileStore {self.uri}: {n:,} x {d}, {self.distance}, engine {self.engine()}"
+
     def close(self) -> None:
         self._held.close()
 

@@ -25,7 +25,7 @@ from ..io.untrusted import Unreadable, parse_json, read_file
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
+from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, tried_again
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
 from .records import (
@@ -118,9 +118,20 @@ class LanceStore(DatabaseStore):
             made._held = held.pop_all()
         return made
 
+    def look_again(self) -> bool:
+        state = _read_about(self.path)
+        replaced = state["table"] != self._state["table"]
+        if replaced:
+            with lance_errors(self.uri):
+                self._table = self._db.open_table(state["table"])
+        self._state = state
+        return replaced
+
     @property
+    @tried_again
     def dimensions(self) -> int:
-        return int(self._table.schema.field("embedding").type.list_size)
+        with lance_errors(self.uri):
+            return int(self._table.schema.field("embedding").type.list_size)
 
     def engine(self) -> str:
         probes = self._state["probes"]
@@ -129,15 +140,19 @@ class LanceStore(DatabaseStore):
         recall = self._state["recall"]
         return f"approximate (ivf, {probes} lists looked into; recall@10 {recall:.3f} when it was built)"
 
+    @tried_again
     def columns(self) -> dict[str, Kind]:
-        fields = [field for field in self._table.schema if field.name != "embedding"]
+        with lance_errors(self.uri):
+            fields = [field for field in self._table.schema if field.name != "embedding"]
         return {field.name: "text" if str(field.type).endswith("string") else "number" for field in fields}
 
+    @tried_again
     def count(self, where: str = "") -> int:
         condition = self._condition(where)
         with lance_errors(self.uri):
             return int(self._table.count_rows(condition))
 
+    @tried_again
     def column(self, name: str, where: str = "") -> AnyArray:
         check_there(name, self.columns())
         condition = self._condition(where)
@@ -148,6 +163,7 @@ class LanceStore(DatabaseStore):
             rows = query.to_arrow()
         return _from_arrow(rows, name)
 
+    @tried_again
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
         parts = []
@@ -249,6 +265,7 @@ class LanceStore(DatabaseStore):
         _write_about(self.path, state)
         self._state = state
 
+    @tried_again
     def _everything(self) -> Records:
         with lance_errors(self.uri):
             return self._records(self._table.to_arrow())

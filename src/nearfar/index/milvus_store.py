@@ -26,7 +26,7 @@ from ..io.uris import Address, address_of
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked
+from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, tried_again
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .index_lock import index_lock
 from .records import (
@@ -64,7 +64,7 @@ OWN = (ROW_KEY, "name", "label", "embedding")
 class MilvusStore(DatabaseStore):
     """A collection of a Milvus server; see `Store`.
 
-    A reader sees every change that has returned. Writers on one machine wait for each other.
+    A reader sees every change of items that has returned. Writers on one machine wait for each other.
     """
 
     most_neighbors = MOST_NEIGHBORS
@@ -120,6 +120,12 @@ class MilvusStore(DatabaseStore):
             made._held = held.pop_all()
         return made
 
+    def look_again(self) -> bool:
+        state = _read_about(self._client, self.address)
+        replaced = state["items"] != self._state["items"]
+        self._state = state
+        return replaced
+
     @property
     def dimensions(self) -> int:
         return int(self._state["dimensions"])
@@ -135,6 +141,7 @@ class MilvusStore(DatabaseStore):
             kinds["label"] = self._state["labels"]
         return kinds | self._state["columns"]
 
+    @tried_again
     def count(self, where: str = "") -> int:
         with self._request():
             rows = self._client.query(
@@ -142,6 +149,7 @@ class MilvusStore(DatabaseStore):
             )
         return int(rows[0]["count(*)"])
 
+    @tried_again
     def column(self, name: str, where: str = "") -> AnyArray:
         check_there(name, self.columns())
         values: list[Any] = []
@@ -149,6 +157,7 @@ class MilvusStore(DatabaseStore):
             values += [row[name] for row in rows]
         return self._array(name, values)
 
+    @tried_again
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
         found: dict[str, Any] = {}
@@ -232,6 +241,7 @@ class MilvusStore(DatabaseStore):
         _write_about(self._client, self.address, state)
         self._state = state
 
+    @tried_again
     def _everything(self) -> Records:
         rows = [row for part in self._rows("", ["*"]) for row in part]
         return self._records(rows)

@@ -167,7 +167,7 @@ class Api:
                 "classes": len(self.collection.classes()),
                 "images": self.collection.embed is not None,
                 "text": self.collection.embed_text is not None,
-                "pictures": self.collection.read_pictures is not None,
+                "pictures": self.collection.has_pictures(),
                 "upload_bytes": self.limits.upload_bytes,
             }
 
@@ -265,7 +265,9 @@ class Api:
 
     async def _found(self, embedding: Callable[[Store], Any], how: SearchQuery) -> Response:
         def search(store: Store) -> Hits:
-            return store.search(embedding(store), how.k, where=how.where, group_by=how.group_by)
+            hits = store.search(embedding(store), how.k, where=how.where, group_by=how.group_by)
+            self.collection.check_model(store)  # the store of a server may have found out only now
+            return hits
 
         return await self._answered(search, how)
 

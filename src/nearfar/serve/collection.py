@@ -34,6 +34,7 @@ FORMATS = (
 )
 LOOK_EVERY = 1.0  # seconds between checks whether the index has changed on disk
 UPLOAD = "upload"
+TRIED_PICTURES = 8  # items of which one must have a picture
 
 
 class NotAnImageError(ValueError):
@@ -113,6 +114,7 @@ class Collection:
         self._seen = self._stamp()
         self._looked = time.monotonic()
         self._classes: dict[tuple[int, int], list[ClassCount]] = {}
+        self._pictured: dict[int, bool] = {}
 
     def store(self) -> Store:
         """Return the index, which is opened again if it has changed on disk.
@@ -136,9 +138,10 @@ class Collection:
                 print(f"nearfar: the index as it was is still served: {error}", file=sys.stderr, flush=True)
             return
         self._classes = {}
+        self._pictured = {}
 
-    def _check_model(self, store: Store) -> None:
-        """Refuse to embed queries for an index that another model has made since the start of the server."""
+    def check_model(self, store: Store) -> None:
+        """Refuse queries that were embedded for an index that another model has made since the start of the server."""
         if model_of(store) != self._model:
             raise OtherModelError("the index was made again with another model; start the server again to load it")
 
@@ -151,7 +154,7 @@ class Collection:
         """
         if self.embed is None:
             raise NotAnImageError("this index has no model that embeds images; search it by its items")
-        self._check_model(store)
+        self.check_model(store)
         check_image(data, max_pixels)
         files = Uploaded(data)
         try:
@@ -166,7 +169,7 @@ class Collection:
         """Embed a text, (1, d), for a search of the index as it was opened; None if the model does not embed texts."""
         if self.embed_text is None:
             return None
-        self._check_model(store)
+        self.check_model(store)
         with self._network:
             return self.embed_text(text)
 
@@ -182,6 +185,17 @@ class Collection:
             return None
         return jpeg(pixels, side) if pixels.ndim == 3 else None
 
+    def has_pictures(self) -> bool:
+        """Return whether items have pictures, which those of an index of embeddings do not; a few items tell."""
+        store = self.store()
+        known = self._pictured.get(id(store))
+        if known is None:
+            names = store.column("name")
+            some = names[np.linspace(0, len(names) - 1, num=min(len(names), TRIED_PICTURES)).astype(np.intp)]
+            known = any(self.picture(name, 16) is not None for name in some.tolist())
+            self._pictured = {id(store): known}
+        return known
+
     def classes(self) -> list[ClassCount]:
         """Return the classes and their numbers of items, sorted by name."""
         store = self.store()
@@ -189,7 +203,7 @@ class Collection:
         known = self._classes.get(key)
         if known is None:
             labels = store.column("label") if "label" in store.columns() else np.empty(0, dtype=np.str_)
-            names, counts = np.unique(labels, return_counts=True)
+            names, counts = np.unique(labels[labels != ""], return_counts=True)  # without items of no class
             known = [ClassCount(str(name), int(count)) for name, count in zip(names, counts, strict=True)]
             self._classes = {key: known}
         return known
