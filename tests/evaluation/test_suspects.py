@@ -1,10 +1,12 @@
 """Wrong labels are found by models that have not seen them, and what was decided of them trains on."""
 
 import csv
+import os
 
 import numpy as np
 import pytest
 
+from nearfar.cli.image_paths import relative_path
 from nearfar.data import open_dataset
 from nearfar.evaluation import hard_negatives, pairs_across, suspects
 from nearfar.evaluation.suspects import (
@@ -242,6 +244,15 @@ def test_a_corrected_table_of_images_trains(tmp_path, capsys, monkeypatch):
     assert read.kind == "image"
     assert [read.classes[label] for label in read.labels] == [("low", "high")[label] for label in labels]
     assert read.read(0).shape[:2] == (8, 8)
+
+
+def test_paths_on_another_drive_are_absolute(monkeypatch):
+    def refused(path, start):
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    assert relative_path("/photos/a.png", "/photos/lists") == os.path.join("..", "a.png")
+    monkeypatch.setattr(os.path, "relpath", refused)
+    assert relative_path("/photos/a.png", "/lists") == os.path.abspath("/photos/a.png")
 
 
 def test_bad_words_are_told(tmp_path, capsys, monkeypatch):

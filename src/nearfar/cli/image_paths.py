@@ -64,7 +64,15 @@ def base_folder_metadata(home: Path, file: Path) -> dict[str, str]:
 
     if is_address(file):  # a server has no folder next to it
         return {"folder": str(home), "beside": str(home)}
-    return {"folder": str(home), "beside": os.path.relpath(home, file.absolute().parent)}
+    return {"folder": str(home), "beside": relative_path(home, file.absolute().parent)}
+
+
+def relative_path(path: str | Path, folder: str | Path) -> str:
+    """Return a path relative to a folder, or the absolute path if both are on different drives of Windows."""
+    try:
+        return os.path.relpath(path, folder)
+    except ValueError:
+        return os.path.abspath(path)
 
 
 def from_home(paths: Iterable[str], home: Path, known: Iterable[str] = ()) -> list[str]:
@@ -98,7 +106,7 @@ def moved(path: str, home: Path, here: Path) -> str:
     """Convert a path from the current folder to a path from `home`."""
     if home == here or os.path.isabs(path):
         return path
-    return Path(os.path.relpath(os.path.normpath(here / path), home)).as_posix()
+    return Path(relative_path(os.path.normpath(here / path), home)).as_posix()
 
 
 def data_relative_to(data: str, home: Path) -> str:

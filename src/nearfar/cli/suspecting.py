@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from cyclopts import Parameter
 
 from ..quoting import quoted
 from ..trust import trusting
+from .image_paths import relative_path
 from .options import FOUND, RUN, Label, Overwrite, SkipBad, Trust, check_out
 from .search_results import write_table
 
@@ -251,7 +251,7 @@ def write_corrected(
             raise ValueError(
                 f"--out: {out}: a .csv lists the paths of images, which are unknown here; expected an .npz"
             )
-        paths = [os.path.relpath(images / name, out.absolute().parent) for name in dataset.names]
+        paths = [relative_path(images / name, out.absolute().parent) for name in dataset.names]
         write_table(out, ("path", "label"), [(Path(paths[place]).as_posix(), decided[place]) for place in kept])
     else:
         classes = sorted({decided[place] for place in kept})
