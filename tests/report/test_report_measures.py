@@ -15,7 +15,7 @@ from nearfar.report.attention import attention_map, center_square
 from nearfar.report.content import Items
 from nearfar.report.pair_distances import PairDistances, measure_pairs
 from nearfar.report.pictures import Thumbnails, map_canvas
-from nearfar.report.retrieval import class_recall, confusions, drawn, query_neighbors, worst
+from nearfar.report.retrieval import class_recall, confusions, query_neighbors, random_rows, worst_rows
 from nearfar.report.spectrum import spectrum
 from nearfar.report.tsne import assign_to_grid, map_items, map_positions
 
@@ -90,16 +90,16 @@ def test_worst_queries_come_by_rank_then_by_nearness_of_the_mistake_and_two_per_
     for row in sorted(range(len(first)), key=lambda r: (-first[r], found.distances[r, 0])):
         if first[row] > 1 and sum(labels[r] == labels[row] for r in expected) < 2:
             expected.append(row)
-    assert worst(found, 5).tolist() == expected[:5]
-    assert len(worst(found, 100)) == len(expected)
+    assert worst_rows(found, 5).tolist() == expected[:5]
+    assert len(worst_rows(found, 100)) == len(expected)
 
 
 def test_random_queries_are_seeded_and_never_among_the_worst() -> None:
     found = query_neighbors(some_items(), None, "euclidean")
     assert found is not None
-    bad = worst(found, 10)
-    rows = drawn(found, 8, 3, bad)
-    assert rows.tolist() == drawn(found, 8, 3, bad).tolist()
+    bad = worst_rows(found, 10)
+    rows = random_rows(found, 8, 3, bad)
+    assert rows.tolist() == random_rows(found, 8, 3, bad).tolist()
     assert not set(rows) & set(bad)
     assert len(set(rows)) == 8
 

@@ -133,3 +133,21 @@ def test_damaged_files_are_named(run: Path, name: str) -> None:
     (run / name).write_bytes((run / name).read_bytes()[:20])
     with pytest.raises(ReportError, match=name):
         report_run(run)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ladder.json", '{"rows": 3}'),
+        ("ladder.json", '{"rows": [], "worth": "frozen"}'),
+        ("ladder.json", '{"rows": [{"title": "", "step": "", "seconds": "x"}], "worth": ""}'),
+        ("theory.json", '{"rows": [["a", 1]]}'),
+        ("theory.json", '{"rows": [["a", "b", null]]}'),
+    ],
+)
+def test_tables_that_are_damaged_are_one_line(run: Path, name: str, content: str) -> None:
+    (run / name).write_text(content)
+    with pytest.raises(ReportError, match="a file of the run is damaged, or of another version of nearfar") as found:
+        report_run(run)
+    assert "\n" not in str(found.value)
+    assert not (run / "report.html").exists()

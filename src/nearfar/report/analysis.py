@@ -12,7 +12,7 @@ from ..evaluation import Verification, verify
 from .content import ReportContent
 from .pair_distances import PairDistances, measure_pairs
 from .paired_models import Against, compare_neighbors
-from .retrieval import Confusion, QueryNeighbors, class_recall, confusions, drawn, query_neighbors, worst
+from .retrieval import Confusion, QueryNeighbors, class_recall, confusions, query_neighbors, random_rows, worst_rows
 from .spectrum import Spectrum, spectrum
 from .tsne import LIMIT, TILES, map_items, map_positions
 
@@ -28,7 +28,7 @@ MAX_VERIFIED_QUERIES = 5_000  # maximum number of queries whose distances to all
 class Failures:
     """Neighbors, the rows of the worst and of some random queries, and the most confused classes."""
 
-    found: QueryNeighbors
+    retrieved: QueryNeighbors
     worst: NDArray[np.int64]
     random: NDArray[np.int64]
     confused: list[Confusion]
@@ -67,7 +67,7 @@ def analyze(content: ReportContent) -> Analysis:
         verification = _verification(content)
     against = None
     if failures is not None and content.other is not None:
-        against = compare_neighbors(failures.found, content.other)
+        against = compare_neighbors(failures.retrieved, content.other)
     return Analysis(
         failures=failures,
         pairs=pairs,
@@ -80,11 +80,11 @@ def analyze(content: ReportContent) -> Analysis:
 
 def _failures(content: ReportContent) -> Failures | None:
     assert content.queries is not None
-    found = query_neighbors(content.queries, content.gallery, content.distance)
-    if found is None:
+    retrieved = query_neighbors(content.queries, content.gallery, content.distance)
+    if retrieved is None:
         return None
-    bad = worst(found, WORST)
-    return Failures(found, bad, drawn(found, RANDOM, content.seed, bad), confusions(found, CONFUSED))
+    bad = worst_rows(retrieved, WORST)
+    return Failures(retrieved, bad, random_rows(retrieved, RANDOM, content.seed, bad), confusions(retrieved, CONFUSED))
 
 
 def _verification(content: ReportContent) -> Verification | None:
@@ -116,7 +116,7 @@ def _colored(labels: NDArray[np.int64], failures: Failures | None) -> list[int]:
     present = np.unique(labels)
     if len(present) <= COLORED or failures is None:
         return [int(c) for c in present[:COLORED]]
-    classes, recall, counts = class_recall(failures.found)
+    classes, recall, counts = class_recall(failures.retrieved)
     shown = np.isin(classes, present)
     order = np.lexsort((-counts[shown], recall[shown]))[:COLORED]
     return [int(c) for c in classes[shown][order]]

@@ -154,8 +154,8 @@ def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]
 def _failings(analysis: Analysis) -> list[tuple[str, str]]:
     failures = analysis.failures
     assert failures is not None
-    classes, recall, _ = class_recall(failures.found)
-    names = failures.found.queries.classes
+    classes, recall, _ = class_recall(failures.retrieved)
+    names = failures.retrieved.queries.classes
     hardest = int(np.argmin(recall))
     found = []
     if failures.confused:

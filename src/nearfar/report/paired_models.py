@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ..numerics.types import Array
 from .content import Items, Other
-from .retrieval import QueryNeighbors, query_neighbors, worst
+from .retrieval import QueryNeighbors, query_neighbors, worst_rows
 
 NUMBERED = re.compile(r"(.*)\[\d+\]", re.DOTALL)  # names that `Dataset.from_array` gives to items without names
 SHOWN_QUERIES = 8  # maximum number of shown queries that only one model answers correctly
@@ -72,7 +72,7 @@ class Against:
     differences: dict[str, Difference]
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Number of queries found first by both models, by this alone, by the other alone, and by neither."""
+        """Return how many queries both models answer correctly, this one alone, the other alone, and neither."""
         this = self.this.right[:, 0]
         other = self.other.right[:, 0]
         both = int((this & other).sum())
@@ -81,7 +81,7 @@ class Against:
         return both, by_this - both, by_other - both, len(this) - by_this - by_other + both
 
 
-def compare_neighbors(found: QueryNeighbors, other: Other) -> Against:
+def compare_neighbors(retrieved: QueryNeighbors, other: Other) -> Against:
     """Compare the neighbors that a model found with those of another.
 
     Raises
@@ -89,29 +89,29 @@ def compare_neighbors(found: QueryNeighbors, other: Other) -> Against:
     OtherItemsError
         If the other model was evaluated on other items.
     """
-    alone = found.gallery is found.queries
-    _check_same(found.queries, other.queries, other.name)
+    alone = retrieved.gallery is retrieved.queries
+    _check_same(retrieved.queries, other.queries, other.name)
     if alone != (other.gallery is None):
         raise OtherItemsError(f"{other.name}: cannot be compared, because only one of the two has a gallery")
     if other.gallery is not None:
-        _check_same(found.gallery, other.gallery, f"{other.name}, gallery")
+        _check_same(retrieved.gallery, other.gallery, f"{other.name}, gallery")
     if other.gallery is None:
         gallery = None
     else:
-        gallery = replace(other.gallery, groups=found.gallery.groups)
-    theirs = query_neighbors(replace(other.queries, groups=found.queries.groups), gallery, other.distance)
-    assert theirs is not None  # this model found some, and the classes are the same
-    mine = found.right[:, 0]
+        gallery = replace(other.gallery, groups=retrieved.gallery.groups)
+    theirs = query_neighbors(replace(other.queries, groups=retrieved.queries.groups), gallery, other.distance)
+    assert theirs is not None  # this model has found some, and the classes are the same
+    mine = retrieved.right[:, 0]
     yours = theirs.right[:, 0]
-    labels = found.query_labels()
+    labels = retrieved.query_labels()
     differences = {"recall_at_1": difference(mine.astype(float), yours.astype(float), labels)}
-    precise = average_precision(found)
+    precise = average_precision(retrieved)
     precise_there = average_precision(theirs)
     if precise is not None and precise_there is not None:
         differences["map_at_r"] = difference(precise, precise_there, labels)
-    gained = worst(theirs, SHOWN_QUERIES, among=mine)
-    lost = worst(found, SHOWN_QUERIES, among=yours)
-    return Against(found, theirs, gained, lost, differences)
+    gained = worst_rows(theirs, SHOWN_QUERIES, among=mine)
+    lost = worst_rows(retrieved, SHOWN_QUERIES, among=yours)
+    return Against(retrieved, theirs, gained, lost, differences)
 
 
 def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Difference:
@@ -131,12 +131,12 @@ def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Differen
     return Difference(float(this.mean()), float(other.mean()), interval)
 
 
-def average_precision(found: QueryNeighbors) -> Array | None:
+def average_precision(retrieved: QueryNeighbors) -> Array | None:
     """Return the average precision over the R nearest of each query (q,); None if some were not computed."""
-    R = found.relevant
-    if R.max() > found.depth:
+    R = retrieved.relevant
+    if R.max() > retrieved.depth:
         return None
-    right = found.right[:, : R.max()] & (np.arange(R.max()) < R[:, None])
+    right = retrieved.right[:, : R.max()] & (np.arange(R.max()) < R[:, None])
     precision = np.cumsum(right, axis=1) / np.arange(1, R.max() + 1)
     means: Array = (precision * right).sum(axis=1) / R
     return means

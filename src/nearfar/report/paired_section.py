@@ -73,5 +73,5 @@ def _query(against: Against, row: int, drawings: Drawings) -> dict[str, Any]:
     }
 
 
-def _line(found: QueryNeighbors, row: int, drawings: Drawings) -> list[dict[str, Any]]:
-    return [neighbor(found, row, place, drawings) for place in range(min(PAIRED_NEIGHBORS, found.depth))]
+def _line(retrieved: QueryNeighbors, row: int, drawings: Drawings) -> list[dict[str, Any]]:
+    return [neighbor(retrieved, row, place, drawings) for place in range(min(PAIRED_NEIGHBORS, retrieved.depth))]

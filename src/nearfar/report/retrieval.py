@@ -94,8 +94,8 @@ def query_neighbors(
     )
 
 
-def worst(
-    found: QueryNeighbors, count: int, per_class: int = 2, among: NDArray[np.bool_] | None = None
+def worst_rows(
+    retrieved: QueryNeighbors, count: int, per_class: int = 2, among: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
     """Return the rows of the worst queries with a wrong nearest neighbor, worst first.
 
@@ -103,9 +103,9 @@ def worst(
     closest wrong neighbor. At most `per_class` queries of each class are taken, so that one bad class does not hide the
     others. With `among` (q,), only these queries are considered.
     """
-    order = np.lexsort((found.distances[:, 0], -found.rank_of_first_relevant()))
-    order = order[~found.right[order, 0] & (True if among is None else among[order])]
-    labels = found.query_labels()[order]
+    order = np.lexsort((retrieved.distances[:, 0], -retrieved.rank_of_first_relevant()))
+    order = order[~retrieved.right[order, 0] & (True if among is None else among[order])]
+    labels = retrieved.query_labels()[order]
     by_class = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[by_class], labels[by_class])
     place = np.empty(len(order), dtype=np.int64)
@@ -113,14 +113,14 @@ def worst(
     return order[place < per_class][:count]
 
 
-def drawn(found: QueryNeighbors, count: int, seed: int, but: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows of some random queries other than `but`."""
-    rest = np.setdiff1d(np.arange(len(found.kept)), but)
+def random_rows(retrieved: QueryNeighbors, count: int, seed: int, excluded: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rows of some random queries, without the `excluded` ones."""
+    rest = np.setdiff1d(np.arange(len(retrieved.kept)), excluded)
     chosen = np.random.default_rng(seed).permutation(rest)[:count]
     return np.sort(chosen)
 
 
-def class_recall(found: QueryNeighbors) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+def class_recall(retrieved: QueryNeighbors) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Recall@1 of every class with queries.
 
     Returns
@@ -128,9 +128,9 @@ def class_recall(found: QueryNeighbors) -> tuple[NDArray[np.int64], NDArray[np.f
     classes, recall, counts : ndarray, shape (c,)
         Class indices, the share of their queries with a right nearest neighbor, and the number of queries.
     """
-    labels = found.query_labels()
+    labels = retrieved.query_labels()
     counts = np.bincount(labels)
-    hits = np.bincount(labels, weights=found.right[:, 0])
+    hits = np.bincount(labels, weights=retrieved.right[:, 0])
     present = np.flatnonzero(counts)
     return present, hits[present] / counts[present], counts[present]
 
@@ -156,31 +156,31 @@ class Confusion:
         return len(self.rows) / self.total
 
 
-def confusions(found: QueryNeighbors, count: int) -> list[Confusion]:
+def confusions(retrieved: QueryNeighbors, count: int) -> list[Confusion]:
     """The most confused pairs of classes, by the share of crossing nearest neighbors (at least two crossings)."""
-    labels = found.query_labels()
-    others = found.gallery.labels[found.index[:, 0]]
+    labels = retrieved.query_labels()
+    others = retrieved.gallery.labels[retrieved.index[:, 0]]
     wrong = np.flatnonzero(labels != others)
     low = np.minimum(labels, others)[wrong]
     high = np.maximum(labels, others)[wrong]
     pairs, inverse, crossings = np.unique(np.stack([low, high], 1), axis=0, return_inverse=True, return_counts=True)
-    sizes = np.bincount(labels, minlength=len(found.queries.classes))
+    sizes = np.bincount(labels, minlength=len(retrieved.queries.classes))
     rates = crossings / sizes[pairs].sum(axis=1)
     order = np.lexsort((pairs[:, 1], pairs[:, 0], -crossings, -rates))
     order = order[crossings[order] > 1][:count]
     members = [wrong[inverse.reshape(-1) == p] for p in order]
-    return [_confusion(found, pairs[p], rows, labels, sizes) for p, rows in zip(order, members, strict=True)]
+    return [_confusion(retrieved, pairs[p], rows, labels, sizes) for p, rows in zip(order, members, strict=True)]
 
 
 def _confusion(
-    found: QueryNeighbors,
+    retrieved: QueryNeighbors,
     pair: NDArray[np.int64],
     rows: NDArray[np.int64],
     labels: NDArray[np.int64],
     sizes: NDArray[np.int64],
 ) -> Confusion:
     forth = int((labels[rows] == pair[0]).sum())
-    nearest_first = rows[np.argsort(found.distances[rows, 0], kind="stable")]
+    nearest_first = rows[np.argsort(retrieved.distances[rows, 0], kind="stable")]
     return Confusion(
         first=int(pair[0]),
         second=int(pair[1]),

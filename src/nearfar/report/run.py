@@ -22,6 +22,7 @@ from ..evaluation import Scores
 from ..io.scores_file import read_scores
 from ..io.untrusted import parse_json, read_json
 from ..quoting import PATH, quoted, shorten
+from . import sections
 from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
 
@@ -128,7 +129,10 @@ def read_run(
     attention: Attention | None = None,
     pictures: bool = True,
 ) -> ReportContent:
-    """Read everything that a report of a run shows; parameters as in `report_run`."""
+    """Read everything that a report of a run shows; parameters as in `report_run`.
+
+    Errors because of damaged files are those of Python, which `naming_damage` turns into a ReportError.
+    """
     config = read_object(folder / "config.json")
     evaluated = _evaluated(folder, config)
     environment = read_object(folder / "environment.json", needed=False)
@@ -141,7 +145,7 @@ def read_run(
     if "gallery_embeddings" in arrays:
         searched, _ = _items(arrays, "gallery_", gallery)
     rows = _table(folder / "metrics.csv")
-    return ReportContent(
+    content = ReportContent(
         title=title or _title(config, folder),
         protocol=evaluated.get("protocol", ""),
         scores=evaluated["scores"],
@@ -164,6 +168,10 @@ def read_run(
         theory=read_object(folder / "theory.json", needed=False),
         seed=int(config.get("seed", 0)),
     )
+    # these two are read when they are shown, and the page would be too late for an error
+    sections.ladder(content)
+    sections.theory(content)
+    return content
 
 
 def _baseline(config: Mapping[str, Any], test: Dataset | None) -> str:

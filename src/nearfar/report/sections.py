@@ -61,13 +61,13 @@ def neighbors(failures: Failures | None, drawings: Drawings) -> Section | None:
     """Queries and their neighbors: the worst queries first, then random ones."""
     if failures is None:
         return None
-    found = failures.found
-    first = failures.found.rank_of_first_relevant()
-    shown = min(SHOWN_NEIGHBORS, found.depth)
+    retrieved = failures.retrieved
+    first = failures.retrieved.rank_of_first_relevant()
+    shown = min(SHOWN_NEIGHBORS, retrieved.depth)
     values = {
-        "n": len(found.kept),
-        "left_out": len(found.queries) - len(found.kept),
-        "grouped": found.queries.groups is not None,
+        "n": len(retrieved.kept),
+        "left_out": len(retrieved.queries) - len(retrieved.kept),
+        "grouped": retrieved.queries.groups is not None,
         "wrong": int((first > 1).sum()),
         "lost": int((first > shown).sum()),
         "shown": shown,
@@ -78,33 +78,33 @@ def neighbors(failures: Failures | None, drawings: Drawings) -> Section | None:
 
 
 def _query(failures: Failures, row: int, drawings: Drawings) -> dict[str, Any]:
-    found = failures.found
-    rank = int(found.rank_of_first_relevant()[row])
-    if rank <= found.depth:
+    retrieved = failures.retrieved
+    rank = int(retrieved.rank_of_first_relevant()[row])
+    if rank <= retrieved.depth:
         late = f"first correct neighbor at rank {rank}"
     else:
-        late = f"no correct neighbor among {found.depth}"
+        late = f"no correct neighbor among {retrieved.depth}"
     return {
-        **query_values(found, row, drawings),
+        **query_values(retrieved, row, drawings),
         "remark": "nearest neighbor correct" if rank == 1 else late,
-        "found": [neighbor(found, row, place, drawings) for place in range(min(SHOWN_NEIGHBORS, found.depth))],
+        "found": [neighbor(retrieved, row, place, drawings) for place in range(min(SHOWN_NEIGHBORS, retrieved.depth))],
     }
 
 
-def query_values(found: QueryNeighbors, row: int, drawings: Drawings) -> dict[str, Any]:
+def query_values(retrieved: QueryNeighbors, row: int, drawings: Drawings) -> dict[str, Any]:
     """Return the template's values for a query."""
-    i = int(found.kept[row])
-    return {"picture": _picture(drawings.queries, i), "class": found.queries.class_name(i)}
+    i = int(retrieved.kept[row])
+    return {"picture": _picture(drawings.queries, i), "class": retrieved.queries.class_name(i)}
 
 
-def neighbor(found: QueryNeighbors, row: int, place: int, drawings: Drawings) -> dict[str, Any]:
+def neighbor(retrieved: QueryNeighbors, row: int, place: int, drawings: Drawings) -> dict[str, Any]:
     """Return the template's values for the neighbor of a query at a rank."""
-    j = int(found.index[row, place])
+    j = int(retrieved.index[row, place])
     return {
         "picture": _picture(drawings.gallery, j),
-        "right": bool(found.right[row, place]),
-        "class": found.gallery.class_name(j),
-        "distance": f"{found.distances[row, place]:.3g}",
+        "right": bool(retrieved.right[row, place]),
+        "class": retrieved.gallery.class_name(j),
+        "distance": f"{retrieved.distances[row, place]:.3g}",
     }
 
 
@@ -112,10 +112,10 @@ def confused(failures: Failures | None, drawings: Drawings) -> Section | None:
     """Pairs of confused classes, and the recall of every class."""
     if failures is None:
         return None
-    classes, recall, counts = class_recall(failures.found)
+    classes, recall, counts = class_recall(failures.retrieved)
     hardest = np.lexsort((-counts, recall))[:5]
-    names = failures.found.queries.classes
-    mean = float(failures.found.right[:, 0].mean())
+    names = failures.retrieved.queries.classes
+    mean = float(failures.retrieved.right[:, 0].mean())
     alt = f"Recall@1 of {len(classes):,} classes in ascending order, {recall.min():.3f} to {recall.max():.3f}"
     values = {
         "pairs": [_confused(failures, pair, drawings) for pair in failures.confused],
@@ -129,8 +129,8 @@ def confused(failures: Failures | None, drawings: Drawings) -> Section | None:
 
 
 def _confused(failures: Failures, pair: Confusion, drawings: Drawings) -> dict[str, Any]:
-    found = failures.found
-    names = failures.found.queries.classes
+    retrieved = failures.retrieved
+    names = failures.retrieved.queries.classes
     rows = [int(row) for row in pair.rows[:CROSSINGS]]
     return {
         "first": str(names[pair.first]),
@@ -140,7 +140,10 @@ def _confused(failures: Failures, pair: Confusion, drawings: Drawings) -> dict[s
         "back": pair.back,
         "total": pair.total,
         "crossings": [
-            (_picture(drawings.queries, int(found.kept[row])), _picture(drawings.gallery, int(found.index[row, 0])))
+            (
+                _picture(drawings.queries, int(retrieved.kept[row])),
+                _picture(drawings.gallery, int(retrieved.index[row, 0])),
+            )
             for row in rows
         ],
     }
@@ -209,38 +212,38 @@ def distances(content: ReportContent, analysis: Analysis, drawings: Drawings) ->
 
 def directions(analysis: Analysis, drawings: Drawings) -> Section | None:
     """How many directions the embedding uses."""
-    found = analysis.spectrum
-    if found is None:
+    spectrum = analysis.spectrum
+    if spectrum is None:
         return None
-    d = len(found.eigenvalues)
-    alt = f"Share of the variance along each of {d} directions; effective dimension {found.effective_dimension:.1f}"
+    d = len(spectrum.eigenvalues)
+    alt = f"Share of the variance along each of {d} directions; effective dimension {spectrum.effective_dimension:.1f}"
     values = {
-        "chart": drawings.plotter.spectrum(found, alt=alt),
+        "chart": drawings.plotter.spectrum(spectrum, alt=alt),
         "d": d,
-        "effective": found.effective_dimension,
-        "most": found.directions_holding(0.9),
-        "trace": found.trace,
+        "effective": spectrum.effective_dimension,
+        "most": spectrum.directions_holding(0.9),
+        "trace": spectrum.trace,
     }
     return Section("spectrum", "Directions in use", values)
 
 
 def features(content: ReportContent) -> Section | None:
     """Weights of the features of a table in the learned distance, largest first."""
-    found = content.features
-    if found is None:
+    features = content.features
+    if features is None:
         return None
-    order = np.argsort(-found.weights, kind="stable")[:SHOWN_FEATURES]
+    order = np.argsort(-features.weights, kind="stable")[:SHOWN_FEATURES]
     rows = []
     for at in order:
-        if found.low is None or found.high is None:
+        if features.low is None or features.high is None:
             interval = None
         else:
-            interval = (float(found.low[at]), float(found.high[at]))
-        weight = float(found.weights[at])
+            interval = (float(features.low[at]), float(features.high[at]))
+        weight = float(features.weights[at])
         rows.append(
             ScoreRow(
-                key=found.names[at],
-                name=found.names[at],
+                key=features.names[at],
+                name=features.names[at],
                 meaning="",
                 value=weight,
                 baseline=None,
@@ -248,39 +251,39 @@ def features(content: ReportContent) -> Section | None:
                 interval=interval,
             )
         )
-    values = {"rows": rows, "all": len(found.names), "fits": found.fits, "level": found.level}
+    values = {"rows": rows, "all": len(features.names), "fits": features.fits, "level": features.level}
     return Section("features", "Weights of the features", values)
 
 
 def ladder(content: ReportContent) -> Section | None:
     """Scores of the steps from raw pixels to a trained network, on classes held out of the training classes."""
-    found = content.ladder
-    if not found:
+    record = content.ladder
+    if not record:
         return None
     rows = [
         {
             "title": str(row["title"]),
-            "worth": row["step"] == found["worth"],
+            "worth": row["step"] == record["worth"],
             "recall": _with_half(row, "recall_at_1"),
             "mean": _with_half(row, "map_at_r"),
             "seconds": f"{row['seconds']:.1f}",
         }
-        for row in found["rows"]
+        for row in record["rows"]
     ]
-    values = {"rows": rows, "protocol": str(found["protocol"]), "sentence": str(found["sentence"])}
+    values = {"rows": rows, "protocol": str(record["protocol"]), "sentence": str(record["sentence"])}
     return Section("ladder", "What each step is worth", values)
 
 
 def theory(content: ReportContent) -> Section | None:
     """How far unseen classes are from the seen ones: H-divergence, joint error, diversity, recalls of parts."""
-    found = content.theory
-    if not found:
+    record = content.theory
+    if not record:
         return None
     rows = [
         {"title": str(title), "value": f"{value:.4f}" if half is None else f"{value:.4f} ± {half:.4f}"}
-        for title, value, half in found["rows"]
+        for title, value, half in record["rows"]
     ]
-    why = str(found.get("why_no_recalls") or "")
+    why = str(record.get("why_no_recalls") or "")
     return Section("theory", "Seen and unseen classes", {"rows": rows, "why": why})
 
 
@@ -349,7 +352,7 @@ def attention(content: ReportContent, analysis: Analysis, drawings: Drawings) ->
         return None
     failures = analysis.failures
     rows = [*failures.worst[:4], *failures.random[:4]]
-    shown = [_attended(content, int(failures.found.kept[row]), drawings.queries) for row in rows]
+    shown = [_attended(content, int(failures.retrieved.kept[row]), drawings.queries) for row in rows]
     pictures = [both for both in shown if both is not None]
     if pictures:
         return Section("attention", "Attention", {"pictures": pictures})
