@@ -139,8 +139,14 @@ def test_weights_are_looked_for_in_the_cache_of_the_hub(timm, monkeypatch) -> No
 )
 def test_images_get_the_size_that_the_network_was_made_for(sizes, expected) -> None:
     record = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3, image_size=(160, 160), resize=182)
-    found = _sizes_of_trunk(record, [set(sizes)])
+    found = _sizes_of_trunk(record, [set(sizes)], "timm:test_resnet(mean=0.5)")
     assert (found.get("image_size"), found.get("resize")) == expected
+
+
+def test_small_photos_are_cropped_where_the_trunk_says_so() -> None:
+    record = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3, image_size=(160, 160), resize=200)
+    found = _sizes_of_trunk(record, [{(64, 80)}], "timm:test_resnet(crop=0.8)")
+    assert found == {"image_size": 160, "resize": 200}
 
 
 def test_the_first_line_tells_the_settings(photos, weights, tmp_path, capsys) -> None:

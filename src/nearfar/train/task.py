@@ -222,7 +222,7 @@ def resolve(config: TrainConfig, task: Task) -> TrainConfig:
         if config.preprocessing is None:
             config = config.replace(**_image_sizes(config.trunk, sizes))
         else:
-            config = config.replace(**_sizes_of_trunk(config.preprocessing, sizes))
+            config = config.replace(**_sizes_of_trunk(config.preprocessing, sizes, config.trunk))
     _check_fixed_size(config)
     return config
 
@@ -239,17 +239,20 @@ def _check_fixed_size(config: TrainConfig) -> None:
     )
 
 
-def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]]) -> dict[str, int]:
+def _sizes_of_trunk(record: Preprocessing, sizes: list[set[tuple[int, ...]]], trunk: str) -> dict[str, int]:
     """Choose `image_size` and `resize` for a trunk with its own preprocessing: those that it was trained with.
 
     Small images are enlarged, because the trunk recognizes details best at the scale of its pretraining. Unlike with
-    the preprocessing of the trunk, their borders are not cropped.
+    the preprocessing of the trunk, their borders are not cropped, unless the text of the `trunk` has the option `crop`.
     """
+    from ..deep.networks.trunks import parse_trunk
+
     found = set().union(*sizes)
     if found == {record.image_size}:
         return {}
     side = record.image_size[0]
-    if all(min(size) < record.resize for size in found):
+    crop_is_given = "crop" in parse_trunk(trunk)[1]
+    if all(min(size) < record.resize for size in found) and not crop_is_given:
         return {"image_size": side, "resize": side}
     return {"image_size": side, "resize": record.resize}
 
