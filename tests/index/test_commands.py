@@ -130,6 +130,27 @@ def test_the_engine_of_an_index_is_changed_without_embedding(uri, capsys, monkey
     assert (code, err.startswith("nearfar: engine:")) == (2, True)
 
 
+def test_columns_are_updated_without_embedding(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--columns", "shop.csv")
+    Path("new.csv").write_text("name,price,stock\nn3,30,7\nn4,,8\nunknown,1,2\n")
+    code, out, err = run(capsys, monkeypatch, "index", "-o", uri, "--columns", "new.csv", "--remove", "n0")
+    assert code == 0, err
+    assert out == f"{uri}: Index of 11 x 4, cosine, engine exact; 1 item removed, columns of 2 items updated\n"
+    with nearfar.index.open(uri) as store:
+        items = store.get(["n2", "n3", "n4"])
+        assert items.labels.tolist() == ["c", "a", "b"]
+        np.testing.assert_array_equal(items.embeddings, np.load("all.npz")["embeddings"][2:5].astype(np.float32))
+        np.testing.assert_array_equal(items.columns["price"], [2, 30, np.nan])
+        np.testing.assert_array_equal(items.columns["stock"], [np.nan, 7, 8])
+        assert items.columns["product"].tolist() == ["p0", "p1", "p1"]
+    Path("other.csv").write_text("name,price\nunknown,1\n")
+    code, _, err = run(capsys, monkeypatch, "index", "-o", uri, "--columns", "other.csv")
+    assert (code, "none of its 1 rows is for an item of the index" in err) == (2, True)
+    Path("text.csv").write_text("name,price\nn3,cheap\n")
+    code, _, err = run(capsys, monkeypatch, "index", "-o", uri, "--columns", "text.csv")
+    assert (code, err.startswith("nearfar: columns: expected numbers in 'price'")) == (2, True)
+
+
 def test_suspects_are_found_in_an_index(uri, capsys, monkeypatch):
     rng = np.random.default_rng(0)
     labels = np.arange(60) % 3

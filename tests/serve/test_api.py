@@ -281,6 +281,19 @@ def test_items_without_classes_and_pictures_are_served(client, folder, monkeypat
     assert client.get("/api/classes").json() == {"total": 1, "classes": [{"name": "x", "items": 1}]}
 
 
+def test_requests_are_counted_while_the_index_cannot_be_read(build, monkeypatch):
+    def failing(store, where=""):
+        raise OSError("no answer")
+
+    monkeypatch.setattr("nearfar.index.file_store.FileStore.count", failing)
+    client = TestClient(build(), base_url=BASE)
+    assert client.get("/api/items?limit=1").status_code == 200
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    assert "nearfar_items NaN" in answer.text
+    assert 'path="/api/items",status="200"' in answer.text
+
+
 def test_a_misspelled_parameter_is_refused(client):
     refused = client.get("/api/items?were=price<3")
     assert refused.status_code == 400

@@ -42,7 +42,7 @@ from .options import CHANGES, DATA, INDEX, Label, Out, Overwrite, SkipBad, Trust
 
 if TYPE_CHECKING:
     from ..data import Dataset
-    from ..index import Store
+    from ..index import Records, Store
     from ..numerics.types import AnyArray
 
 
@@ -95,7 +95,8 @@ def index(
         there on. With --add, the default is the engine of the index. SOURCE is not needed to change it.
     columns
         Table with further columns, such as price and shop, for --where and --group-by of `nearfar search`. Its column
-        `name`, or `path`, says which item a row describes.
+        `name`, or `path`, says which item a row describes. Without SOURCE, it updates the columns of items that are in
+        the index.
     threshold
         Maximum distance of a match, which is stored with the index; `nearfar evaluate --protocol identification`
         measures it. SOURCE is not needed to set it.
@@ -126,12 +127,12 @@ def index(
         check_dims(dims, new_index=source is not None and not add)
         about[DIMS] = str(dims)
     if source is None:
-        alone = remove or threshold is not None or engine
-        if add or new or label or skip_bad or columns or not alone:
-            alone_too = "only --remove, --threshold and --engine work without it"
+        alone = remove or threshold is not None or engine or columns
+        if add or new or label or skip_bad or not alone:
+            alone_too = "only --remove, --threshold, --engine and --columns work without it"
             raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock(out):
-            print(changed(out, remove, about, engine=engine or ""))
+            print(changed(out, remove, about, engine=engine or "", columns=columns))
         return
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
@@ -320,12 +321,20 @@ def split_off_new(items: Dataset, names: list[str], there: Sequence[str]) -> tup
     return items.subset(places), [names[place] for place in places], len(names) - len(places)
 
 
-def changed(out: Path, remove: Sequence[str], about: Mapping[str, str], *, engine: str) -> str:
-    """Remove items from an index, store a threshold with it, or change its engine. Return one line on it."""
+def changed(
+    out: Path, remove: Sequence[str], about: Mapping[str, str], *, engine: str, columns: Path | None = None
+) -> str:
+    """Remove items from an index, or change its columns, its threshold or its engine. Return one line on it."""
     store = open_index(out, "w")
-    gone = Present.of(store).named_by(remove, base_folder_of(store.about, out))
-    change_store(store, gone, engine=engine, about=about)
+    home = base_folder_of(store.about, out)
+    gone = Present.of(store).named_by(remove, home)
     changes = [f"{key} {value}" for key, value in about.items()]
+    if columns is not None:
+        described = with_columns(store, columns, gone, home)
+        store.add(described, gone=gone, engine=engine, about=about)  # one change: all of it is written, or nothing
+        changes.insert(0, f"columns of {count_of(len(described), 'item')} updated")
+    else:
+        change_store(store, gone, engine=engine, about=about)
     if remove:
         changes.insert(0, f"{count_of(len(gone), 'item')} removed")
     return "; ".join([f"{shown(out)}: {store_summary(store)}", *([", ".join(changes)] if changes else [])])
@@ -421,6 +430,18 @@ def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dic
     return found
 
 
+def with_columns(store: Store, table: Path, gone: Sequence[str], home: Path) -> Records:
+    """Return the items of an index that a table describes, but for some, with the columns of the table."""
+    from ..index import Records
+
+    left = Present.of(store).without(gone).names
+    _, places = rows_for(table, left, home)
+    described = [name for name, place in zip(left, places, strict=True) if place is not None]
+    columns = columns_of(table, described, home)
+    items = store.get(described)
+    return Records(items.names, items.embeddings, items.labels, {**items.columns, **columns})
+
+
 def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
     """Read columns for items from a table whose column `name` or `path` identifies the item of each row.
 
@@ -431,8 +452,31 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
     ValueError
         If the table has neither column, none of its rows describes an item, or it has no further column.
     """
-    from ..data.readers.manifest import ABOUT, EMBEDDING, LABELS, SIDES, read_columns
+    from ..data.readers.manifest import ABOUT, EMBEDDING, LABELS, SIDES
     from ..index.records import RESERVED, parsed_column
+
+    cells, places = rows_for(table, names, home)
+    others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "")
+    found = {}
+    for name, values in cells.items():
+        if name not in others and not EMBEDDING.fullmatch(name):
+            found[name] = parsed_column([None if place is None else values[place] for place in places])
+    if not found:
+        raise ValueError(f"--columns: {table}: expected further columns, got only {', '.join(cells)}")
+    return found
+
+
+def rows_for(table: Path, names: Sequence[str], home: Path) -> tuple[Mapping[str, Any], list[int | None]]:
+    """Read a table whose column `name` or `path` identifies the item of each row.
+
+    Returns
+    -------
+    cells : mapping of str to sequence
+        The columns of the table.
+    places : list of int or None
+        The row that describes each item (n,), or None.
+    """
+    from ..data.readers.manifest import read_columns
 
     cells = read_columns(table)
     key = next((name for name in ("name", "path") if name in cells), None)
@@ -449,11 +493,4 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
     if all(place is None for place in places):
         first = f"the first item is {quoted(names[0])}"
         raise ValueError(f"--columns: {table}: none of its {len(rows):,} rows is for an item of the index; {first}")
-    others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "")
-    found = {}
-    for name, values in cells.items():
-        if name not in others and not EMBEDDING.fullmatch(name):
-            found[name] = parsed_column([None if place is None else values[place] for place in places])
-    if not found:
-        raise ValueError(f"--columns: {table}: expected further columns, got only {', '.join(cells)}")
-    return found
+    return cells, places

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from collections.abc import Collection as Names
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,13 @@ class Api:
         return JSONResponse({"status": "ok"})
 
     async def prometheus(self, request: Request) -> Response:
-        count = await run_in_threadpool(lambda: self.collection.store().count())
-        return PlainTextResponse(self.metrics.text(count))
+        def count() -> float:
+            try:
+                return self.collection.store().count()
+            except (OSError, ValueError):  # requests are counted also while the index cannot be read
+                return nan
+
+        return PlainTextResponse(self.metrics.text(await run_in_threadpool(count)))
 
     async def about(self, request: Request) -> Response:
         def read() -> dict[str, Any]:

@@ -26,10 +26,15 @@ class Metrics:
                 if seconds <= bucket:
                     self._within[path, bucket] += 1
 
-    def text(self, items: int) -> str:
-        """Return all metrics in the text format of Prometheus."""
+    def text(self, items: float) -> str:
+        """Return all metrics in the text format of Prometheus; the number of items is NaN if it is unknown."""
+        number = "NaN" if items != items else str(items)
         with self._one:
-            lines = ["# TYPE nearfar_items gauge", f"nearfar_items {items}", "# TYPE nearfar_requests_total counter"]
+            lines = [
+                "# TYPE nearfar_items gauge",
+                f"nearfar_items {number}",
+                "# TYPE nearfar_requests_total counter",
+            ]
             for (path, status), count in sorted(self._count.items()):
                 lines.append(f'nearfar_requests_total{{path="{path}",status="{status}"}} {count}')
             lines.append("# TYPE nearfar_request_seconds histogram")
