@@ -318,6 +318,12 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         check_n_components(getattr(self, "n_components", None), X.shape[1])
         return X, labels, first
 
+    def _store_step(self, found: Solution, rows: Array, X: AnyArray, y: AnyArray, first: bool) -> None:
+        """Store the components after a step of a stream on these rows, and add the marks of X and y to earlier ones."""
+        earlier_marks = None if first else self._training_marks
+        self._store(found, Workspace(rows), dtype=X.dtype)
+        self._training_marks = mark_training_rows(self, X, y, after=earlier_marks)
+
     def _order(self, X: AnyArray) -> Ints:
         """Return an order of the rows that does not depend on the order in which they were given."""
         return row_order(X)

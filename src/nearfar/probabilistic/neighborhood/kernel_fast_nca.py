@@ -20,7 +20,7 @@ from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
 from .fast_search import maximize_listed
-from .search import NO_RIDGE, Ridge
+from .search import NO_RIDGE, Ridge, kernel_ridge
 
 
 def kernel_fast_nca(R: Array, labels: Ints, L0: Array, k: int = 10, ridge: Ridge = NO_RIDGE, **search: Any) -> Solution:
@@ -147,19 +147,12 @@ class KernelFastNCA(FromLabels, KernelMetric):
 
     def _solve(self, R: Array, labels: Ints, work: Workspace) -> Solution:
         checks.one_of(("accuracy", "log"), objective=self.objective)
-        checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
-        reg = 1e-3 * len(R) if self.reg is None else self.reg
-        checks.at_least(0, reg=reg)
+        ridge = kernel_ridge(self.reg, self.reg_norm, n=len(R), basis=work.basis)
         checks.counts(1, k=self.k)
         checks.counts(0, refresh=self.refresh)
         first = initialization.start(R, labels, self.init, self.n_components, self.random_state)
         last = work.start(first.shape)
         L0 = first if last is None else last
-        if self.reg_norm == "coef":
-            basis = np.asarray(work.basis)
-            ridge = Ridge(reg, basis.T @ basis)
-        else:
-            ridge = Ridge(reg, None)
         search = {"kind": self.objective, "refresh": self.refresh, "warm": last is not None, **self._search()}
         found = kernel_fast_nca(R, labels, L0, self.k, ridge, near=work.extra, **search)
         neighbors = work.rows_as_given(found.attributes["neighbors"])

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ...estimators.base import FromLabels, KernelMetric, Workspace
 from ...numerics import checks, initialization
 from ...numerics.kernels import Kernel
@@ -19,7 +17,7 @@ from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
 from .. import neighbor_softmax
 from . import search as neighborhood
-from .search import Ridge
+from .search import Ridge, kernel_ridge
 
 
 def kernel_nca(
@@ -132,21 +130,14 @@ class KernelNCA(FromLabels, KernelMetric):
 
     def _solve(self, R: Array, labels: Ints, work: Workspace) -> Solution:
         checks.one_of(("accuracy", "log"), objective=self.objective)
-        checks.one_of(("rkhs", "coef"), reg_norm=self.reg_norm)
         checks.one_of((None, "median"), init_scale=self.init_scale)
         checks.one_of(("float64", "float32"), dtype=self.dtype)
-        reg = 1e-3 * len(R) if self.reg is None else self.reg
-        checks.at_least(0, reg=reg)
+        ridge = kernel_ridge(self.reg, self.reg_norm, n=len(R), basis=work.basis)
         L0 = initialization.start(R, labels, self.init, self.n_components, self.random_state)
         last = work.start(L0.shape)
         if last is not None:
             L0 = last
         elif self.init_scale == "median":
             L0 = initialization.median_scaled(R, L0)
-        if self.reg_norm == "coef":
-            basis = np.asarray(work.basis)
-            ridge = Ridge(reg, basis.T @ basis)
-        else:
-            ridge = Ridge(reg, None)
         search = {"dtype": self.dtype, "warm": last is not None, **self._search()}
         return kernel_nca(R, labels, L0, self.objective, ridge, **search)

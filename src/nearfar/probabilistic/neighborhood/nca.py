@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...estimators.base import FromLabels, Mahalanobis, Workspace, error_context, with_signature_hint
-from ...estimators.validation import mark_training_rows
 from ...numerics import checks, gradient_descent, initialization
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
@@ -173,9 +172,7 @@ class NCA(FromLabels, Mahalanobis):
             value, gradient = neighborhood.of_rows(L, R, labels, self.objective, Ridge(self.reg))
             L = adam(L, -gradient)
             found = Solution(L, value, adam.k, converged=False, attributes={"stream": adam.state})
-            self._store(found, Workspace(R), dtype=X.dtype)
-            before = None if first else self._training_marks
-            self._training_marks = mark_training_rows(self, X, y, after=before)
+            self._store_step(found, R, X, y, first)
         return self
 
     def _check(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...fit_warnings import warn
-from ...numerics import gradient_descent
+from ...numerics import checks, gradient_descent
 from ...numerics.constraints import generator
 from ...numerics.optimize import Report, Solution, lbfgs, one_thread
 from ...numerics.types import Array, Ints, Seed
@@ -37,6 +37,29 @@ class Ridge(NamedTuple):
 
 
 NO_RIDGE = Ridge()
+
+
+def kernel_ridge(reg: float | None, norm: str, n: int, basis: Array | None) -> Ridge:
+    """Return the ridge of a kernel method as one on L (k, r), with T = basis L' (m, k).
+
+    Parameters
+    ----------
+    reg : float or None
+        Weight, at least 0. If None, 1e-3 n for n rows.
+    norm : {"rkhs", "coef"}
+        What is penalized: tr(T' K T), which is |L|^2, or |T|^2 = tr(L basis' basis L').
+    n : int
+        Number of rows.
+    basis : ndarray of shape (m, r)
+        Basis of the kernel map of m landmarks.
+    """
+    checks.one_of(("rkhs", "coef"), reg_norm=norm)
+    weight = 1e-3 * n if reg is None else reg
+    checks.at_least(0, reg=weight)
+    if norm == "rkhs":
+        return Ridge(weight)
+    assert basis is not None
+    return Ridge(weight, basis.T @ basis)
 
 
 def negative(L: Array, terms: Terms, ridge: Ridge, n: float) -> tuple[float, Array]:

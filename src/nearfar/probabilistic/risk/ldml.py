@@ -13,7 +13,6 @@ from typing import Any
 from scipy.special import expit
 
 from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
-from ...estimators.validation import mark_training_rows
 from ...fit_warnings import warn
 from ...numerics import checks, gradient_descent
 from ...numerics.constraints import LabelPairs, Pairs
@@ -194,16 +193,13 @@ class LDML(FromPairs, Mahalanobis):
             if first:
                 L = solvers.whitened_directions(R.X, self.n_components or X.shape[1])
                 b = 1.0
-                earlier_marks = None
             else:
                 L = self.components_
                 b = self.b_
-                earlier_marks = self._training_marks
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             found = solvers.stream(adam, R, L, b, learn_b=self.fit_bias, beta=1.0, reg=self.reg)
             found = found.with_x(found.x, attributes={**found.attributes, "stream": adam.state})
-            self._store(found, Workspace(R.X), dtype=X.dtype)
-            self._training_marks = mark_training_rows(self, X, y, after=earlier_marks)
+            self._store_step(found, R.X, X, y, first)
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:

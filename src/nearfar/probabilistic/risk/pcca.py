@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...estimators.base import FromPairs, Mahalanobis, Workspace, error_context, with_signature_hint
-from ...estimators.validation import mark_training_rows
 from ...numerics import checks, gradient_descent, initialization
 from ...numerics.constraints import LabelPairs, Pairs
 from ...numerics.optimize import Solution
@@ -150,15 +149,12 @@ class PCCA(FromPairs, Mahalanobis):
             R = solvers.of_labels(X, labels, self.pair_weight)
             if first:
                 L = self._first(R.X)
-                earlier_marks = None
             else:
                 L = self.components_
-                earlier_marks = self._training_marks
             adam = gradient_descent.Adam(gradient_descent.step_length(L), getattr(self, "stream_", None))
             found = solvers.stream(adam, R, L, 1.0, learn_b=False, beta=self.beta, reg=self.reg)
             found = found.with_x(found.x, attributes={"stream": adam.state})
-            self._store(found, Workspace(R.X), dtype=X.dtype)
-            self._training_marks = mark_training_rows(self, X, y, after=earlier_marks)
+            self._store_step(found, R.X, X, y, first)
         return self
 
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
