@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 import nearfar
 from nearfar.catalog import BY_NAME, Method
+from nearfar.estimators import sums
 from nearfar.estimators.base import Mahalanobis
 from tests.estimators.test_sums import SUMMED, quietly
 from tests.learners import LEARNERS, data, fit, make
@@ -58,6 +59,25 @@ def test_frames_of_polars_give_frames_with_names(method: Method) -> None:
     assert out.columns == list(learner.get_feature_names_out())
     assert_allclose(out.to_numpy(), np.asarray(fit(make(method), X, y).transform(X)), rtol=1e-9)
     assert learner.score(frame, y) == pytest.approx(fit(make(method), X, y).score(X, y))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("written_out", [0, 1 << 16])  # the most values of a table that is made dense
+@pytest.mark.parametrize("method", SUMMED, ids=lambda method: method.name)
+def test_frames_of_sparse_columns_give_what_dense_ones_give(method: Method, written_out: int, monkeypatch: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.setattr(sums, "WRITTEN_OUT_VALUES", written_out)
+    X, y = data(40)
+    dense = frame_of("pandas", np.where(np.abs(X) < 1, 0.0, X))
+    sparse = dense.astype(pandas.SparseDtype(np.float64, 0.0))
+    learner = quietly(make(method).fit, sparse, y)
+    expected = quietly(make(method).fit, dense, y)
+    assert list(learner.feature_names_in_) == COLUMNS
+    for frame in (dense, sparse):
+        Z = learner.transform(frame)
+        assert isinstance(Z, np.ndarray)
+        assert_allclose(Z @ Z.T, expected.transform(dense) @ expected.transform(dense).T, rtol=1e-6, atol=1e-6)
+    assert learner.score(sparse, y) == pytest.approx(expected.score(dense, y))
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars"])

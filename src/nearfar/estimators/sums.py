@@ -142,7 +142,7 @@ class FromSums(MetricLearner):
     def _fit(self: Self, X: Any, y: Any = None, *, sample_weight: Any = None, **given: Any) -> Self:
         if sample_weight is not None:
             what = "sample_weight"
-        elif issparse(X) and not self._needs_rows:
+        elif is_sparse(X) and not self._needs_rows:
             what = "sparse X"
         elif dask_collections.is_collection(X):
             what = "a Dask collection"
@@ -467,6 +467,11 @@ class ChunkletSums(FromSums, FromChunklets, Mahalanobis):
         )
 
 
+def is_sparse(X: Any) -> bool:
+    """Return whether X is a sparse matrix or array, or a data frame whose columns are all sparse."""
+    return issparse(X) or hasattr(X, "sparse")
+
+
 def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
     """Return a small dense table with rows repeated by integer weights; None for large tables or other weights.
 
@@ -477,6 +482,8 @@ def written_out(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
         return None
     if issparse(X):
         X = X.toarray()
+    elif is_sparse(X):
+        X = X.sparse.to_dense()
     if sample_weight is None:
         return X, y
     weight = check_sample_weight(sample_weight, shape[0])
