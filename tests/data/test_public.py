@@ -105,6 +105,8 @@ def test_photos_are_kept_in_full_where_asked(server, tmp_path, capsys, monkeypat
     with zipfile.ZipFile(out) as archive:
         assert archive.read("Kiwi/train_Kiwi_2.jpg") == source()["Set-0123/dataset/train/Fruit/Kiwi/Kiwi_2.jpg"]
     assert not cached_file("grocery").exists()
+    code, _, err = run(capsys, monkeypatch, "data", "grocery", "-o", out)
+    assert (code, err) == (2, f"nearfar: --out: {out} exists; choose another name, or remove it\n")
 
 
 def test_a_file_or_another_address_with_another_top_folder_does_as_well(server, tmp_path):

@@ -46,5 +46,7 @@ def data(
         if out.suffix != ".zip":
             raise ValueError(f"--out: {out}: expected a file that ends in .zip")
         check_out(out)
+        if out.exists():  # `fetch` would take it for the data set
+            raise ValueError(f"--out: {out} exists; choose another name, or remove it")
     path = fetch(name, full=full, url=url, out=out)
     print(f"{path}\n{known.summary}")
