@@ -15,6 +15,8 @@ from tests.references.hdml import reference, triplets
 
 LABELS = (0, 0, 1, 1, 1, 2, 3, 3, -1)
 CLASSES, DIM, FEATURES = 4, 5, 7
+RAW = "TripletLoss(margin=1.0, normalize=False, reduction='valid')"
+OF_RAW = {"normalize": False, "margin": 1.0, "alpha": 1.0}
 
 
 def samples(labels=LABELS, dim=DIM, seed=0):
@@ -23,10 +25,10 @@ def samples(labels=LABELS, dim=DIM, seed=0):
     return x, torch.tensor(labels)
 
 
-def make(average=(0.7, 2.0), **settings):
+def make(average=(0.7, 2.0), loss=RAW, alpha=1.0, **settings):
     """A term that has seen a window of steps."""
     torch.manual_seed(0)
-    term = HDMLLoss(CLASSES, DIM, **settings).double()
+    term = HDMLLoss(CLASSES, DIM, loss=loss, alpha=alpha, **settings).double()
     term.average = torch.tensor(average, dtype=torch.float64)
     return term
 
@@ -54,13 +56,17 @@ def assert_same_gradients(found, expected):
         ({"loss": "TripletLoss(margin=3.0, normalize=False, reduction='valid')"}, {"margin": 3.0}),
         ({"average": (0.0, 0.0)}, {"average": (1e-300, 1e-300)}),
         ({"average": (math.inf, 1.0)}, {"average": (math.inf, 1.0)}),
+        (
+            {"loss": "TripletLoss(margin=0.3, reduction='valid')", "average": (0.1, 1.0)},
+            {"normalize": True, "margin": 0.3, "average": (0.1, 1.0)},
+        ),
     ],
 )
 def test_equals_the_loops_in_value_and_every_gradient(settings, told):
     (x, y), term = samples(), make(**settings)
     weights = dict(term.named_parameters())
     value = term(x, y)
-    expected = reference(x, y, weights=weights, **{"average": (0.7, 2.0), **told})
+    expected = reference(x, y, weights=weights, **{**OF_RAW, "average": (0.7, 2.0), **told})
     torch.testing.assert_close(value, expected)
     assert_same_gradients(gradients(value, x=x, **weights), gradients(expected, x=x, **weights))
 
@@ -79,6 +85,7 @@ def test_generates_features_of_the_trunk_and_embeds_them_again():
         weights=dict(term.named_parameters()),
         layer=(layer.weight, layer.bias),
         average=(0.7, 2.0),
+        **OF_RAW,
     )
     torch.testing.assert_close(value, expected)
     assert_same_gradients(gradients(value, **everything), gradients(expected, **everything))
@@ -223,7 +230,7 @@ def test_as_the_network_learns_synthetic_triplets_take_over():
     torch.manual_seed(0)
     y = torch.arange(40) % 4
     inputs = torch.randn(40, 6) + 2 * torch.nn.functional.one_hot(y, 6)
-    net, term = torch.nn.Linear(6, DIM), HDMLLoss(4, DIM, window=5)
+    net, term = torch.nn.Linear(6, DIM), HDMLLoss(4, DIM, loss=RAW, alpha=1.0, window=5)
     optimizer = torch.optim.Adam([*net.parameters(), *term.parameters()], lr=0.01)
     history = []
     for _ in range(120):
@@ -240,7 +247,7 @@ def test_as_the_network_learns_synthetic_triplets_take_over():
 def test_bad_settings_are_named():
     for settings, told in (
         ({"alpha": 0.0}, "alpha and beta must be positive, got 0.0 and 1.0"),
-        ({"beta": -1.0}, "alpha and beta must be positive, got 1.0 and -1.0"),
+        ({"beta": -1.0}, "alpha and beta must be positive, got 0.1 and -1.0"),
         ({"lam": -0.1}, "lam must not be negative, got -0.1"),
         ({"window": 0}, "window must be at least 1, got 0"),
         ({"layer": "embedding"}, "layer and its number of features, at least 1, are given together"),

@@ -38,6 +38,10 @@ def cross_entropy(weights, v, label):
     return scores.exp().sum().log() - scores[label]
 
 
+def unit(v):
+    return v / v.norm()
+
+
 def hinge(a, p, n, margin):
     return ((a - p).square().sum() - (a - n).square().sum() + margin).clamp_min(0)
 
@@ -61,8 +65,9 @@ def reference(
     proxies=None,
     weights=None,
     layer=None,
-    margin=1.0,
-    alpha=1.0,
+    normalize=True,
+    margin=0.2,
+    alpha=0.1,
     beta=1.0,
     lam=1.0,
     average=(math.inf, math.inf),
@@ -76,11 +81,13 @@ def reference(
     def embedded(v):
         return v if layer is None else layer[0] @ v + layer[1]
 
+    compared = unit if normalize else (lambda v: v)
+
     real, synthetic, soft = [], [], []
-    for a, p, n in triplets(x.detach(), y):
-        real.append(hinge(x[a], x[p], x[n], margin))
+    for a, p, n in triplets([compared(row) for row in x.detach()], y):
+        real.append(hinge(compared(x[a]), compared(x[p]), compared(x[n]), margin))
         points = (x[a], x[p], harder(x[a], x[p], x[n], share_kept))
-        synthetic.append(hinge(*(embedded(generate(held, z)) for z in points), margin))
+        synthetic.append(hinge(*(compared(embedded(generate(held, z))) for z in points), margin))
         for z, label in zip(points, (y[a], y[p], y[n]), strict=True):
             soft.append(cross_entropy(held, generate(weights, z.detach()), label))
     known = [i for i in range(len(x)) if y[i] != -1]

@@ -43,6 +43,7 @@ OBJECTIVES = {
     "sampled heads": "CrossEntropyHead(smoothing=0.1) + SubCenterArcFaceLoss(scale=8) + ProxyAnchorLoss(scale=8)",
     "mined": "TripletLoss()",
     "divided": "DivideAndConquer(AMSoftmaxLoss() + MarginLoss(), groups=3)",
+    "generated": "HDMLLoss(layer='embedding', features=16, window=2) + 0.01*GroupAdversary(hidden=8)",
 }
 SAMPLERS = {"mined": "SmartMiningSampler(negatives=2, neighbors=5)", "divided": "ClusterSampler(clusters=3, m=2)"}
 MANY_CLASSES = {
@@ -60,6 +61,7 @@ LONG = (
     "sharded heads",
     "mined",
     "divided",
+    "generated",
 )  # runs that are broken off and go on
 IMAGES = {"trunk": "conv4(width=4)", "image_size": 16, "freeze_bn": True, "optimizer": "adam", "lr": 1e-2, "eps": 1e-2}
 
@@ -84,6 +86,8 @@ def settings(name: str) -> TrainConfig:
         return config.replace(symmetries="rotations", **MANY_CLASSES[name])  # 12 classes, of which a batch has 3
     if name == "chunks":
         return config.replace(chunk=5)
+    if name == "generated":
+        return config.replace(lr=1e-2)
     return config.replace(**IMAGES) if name == "images" else config
 
 

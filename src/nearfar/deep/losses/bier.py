@@ -76,6 +76,8 @@ class BIERLoss(RowLoss):
     For search, the paper concatenates the groups after scaling each to unit length and weighting it; here, the whole
     embedding is used.
 
+    The published code leaves the factor alpha, or alpha eta, of the derivative l' out of the weights w.
+
     The groups stay different with one of the two further losses of the paper's version of 2018:
     ``BIERLoss() + 0.1 * IndependentActivations()``, or, for A-BIER, ``BIERLoss() + 0.01 * GroupAdversary(512)``. The
     paper's initialization of the weights, which minimizes the former before the training, is not implemented.

@@ -5,8 +5,8 @@
     a', p', n' = f(G(a)), f(G(p)), f(G(m))
     J_gen = mean_i ||G(z_i) - y_i||^2 + lambda_s mean_{v = G(a), G(p), G(m)} CE(v)        J_class = mean_i CE(y_i)
 
-a, p, n: embeddings of a triplet; d+ = ||p - a||, d- = ||n - a||; m: n, moved the nearer to its anchor, the smaller the
-average loss J_avg is; y: features, from which the embedding layer f makes the embeddings z = f(y); G: generator, from
+a, p, n: embeddings of a triplet; d+ = ||p - a||, d- = ||n - a||; m: n, moved towards its anchor, farther as the
+average loss J_avg falls; y: features, from which the embedding layer f makes the embeddings z = f(y); G: generator, from
 embeddings back to features; CE: cross-entropy of a softmax classifier of features, for the label of the item.
 
 J_m trains the embeddings, J_gen only G, and J_class only the classifier. No parameter is in two of them, so one
@@ -74,7 +74,8 @@ class HDMLLoss(BorrowsLayer, Term):
         Number d of dimensions of the embeddings.
     loss : Term or str
         Loss J_m of the triplets: any pair or triplet loss without proxies, as a term or as text. It should count
-        triplets that are satisfied, as ``reduction="valid"`` does, so that J_avg falls as the network learns.
+        triplets that are satisfied, as ``reduction="valid"`` does, so that J_avg falls as the network learns. The
+        published code uses ``TripletLoss(margin=1.0, normalize=False, reduction="sum")``.
     alpha : float
         How far negatives are moved towards their anchors, positive: the average loss at which exp(-1) is left of what
         they are farther than the positives. The published code uses 90, for N-pair losses that include weight decay.
@@ -117,7 +118,8 @@ class HDMLLoss(BorrowsLayer, Term):
 
     The generator of the published code has batch normalization between its layers. The published code gives generator,
     classifier and network learning rates of their own (0.01, 0.001 and 0.00007), and sums where this loss takes means.
-    The defaults of `alpha`, `beta` and `lam` fit means of embeddings of about unit length.
+    The defaults of `loss`, `alpha`, `beta` and `lam` are choices of this library. If the loss takes values of another
+    size, change `alpha` in proportion. Negatives are moved before the loss normalizes the embeddings.
     """
 
     average: Tensor
@@ -129,8 +131,8 @@ class HDMLLoss(BorrowsLayer, Term):
         num_classes: int,
         embedding_dim: int,
         *,
-        loss: Term | str = "TripletLoss(margin=1.0, normalize=False, reduction='valid')",
-        alpha: float = 1.0,
+        loss: Term | str = "TripletLoss(margin=0.2, reduction='valid')",
+        alpha: float = 0.1,
         beta: float = 1.0,
         lam: float = 1.0,
         layer: Any = None,
