@@ -65,14 +65,14 @@ def cell_text(value: float | str) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
-def values_text(columns: Sequence[str], values: Sequence[str]) -> list[str]:
-    """Return each value that is there with the name of its column, shortened to be read on a line.
+def values_text(columns: Sequence[str], near: Neighbor) -> list[str]:
+    """Return the values of a neighbor that say more than its class, each with its column, short enough for a line.
 
-    >>> values_text(["price", "shop", "product"], ["3", "", "mug"])
-    ['price 3', 'product mug']
+    >>> values_text(["price", "shop", "product"], Neighbor(1, 0.2, "mug", "mug/1.jpg", ("3", "", "mug")))
+    ['price 3']
     """
-    pairs = zip(columns, values, strict=True)
-    return [f"{column} {shorten(value, VALUE_CHARACTERS)}" for column, value in pairs if value]
+    pairs = zip(columns, near.values, strict=True)
+    return [f"{column} {shorten(value, VALUE_CHARACTERS)}" for column, value in pairs if value not in ("", near.label)]
 
 
 def distance_text(distance: float) -> str:
@@ -89,7 +89,7 @@ def neighbor_lines(names: Sequence[str], found: Sequence[Sequence[Neighbor]], co
         yield query if neighbors else f"{query}: none"
         for near in neighbors:
             line = f"  {near.rank:>3}  {distance_text(near.distance):>10}  {near.label:<{wide}}  {near.name}"
-            values = values_text(columns, near.values)
+            values = values_text(columns, near)
             yield f"{line}  ({', '.join(values)})" if values else line
 
 
@@ -127,7 +127,7 @@ def write_hits(
     for q, (neighbors, positions) in enumerate(zip(neighbors_of_queries(hits), hits.positions, strict=True)):
         near = []
         for neighbor, at in zip(neighbors, positions[positions >= 0], strict=True):
-            remark = [distance_text(neighbor.distance), *values_text(columns, neighbor.values)]
+            remark = [distance_text(neighbor.distance), *values_text(columns, neighbor)]
             near.append(Near(int(at), ", ".join(remark)))
         lines.append(Line(Near(q, ""), near))
     note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."

@@ -44,6 +44,9 @@ FOUND: dict[str, Any] = {
 ERROR: dict[str, Any] = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 
 
+IMAGE = {"type": "string", "format": "binary", "description": "The bytes of an image file, and not a form."}
+
+
 def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
     """Return the description of the API; `bearer` says whether it requires a token."""
     found = answer("The nearest items, nearest first.", "Found")
@@ -64,7 +67,7 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
                 f"Find the items nearest to an image: up to {megabytes} MB and {pixels} million pixels, as the body.",
                 found,
                 parameters=how,
-                body={"image/*": {"schema": {"type": "string", "format": "binary"}}},
+                body={"image/*": {"schema": IMAGE}},
             )
         },
         "/api/search-text": {

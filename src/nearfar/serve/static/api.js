@@ -26,13 +26,13 @@ function operation(path, method, told) {
   heading.append(make("code", `${method.toUpperCase()} ${path}`));
   section.append(heading, make("p", told.summary));
   const table = make("table");
-  table.append(row(["takes", "kind", ""], "th"));
+  table.append(row(["Parameter", "Type", "Description"], "th"));
   for (const one of told.parameters || []) {
     table.append(row([one.required ? `${one.name} (needed)` : one.name, kindOf(one.schema), one.description]));
   }
   for (const [type, content] of Object.entries(told.requestBody ? told.requestBody.content : {})) {
     const properties = Object.keys(content.schema.properties || {}).join(", ");
-    table.append(row(["body", type, properties]));
+    table.append(row(["body", type, properties || content.schema.description || ""]));
   }
   for (const [status, answer] of Object.entries(told.responses)) {
     const [type, content] = Object.entries(answer.content || {})[0] || ["", {}];
