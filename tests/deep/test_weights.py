@@ -6,10 +6,10 @@ torch = pytest.importorskip("torch")
 
 import nearfar
 from nearfar.deep import LabelSets
-from nearfar.deep.objective.terms import AnchorLoss
+from nearfar.deep.objective.terms import SampleLoss
 from tests.test_losses import CLASSES, DIM, TERMS, batch, make
 
-ANCHORS = [m for m in TERMS if issubclass(getattr(nearfar, m.name), AnchorLoss)]
+ANCHORS = [m for m in TERMS if issubclass(getattr(nearfar, m.name), SampleLoss)]
 WITHOUT = {
     "ProxyAnchorLoss": "its anchors are the proxies",
     "HistogramLoss": "its value is not a mean over samples",
@@ -49,7 +49,28 @@ def test_what_has_no_losses_of_samples(name, why):
 
 
 @pytest.mark.parametrize("block", [None, 5])
-@pytest.mark.parametrize("name", ["TripletLoss", "NTXentLoss", "AMSoftmaxLoss"])
+@pytest.mark.parametrize("name", [*PROXIES, "CrossEntropyHead", "KLHead"])
+def test_samples_of_several_classes_have_losses_and_weights(name, block):
+    x, y, _ = batch()
+    term = made(name, block=block)
+    g = torch.Generator().manual_seed(0)
+    shares = torch.rand(24, CLASSES, generator=g, dtype=torch.float64)
+    shares = shares / shares.sum(1, keepdim=True)
+    shares[3] = 0  # of unknown class
+    losses = term.sample_losses(x, LabelSets(shares))
+    value = term(x, LabelSets(shares))
+    assert losses[3] == 0
+    torch.testing.assert_close(losses.mean(), value)
+    slopes = [torch.autograd.grad(one, x, retain_graph=True)[0] for one in (losses.mean(), value)]
+    torch.testing.assert_close(*slopes)
+    w = torch.arange(24) % 3
+    torch.testing.assert_close(term.weighted(x, LabelSets(shares), w), (w * losses).sum() / w.sum())
+    hot = torch.nn.functional.one_hot(y.clamp_min(0), CLASSES).double()
+    torch.testing.assert_close(term.sample_losses(x, LabelSets(hot)), term.sample_losses(x, y.clamp_min(0)))
+
+
+@pytest.mark.parametrize("block", [None, 5])
+@pytest.mark.parametrize("name", ["TripletLoss", "NTXentLoss", "AMSoftmaxLoss", "CrossEntropyHead"])
 def test_weights_are_how_often_a_loss_counts(name, block):
     x, y, _ = batch()
     term = made(name, block=block)

@@ -120,13 +120,13 @@ class DeepFisherLoss(HeadLoss):
             )
         return x
 
-    def local_value(self, batch: Batch) -> Tensor:
+    def losses_and_known(self, batch: Batch) -> tuple[Tensor, Tensor]:
         if self.targets == "batch":
             y = batch.class_numbers("DeepFisherLoss", self.num_classes)
             counts = torch.bincount(y[y != UNKNOWN], minlength=self.num_classes)
             counts = counts[: self.num_classes].to(self.shares)  # labels out of range are refused on the CPU only
             self.shares = counts / counts.sum().clamp_min(1)
-        return super().local_value(batch)
+        return super().losses_and_known(batch)
 
     def loss_of_rows(self, classes: bool) -> Callable[[Tensor, Tensor], Tensor]:
         shares = self.shares  # of this batch

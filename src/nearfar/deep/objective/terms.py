@@ -279,44 +279,11 @@ class Sum(Term):
         return super().__repr__()
 
 
-class AnchorLoss(Term):
-    """Base class of losses that are a sum over anchors, each compared with a reference, in blocks of anchors.
-
-    Parameters
-    ----------
-    block : int, optional
-        Number of anchors processed at a time. Memory is proportional to block x references, and the value is the same
-        for any block. By default, it is chosen automatically.
-
-    Attributes
-    ----------
-    stats_ : dict of str to float
-        Statistics of the last call: "active", the share of anchors with a positive loss, and "positive" and "negative",
-        the mean distances of the positive and negative pairs.
-    """
-
-    def __init__(self, *, block: int | None = None) -> None:
-        super().__init__()
-        self.block = block
-
-    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
-        """Return what the batch is compared with, and its labels."""
-        raise NotImplementedError
-
-    def compare(self, batch: Batch) -> Tensor:
-        """Return this process's share of the sum over the anchors of a batch, divided.
-
-        A memory calls it, too, with samples of earlier batches as the reference. It changes nothing but the statistics
-        of the last call.
-        """
-        raise NotImplementedError
-
-    def local_value(self, batch: Batch) -> Tensor:
-        """Return this process's share of the value: `compare`, and what a method adds once per call."""
-        return self.compare(batch)
+class SampleLoss(Term):
+    """Base class of losses that are a mean over samples, each of which has a loss of its own."""
 
     def local_sample_losses(self, batch: Batch) -> Tensor:
-        """Return the losses of this process's samples, (k,); the mean over all samples is the value of `compare`."""
+        """Return the losses of this process's samples, (k,); the mean over all samples is the value."""
         raise NotImplementedError
 
     def sample_losses(
@@ -390,6 +357,43 @@ class AnchorLoss(Term):
         w = w.to(losses.dtype)
         share = (w * losses).sum() / distributed.total(w.sum()).clamp_min(torch.finfo(w.dtype).tiny)
         return distributed.all_reduce_loss(share)
+
+
+class AnchorLoss(SampleLoss):
+    """Base class of losses that are a sum over anchors, each compared with a reference, in blocks of anchors.
+
+    Parameters
+    ----------
+    block : int, optional
+        Number of anchors processed at a time. Memory is proportional to block x references, and the value is the same
+        for any block. By default, it is chosen automatically.
+
+    Attributes
+    ----------
+    stats_ : dict of str to float
+        Statistics of the last call: "active", the share of anchors with a positive loss, and "positive" and "negative",
+        the mean distances of the positive and negative pairs.
+    """
+
+    def __init__(self, *, block: int | None = None) -> None:
+        super().__init__()
+        self.block = block
+
+    def reference(self, batch: Batch) -> tuple[Tensor, Labels]:
+        """Return what the batch is compared with, and its labels."""
+        raise NotImplementedError
+
+    def compare(self, batch: Batch) -> Tensor:
+        """Return this process's share of the sum over the anchors of a batch, divided.
+
+        A memory calls it, too, with samples of earlier batches as the reference. It changes nothing but the statistics
+        of the last call.
+        """
+        raise NotImplementedError
+
+    def local_value(self, batch: Batch) -> Tensor:
+        """Return this process's share of the value: `compare`, and what a method adds once per call."""
+        return self.compare(batch)
 
     @property
     def stats_(self) -> dict[str, float]:

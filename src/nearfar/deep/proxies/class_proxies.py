@@ -192,22 +192,25 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         return total / self.counted(y).sum().clamp_min(1)
 
     def _compare_shares(self, batch: Batch, w: Tensor, shares: Tensor) -> Tensor:
-        """Return the mean over samples whose classes have shares, (n, C); a sample counts once for each class."""
-        known = shares.sum(1) > 0
-        first = torch.where(known, shares.argmax(1), UNKNOWN)
-        self._remember(batch.x, first)
-        found = self.find(batch.x, w, first)
-        own, y = shares[batch.anchors].nonzero(as_tuple=True)
-        own = own + batch.anchors.start
+        """Return the mean over samples whose classes have shares, (n, C)."""
+        self._remember(batch.x, _largest(shares))
+        return self._losses_of_shares(batch, w, shares).sum() / (shares.sum(1) > 0).sum().clamp_min(1)
+
+    def _losses_of_shares(self, batch: Batch, w: Tensor, shares: Tensor) -> Tensor:
+        """Return the losses of this process's samples, (k,), each the mean over its classes with their shares."""
+        found = self.find(batch.x, w, _largest(shares))
+        rows, y = shares[batch.anchors].nonzero(as_tuple=True)  # a sample is there once for each of its classes
+        own = rows + batch.anchors.start
         share = shares[own, y]
         found = None if found is None else found[own]
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
-            return (share[lo:hi] * self.losses(x, w, y, slice(lo, hi), found)).sum()
+            return share[lo:hi] * self.losses(x, w, y, slice(lo, hi), found)
 
         x = batch.x[own]
-        total = sum_in_blocks(one, self._blocks(slice(0, len(x)), x), x, w)
-        return total / known.sum().clamp_min(1)
+        parts = in_blocks(one, self._blocks(slice(0, len(x)), x), x, w)
+        losses = torch.cat(parts) if parts else x[:, 0]
+        return losses.new_zeros(batch.anchors.stop - batch.anchors.start).index_add(0, rows, losses)
 
     def _remember(self, x: Tensor, y: Tensor) -> None:
         """Keep what the statistics of the last call are of."""
@@ -218,6 +221,10 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
 
     def local_sample_losses(self, batch: Batch) -> Tensor:
         w = self.directions(self.reference(batch)[0])
+        if isinstance(batch.y, LabelSets):
+            shares = batch.y.hot.to(batch.x.dtype)
+            values = self._losses_of_shares(batch, w, shares)
+            return values * (len(shares) / (shares.sum(1) > 0).sum().clamp_min(1))
         y = batch.classes(type(self).__name__)
         found = self.find(batch.x, w, y)
 
@@ -235,6 +242,11 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
             return {}
         x, y = self._seen
         return _statistics(self, x, y)
+
+
+def _largest(shares: Tensor) -> Tensor:
+    """Return the class of the largest share of each sample, (n,), or -1 if it is of unknown class."""
+    return torch.where(shares.sum(1) > 0, shares.argmax(1), UNKNOWN)
 
 
 def check_shares(who: str, shares: Tensor, num_classes: int) -> None:

@@ -12,15 +12,15 @@ from ...settings import check_options
 from .. import distributed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN, LabelSets
-from ..objective.terms import Term
+from ..objective.terms import SampleLoss
 from ..pairwise.comparison import on_host, spans
 from ..unit_vectors import unit
-from .class_proxies import sum_in_blocks
+from .class_proxies import in_blocks
 
 REDUCTIONS = ("mean", "sum")
 
 
-class HeadLoss(Term):
+class HeadLoss(SampleLoss):
     """Base class of losses on the outputs of a linear head, which keeps the embedding separate from the outputs.
 
     A subclass implements
@@ -132,20 +132,29 @@ class HeadLoss(Term):
         return distributed.whole(self.proxies)[None]
 
     def local_value(self, batch: Batch) -> Tensor:
+        losses, known = self.losses_and_known(batch)
+        return self.reduced(losses.sum(), known)
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        losses, known = self.losses_and_known(batch)
+        return self.reduced(losses * len(batch.x), known)
+
+    def losses_and_known(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses of this process's samples, (k,), and which of all samples are of known class, (n,)."""
         y = self.checked_labels(batch)
         known = y != UNKNOWN if y.ndim == 1 else (y != 0).any(1)
         loss_of = self.loss_of_rows(y.ndim == 1)
 
         def one(x: Tensor, *rest: Any) -> Tensor:
             *w, lo, hi = rest
-            return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi], *w), y[lo:hi]), 0.0).sum()
+            return torch.where(known[lo:hi], loss_of(self.logits(x[lo:hi], *w), y[lo:hi]), 0.0)
 
         blocks = spans(batch.anchors, self.num_classes, self.block, batch.x.device)
-        total = sum_in_blocks(one, blocks, batch.x, *self.directions(batch.x))
-        return self.reduced(total, known)
+        parts = in_blocks(one, blocks, batch.x, *self.directions(batch.x))
+        return torch.cat(parts) if parts else batch.x.sum(1)[:0], known
 
     def reduced(self, total: Tensor, known: Tensor) -> Tensor:
-        """Return the sum of losses, or their mean over the samples of known class, (n,) for the whole batch."""
+        """Return sums of losses, or divide them by the number of samples of known class, (n,) for the whole batch."""
         if self.reduction == "sum":
             return total
         return total / known.sum().clamp_min(1)
