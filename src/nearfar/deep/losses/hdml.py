@@ -6,8 +6,8 @@
     J_gen = mean_i ||G(z_i) - y_i||^2 + lambda_s mean_{v = G(a), G(p), G(m)} CE(v)        J_class = mean_i CE(y_i)
 
 a, p, n: embeddings of a triplet; d+ = ||p - a||, d- = ||n - a||; m: n, moved towards its anchor, farther as the
-average loss J_avg falls; y: features, from which the embedding layer f makes the embeddings z = f(y); G: generator, from
-embeddings back to features; CE: cross-entropy of a softmax classifier of features, for the label of the item.
+average loss J_avg falls; y: features, from which the embedding layer f makes the embeddings z = f(y); G: generator,
+from embeddings back to features; CE: cross-entropy of a softmax classifier of features, for the label of the item.
 
 J_m trains the embeddings, J_gen only G, and J_class only the classifier. No parameter is in two of them, so one
 backward pass gives each its own gradient, as the three optimizers of the paper do.
