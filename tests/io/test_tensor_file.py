@@ -107,3 +107,10 @@ def test_broken_files_are_one_clear_error(tmp_path, raw):
     path.write_bytes(raw)
     with pytest.raises(ValueError, match="broken is not a readable safetensors file"):
         tensor_file.read(path)
+
+
+def test_arrays_of_others_are_left_out_of_a_group():
+    arrays = {"foreign": np.zeros(1), "fit/a": np.ones(2), "fit/parts/0": np.ones(3), "fit/parts/1": np.zeros(3)}
+    values = tensor_file.join("fit", arrays, {"n": 3})
+    assert values.keys() == {"n", "a", "parts"}
+    assert [part.tolist() for part in values["parts"]] == [[1, 1, 1], [0, 0, 0]]

@@ -21,12 +21,13 @@ from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import read_arrays, read_gallery
 from ..data.readers.text_tables import TABLES
 from ..data.readers.texts import text_items
+from ..hub import load_learner
 from ..io.training_marks import MOST
 from ..numerics.distances import DISTANCES
 from ..numerics.types import Ints
 from ..quoting import count_of, quoted
 from .options import check_out
-from .saved_learners import load_learner, transformed
+from .saved_learners import transformed
 
 LISTED = re.compile(r".*\[\d+\]")  # the name of a number in a column of lists, such as embedding[0]
 IN_TRAINING = "in the training of"

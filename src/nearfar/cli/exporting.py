@@ -36,8 +36,8 @@ def export(
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
     """
     from ..export import export_learner, export_run
+    from ..hub import load_learner
     from .embedding import check_there, is_embeddings, is_run
-    from .saved_learners import load_learner
 
     check_there(source)
     if is_embeddings(source):

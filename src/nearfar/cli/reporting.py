@@ -119,10 +119,11 @@ def feature_weights(source: Path, dataset: Dataset) -> FeatureWeights | None:
     import numpy as np
 
     from ..estimators.explanation import anatomy, explain
+    from ..hub import load_learner
     from ..report.content import FeatureWeights
     from .embedding import is_embeddings, is_run
     from .fitting import is_linear
-    from .saved_learners import items_of, known_columns, load_learner
+    from .saved_learners import items_of, known_columns
 
     if dataset.kind != "row" or is_run(source) or is_embeddings(source):
         return None

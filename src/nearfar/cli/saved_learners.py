@@ -1,4 +1,4 @@
-"""Saved learners of any kind, and the rows that they take."""
+"""The rows that saved learners take, and what they make of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..hub import load_learner
 from ..progress import counted
-
-__all__ = ["load_learner"]
 
 if TYPE_CHECKING:
     from ..data import Dataset

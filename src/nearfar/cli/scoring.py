@@ -15,10 +15,11 @@ from ..data.items import UNKNOWN_CLASS
 from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
+from ..hub import load_learner
 from ..numerics.types import AnyArray
 from ..progress import stage
 from .embedding import Embedded, Selection, distance_of, embed_with, is_embeddings, is_run, name_of, open_with_gallery
-from .saved_learners import items_of, load_learner, remark
+from .saved_learners import items_of, remark
 
 if TYPE_CHECKING:
     from ..train import Run

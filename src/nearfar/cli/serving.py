@@ -154,8 +154,9 @@ def embeds_texts(source: Path) -> bool:
 
 def embedder(source: Path) -> Any:
     """Load a run or a learner, and return a function that embeds data sets with it."""
+    from ..hub import load_learner
     from .embedding import is_run
-    from .saved_learners import load_learner, transformed
+    from .saved_learners import transformed
 
     if not is_run(source):
         return partial(transformed, load_learner(source))

@@ -151,10 +151,13 @@ def join(group: str, tensors: dict[str, AnyArray], plain: dict[str, Any]) -> dic
     """Restore the values that `split` converted."""
     values: dict[str, Any] = {name: texts(value["text"]) if is_text(value) else value for name, value in plain.items()}
     for key, tensor in tensors.items():
-        place, name, *rest = key.split("/")
-        if place == group and rest:
+        its_group, _, path = key.partition("/")
+        if its_group != group:
+            continue
+        name, _, place_in_list = path.partition("/")
+        if place_in_list:
             values.setdefault(name, []).append(tensor)
-        elif place == group:
+        else:
             values[name] = tensor
     return values
 

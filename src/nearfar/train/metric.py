@@ -63,12 +63,12 @@ def add_metric(embedder: Embedder, parts: Parts, folder: RunFolder) -> MetricCho
         embedder.metric = earlier
         return None
     better = score is not None and without is not None and score > without
-    found = MetricChoice(config.metric == "whitening" or better, score, without)
-    _write(folder, whiten if found.kept else None, found)
-    if found.kept:
+    choice = MetricChoice(config.metric == "whitening" or better, score, without)
+    _write(folder, whiten if choice.kept else None, choice)
+    if choice.kept:
         device = next((parameter.device for parameter in embedder.parameters()), torch.device("cpu"))
         embedder.metric = whiten.to(device).eval()
-    return found
+    return choice
 
 
 def fitted_whitening(embedder: Embedder, train: Dataset, config: TrainConfig) -> Whiten:
@@ -97,12 +97,12 @@ def embedded(embedder: Embedder, dataset: Dataset, config: TrainConfig) -> Float
     return encode(lambda features: embedder.head(features).embedding, dataset, device=device)
 
 
-def passed(whiten: nn.Module, rows: Floats) -> Floats:
-    """Return raw embeddings (n, d) after a metric."""
+def whitened(whiten: nn.Module, rows: Floats) -> Floats:
+    """Return embeddings (n, d) after a whitening, on the device of the whitening."""
     device = next(whiten.buffers()).device
     with torch.inference_mode():
-        found: Floats = whiten(torch.from_numpy(rows).to(device)).cpu().numpy()
-    return found
+        rows_after: Floats = whiten(torch.from_numpy(rows).to(device)).cpu().numpy()
+    return rows_after
 
 
 def with_and_without(embedder: Embedder, whiten: Whiten, parts: Parts) -> tuple[float | None, float | None]:
@@ -110,23 +110,23 @@ def with_and_without(embedder: Embedder, whiten: Whiten, parts: Parts) -> tuple[
     if parts.unseen is None:
         return None, None
     rows = embedded(embedder, parts.unseen, parts.config)
-    with_it = neighbor_scores(passed(whiten, rows), parts.unseen, parts)
+    with_it = neighbor_scores(whitened(whiten, rows), parts.unseen, parts)
     without = neighbor_scores(rows, parts.unseen, parts)
     return with_it.get("map_at_r"), without.get("map_at_r")
 
 
-def _write(folder: RunFolder, whiten: Whiten | None, found: MetricChoice) -> None:
+def _write(folder: RunFolder, whiten: Whiten | None, choice: MetricChoice) -> None:
     """Rewrite the best checkpoint atomically, with this metric instead of an earlier one."""
     tensors, about = load_tensors(folder.best)
     tensors = {name: value for name, value in tensors.items() if not name.startswith(METRIC)}
     if whiten is not None:
         tensors |= {METRIC + name: value for name, value in whiten.state_dict().items()}
-    save_tensors(folder.best, tensors, {**about, "metric": found._asdict()})
+    save_tensors(folder.best, tensors, {**about, "metric": choice._asdict()})
 
 
 def whitening_note(about: dict[str, Any]) -> str:
     """Return the sentence on the metric in the metadata of a checkpoint; "" if none was fitted."""
-    found = about.get("metric")
-    if not isinstance(found, dict):
+    choice = about.get("metric")
+    if not isinstance(choice, dict):
         return ""
-    return str(MetricChoice(bool(found.get("kept")), found.get("score"), found.get("without")))
+    return str(MetricChoice(bool(choice.get("kept")), choice.get("score"), choice.get("without")))

@@ -35,7 +35,7 @@ from .features import Floats, all_rows, cached_features, embed, encode, sizes_of
 from .interrupts import Interrupts
 from .last_stage import LastStage, split_off
 from .loading import with_best_weights
-from .metric import MetricChoice, fitted_whitening, passed, with_and_without
+from .metric import MetricChoice, fitted_whitening, whitened, with_and_without
 from .recipes import recipe
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
@@ -308,7 +308,7 @@ def _rungs(
         whiten = Whiten(rows.shape[1])
         learned = ~np.isin(items.labels, classes)
         whiten.learn(rows[learned], items.labels[learned])
-        found.append((passed(whiten, rows), classes))
+        found.append((whitened(whiten, rows), classes))
     rungs.append(_rung("whitened", found, items, clock, len(held)))
 
     tell(STEPS["head"])

@@ -27,7 +27,7 @@ from .checkpoint import columns_of, first_weights, read_about, replace_file, sha
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import build_embedder, folder_and_config
-from .metric import passed, whitening_note
+from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
 from .remarks import course, random_trunk, remarks
 from .run import Run, RunFolder, write_json
@@ -262,7 +262,7 @@ def evaluate_run(
     without = None
     if isinstance(metric, Whiten):
         without = _score(embedded, sets, with_ks, clustering=False)
-        embedded = {prefix: passed(metric, rows) for prefix, rows in embedded.items()}
+        embedded = {prefix: whitened(metric, rows) for prefix, rows in embedded.items()}
     scores = _score(embedded, sets, with_ks, clustering)
     seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
     raw = _score(seen, sets, with_ks, clustering=False)
