@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from nearfar.index import create, open_store, records_of
+from nearfar.index import QueryAdapter, create, open_store, records_of
 from nearfar.serve import Limits, WrongLabels
 from nearfar.serve import server as serve_server
 from tests.commands import run
-from tests.serve.conftest import COLORS, Image
+from tests.serve.conftest import COLORS, Image, mean_color
 
 TAKES_NO_TEXT = "the model of this index does not embed texts; search by an image or an item"
 BASE = "http://127.0.0.1:8000"
@@ -406,3 +406,22 @@ def test_the_command_serves_an_index_of_embeddings(folder, monkeypatch):
     assert client.get("/api/about").json()["images"] is False
     assert client.post("/api/search", content=picture((1, 2, 3))).status_code == 415
     assert len(names(client.get("/api/neighbors?name=red/3.png&k=1"))) == 1
+
+
+def test_the_command_serves_an_old_index_with_a_new_model(folder, monkeypatch):
+    from nearfar.cli import serving
+
+    with open_store(folder / "colors.index") as store:
+        old = store.in_memory()
+    create(folder / "old.index", old.records(), distance="cosine", about={"source": "gone", "weights": "old"}).close()
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    new = old.embeddings @ turn  # as the new model embeds the items
+    QueryAdapter().fit(new, old.embeddings).save(folder / "adapter.safetensors")
+    monkeypatch.setattr(serving, "embedder", lambda source: lambda items: mean_color(items) @ turn)
+    options = {"adapter": folder / "adapter.safetensors", "wrong": folder / "x.csv", "hosts": ["127.0.0.1"]}
+    app = serving.app_of(folder / "old.index", run=folder / "new.safetensors", token="", **options)
+    for color, value in COLORS.items():
+        answer = TestClient(app, base_url=BASE).post("/api/search?k=6", content=picture(value))
+        assert {one["class"] for one in answer.json()["neighbors"]} == {color}
+    with pytest.raises(ValueError, match=r"^--adapter: also give --run"):
+        serving.app_of(folder / "old.index", run=None, token="", **options)

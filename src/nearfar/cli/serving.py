@@ -18,6 +18,7 @@ from .options import RUN, SERVER, Trust
 from .searching import embedder_of, text_query
 
 if TYPE_CHECKING:
+    from ..index import QueryAdapter
     from ..numerics.types import AnyArray
     from ..serve.collection import Embed as EmbedItems
     from ..serve.collection import EmbedText
@@ -34,6 +35,7 @@ def serve(
     token: Annotated[str, Parameter(show_default=False, group=SERVER)] = "",
     name: Annotated[tuple[str, ...], Parameter(show_default=False, group=SERVER)] = (),
     run: Annotated[Path | None, Parameter(group=RUN)] = None,
+    adapter: Annotated[Path | None, Parameter(group=RUN)] = None,
     wrong: Annotated[Path | None, Parameter(group=RUN)] = None,
     trust: Trust = (),
 ) -> None:
@@ -55,6 +57,9 @@ def serve(
         Another name of the server, such as search.example.org. Repeat for several.
     run
         The run or learner that embeds the queries, if the one that made the index was moved.
+    adapter
+        An adapter made by `nearfar adapt`: queries are embedded by --run, the new model, and mapped into the space of
+        the model that made the index.
     wrong
         The .csv for labels that users mark as wrong; by default in the folder of the index, such as photos.wrong.csv.
     trust
@@ -66,7 +71,7 @@ def serve(
         beside = Path(file.name) if is_address(file) else file
         wrong = beside.with_suffix(".wrong.csv")
     with trusting(*trust):
-        app = app_of(file, run=run, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
+        app = app_of(file, run=run, adapter=adapter, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
     from ..serve.server import listen
     from ..serve.server import serve as run_server
 
@@ -91,16 +96,27 @@ def check_address(host: str, port: int, token: str) -> None:
         )
 
 
-def app_of(file: Path, *, run: Path | None, wrong: Path, hosts: Sequence[str], token: str) -> Any:
+def app_of(
+    file: Path, *, run: Path | None, adapter: Path | None = None, wrong: Path, hosts: Sequence[str], token: str
+) -> Any:
     """Return the ASGI application for an index."""
+    from ..index import QueryAdapter
     from ..serve import Collection, WrongLabels, make_app
 
     store = open_index(file)
-    source = embedder_of(store.about, file, run)
+    if adapter is None:
+        source = embedder_of(store.about, file, run)
+    elif run is None:
+        raise ValueError("--adapter: also give --run, the new model that embeds the queries")
+    else:
+        source = run
     embed: EmbedItems | None = None
     embed_text: EmbedText | None = None
     if source is not None:
-        embedding = partial(embed_in_index_dims, store.about, embedder(source))
+        embed_items = embedder(source)
+        if adapter is not None:
+            embed_items = partial(adapted, QueryAdapter.load(adapter), embed_items)
+        embedding = partial(embed_in_index_dims, store.about, embed_items)
         if embeds_images(source):
             embed = embedding
         if embeds_texts(source):
@@ -118,6 +134,11 @@ def app_of(file: Path, *, run: Path | None, wrong: Path, hosts: Sequence[str], t
 def pictures_in(file: Path, names: Sequence[str], about: Mapping[str, str]) -> Any:
     """Read the items of an index that have these names."""
     return pictures_of(names, about, file)
+
+
+def adapted(adapter: QueryAdapter, embed: Any, items: Any) -> AnyArray:
+    """Embed items with a new model, and map their embeddings into the space of the old one."""
+    return adapter.transform(embed(items))
 
 
 def embed_in_index_dims(about: Mapping[str, str], embed: Any, items: Any) -> Any:
