@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+import zipfile
 from types import ModuleType
 
 import numpy as np
@@ -281,6 +282,10 @@ def test_weights_of_another_network_and_folders_of_weights_say_what_to_do(timm, 
     (tmp_path / "best.safetensors").touch()
     with pytest.raises(TrunkError, match=r"is a folder; .*, such as \S+best.safetensors$"):
         make_trunk(CNN, (3, 64, 64), weights=tmp_path)
+    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+        archive.writestr("a.jpg", b"")
+    with pytest.raises(TrunkError, match=r"photos.zip: not readable as weights \([^()]*(\([^()]*\)[^()]*)?[^. ]\)$"):
+        make_trunk(CNN, (3, 64, 64), weights=tmp_path / "photos.zip")
     with pytest.raises(TrunkError, match="yes: no such file of weights; `true` takes the weights that timm"):
         make_trunk(CNN, (3, 64, 64), weights="yes")
 

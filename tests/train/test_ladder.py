@@ -139,13 +139,16 @@ def test_the_table_says_where_no_step_is_better_than_pixels():
     assert told.startswith("No step is better than raw pixels by more than chance: MAP@R 0.300 on held-out classes (")
     rungs = (rung("pixels", 0.1, 0.1), rung("frozen", 0.3, 0.3))
     assert Ladder("", rungs, last_worthwhile_step(rungs)).sentence.startswith("Frozen features: MAP@R 0.300")
+    rungs = (*rungs, rung("whitened", 0.2, 0.2))  # the title of this step has a comma
+    told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
+    assert told.endswith("(raw pixels 0.100; frozen features, whitened 0.200).")
 
 
 def test_the_table_says_where_a_higher_score_may_be_due_to_chance():
     rungs = (rung("frozen", 0.3, 0.3, 0.3), rung("whitened", 0.2, 0.3, 0.6))
     told = Ladder("", rungs, last_worthwhile_step(rungs)).sentence
     assert told.startswith("No step is better than frozen features by more than chance")
-    assert told.endswith("The higher scores of other steps may be due to chance.")
+    assert told.endswith("(frozen features, whitened 0.367). The higher scores of other steps may be due to chance.")
     rungs = (rung("pixels", 0.1, 0.1), rung("frozen", 0.3, 0.3))
     assert "due to chance" not in Ladder("", rungs, last_worthwhile_step(rungs)).sentence
 

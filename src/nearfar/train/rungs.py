@@ -120,7 +120,7 @@ class Ladder:
             name = f"No step is better than {best.title} by more than chance"
         else:
             name = best.title[0].upper() + best.title[1:]
-        found = f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on held-out classes ({', '.join(scores)})."
+        found = f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on held-out classes ({'; '.join(scores)})."
         if higher:
             found += " The higher scores of other steps may be due to chance."
         return found

@@ -244,7 +244,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         if foreign:
             reason = "holds something other than tensors"
         else:
-            reason = shorten(str(error).partition("\n")[0].partition(" (Could this error")[0], PATH)
+            reason = shorten(str(error).partition("\n")[0].partition(" (Could this error")[0].rstrip(". "), PATH)
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
     if isinstance(found, dict):
         found = found.get("state_dict", found)
