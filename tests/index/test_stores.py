@@ -243,6 +243,15 @@ def test_a_reader_goes_on_while_the_items_are_replaced(uri):
         assert len(reader.column("name")) == reader.count()
 
 
+def test_hits_have_names_and_are_printed_on_few_lines(uri):
+    with filled(uri) as store:
+        hits = store.search(records(["x", "y"]).embeddings, 9, where="price < 4")
+        assert [[name for name in row if name] for row in hits.names.tolist()] == named(hits)
+        assert repr(store.get(NAMES[:2])) == "Records of 2 x 5 with label, " + ", ".join(COLUMNS)
+        assert len(repr(hits).splitlines()) < 10
+        assert store.search(records(["x"]).embeddings, 9, where="price < 0").names.shape == (1, 0)
+
+
 def test_a_text_is_one_name(uri):
     with filled(uri) as store:
         assert store.get(NAMES[3]).names.tolist() == [NAMES[3]]

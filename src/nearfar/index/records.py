@@ -52,6 +52,11 @@ class Records:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __repr__(self) -> str:
+        n, d = self.embeddings.shape
+        columns = [*(["label"] if self.labels is not None else []), *self.columns]
+        return f"Records of {n:,} x {d}" + (f" with {', '.join(columns)}" if columns else "")
+
     def column(self, name: str) -> AnyArray:
         """Return one column; `name` and `label` are columns, too."""
         if name == "name":
@@ -86,6 +91,18 @@ class Hits(NamedTuple):
     records: Records
     distances: Array
     positions: Ints
+
+    @property
+    def names(self) -> AnyArray:
+        """Name of each neighbor, of shape (n, k); empty text if fewer than k were found.
+
+        >>> Hits(records_of([[0.0], [1.0]], ["a", "b"]), np.array([[0.5, np.inf]]), np.array([[1, -1]])).names.tolist()
+        [['b', '']]
+        """
+        found = np.full(self.positions.shape, "", dtype=self.records.names.dtype)
+        there = self.positions >= 0
+        found[there] = self.records.names[self.positions[there]]
+        return found
 
     def without_self(self, names: Sequence[str], k: int, *, column: str = "", values: Sequence[Any] = ()) -> Hits:
         """Return the k nearest neighbors of queries that are items of the collection, without the items themselves.

@@ -14,7 +14,7 @@
 ...     store.add(records_of([[-1.0, 0.0]], ["west"]))
 >>> with open_store(uri) as store:
 ...     hits = store.search([[0.9, 0.1]], k=1)
-...     print(hits.records.names[hits.positions], store.count())
+...     print(hits.names, store.count())
 [['east']] 3
 """
 
