@@ -495,6 +495,14 @@ def test_references_of_a_search_are_saved(tmp_path):
         InferenceModel(ours.trunk).save_knn_func(tmp_path / "none.safetensors")
 
 
+def test_references_are_added_where_the_others_are():
+    search = FaissKNN()
+    search.train(torch.ones(3, 2, device="meta"))
+    search.add(np.ones((2, 2)))
+    assert search.index.device.type == "meta"
+    assert len(search.index) == 5
+
+
 def test_items_are_put_where_the_network_is():
     ours = InferenceModel(torch.nn.Linear(D, 4, device="meta"))
     assert ours.get_embeddings(torch.randn(3, D)).device.type == "meta"

@@ -169,7 +169,9 @@ class FaissKNN:
         """Take more references."""
         embeddings = torch.as_tensor(embeddings)
         if self.index_init_fn is None:
-            self.index = embeddings if self.index is None else torch.cat([self.index, embeddings])
+            if self.index is not None:
+                embeddings = torch.cat([self.index, embeddings.to(self.index.device)])
+            self.index = embeddings
             return
         rows = embeddings.detach().float().cpu().numpy()
         if self.index is None:
