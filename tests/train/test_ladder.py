@@ -331,6 +331,18 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
     assert json.loads((tmp_path / "1" / "config.json").read_text())["last_stage"]
 
 
+def test_an_estimate_of_the_time_mentions_the_table(large_photos, weights, capsys, monkeypatch):
+    words = ["inspect", large_photos, "--time", "--set", "trunk=timm:test_resnet", "--set", f"pretrained={weights}"]
+    words += ["--set", "steps=2", "--set", "batch_size=8", "--set", "device=cpu", "--set", "validation=0"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert code == 0, err
+    assert "Training takes a few seconds" in out
+    assert "`nearfar train` compares cheaper steps for about a minute (--ladder no skips them)" in out
+    code, out, err = run(capsys, monkeypatch, *words, "--recipe", "photos/finetune")
+    assert code == 0, err
+    assert "--ladder" not in out
+
+
 def test_the_table_of_a_pretrained_trunk_is_the_same_again(large_photos, weights):
     config = TrainConfig.of(
         data=str(large_photos), trunk="timm:test_resnet", pretrained=weights, device="cpu", batch_size=8, epochs=1

@@ -324,8 +324,8 @@ def train(
     ladder
         Before training, print a table of scores on classes held out of the training classes: raw pixels, frozen
         features, whitened features, a linear layer on them and, for a pretrained trunk, its last stage; full also
-        trains all weights for every split. The table is kept in the run. By default yes for photographs with a
-        pretrained trunk, unless --step or --recipe is given.
+        trains all weights for every split. The table is kept in the run. By default yes for photographs of at
+        least six training classes with a pretrained trunk, unless --step or --recipe is given.
     step
         The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
         nothing; head trains a linear layer on the frozen trunk; last-stage trains only the last layers; full trains

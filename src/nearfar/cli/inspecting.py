@@ -81,10 +81,13 @@ def inspect(
     print(report_text(found))
     if time:
         from ..train.forecast import forecast
+        from ..train.rungs import runs_ladder_by_default
 
         chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
         config = make_config({**chosen, "seed": seed, "label": label, "partial": partial or None}, settings, recipe)
         print(f"\nTraining takes {forecast(config)}.")
+        if recipe is None and runs_ladder_by_default(config):
+            print("Before it, `nearfar train` compares cheaper steps for about a minute (--ladder no skips them).")
     elif found.protocol:  # the data can be split for a training
         print("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")
 
