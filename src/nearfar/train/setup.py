@@ -581,9 +581,7 @@ def _sets(
         sizes = sizes_of(config)
         with accelerator.main_process_first():
             train = cached_features(embedder, train, **sizes)
-            if unseen is None:
-                unseen = None
-            else:
+            if unseen is not None:
                 unseen = cached_features(embedder, unseen, **sizes)
     size = min(len(train), 1000) if unseen is None else len(unseen)
     return train, unseen, replace(seen_sample(train, size, config.seed), name=f"{train.name}, seen classes")

@@ -96,14 +96,16 @@ def train(
     try:
         with training_lock(folder.path):
             folder.check_free()  # another process may have trained there since
-            return _train_anew(folder, config, progress=progress, watchers=watchers)
+            return _train_in_empty_folder(folder, config, progress=progress, watchers=watchers)
     except BaseException:
         if distributed.rank() == 0:
             folder.remove_if_empty()
         raise
 
 
-def _train_anew(folder: RunFolder, config: TrainConfig, *, progress: bool, watchers: Sequence[Watcher]) -> Run:
+def _train_in_empty_folder(
+    folder: RunFolder, config: TrainConfig, *, progress: bool, watchers: Sequence[Watcher]
+) -> Run:
     """Train in an empty folder, which is empty again if there is no checkpoint at the end."""
     try:
         return _train_in(folder, config, resume=False, progress=progress, watchers=watchers)
