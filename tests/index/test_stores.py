@@ -1,6 +1,7 @@
 """One law over the stores: whatever the URI, the same items are found, filtered, grouped, added and removed."""
 
 import gc
+import shutil
 from zlib import crc32
 
 import numpy as np
@@ -241,6 +242,16 @@ def test_a_reader_goes_on_while_the_items_are_replaced(uri):
         assert found[0][0] in ("other", *NAMES)  # the reader of a file has what it opened
         assert reader.count() == (60 if uri.endswith(".index") else 2)
         assert len(reader.column("name")) == reader.count()
+
+
+def test_a_folder_that_is_gone_is_a_problem_of_the_storage(tmp_path):
+    pytest.importorskip("lancedb")
+    filled(tmp_path / "x.lance").close()
+    with nearfar.index.open(tmp_path / "x.lance") as reader:
+        shutil.rmtree(tmp_path / "x.lance")
+        with pytest.raises(OSError, match="LanceDB: ") as error:
+            reader.count()
+        assert "\n" not in str(error.value)
 
 
 def test_hits_have_names_and_are_printed_on_few_lines(uri):

@@ -28,11 +28,19 @@ def tried_again(read: Callable[..., T]) -> Callable[..., T]:
         try:
             return read(store, *args, **options)
         except OSError:
-            if store.writes or not store.look_again():
+            if store.writes or not _replaced(store):
                 raise
             return read(store, *args, **options)
 
     return reading
+
+
+def _replaced(store: DatabaseStore) -> bool:
+    """Return whether the items were replaced; they were not where nothing is left to be read."""
+    try:
+        return store.look_again()
+    except (OSError, ValueError):
+        return False
 
 
 class DatabaseStore(ABC):
