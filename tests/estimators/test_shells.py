@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -795,6 +796,19 @@ def test_columns_that_hold_no_numbers_are_named():
     gaps = table.assign(x1=pd.array([None, *range(len(X) - 1)], dtype="Int64"), x2=table["x2"].astype(object))
     with pytest.raises(ValueError, match=r"^LFDA: Input X contains NaN"):
         LFDA().fit(gaps, Y)
+
+
+@pytest.mark.parametrize("told", ["y", "chunklets", "pairs"])
+def test_many_chunklets_take_no_matrix_of_chunklets_by_chunklets(told):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(16_000, 2))
+    numbers = np.repeat(np.arange(8_000), 2)
+    given = {"y": numbers, "chunklets": numbers, "pairs": np.arange(16_000).reshape(-1, 2)}
+    tracemalloc.start()
+    RCA().fit(rows, **{told: given[told]})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6  # with such a matrix: 64 MB and more
 
 
 def test_what_says_nothing_alone_is_not_passed_over():

@@ -369,11 +369,14 @@ class FromChunklets(MetricLearner):
             return Supervised(known.X, self._linked(*self._from_labels(known.labels)), known.order)
         X = self._rows(X)
         if chunklets is not None:
-            checked = constraints.check_chunklets(chunklets, negative_links, len(X), partly=rows is not None)
+            checked = constraints.check_chunklets(
+                chunklets, negative_links, len(X), partly=rows is not None, linked=self._links
+            )
             return Supervised(X, self._linked(*checked))
         if rows is not None:
             pairs, pair_labels = constraints.present(pairs, rows, len(X), "pairs", pair_labels)
-        closed = constraints.close(constraints.check_pairs(pairs, pair_labels, None, len(X)), len(X))
+        checked_pairs = constraints.check_pairs(pairs, pair_labels, None, len(X))
+        closed = constraints.close(checked_pairs, len(X), linked=self._links)
         return Supervised(X, self._linked(*closed))
 
     def _linked(self, chunklets: Ints, apart: Bools) -> tuple[Any, ...]:
@@ -383,7 +386,7 @@ class FromChunklets(MetricLearner):
         return (chunklets,)
 
     def _from_labels(self, labels: Ints) -> tuple[Ints, Bools]:
-        """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; and which differ."""
+        """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; with links, which differ."""
         n_chunklets = getattr(self, "n_chunklets", None)
         chunklets = labels
         if n_chunklets is not None:
@@ -392,6 +395,8 @@ class FromChunklets(MetricLearner):
             checks.counts(1, n_chunklets=n_chunklets)
             checks.counts(2, chunklet_size=size)
             chunklets = constraints.chunklets_from_labels(labels, n_chunklets, size, seed)
+        if not self._links:
+            return chunklets, np.zeros((0, 0), dtype=bool)
         known = chunklets >= 0
         first = np.unique(chunklets[known], return_index=True)[1]
         kind = labels[known][first]  # (c,), the class of each chunklet

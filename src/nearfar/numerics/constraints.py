@@ -231,7 +231,7 @@ def groups(pairs: Pairs, n: int) -> Ints:
     return connected_components(links, directed=False)[1]
 
 
-def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
+def close(pairs: Pairs, n: int, linked: bool = True) -> tuple[Ints, Bools]:
     """Return the transitive closure of the must-links as chunklets, and which chunklets are separated by cannot-links.
 
     Returns
@@ -239,7 +239,7 @@ def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
     chunklets : ndarray of shape (n,)
         Chunklet of each row; -1 for rows in no pair.
     apart : ndarray of shape (c, c)
-        Symmetric matrix that is True where a cannot-link separates two chunklets.
+        Symmetric matrix that is True where a cannot-link separates two chunklets; (0, 0) unless `linked`.
 
     Raises
     ------
@@ -255,6 +255,8 @@ def close(pairs: Pairs, n: int) -> tuple[Ints, Bools]:
     chunklets = np.full(n, -1)
     used = np.unique(np.r_[pairs.i, pairs.j])
     chunklets[used] = np.unique(group[used], return_inverse=True)[1]
+    if not linked:
+        return chunklets, np.zeros((0, 0), dtype=bool)
     apart = np.zeros((chunklets.max() + 1,) * 2, dtype=bool)
     apart[chunklets[cannot.i], chunklets[cannot.j]] = True
     return chunklets, apart | apart.T
@@ -412,7 +414,7 @@ def check_weights(weights: AnyArray, m: int, name: str) -> Array:
 
 
 def check_chunklets(
-    chunklets: AnyArray, negative_links: AnyArray | None, n: int, partly: bool = False
+    chunklets: AnyArray, negative_links: AnyArray | None, n: int, partly: bool = False, linked: bool = True
 ) -> tuple[Ints, Bools]:
     """Return chunklet numbers as codes 0, 1, ... (-1 for rows in no chunklet), and which chunklets differ in class.
 
@@ -426,6 +428,8 @@ def check_chunklets(
         Number of rows of X.
     partly : bool
         Whether links may name chunklets that have no row here; such links are left out.
+    linked : bool
+        Return the matrix (c, c) of the chunklets that differ in class; otherwise, it is (0, 0).
     """
     needs = f"chunklets must be {n} integers, one per row of X, with -1 for rows in no chunklet"
     c = table(chunklets, needs, None)
@@ -440,17 +444,18 @@ def check_chunklets(
     names, codes = encode(np.where(c < 0, -1, c), unlabeled=-1)
     if len(names) == 0:
         raise ValueError("chunklets must hold at least one chunklet number >= 0; every entry is negative")
+    size = len(names) if linked else 0
     if negative_links is None:
-        return codes, ~np.eye(len(names), dtype=bool)
+        return codes, ~np.eye(size, dtype=bool)
     links = np.asarray(negative_links)
     if links.ndim != 2 or links.shape[1] != 2 or (links[:, 0] == links[:, 1]).any():
         raise ValueError(f"negative_links must be rows of two different chunklet numbers; got {links[:5].tolist()}")
     known = np.isin(links, names).all(axis=1)
     if not known.all() and not (partly and known.any()):
         raise ValueError(f"negative_links must be numbers of two chunklets of X; got {links[~known][:5].tolist()}")
-    links = links[known]
-    order = np.argsort(names)
-    i, j = order[np.searchsorted(names, links, sorter=order)].T
-    apart = np.zeros((len(names),) * 2, dtype=bool)
-    apart[i, j] = apart[j, i] = True
+    apart = np.zeros((size, size), dtype=bool)
+    if linked:
+        order = np.argsort(names)
+        i, j = order[np.searchsorted(names, links[known], sorter=order)].T
+        apart[i, j] = apart[j, i] = True
     return codes, apart
