@@ -68,7 +68,8 @@ def test_copies_are_near_only_each_other():
 def test_rows_that_coincide_with_their_neighbors_have_affinity_with_copies_only(unit):
     rng = np.random.default_rng(0)
     others = rng.normal(size=(12, 3))
-    G = lfda.affinity_scatter(unit * np.r_[others, np.zeros((4, 3))], 3)
+    rows = unit * np.r_[others, np.zeros((4, 3))]
+    G = lfda.affinity_scatter(rows, lfda.local_scales(rows, np.zeros(16, dtype=np.intp), 3))
     sigma = np.sort(np.linalg.norm(others[:, None] - np.r_[others, np.zeros((4, 3))], axis=2), axis=1)[:, 3]
     expected = np.zeros((3, 3))
     for i in range(12):
@@ -76,7 +77,7 @@ def test_rows_that_coincide_with_their_neighbors_have_affinity_with_copies_only(
             x = others[i] - others[j]
             expected += np.exp(-(x @ x) / (sigma[i] * sigma[j])) * np.outer(x, x)
     assert_allclose(G / unit / unit, expected, rtol=1e-10, atol=1e-12)
-    assert (lfda.affinity_scatter(np.ones((5, 3)), 2) == 0).all()
+    assert (lfda.affinity_scatter(np.ones((5, 3)), np.zeros(5)) == 0).all()
 
 
 @pytest.mark.filterwarnings("ignore")

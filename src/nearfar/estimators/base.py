@@ -386,7 +386,7 @@ class FromChunklets(MetricLearner):
         return (chunklets,)
 
     def _from_labels(self, labels: Ints) -> tuple[Ints, Bools]:
-        """Return one chunklet per class, or `n_chunklets` drawn ones of `chunklet_size` rows; with links, which differ."""
+        """Return one chunklet per class, or as many as `n_chunklets` drawn at random; with links, also which differ."""
         n_chunklets = getattr(self, "n_chunklets", None)
         chunklets = labels
         if n_chunklets is not None:

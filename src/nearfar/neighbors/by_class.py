@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 
 from ..numerics.checks import class_sizes
 from ..numerics.types import Array, Ints
 from .nearest import nearest
 
-LARGE_CLASS_ROWS = 512  # rows from which a search of its own takes less time than hiding the class from all rows
+LARGE_CLASS_ROWS = 512  # rows from which a class has a search of its own; small classes share one
 
 
 def nearest_of_class(X: Array, labels: Ints, k: int) -> Ints:
@@ -24,11 +27,39 @@ def nearest_of_class(X: Array, labels: Ints, k: int) -> Ints:
         Number of neighbors, at least 1.
     """
     found = np.full((len(X), k), -1)
-    for own in rows_of_classes(labels):
-        width = min(k, len(own) - 1)
-        if width > 0:
-            found[own, :width] = own[nearest(X[own], X[own], width, exclude_self=True)[1]]
+    sizes = class_sizes(labels)
+    for rows in groups_of_classes(labels):
+        codes = labels[rows]
+        available = sizes[codes] - 1  # other rows of the class, for each of these rows
+        width = min(k, int(available.max()))
+        if width == 0:
+            continue
+        others = partial(other_classes, codes) if codes[0] != codes[-1] else None
+        near = rows[nearest(X[rows], X[rows], width, exclude_self=True, hidden=others)[1]]
+        found[rows, :width] = np.where(np.arange(width) < available[:, None], near, -1)
     return found
+
+
+def groups_of_classes(labels: Ints) -> Iterator[Ints]:
+    """Yield the rows of one large class, or of several small classes of up to `LARGE_CLASS_ROWS` rows in all."""
+    group: list[Ints] = []
+    count = 0
+    for own in rows_of_classes(labels):
+        if group and count + len(own) > LARGE_CLASS_ROWS:
+            yield np.concatenate(group)
+            group = []
+            count = 0
+        if len(own) > 0:
+            group.append(own)
+            count += len(own)
+    if group:
+        yield np.concatenate(group)
+
+
+def other_classes(codes: Ints, queries: Ints) -> tuple[Ints, Ints]:
+    """Return the position in `queries` and the row of every pair of rows of different classes (n,)."""
+    at, row = np.nonzero(codes[queries, None] != codes)
+    return at, row
 
 
 def nearest_of_others(X: Array, labels: Ints, k: int) -> Ints:

@@ -134,8 +134,8 @@ def class_scatters(V: Array, labels: Ints, weighting: str) -> tuple[Array, Array
     # S = sum_c near_c W_c, D = sum_c far_c W_c + scatter of the P_c with the weights share_c; W_c: scatter of class c
     S, D, between, mean = np.zeros((4, d, d))
     size = 0.0
-    for k in range(c):
-        U = V[labels == k]  # (n_k, d, q)
+    order = np.argsort(labels, kind="stable")
+    for k, U in enumerate(np.split(V[order], np.cumsum(class_sizes(labels))[:-1])):  # U (n_k, d, q)
         rows = U.transpose(0, 2, 1).reshape(-1, d)
         # T_i^2 = U_i (U_i'U_i) U_i'
         Q = (U @ (U.transpose(0, 2, 1) @ U)).transpose(0, 2, 1).reshape(-1, d).T @ rows

@@ -12,9 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...estimators.base import FromLabels, Mahalanobis, Workspace
-from ...neighbors.nearest import nearest
+from ...neighbors import by_class
 from ...numerics import checks, psd, scatter
 from ...numerics.checks import class_sizes
+from ...numerics.distances import pair_distances
 from ...numerics.optimize import Solution
 from ...numerics.types import Array, Ints
 
@@ -49,15 +50,29 @@ def local_scatters(X: Array, labels: Ints, n_neighbors: int) -> tuple[Array, Arr
     order = np.argsort(labels, kind="stable")
     S_w = np.zeros((X.shape[1],) * 2)
     S_b = scatter.all_pairs(X, labels).dissimilar / len(X)  # D / n
-    for n, rows in zip(sizes, np.split(X[order], np.cumsum(sizes)[:-1]), strict=True):
+    sigma = local_scales(X, labels, n_neighbors)
+    for n, rows in zip(sizes, np.split(order, np.cumsum(sizes)[:-1]), strict=True):
         if n > 1:
-            G = affinity_scatter(rows, min(n_neighbors, n - 1))
+            G = affinity_scatter(X[rows], sigma[rows])
             S_w += G / n
             S_b += G * (1 / len(X) - 1 / n)
     return S_w, S_b
 
 
-def affinity_scatter(X: Array, k: int) -> Array:
+def local_scales(X: Array, labels: Ints, k: int) -> Array:
+    """Return sigma (n,), the distance of each row to the k-th nearest row of its class.
+
+    In smaller classes, it is the distance to the farthest row, and 0 for a row that is alone in its class.
+    """
+    near = by_class.nearest_of_class(X, labels, k)  # (n, k), -1 where there are fewer
+    count = (near >= 0).sum(axis=1)
+    rows = np.flatnonzero(count)
+    sigma = np.zeros(len(X))
+    sigma[rows] = pair_distances(X, X, rows, near[rows, count[rows] - 1])
+    return sigma
+
+
+def affinity_scatter(X: Array, sigma: Array) -> Array:
     """Return G (d, d) of the rows of one class: X' (D - A) X, where D holds the row sums of A, in blocks of rows.
 
     Each pair is counted once. The exponents of A are one product of rows,
@@ -66,7 +81,6 @@ def affinity_scatter(X: Array, k: int) -> Array:
 
     Rows with a sigma of 0 have affinity only with equal rows, which add nothing to G.
     """
-    sigma = nearest(X, X, k, exclude_self=True)[0][:, -1]
     X = X - X.mean(axis=0)
     there = sigma > MIN_SIGMA_SHARE * np.abs(X).max()
     X = X[there]
