@@ -9,7 +9,7 @@ import pytest
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, evaluate_run, train
-from nearfar.train.remarks import collapsed, course, idle, remark_worse_than_raw
+from nearfar.train.remarks import always_frozen, collapsed, course, idle, remark_worse_than_raw, remarks
 
 CONFIG = TrainConfig.of(data="digits", lr=0.3)
 LABELS = np.repeat(np.arange(4), 10)
@@ -71,6 +71,15 @@ def test_the_course_of_the_validation(scores, word):
     said = course([{"unseen_map_at_r": None}, *table(*scores)], CONFIG.replace(select="map_at_r"))
     assert word in said
     assert bool(said) == bool(word)
+
+
+def test_a_trunk_that_was_frozen_to_the_end():
+    assert not always_frozen(CONFIG)
+    assert not always_frozen(CONFIG.replace(freeze_epochs=2, epochs=3))
+    assert "frozen for all 2 epochs (freeze_epochs=3)" in always_frozen(CONFIG.replace(freeze_epochs=3, epochs=2))
+    config = CONFIG.replace(freeze_epochs=3, epochs=3)
+    scores = evaluate(rows(0.1), LABELS, clustering=False)
+    assert remarks(rows(0.1), scores, scores, [], [], config) == (always_frozen(config),)
 
 
 def batches(*shares, name="TripletLoss"):

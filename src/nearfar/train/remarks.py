@@ -52,6 +52,7 @@ def remarks(
         collapsed(embeddings, config),
         remark_worse_than_raw(scores, raw, config),
         course(epochs, config),
+        always_frozen(config),
         *idle(log),
     ]
     return tuple(sentence for sentence in found if sentence)
@@ -68,6 +69,16 @@ def random_trunk(config: TrainConfig, weights: str, parameters: int) -> str:
     return (
         f"The trunk {config.trunk} has {parameters / 1e6:.1f} million parameters and started with random weights: "
         f"with pretrained ones ({option}), scores on unseen classes are usually much better."
+    )
+
+
+def always_frozen(config: TrainConfig) -> str:
+    """Return a remark on a run that ended before its trunk was trained."""
+    if config.freeze_epochs is None or config.freeze_epochs < config.epochs:
+        return ""
+    return (
+        f"Only the embedding layer was trained, because the trunk was frozen for all {config.epochs} epochs "
+        f"(freeze_epochs={config.freeze_epochs}): more epochs also train the trunk."
     )
 
 
