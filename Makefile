@@ -12,7 +12,7 @@ WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py $(pa
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-haswell test-vision test-matrix static lint types check format bench docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-haswell test-vision test-gpu test-matrix static lint types check format bench docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -40,6 +40,9 @@ test-haswell: venv ## run the numerical tests, slow ones too, with the kernels o
 test-vision: venv ## run the tests that need timm, torchvision and peft, which the environment leaves out
 	test -d $(VISION)/timm || $(BIN)/python -m pip install --quiet --no-deps -c constraints.txt --target $(VISION) torchvision timm peft
 	PYTHONPATH=$(CURDIR)/$(VISION) $(PYTEST) -q $(WITH_VISION)
+
+test-gpu: venv ## run the tests that need a GPU
+	$(BIN)/python -m pytest -q -m gpu tests
 
 test-matrix: venv ## run tests with the kernels of other processors, and the oldest and newest dependencies (an hour)
 	$(BIN)/nox

@@ -7,14 +7,21 @@ relative difference of the loss from float64 on the same, rounded embeddings; `g
 the norm, of which rounding to the dtype alone costs up to 4e-3 (bfloat16) and 5e-4 (float16). `rounding` is what
 rounding the embeddings changes in the value in float64. Entries of a gradient below 6e-8 vanish in float16, whatever
 the loss: training in float16 multiplies the loss by a large number first. Random terms draw alike in all dtypes.
+
+`products` are float32 embeddings whose matrix products round their factors to bfloat16 and add up in float32, as
+devices with bfloat16 do under `torch.set_float32_matmul_precision("medium")`. The rounding is imitated, so that the
+figures do not depend on the processor.
 """
 
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import nearfar
 from nearfar.catalog import METHODS, Method
@@ -22,6 +29,13 @@ from nearfar.deep.proxies.class_proxies import ClassProxyLoss
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 PER_CLASS = 4
+aten = torch.ops.aten
+FACTORS = {  # the places of the matrices that a function multiplies among its arguments
+    aten.mm.default: (0, 1),
+    aten.addmm.default: (1, 2),
+    aten.bmm.default: (0, 1),
+    aten.baddbmm.default: (1, 2),
+}
 
 
 def main() -> None:
@@ -35,15 +49,46 @@ def main() -> None:
     for method in METHODS:
         if method.done and method.kind in ("loss", "regularizer", "head"):
             for dtype in DTYPES:
-                errors = " | ".join(f"{error:.0e}" for error in differences(method, settings.size, settings.dim, dtype))
-                print(f"| {method.name} | {str(dtype).removeprefix('torch.')} | {errors} |")
+                print_row(
+                    method, str(dtype).removeprefix("torch."), differences(method, settings.size, settings.dim, dtype)
+                )
+            rounded = differences(method, settings.size, settings.dim, torch.float32, products=RoundedProducts())
+            print_row(method, "products", rounded)
 
 
-def differences(method: Method, size: int, dim: int, dtype: torch.dtype) -> tuple[float, float, float]:
-    """Relative differences of value, gradient, and of the value by rounding the embeddings."""
+def print_row(method: Method, kind: str, errors: tuple[float, float, float]) -> None:
+    print(f"| {method.name} | {kind} | {' | '.join(f'{error:.0e}' for error in errors)} |")
+
+
+class RoundedProducts(TorchDispatchMode):
+    """Rounds the factors of float32 matrix products to bfloat16; products and sums remain in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch declares no types for it
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        values = list(args)
+        for place in FACTORS.get(func, ()):
+            if values[place].dtype == torch.float32:
+                values[place] = values[place].bfloat16().float()
+        return func(*values, **(kwargs or {}))
+
+
+def differences(
+    method: Method,
+    size: int,
+    dim: int,
+    dtype: torch.dtype,
+    products: AbstractContextManager[Any] | None = None,
+) -> tuple[float, float, float]:
+    """Return relative differences of value, of gradient, and of the value by rounding the embeddings.
+
+    The term is computed under `products`, its exact counterpart in float64 is not.
+    """
     x, pooled = (torch.randn(size, dim, generator=torch.Generator().manual_seed(seed)).double() for seed in (0, 1))
     rounded, features = x.to(dtype), pooled.to(dtype)
-    value, slope = value_and_gradient(method, rounded, features)
+    with products or nullcontext():
+        value, slope = value_and_gradient(method, rounded, features)
     exact, exact_slope = value_and_gradient(method, rounded.double(), features.double())
     whole, _ = value_and_gradient(method, x, pooled)
     size_of_slope = exact_slope.norm().clamp_min(1e-300)

@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 import nearfar
 from nearfar.catalog import METHODS
 from nearfar.deep.networks.standardize import Standardize
+from nearfar.deep.precision import matmul_precision
+from tests.test_bench import module
 
 CLASSES, DIM = 8, 5
 TERMS = [m for m in METHODS if m.done and m.kind in ("loss", "regularizer", "head")]
@@ -115,3 +117,26 @@ def test_standardized_rows_of_a_cast_network_are_in_its_precision():
     found = scale.bfloat16()(rows)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), exact, rtol=2**-8, atol=0)
+
+
+CHOOSES = {"HDMLLoss": "rounding changes which triplets have the median distances"}
+
+
+@pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
+def test_products_in_bfloat16_change_value_and_gradient_little(method):
+    bench = module("precision")
+    value, gradient, _ = bench.differences(method, 64, 32, torch.float32, products=bench.RoundedProducts())
+    assert value < 1e-2
+    assert gradient < 6e-2 or method.name in CHOOSES
+
+
+def test_the_precision_of_products_is_that_of_before_at_the_end():
+    before = torch.get_float32_matmul_precision()
+    with matmul_precision(None):
+        assert torch.get_float32_matmul_precision() == before
+    with matmul_precision("medium"):
+        assert torch.get_float32_matmul_precision() == "medium"
+    assert torch.get_float32_matmul_precision() == before
+    with pytest.raises(ZeroDivisionError), matmul_precision("medium"):
+        raise ZeroDivisionError
+    assert torch.get_float32_matmul_precision() == before

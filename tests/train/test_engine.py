@@ -1000,3 +1000,18 @@ def test_the_line_of_an_epoch_is_not_broken_in_a_log(capsys, monkeypatch) -> Non
     bar.on_epoch(row)
     bar.close()
     assert summary(row) in capsys.readouterr().err.splitlines()
+
+
+def test_products_have_another_precision_during_a_run_only(tmp_path, small) -> None:
+    class Level(Watcher):
+        seen: set[str] = set()
+
+        def on_step(self, step, epoch, record):
+            self.seen.add(torch.get_float32_matmul_precision())
+
+    before = torch.get_float32_matmul_precision()
+    train(small(steps=2, matmul_precision="medium"), tmp_path / "run", progress=False, watchers=[Level()])
+    assert Level.seen == {"medium"}
+    assert torch.get_float32_matmul_precision() == before
+    with pytest.raises(TrainError, match="matmul_precision"):
+        small(matmul_precision="low")

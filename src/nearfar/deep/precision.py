@@ -5,8 +5,8 @@ A count in bfloat16 stops at 256, because 256 + 1 rounds to 256, and a sum in ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -69,6 +69,21 @@ def without_autocast(device: torch.device) -> AbstractContextManager[None]:
     if under_autocast(device):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+@contextmanager
+def matmul_precision(level: str | None) -> Iterator[None]:
+    """Let products of float32 matrices lose precision for speed inside the context; None changes nothing.
+
+    `level` is "highest", "high" (TF32) or "medium" (bfloat16), as in `torch.set_float32_matmul_precision`.
+    """
+    before = torch.get_float32_matmul_precision()
+    if level is not None:
+        torch.set_float32_matmul_precision(level)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def kept(own: torch.dtype, wanted: torch.dtype) -> torch.dtype:

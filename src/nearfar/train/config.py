@@ -63,6 +63,7 @@ ADDED_LATER = (
     "lora",
     "lora_alpha",
     "gradient_checkpointing",
+    "matmul_precision",
     "embedding_start",
     "chunk",
     "shard_classes",
@@ -252,6 +253,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     precision : {"no", "bf16", "fp16", "auto"}
         Precision of the network: float32 ("no") or mixed. "auto" is "bf16" on GPUs and processors that compute in
         bfloat16 natively, else "no". Objectives are always computed in float32.
+    matmul_precision : {"highest", "high", "medium"}, optional
+        How much precision products of float32 matrices may lose, in the network and in the objective, as in
+        `torch.set_float32_matmul_precision`: "high" allows TF32, and "medium" bfloat16, where the device multiplies
+        faster in these formats; sums remain in float32. By default, the setting of PyTorch is left as it is.
     device : {"auto", "cpu"}
         Device to train on. "auto" chooses an accelerator if there is one.
     workers : int, optional
@@ -341,6 +346,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     clip: Positive | None = None
     ema: Share | None = None
     precision: Literal["no", "bf16", "fp16", "auto"] = "no"
+    matmul_precision: Literal["highest", "high", "medium"] | None = None
     device: Literal["auto", "cpu"] = "auto"
     workers: Annotated[int, Meta(ge=0)] | None = None
     eval_every: AtLeastOne = 1
@@ -697,5 +703,16 @@ def _message_of(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
         return shorten(text, PATH)
     expected = text.partition(", got `")[0].replace("`array`", "a list in brackets")  # the value shows its type
     if expected.startswith("Invalid enum value"):
-        expected = f"Expected one of {', '.join(get_args(get_type_hints(TrainConfig)[name]))}"
+        expected = f"Expected one of {', '.join(_words_of(get_type_hints(TrainConfig)[name]))}"
     return f"{name}: {expected}, got {quoted(fields[name])}"
+
+
+def _words_of(kind: Any) -> list[str]:
+    """Return the words that a type allows: those of a Literal, also of one in a union."""
+    words = []
+    for part in get_args(kind):
+        if isinstance(part, str):
+            words.append(part)
+        else:
+            words.extend(_words_of(part))
+    return words

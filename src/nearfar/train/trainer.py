@@ -15,6 +15,7 @@ from ..deep.networks.adapters import adapter_files
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
+from ..deep.precision import matmul_precision
 from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
 from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
@@ -121,7 +122,7 @@ def _train_in(
     if resume:
         config = _with_original_preprocessing(config, folder)
     parts = build(config, folder.start, resumed=resume and folder.last.exists())
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, matmul_precision(config.matmul_precision):
         trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
         with folder.mention_kept_checkpoint():
             return trainer.run()
