@@ -2,8 +2,8 @@
 
     python bench/chunks.py --batch 2048 --size 32 --chunks 0 256 32
 
-Each way has a process of its own, whose peak memory is read; 0 takes the batch at once. The trunk has random weights,
-and its batch normalization stands still, so that the gradients agree.
+Each size of a chunk runs in a separate process, whose peak memory is measured; 0 takes the whole batch at once. The
+trunk has random weights, and its batch normalization uses fixed statistics, so that the gradients agree.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def resnet50(embedding_dim: int) -> nn.Module:
 
 
 def measure(batch: int, size: int, chunk: int) -> dict[str, float]:
-    """Return the CPU seconds and the growth of the peak memory of one step, and a number that tells its gradient."""
+    """Return the CPU seconds and the growth of the peak memory of one step, and a checksum of its gradient."""
     torch.manual_seed(0)
     network = resnet50(64).eval()
     images = torch.randn(batch, 3, size, size)

@@ -28,7 +28,7 @@ from labels.
 
 What single methods do at length is measured beside this file, in ``bench/classical_*.py``: ``classical_probabilistic``
 (losses and gradients against plain loops, memory of NCA), ``classical_spectral``, ``classical_information``.
-metric-learn 0.7 works with scikit-learn up to 1.7 only, so it has an environment of its own; both run under this one.
+metric-learn 0.7 works with scikit-learn up to 1.7 only, so it needs a separate environment.
 """
 
 from __future__ import annotations

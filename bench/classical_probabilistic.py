@@ -1,7 +1,7 @@
 """The probabilistic learners beside scikit-learn's NCA and plain NumPy loops: time, memory, accuracy, objective.
 
     python bench/classical_probabilistic.py speed                       loss and gradient, a minute
-    python bench/classical_probabilistic.py memory [--table letter.csv] a fit on 20,000 x 16 in a process of its own
+    python bench/classical_probabilistic.py memory [--table letter.csv] a fit on 20,000 x 16 in a separate process
     python bench/classical_probabilistic.py accuracy [--data FOLDER]    four small tables, and every table of FOLDER
     python bench/classical_probabilistic.py accuracy --only NCA ITML    methods whose name holds one of these words
 

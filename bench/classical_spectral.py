@@ -2,15 +2,15 @@
 
     python bench/classical_spectral.py lmnn                        digits and breast cancer, beside NCA and LDA
     python bench/classical_spectral.py lmnn --metric-learn PATH    and metric-learn, by an interpreter that has it
-    python bench/classical_spectral.py lmnn --pylmnn PATH          and PyLMNN, likewise
+    python bench/classical_spectral.py lmnn --pylmnn PATH          and PyLMNN, in the same way
     python bench/classical_spectral.py lmnn --table FILE           on a CSV table (also .gz), header, class last
     python bench/classical_spectral.py tolerance                   time against the certified gap
     python bench/classical_spectral.py others                      the other learners by margins and embeddings
     python bench/classical_spectral.py many                        LMNN on 4,000 to 100,000 rows of 50 features
     python bench/classical_spectral.py closed                      closed forms on 100,000 rows of 50 features
 
-Each fit runs in a process of its own on one thread. `fit` is its CPU seconds (user and system; the mean over as many
-fits as take 0.2 s), the median over the folds; `MB` what resident memory rose by at most; `ratio` the time over that of
+Each fit runs in a separate process on one thread. `fit` is its CPU seconds (user and system; the mean over as many fits
+as take 0.2 s), the median over the folds; `MB` what resident memory rose by at most; `ratio` the time over that of
 nearfar's LMNN. Five stratified folds (shuffled, seed 0), features standardized on the training part; accuracy of 3
 nearest neighbors. `hinge` and `square` are LMNN's objectives (3 targets, halves of pull and push) with the hinge and
 its square, over all impostors, the mean over the folds: metric-learn minimizes the first, PyLMNN the second. A table of
@@ -219,7 +219,7 @@ def objectives(L: np.ndarray, split: Split, k: int = 3) -> tuple[float, float]:
     return float(hinge), float(square)
 
 
-# --- One fit in a process of its own
+# --- One fit in a separate process
 
 
 def ask(python: str, method: str, settings: dict[str, Any], split: Split | None) -> dict[str, Any]:

@@ -5,10 +5,10 @@
     python bench/classical_study.py study.jsonl --only GMML RCA             some learners
     python bench/classical_study.py study.jsonl --read                      only the tables of what is there
 
-Each line of the file is one learner on one table, and is written as soon as it is measured: a run that is stopped goes
-on where it was. Columns are standardized on the training part; learners have their default settings and seed 0; a table
-has at most `--rows` rows, by classes. A learner that has used `--seconds` of CPU on the five folds of a table is ended
-there and has no result on it. `classical_worker.py` runs each in a process of its own, on one thread.
+Each line of the file is one learner on one table, and is written as soon as it is measured: the same command continues
+an interrupted study. Columns are standardized on the training part; learners have their default settings and seed 0; a
+table has at most `--rows` rows, by classes. A learner that has used `--seconds` of CPU on the five folds of a table is
+ended there and has no result on it. `classical_worker.py` runs each in a separate process, on one thread.
 
 Two learners are compared by their mean accuracies on the tables that both finished: Wilcoxon's signed-rank test,
 two-sided and exact where no differences tie, and Holm's correction over all learners. With eleven tables the smallest
@@ -91,7 +91,7 @@ def rounds(only: list[str] | None) -> list[list[str]]:
     return [["Euclidean", *(name for name in names if name not in LAST)], [name for name in names if name in LAST]]
 
 
-# --- What the file says
+# --- The tables of a study
 
 
 def as_table(results: Results) -> str:

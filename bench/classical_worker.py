@@ -30,7 +30,7 @@ Result = dict[str, Any]
 
 
 class Given(NamedTuple):
-    """The same supervision for every library, in place of what each would draw from labels."""
+    """The same supervision for every library, instead of what each would draw from labels."""
 
     pairs: np.ndarray
     signs: np.ndarray

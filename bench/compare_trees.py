@@ -4,10 +4,10 @@
     python bench/compare_trees.py ../before/src src [--rounds 3]
 
 Ten losses (a forward and a backward pass), five learners (a fit), the evaluation of embeddings and the search of an
-index, through public names only. In every round each tree gets a process of its own, one after the other and the other
-first in the next round, so that other work on the machine falls on both. In a process every task is repeated, and the
-least CPU time counts; the table has the least over the rounds, and the ratio after / before. `noise` is the larger of
-what the trees' own rounds differ by: a ratio nearer to 1 than that says nothing.
+index, through public names only. In every round each tree runs in a separate process. The order alternates from round
+to round, so that other work on the machine slows both. In a process every task is repeated, and the least CPU time
+counts; the table has the least over the rounds, and the ratio after / before. `noise` is the larger of what the trees'
+own rounds differ by: a ratio nearer to 1 than that says nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def measured(tree: Path) -> dict[str, float]:
-    """Return the seconds of every task with the package of a tree, in a process of its own."""
+    """Return the seconds of every task with the package of a tree, in a separate process."""
     environment = {**os.environ, "PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, "--worker"]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)

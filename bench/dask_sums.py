@@ -4,9 +4,9 @@
     python bench/dask_sums.py --rows 100000 --memory 300            a smaller run
 
 The table is drawn part by part on the workers, from seeds, and is never whole in one of them. The in-memory fit gets
-the same rows as one array in a process of its own. Printed are wall seconds (on a machine that does other work, these
-say little), the highest memory of a worker and of the in-memory process, and the largest
-difference of the metrics relative to the largest entry.
+the same rows as one array in a separate process. Printed are wall seconds (on a machine that does other work, these say
+little), the highest memory of a worker and of the in-memory process, and the largest difference of the metrics relative
+to the largest entry.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def on_a_cluster(rows: int, memory: int) -> dict[str, Any]:
             memory_limit=f"{memory}MB",
             dashboard_address=None,
             host="127.0.0.1",
-            silence_logs=40,  # workers near their limit pause, and say so
+            silence_logs=40,  # workers near their limit pause, and log it
         ) as cluster,
         Client(cluster) as client,
     ):

@@ -4,12 +4,12 @@
 
 The grid below is all that is tried. Every setting is trained with the seed of SELECTION, and the one with the highest
 MAP@R of the validation classes (carved from the training classes by the seed; they also choose the checkpoint) is
-taken; the test classes are not scored. Then it is trained anew with the seeds FINAL, and scored once on the test
+chosen; the test classes are not scored. Then it is trained again with the seeds FINAL, and scored once on the test
 classes. `selection.json` and `table.md` in the folder hold what was found; what is finished there is not repeated.
 
-Objectives are scored by the cosine of embeddings. The two networks define no embedding: their own scores of pairs
-rank all items, for each fourth item as the query. The scales of the relation network are those of a trunk that the
-chosen triplet loss has trained with the same seed, as its paper asks for scales that are trained beforehand.
+Objectives are scored by the cosine of embeddings. The two networks define no embedding: their own scores of pairs rank
+all items, for each fourth item as the query. The scales of the relation network are those of a trunk that the chosen
+triplet loss has trained with the same seed, because its paper trains the scales beforehand.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What learning from some classes does to embeddings of other classes: by learners, and by layers on top.
+"""What learning from some classes does to embeddings of other classes: with learners, and with layers on top.
 
     nearfar embed runs/NAME DATA -o embeddings.npz
     python bench/embeddings.py embeddings.npz --seen 5 10 20 40 80 --seeds 5
 
-The embeddings are brought to unit length. In every division drawn with a seed, half of the classes are the test. Each
-method learns from so many of the others, with its default settings; the table has the mean MAP@R (Recall@1 with
-`--recall`) on the test classes by the cosine, and the CPU seconds of the largest fit.
+The embeddings are scaled to unit length. Each seed draws half of the classes for the test. Each method learns from
+`--seen` of the others, with its default settings; the table has the mean MAP@R (Recall@1 with `--recall`) on the test
+classes by the cosine, and the CPU seconds of the largest fit. "without a learner" is the score of the embeddings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nearfar.train import DeepMetric
 
 LINEAR = {"trunk": "identity", "random_state": 0}
 METHODS: dict[str, Callable[[], Any] | None] = {
-    "as they are": None,
+    "without a learner": None,
     "`GMML()`": GMML,
     "`GMML(t=0.3)`": lambda: GMML(t=0.3),
     "`LowRankGMML()`": LowRankGMML,
@@ -58,14 +58,15 @@ def measure(
 
 
 def table(file: Path, seen: list[int], seeds: int, score: str) -> str:
-    with np.load(file) as found:
-        X, y = found["embeddings"].astype(np.float64), found["labels"]
+    with np.load(file) as arrays:
+        X = arrays["embeddings"].astype(np.float64)
+        y = arrays["labels"]
     X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), np.finfo(np.float64).tiny)
     lines = [["classes learned from", *map(str, seen), "CPU"], ["---", *["---:"] * (len(seen) + 1)]]
     for name, make in METHODS.items():
-        found = [[measure(make, X, y, count, seed, score) for seed in range(seeds)] for count in seen]
-        means = [f"{np.mean([value for value, _ in each]):.3f}" for each in found]
-        seconds = float(np.mean([seconds for _, seconds in found[-1]]))
+        results = [[measure(make, X, y, count, seed, score) for seed in range(seeds)] for count in seen]
+        means = [f"{np.mean([value for value, _ in each]):.3f}" for each in results]
+        seconds = float(np.mean([seconds for _, seconds in results[-1]]))
         lines.append([name, *means, "-" if make is None else f"{seconds:.2g} s"])
     head = f"{file.name}: {len(X):,} embeddings of {X.shape[1]} dimensions, {len(np.unique(y))} classes\n"
     return "\n".join([head, *("| " + " | ".join(line) + " |" for line in lines)])
@@ -76,7 +77,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", help=".npz with embeddings and labels")
     parser.add_argument("--seen", type=int, nargs="+", default=[5, 10, 20, 40, 80])
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--recall", action="store_true", help="Recall@1 in place of MAP@R")
+    parser.add_argument("--recall", action="store_true", help="Recall@1 instead of MAP@R")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # of singular scatters, where few classes are learned from
     for file in given.files:

@@ -4,8 +4,8 @@
 
 Prints the processor, the library versions, every native thread pool with its BLAS kernel (one thread each), and per
 setting the smallest CPU time (user + system of the process) of `repeat` runs: ours; the straightforward search, where
-each candidate set is assigned and scored anew, once with a short NMI in NumPy and once with scikit-learn's; the ratio
-to ours; and whether both found the same set. The straightforward times are of the search alone, run once.
+each candidate set is assigned and scored from scratch, once with a short NMI in NumPy and once with scikit-learn's; the
+ratio to ours; and whether both found the same set. The straightforward times are of the search alone, run once.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def sklearn_nmi(y: np.ndarray, a: np.ndarray) -> float:
 def straightforward_search(
     d: np.ndarray, y: np.ndarray, k: int, how: str | None, nmi: Callable[[np.ndarray, np.ndarray], float]
 ) -> list[int]:
-    """Greedy selection and refinement where every candidate set is assigned and scored anew."""
+    """Greedy selection and refinement where every candidate set is assigned and scored from scratch."""
     chosen: list[int] = []
     for _ in range(k):
         scores = [

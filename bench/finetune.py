@@ -1,4 +1,4 @@
-"""Fine-tune a pretrained network on photographs with many objectives, beside its features as they are and whitened.
+"""Fine-tune a pretrained network on photographs with many objectives, compared with its features, plain and whitened.
 
     python bench/finetune.py photos/ --trunk timm:mobilenetv1_100 --pretrained true --splits 5 --out runs/finetune
 
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="*", default=(*LOSSES, *TERMS), help="losses, and terms as in TERMS; default: all"
     )
-    parser.add_argument("--fixed", nargs="*", default=(), help="objectives that are trained as they are written")
+    parser.add_argument("--fixed", nargs="*", default=(), help="objectives that are trained without any choice")
     parser.add_argument("--factor", type=float, default=1.0, help="times the learning rate of the recipe, for --fixed")
     settings = parser.parse_args()
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def apart(path: Path) -> tuple[str, ...]:
 def choose(name: str, unseen: tuple[str, ...], settings: argparse.Namespace) -> tuple[str, float]:
     """Return the objective and the factor of the learning rate that are best on validation classes.
 
-    The classes `unseen` are the test of the first split: neither trained on nor looked at here.
+    The classes `unseen` are the test of the first split: used neither for training nor for this choice.
     """
     if name in TERMS:
         _, factor = choose(loss_of(name), unseen, settings)

@@ -4,12 +4,12 @@
     python bench/heads.py features.npz --splits 5 --seeds 3 --start pca --out runs/heads
 
 Protocol: each split draws half of the classes as the test; a third of the others are its validation classes. The layer
-starts from the first principal directions of the features that it learns from, which leave their distances nearly as
-they are, or with `--start whitening` from their closed-form whitening, which is hard to beat. A loss is trained with
-each learning rate of RATES on the classes that are neither, and takes the one with the highest MAP@R on the validation
-classes; then it is trained anew on all training classes with every seed, and scored once on the test classes. All
-settings of the losses are their defaults; parameters of a loss (proxies) learn ten times as fast as the layer. Batches
-are 16 classes of 4.
+starts from the first principal directions of the features that it learns from, which nearly keep their distances, or
+with `--start whitening` from their closed-form whitening, which is hard to beat. A loss is trained with each learning
+rate of RATES on the classes that are neither, and takes the one with the highest MAP@R on the validation classes; then
+it is trained again on all training classes with every seed, and scored once on the test classes. All settings of the
+losses are their defaults; parameters of a loss (proxies) learn ten times as fast as the layer. Batches are 16 classes
+of 4.
 
 The table has means over splits and seeds, the difference to the whitening without training, paired by split, with its
 95% t-interval, and the p-value of that difference after Holm's correction over all losses. A second table has what the
@@ -42,7 +42,7 @@ from nearfar.train.start import whitening_layer
 
 Rows = NDArray[Any]
 WHITENING = "whitening alone"
-AS_THEY_ARE = "features as they are"
+UNWHITENED = "features without whitening"
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 PROXY_FACTOR = 10
 EXTRA = ("NTXentLoss(temperature=0.1)", "SupConLoss(temperature=0.1)", "TripletLoss(miner=BatchHard())")
@@ -84,19 +84,19 @@ def study(rows: Rows, labels: Rows, settings: argparse.Namespace) -> None:
             starts = (pca_start(rows[parts[0]], settings.dim), pca_start(rows[parts[2]], settings.dim))
         else:
             starts = (whitening_start(rows[parts[0]], labels[parts[0]], settings.dim), whitening)
-        for text in (AS_THEY_ARE, WHITENING, *texts):
+        for text in (UNWHITENED, WHITENING, *texts):
             if (text, split) in done:
                 continue
             begun = process_time()
             result: dict[str, Any]
             try:
-                if text == AS_THEY_ARE:
+                if text == UNWHITENED:
                     result = {"rate": None, "scores": [score(rows[parts[3]], labels[parts[3]])]}
                 elif text == WHITENING:
                     result = {"rate": None, "scores": [score(apply(whitening, rows[parts[3]]), labels[parts[3]])]}
                 else:
                     result = score_loss(text, rows, labels, parts, starts, settings)
-            except ValueError as error:  # a loss that needs another kind of data says so
+            except ValueError as error:  # a loss that needs another kind of data refuses this one
                 result = {"error": str(error)}
             result |= {"loss": text, "split": split, "seconds": round(process_time() - begun, 2)}
             with (settings.out / "scores.jsonl").open("a", encoding="utf-8") as file:
@@ -220,7 +220,11 @@ def read_scores(folder: Path) -> list[dict[str, Any]]:
     file = folder / "scores.jsonl"
     if not file.is_file():
         return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    results = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    for one in results:
+        if one["loss"] == "features as they are":  # the former name of the row
+            one["loss"] = UNWHITENED
+    return results
 
 
 def table(results: list[dict[str, Any]]) -> str:
@@ -232,7 +236,7 @@ def table(results: list[dict[str, Any]]) -> str:
     splits = sorted(by_loss[WHITENING])
     scores = {name: np.array([of[split] for split in splits]) for name, of in by_loss.items() if len(of) == len(splits)}
     gains = {
-        name: of[:, 1] - scores[WHITENING][:, 1] for name, of in scores.items() if name not in (WHITENING, AS_THEY_ARE)
+        name: of[:, 1] - scores[WHITENING][:, 1] for name, of in scores.items() if name not in (WHITENING, UNWHITENED)
     }
     corrected = holm({name: p_value(gain) for name, gain in gains.items()})
     lines = ["| loss | Recall@1 | MAP@R | MAP@R beyond the whitening | p (Holm) |", "|---|---:|---:|---:|---:|"]

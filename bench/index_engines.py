@@ -3,14 +3,14 @@
     python bench/index_engines.py [--items 100000] [--dims 128] [--queries 300]
 
 The vectors are clustered as embeddings are: one cluster for each thousand items, around centers of unit length. Queries
-are drawn from the same clusters. All search ten neighbors by the cosine on one thread. Every engine runs in a process
-of its own, one after the other, so that its memory is its own. `nearfar` searches a file exactly and a folder of
-LanceDB approximately, as `nearfar index` does. faiss and usearch hold an HNSW graph (M = 32, 128 candidates when built,
-as many when searched), faiss also inverted lists (4 sqrt(n), of which it looks into 16). They save and read their own
-files, without names, classes or columns, and nothing keeps such a file whole where a process is killed.
+are drawn from the same clusters. All search ten neighbors by the cosine on one thread. The engines run one after the
+other, each in a separate process, so that the memory of each can be measured. `nearfar` searches a file exactly and a
+folder of LanceDB approximately, as `nearfar index` does. faiss and usearch hold an HNSW graph (M = 32, 128 candidates
+when built, as many when searched), faiss also inverted lists (4 sqrt(n), of which it looks into 16). They save and read
+their own files, without names, classes or columns, and nothing keeps such a file whole where a process is killed.
 
 "Cold" is the first query after opening. "Add" and "remove" change 1,000 items so that they are there for the next
-process: what has no such change writes its file anew.
+process: an engine without such a change writes its whole file again.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Nearfar:
 
 
 class Faiss:
-    """An index of faiss in a file of its own."""
+    """An index of faiss in a file."""
 
     index: Any
 
@@ -252,7 +252,7 @@ class FaissLists(Faiss):
 
 
 class Usearch:
-    """An index of usearch in a file of its own."""
+    """An index of usearch in a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Kill a process that adds to an index and removes from it, again and again, and look whether anything is lost.
+"""Kill a process that adds to an index and removes from it, again and again, and check whether anything is lost.
 
 python bench/kill_writers.py items.lance --kills 50
 
@@ -74,7 +74,7 @@ def killed(uri: str, start: int, pause: float) -> list[str]:
 
 
 def there(uri: str) -> set[str]:
-    """Read all names in a process of its own: an engine may not survive a fork."""
+    """Read all names in a new process: an engine may not survive a fork."""
     if os.fork() == 0:
         try:
             with nearfar.index.open(uri, "w") as store:

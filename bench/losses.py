@@ -7,7 +7,7 @@ One thread, 4 samples per class, 128 dimensions, forward and backward in float32
 system) of some runs. "bare" is what no pair loss can do without: the similarity matrix and the two products of its
 gradient. Memory is the peak above the start of the call, also in matrices of B x B float32. "equal" is the largest
 difference of value and gradient in float64 at B = 128, relative to the largest entry, where the two mean the same;
-where not, the note says why. Each measurement runs in a process of its own, at most a minute and 8 GB. Afterwards:
+where not, the note says why. Each measurement runs in a separate process, with at most a minute and 8 GB. Afterwards:
 all triplets and NT-Xent of 16,384 samples in blocks, the losses with class proxies at 11,318 classes and 512 samples
 ("bare" is then the three products with the proxies), and the whole table on a GPU where there is one.
 """
@@ -64,7 +64,7 @@ class Mined:
 
 
 class Scaled:
-    """A loss that leaves some of the vectors as long as they are, on unit vectors."""
+    """A loss that does not normalize some of the vectors, on unit vectors."""
 
     def __init__(self, loss: Any) -> None:
         self.loss = loss
@@ -410,7 +410,7 @@ def many(only: list[str], n: int = 512) -> None:
 
 def blocks(n: int = 16_384, block: int = 512) -> None:
     """All triplets and NT-Xent of a large batch in blocks: seconds and the process's whole peak."""
-    print(f"\nB = {n:,} in blocks of {block}, forward and backward, in a process of its own:")
+    print(f"\nB = {n:,} in blocks of {block}, forward and backward, in a separate process:")
     for name, loss in (("all triplets", nf.TripletLoss(block=block)), ("NT-Xent", nf.NTXentLoss(block=block))):
 
         def work(loss: Any = loss) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Functions with a gradient of their own against the same in PyTorch's own functions: time, and peak memory.
+"""Functions with a hand-written gradient against the same in PyTorch's functions: time and peak memory.
 
     python bench/own_gradients.py [--sizes 512 1024 2048] [--repeats 7]
 

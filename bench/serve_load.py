@@ -1,4 +1,4 @@
-"""How long `nearfar serve` takes with many clients on loopback, beside a request that only crosses the network.
+"""How long `nearfar serve` takes with many clients on loopback, compared with a request without a search.
 
 python bench/serve_load.py --items 100000 --clients 50 --seconds 20
 

@@ -1,13 +1,13 @@
 """Closed forms and fast learners on embeddings: what half of the classes teach about the other half.
 
-    python bench/unseen_classes.py embeddings.npz study.jsonl            goes on where it was stopped
+    python bench/unseen_classes.py embeddings.npz study.jsonl            continues an interrupted study
     python bench/unseen_classes.py embeddings.npz study.jsonl --read     only the table
     python bench/unseen_classes.py embeddings.npz study.jsonl --only GMML RCA --splits 3
 
 The `.npz` file holds `embeddings` (n, d) and `labels` (n,), as `nearfar embed` writes it. In each split, drawn by its
-number, half of the classes are for learning and the rest are the test. Rows are brought to unit length, centered on the
+number, half of the classes are for learning and the rest are the test. Rows are scaled to unit length, centered on the
 mean of the training rows, and projected to their first principal components (`--components`), for all learners alike;
-"as they are" is the cosine of the embeddings without any of this. A learner's setting is the one of its list in
+"without a learner" is the cosine of the embeddings before all of this. A learner's setting is the one of its list in
 `SETTINGS` with the best MAP@R on half of the training classes after learning from the other half; then it learns from
 all training classes. Scores are by the cosine of test rows among each other. Differences to whitening are paired over
 the splits, with half of the 95% t-interval; the splits share classes, so that the intervals are too narrow. Each line
@@ -32,7 +32,7 @@ import nearfar
 from nearfar.evaluation import evaluate
 
 Rows = NDArray[np.float64]
-PLAIN = "as they are"
+PLAIN = "without a learner"
 CENTERED = "centered"
 WHITENING = "DiscriminantWhitening"
 FEW = [{"n_components": 20}, {"n_components": 40}, {"n_components": 80}]
@@ -138,7 +138,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    if not file.exists():
+        return []
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        if line["name"] == "as they are":  # the former name of the row
+            line["name"] = PLAIN
+    return lines
 
 
 def table(lines: list[dict[str, Any]]) -> str:

@@ -141,12 +141,12 @@ def test_the_bench_of_embeddings_scores_classes_that_were_not_learned(tmp_path):
     y = np.repeat(np.arange(12), 6)
     X = np.c_[rng.normal(size=(12, 3))[y], 3 * rng.normal(size=(72, 3))]  # the classes differ in half of the columns
     np.savez(tmp_path / "rows.npz", embeddings=X, labels=y)
-    bench.METHODS = {"as they are": None, "RCA": bench.RCA}
+    bench.METHODS = {"without a learner": None, "RCA": bench.RCA}
     plain, learned = (
         line.split(" | ") for line in bench.table(tmp_path / "rows.npz", [2, 6], 2, "map_at_r").split("\n")[-2:]
     )
     assert plain[1] == plain[2] < learned[2]
-    assert (plain[0], plain[3]) == ("| as they are", "- |")
+    assert (plain[0], plain[3]) == ("| without a learner", "- |")
 
 
 def test_the_bench_of_unseen_classes_goes_on_where_it_stopped(tmp_path, capsys, monkeypatch):
@@ -174,6 +174,18 @@ def test_the_bench_of_unseen_classes_goes_on_where_it_stopped(tmp_path, capsys, 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it forks")
+@pytest.mark.parametrize(
+    ("name", "key", "old"), [("heads", "loss", "features as they are"), ("unseen_classes", "name", "as they are")]
+)
+def test_results_with_the_former_name_of_a_row_are_read(tmp_path, name, key, old, monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    bench = module(name)
+    (tmp_path / "scores.jsonl").write_text(f'{{"{key}": "{old}", "split": 0}}\n{{"{key}": "RCA", "split": 0}}\n')
+    read = (lambda: bench.read_scores(tmp_path)) if name == "heads" else lambda: bench.read(tmp_path / "scores.jsonl")
+    current = bench.UNWHITENED if name == "heads" else bench.PLAIN
+    assert [line[key] for line in read()] == [current, "RCA"]
+
+
 def test_the_costs_of_learners_are_measured_for_the_sizes_that_are_asked():
     command = [sys.executable, str(BENCH / "learner_costs.py"), "--only", "GMML", "--sizes", "300x12", "600x12"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
