@@ -26,6 +26,7 @@ from nearfar.cli.listing import description
 from nearfar.cli.reporting import pictures_of
 from nearfar.data import open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
+from nearfar.deprecation import UNTIL
 from nearfar.extras import hint
 from nearfar.index import Index
 from nearfar.train import recipe_names
@@ -167,6 +168,15 @@ def test_list_shows_what_every_method_is(capsys, monkeypatch):
     assert lines["TripletLoss"] == "Triplet loss (Schroff 2015)"
     assert all(line[0] != "(" for line in lines.values())  # each has a title
     assert out.splitlines()[-1].startswith(f"{len(METHODS)} methods; ")
+
+
+def test_list_of_planned_methods_is_deprecated(capsys, monkeypatch):
+    with pytest.warns(FutureWarning, match=f"--planned is deprecated and works until {UNTIL}"):
+        code, out, _ = run(capsys, monkeypatch, "list", "--planned")
+    assert code == 0
+    assert out.splitlines() == [
+        f"{len(METHODS)} methods; nearfar list NAME shows one with its settings, formula and paper"
+    ]
 
 
 def test_list_shows_every_recipe_below_its_source(capsys, monkeypatch):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from textwrap import wrap
 
 from ..catalog import HERE, METHODS, Method, missing
+from ..deprecation import UNTIL
 from ..quoting import quoted
 
 RECIPES = {
@@ -29,8 +31,11 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
     recipes
         List recipes (settings of papers) instead.
     planned
-        List only planned methods.
+        List only planned methods. Deprecated, because no method is planned any more; works until 0.4.
     """
+    if planned:
+        detail = f"--planned is deprecated and works until {UNTIL}: no method is planned any more"
+        warnings.warn(detail, FutureWarning, stacklevel=2)
     if name:
         if recipes or planned:
             raise ValueError(f"NAME: {quoted(name)} does not work with --recipes and --planned, which list all")
