@@ -29,6 +29,15 @@ def test_python_of_the_pages_runs(block, tmp_path):
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+@pytest.mark.slow
+def test_the_first_example_prints_the_scores_of_its_comments(tmp_path):
+    example = BLOCKS[0].values[0]
+    promised = [float(number) for number in re.findall(r"(0\.\d\d) with", example)]
+    ended = forking.run("-c", example, cwd=tmp_path)
+    assert len(promised) == 3
+    assert [float(line) for line in ended.stdout.split()] == pytest.approx(promised, abs=0.01), ended.stderr
+
+
 @pytest.mark.parametrize("block", ["1 / 0", "raise SystemExit(2)", "import os; os._exit(3)", "print(json)"])
 def test_a_block_that_fails_is_found(block, tmp_path):  # names are the block's own
     assert forking.run("-c", block, cwd=tmp_path).returncode != 0
