@@ -224,24 +224,52 @@ OTHER_LEARNER = "SCML, MCML\nNCA"
 
 
 def which(questions: tuple[tuple[str, str], ...], other: str) -> Figure:
-    """Questions from top to bottom: yes leads to the right, no leads to the next."""
-    figure = Figure(figsize=(7.2, 0.92 * (len(questions) + 0.8)), layout="constrained")
-    axes = figure.subplots()
-    asks = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": GRAY}
-    answers = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": COLORS[0], "linewidth": 1.6}
-    arrow = {"arrowstyle": "->", "color": GRAY}
-    for row, (question, answer) in enumerate(questions):
-        axes.text(0.26, -row, question, ha="center", va="center", bbox=asks)
-        axes.text(0.82, -row, answer, ha="center", va="center", color=COLORS[0], bbox=answers)
-        axes.annotate("", (0.645, -row), (0.53, -row), arrowprops=arrow)
-        axes.text(0.585, -row + 0.08, "yes", ha="center", va="bottom", fontsize=9)
-        axes.annotate("", (0.26, -row - 0.66), (0.26, -row - 0.34), arrowprops=arrow)
-        axes.text(0.275, -row - 0.5, "no", ha="left", va="center", fontsize=9)
-    axes.text(0.26, -len(questions), other, ha="center", va="center", color=COLORS[0], bbox=answers)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(-len(questions) - 0.4, 0.4)
+    """Questions from top to bottom: yes leads to the answer below, no leads to the next question.
+
+    The picture is as wide as the text of a page on a phone (3.55 inches are 341 pixels).
+    """
+    width = 3.55
+    answers_left = 1.1
+    rows = [(question, box_height(question), answer, box_height(answer)) for question, answer in questions]
+    height = sum(asked + answered + 0.42 for _, asked, _, answered in rows) + box_height(other) + 0.1
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(-height, 0))  # in inches
     axes.axis("off")
+    top = -0.05
+    for question, asked, answer, answered in rows:
+        box(axes, question, left=0.05, right=width - 0.05, top=top, edge=GRAY, color=GRAY)
+        bottom = top - asked
+        box(axes, answer, left=answers_left, right=width - 0.05, top=bottom - 0.16, edge=COLORS[0], color=COLORS[0])
+        middle = bottom - 0.16 - answered / 2
+        elbow = {"arrowstyle": "->", "color": GRAY, "connectionstyle": "angle,angleA=90,angleB=0,rad=4", "shrinkA": 0}
+        axes.annotate("", (answers_left, middle), (0.62, bottom), arrowprops=elbow)
+        axes.text(0.68, middle + 0.04, "yes", ha="left", va="bottom", fontsize=9)
+        top = bottom - answered - 0.42
+        axes.annotate("", (0.25, top), (0.25, bottom), arrowprops={"arrowstyle": "->", "color": GRAY, "shrinkA": 0})
+        axes.text(0.31, middle + 0.04, "no", ha="left", va="bottom", fontsize=9)
+    box(axes, other, left=0.05, right=width - 0.05, top=top, edge=COLORS[0], color=COLORS[0])
     return figure
+
+
+def box_height(text: str) -> float:
+    """The height in inches of a box with one or two lines of text."""
+    return 0.16 + 0.17 * len(text.split("\n"))
+
+
+def box(axes: Axes, text: str, *, left: float, right: float, top: float, edge: str, color: str) -> None:
+    """A box with rounded corners, and text in its middle."""
+    height = box_height(text)
+    outline = mpl.patches.FancyBboxPatch(
+        (left, top - height),
+        right - left,
+        height,
+        boxstyle="round,pad=0,rounding_size=0.06",
+        fill=False,
+        edgecolor=edge,
+    )
+    axes.add_patch(outline)
+    middle = ((left + right) / 2, top - height / 2)
+    axes.text(*middle, text, ha="center", va="center", fontsize=10, color=color, linespacing=1.15)
 
 
 def which_loss() -> Figure:
