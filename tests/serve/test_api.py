@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from nearfar.index import QueryAdapter, create, open_store, records_of
-from nearfar.serve import Limits, WrongLabels
+from nearfar.serve import Limits, WrongLabels, marks
 from nearfar.serve import server as serve_server
 from tests.commands import run
 from tests.serve.conftest import COLORS, Image, mean_color
@@ -268,7 +268,7 @@ def test_an_index_that_cannot_be_opened_again_is_served_as_it_was(client, folder
         (folder / "colors.index").unlink()
     for _ in range(3):
         assert len(names(client.post("/api/search?k=2", content=picture(COLORS["red"])))) == 2
-    assert capsys.readouterr().err.count("the index as it was is still served") == 1
+    assert capsys.readouterr().err.count("the index that was opened before is still served") == 1
 
 
 def test_items_without_classes_and_pictures_are_served(client, folder, monkeypatch):
@@ -315,6 +315,17 @@ def test_small_distances_keep_their_digits(client, folder, monkeypatch):
     assert near["name"] == "near.png"
     assert 1e-6 < near["distance"] < 1e-4
     assert near["distance"] != round(near["distance"], 6)
+
+
+def test_the_table_of_marks_is_limited_in_its_lines_after_a_restart_too(folder, monkeypatch):
+    monkeypatch.setattr(marks, "MAX_MARKS", 3)
+    path = folder / "colors.wrong.csv"
+    for right in ("blue", "green", "blue"):
+        WrongLabels(path).add("red/1.png", "red", right)  # one item, three lines
+    with pytest.raises(ValueError, match="is full with 3 marks"):
+        WrongLabels(path).add("red/2.png", "red", "blue")
+    assert WrongLabels(path).right("red/1.png") == "blue"
+    assert len(WrongLabels(path)) == 1
 
 
 def test_a_mark_after_a_line_that_was_cut_off_is_kept(folder):

@@ -28,8 +28,9 @@ class WrongLabels:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._one = threading.Lock()
-        self._marks = self._read()
-        self._lines = len(self._marks)
+        marks = self._read()
+        self._lines = len(marks)
+        self._marks = dict(marks)  # the last mark of an item counts
 
     def add(self, name: str, label: str, right: str) -> None:
         """Append a mark, and wait until it is on disk.
@@ -74,13 +75,14 @@ class WrongLabels:
     def __len__(self) -> int:
         return len(self._marks)
 
-    def _read(self) -> dict[str, str]:
+    def _read(self) -> list[tuple[str, str]]:
+        """Return the item and its correct class for each line of the table."""
         if not self.path.exists():
-            return {}
+            return []
         with self.path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = [[unescaped(cell) for cell in row] for row in csv.reader(file)]
         if not rows or tuple(rows[0]) != HEADING:
             raise ValueError(
                 f"{self.path}: expected a table with the columns {', '.join(HEADING)}; choose another --wrong"
             )
-        return {row[0]: row[2] for row in rows[1:] if len(row) == len(HEADING)}
+        return [(row[0], row[2]) for row in rows[1:] if len(row) == len(HEADING)]
