@@ -179,7 +179,7 @@ class Api:
         return JSONResponse(await _in_thread(read))
 
     async def search(self, request: Request) -> Response:
-        how = SearchQuery.of(request)
+        query = SearchQuery.of(request)
         if request.headers.get("content-type", "").startswith("multipart/"):
             raise HTTPException(
                 415, "expected the image itself as the body (curl --data-binary @query.jpg), got a form"
@@ -187,30 +187,30 @@ class Api:
         data = await self._body(request, self.limits.upload_bytes)
         if not data:
             raise HTTPException(400, "the body is empty; expected an image")
-        return await self._found(
-            lambda store: self.collection.embedded_image(store, data, self.limits.upload_pixels), how
+        return await self._nearest(
+            lambda store: self.collection.embedded_image(store, data, self.limits.upload_pixels), query
         )
 
     async def search_text(self, request: Request) -> Response:
-        how = SearchQuery.of(request)
+        query = SearchQuery.of(request)
         text = (await self._json(request)).get("text")
         if self.collection.embed_text is None:
             raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
-        return await self._found(lambda store: self.collection.embedded_text(store, text), how)
+        return await self._nearest(lambda store: self.collection.embedded_text(store, text), query)
 
     async def neighbors(self, request: Request) -> Response:
-        how = SearchQuery.of(request, "name")
+        query = SearchQuery.of(request, "name")
         name = _name(request)
 
         def neighbors_of_item(store: Store) -> Hits:
             item = one_item(store, name)
-            hits = store.search(item.embeddings, how.k + 1, where=how.where, group_by=how.group_by)
-            values = item.column(how.group_by).tolist() if how.group_by else []
-            return hits.without_self([name], how.k, column=how.group_by, values=values)
+            hits = store.search(item.embeddings, query.k + 1, where=query.where, group_by=query.group_by)
+            values = item.column(query.group_by).tolist() if query.group_by else []
+            return hits.without_self([name], query.k, column=query.group_by, values=values)
 
-        return await self._answered(neighbors_of_item, how)
+        return await self._answered(neighbors_of_item, query)
 
     async def items(self, request: Request) -> Response:
         _check_parameters(request, "where", "class", "offset", "limit")
@@ -240,9 +240,11 @@ class Api:
     async def classes(self, request: Request) -> Response:
         _check_parameters(request, "begins")
         begins = request.query_params.get("begins", "").lower()
-        found = [one for one in await _in_thread(self.collection.classes) if one.name.lower().startswith(begins)]
-        shown = found[:MAX_LISTED]
-        return JSONResponse({"total": len(found), "classes": [{"name": one.name, "items": one.items} for one in shown]})
+        matching = [one for one in await _in_thread(self.collection.classes) if one.name.lower().startswith(begins)]
+        shown = matching[:MAX_LISTED]
+        return JSONResponse(
+            {"total": len(matching), "classes": [{"name": one.name, "items": one.items} for one in shown]}
+        )
 
     async def picture(self, request: Request) -> Response:
         _check_parameters(request, "name", "side")
@@ -268,20 +270,22 @@ class Api:
 
         return JSONResponse(await _in_thread(mark), status_code=201)
 
-    async def _found(self, embedding: Callable[[Store], Any], how: SearchQuery) -> Response:
+    async def _nearest(self, embedding: Callable[[Store], Any], query: SearchQuery) -> Response:
         def search(store: Store) -> Hits:
-            hits = store.search(embedding(store), how.k, where=how.where, group_by=how.group_by)
-            self.collection.check_model(store)  # the store of a server may have found out only now
+            hits = store.search(embedding(store), query.k, where=query.where, group_by=query.group_by)
+            self.collection.check_model(
+                store
+            )  # an index on a server may have noticed a new model only during the search
             return hits
 
-        return await self._answered(search, how)
+        return await self._answered(search, query)
 
-    async def _answered(self, search: Callable[[Store], Hits], how: SearchQuery) -> Response:
+    async def _answered(self, search: Callable[[Store], Hits], query: SearchQuery) -> Response:
         def read() -> dict[str, Any]:
             store = self.collection.store()  # once, because it may be opened again at any time
-            threshold = threshold_of(store.about) if how.within is None else how.within
-            found = plain_neighbors(search(store), self.marks.right, threshold)
-            return {"threshold": threshold, "distance": store.distance, "neighbors": found}
+            threshold = threshold_of(store.about) if query.within is None else query.within
+            neighbors = plain_neighbors(search(store), self.marks.right, threshold)
+            return {"threshold": threshold, "distance": store.distance, "neighbors": neighbors}
 
         return JSONResponse(await _in_thread(read))
 
@@ -313,12 +317,12 @@ class Api:
             raise HTTPException(415, "expected Content-Type: application/json")
         data = await self._body(request, self.limits.text_bytes)
         try:
-            found = parse_json(data.decode())
+            body = parse_json(data.decode())
         except (ValueError, RecursionError):
             raise HTTPException(400, "the body is not JSON; expected a JSON object") from None
-        if not isinstance(found, dict):
+        if not isinstance(body, dict):
             raise HTTPException(400, "expected a JSON object")
-        return found
+        return body
 
 
 @dataclass(frozen=True)
@@ -334,17 +338,17 @@ class SearchQuery:
     def of(cls, request: Request, *others: str) -> SearchQuery:
         """Read the options from the query string of a request, which may also have other parameters."""
         _check_parameters(request, "k", "within", "where", "group_by", *others)
-        given = request.query_params
+        parameters = request.query_params
         within = None
-        if given.get("within"):
+        if parameters.get("within"):
             try:
-                within = float(given["within"])
+                within = float(parameters["within"])
             except ValueError:
                 within = -1.0
             if not isfinite(within) or within < 0:
                 raise HTTPException(400, "within: expected a distance of at least 0")
         k = _number(request, "k", 12, 1, MAX_NEIGHBORS)
-        return cls(k, within, given.get("where", ""), given.get("group_by", ""))
+        return cls(k, within, parameters.get("where", ""), parameters.get("group_by", ""))
 
 
 def threshold_of(about: Any) -> float | None:

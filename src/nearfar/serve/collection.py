@@ -135,18 +135,23 @@ class Collection:
             self._store = self.open_store()
         except (OSError, ValueError) as error:
             if sys.stderr is not None:
-                print(f"nearfar: the index as it was is still served: {error}", file=sys.stderr, flush=True)
+                print(
+                    f"nearfar: the index that was opened before is still served: {error}", file=sys.stderr, flush=True
+                )
             return
         self._classes = {}
         self._pictured = {}
 
     def check_model(self, store: Store) -> None:
-        """Refuse queries that were embedded for an index that another model has made since the start of the server."""
+        """Raise an error if another model has made the index again since the start of the server.
+
+        The server still embeds queries with the former model, so that their distances would mean nothing.
+        """
         if model_of(store) != self._model:
             raise OtherModelError("the index was made again with another model; start the server again to load it")
 
     def embedded_image(self, store: Store, data: bytes, max_pixels: int) -> AnyArray:
-        """Embed an uploaded image, (1, d), for a search of the index as it was opened.
+        """Embed an uploaded image, (1, d), for a search of `store`.
 
         Raises
         ------
@@ -166,7 +171,7 @@ class Collection:
             raise NotAnImageError(str(error)) from error
 
     def embedded_text(self, store: Store, text: str) -> AnyArray | None:
-        """Embed a text, (1, d), for a search of the index as it was opened; None if the model does not embed texts."""
+        """Embed a text, (1, d), for a search of `store`; None if the model does not embed texts."""
         if self.embed_text is None:
             return None
         self.check_model(store)
@@ -186,7 +191,7 @@ class Collection:
         return jpeg(pixels, side) if pixels.ndim == 3 else None
 
     def has_pictures(self) -> bool:
-        """Return whether items have pictures, which those of an index of embeddings do not; a few items tell."""
+        """Return whether items have pictures, from a few of them; those of an index of embeddings have none."""
         store = self.store()
         known = self._pictured.get(id(store))
         if known is None:
@@ -199,7 +204,7 @@ class Collection:
     def classes(self) -> list[ClassCount]:
         """Return the classes and their numbers of items, sorted by name."""
         store = self.store()
-        key = (id(store), store.count())  # a folder or a server that is open shows the changes of others
+        key = (id(store), store.count())  # an open folder or server shows changes by other processes
         known = self._classes.get(key)
         if known is None:
             labels = store.column("label") if "label" in store.columns() else np.empty(0, dtype=np.str_)
@@ -215,10 +220,10 @@ class Collection:
             return (0, 0)  # a server always answers with its current content
         file = self.path / "collection.json" if is_folder(self.path) else self.path
         try:
-            found = os.stat(file)
+            status = os.stat(file)
         except OSError:
             return (0, 0)
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino
 
 
 def model_of(store: Store) -> tuple[str, ...]:
@@ -256,13 +261,13 @@ def jpeg(pixels: AnyArray, side: int) -> bytes:
 
 def plain_neighbors(hits: Hits, right: Callable[[str], str | None], threshold: float | None) -> list[dict[str, Any]]:
     """Return the neighbors of one query as plain data."""
-    found = []
+    neighbors = []
     for distance, at in zip(hits.distances[0], hits.positions[0], strict=True):
         if at >= 0:
             item = item_as_dict(hits.records, int(at), right)
             match = threshold is None or bool(distance <= threshold)
-            found.append({**item, "distance": float(f"{distance:.6g}"), "match": match})
-    return found
+            neighbors.append({**item, "distance": float(f"{distance:.6g}"), "match": match})
+    return neighbors
 
 
 def item_as_dict(records: Records, at: int, right: Callable[[str], str | None]) -> dict[str, Any]:
@@ -278,7 +283,7 @@ def item_as_dict(records: Records, at: int, right: Callable[[str], str | None]) 
 
 def one_item(store: Store, name: str) -> Records:
     """Return an item by its name; raise a KeyError if there is none."""
-    found = store.get([name])
-    if not len(found):
+    item = store.get([name])
+    if not len(item):
         raise KeyError(f"no item is named {quoted(name)}")
-    return found
+    return item

@@ -22,7 +22,7 @@ from .metrics import Metrics
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "nearfar_token"
-OPEN = ("/health",)  # needs no token, because it only says that the server runs
+OPEN = ("/health",)  # needs no token, because it tells only that the server runs
 WRITE_SECONDS = 30.0  # maximum time that a part of a response waits for a client that does not read
 
 POLICY = "; ".join(
@@ -119,14 +119,14 @@ class Guard:
         return None
 
     def _knows_token(self, scope: Scope, headers: Headers) -> bool:
-        given = [headers.get("authorization", "").removeprefix("Bearer "), cookie_of(headers.get("cookie", ""))]
+        tokens = [headers.get("authorization", "").removeprefix("Bearer "), cookie_of(headers.get("cookie", ""))]
         if scope["path"] == "/":
             query = dict(
                 part.split("=", 1) for part in scope["query_string"].decode("latin-1").split("&") if "=" in part
             )
-            given.append(query.get("token", ""))
+            tokens.append(query.get("token", ""))
         expected = self.token.encode()
-        return any(hmac.compare_digest(one.encode("utf-8", "replace"), expected) for one in given if one)
+        return any(hmac.compare_digest(one.encode("utf-8", "replace"), expected) for one in tokens if one)
 
 
 def error_response(status: int, message: str) -> JSONResponse:
@@ -148,7 +148,7 @@ def host_name(host: str) -> str:
 def cookie_of(header: str) -> str:
     """Return the token in a Cookie header, or ""."""
     try:
-        found = SimpleCookie(header).get(COOKIE)
+        cookie = SimpleCookie(header).get(COOKIE)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value

@@ -48,10 +48,10 @@ IMAGE = {"type": "string", "format": "binary", "description": "The bytes of an i
 
 
 def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
-    """Return the description of the API; `bearer` says whether it requires a token."""
-    found = answer("The nearest items, nearest first.", "Found")
+    """Return the description of the API; `bearer` tells whether it requires a token."""
+    hits = answer("The nearest items, nearest first.", "Found")
     item = answer("The item.", "Item")
-    how = [
+    options = [
         query("k", {"type": "integer", "minimum": 1, "maximum": 200, "default": 12}, "Neighbors."),
         query("within", {"type": "number", "minimum": 0}, "The threshold of a match; by default that of the index."),
         query("where", {"type": "string"}, 'A filter such as price < 10 and shop == "a".'),
@@ -65,24 +65,24 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
         "/api/search": {
             "post": operation(
                 f"Find the items nearest to an image: up to {megabytes} MB and {pixels} million pixels, as the body.",
-                found,
-                parameters=how,
+                hits,
+                parameters=options,
                 body={"image/*": {"schema": IMAGE}},
             )
         },
         "/api/search-text": {
             "post": operation(
                 "Find the items nearest to a text, if the model embeds texts.",
-                found,
-                parameters=how,
+                hits,
+                parameters=options,
                 body=json_body({"text": {"type": "string"}}, ["text"]),
             )
         },
         "/api/neighbors": {
             "get": operation(
                 "Find the items nearest to an item, without the item itself. With group_by, also without its group.",
-                found,
-                parameters=[name, *how],
+                hits,
+                parameters=[name, *options],
             )
         },
         "/api/items": {
@@ -91,7 +91,7 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
                 answer("A page of items, and the number of all items."),
                 parameters=[
                     query("class", {"type": "string"}, "Only of this class."),
-                    how[2],
+                    options[2],
                     query("offset", {"type": "integer", "minimum": 0, "default": 0}, "Number of items to skip."),
                     query(
                         "limit",
@@ -148,12 +148,12 @@ def operation(
 ) -> dict[str, Any]:
     """Return one operation; errors of a request are one sentence in `error`."""
     error = {"description": "Error message of one sentence.", "content": schema("Error")}
-    found: dict[str, Any] = {"summary": summary, "responses": {**answers, "default": error}}
+    described: dict[str, Any] = {"summary": summary, "responses": {**answers, "default": error}}
     if parameters:
-        found["parameters"] = parameters
+        described["parameters"] = parameters
     if body:
-        found["requestBody"] = {"required": True, "content": body}
-    return found
+        described["requestBody"] = {"required": True, "content": body}
+    return described
 
 
 def query(name: str, kind: dict[str, Any], description: str, *, required: bool = False) -> dict[str, Any]:
