@@ -183,9 +183,9 @@ def _scores(folder: Path) -> list[str]:
     else:
         others = Scores.from_dict(content["raw"])
         lines += ["| score | value | baseline (raw inputs) | chance |", "| --- | ---: | ---: | ---: |"]
-    beside = {name: value for name, value, _ in others.rows()}
+    compared = {name: value for name, value, _ in others.rows()}
     for score, value, chance in scores.rows():
-        cells = [_number(value), _number(beside.get(score)), _number(chance)]
+        cells = [_number(value), _number(compared.get(score)), _number(chance)]
         lines += [f"| {score} | {' | '.join(cells)} |"]
     lines += ["", f"{scores.protocol_line()}.", ""]
     remarks = content.get("remarks") or []

@@ -112,14 +112,14 @@ class Comparison:
         head = ["objective"]
         for score in self.scores:
             head += [score, f"{score}_half_interval"]
-        found = [[*head, "seeds"]]
+        table = [[*head, "seeds"]]
         for objective in self.objectives:
             cells = [objective]
             for score in self.scores:
                 for value in (self.mean(objective, score), self.half(objective, score)):
                     cells.append(repr(float(value)) if np.isfinite(value) else "")
-            found.append([*cells, str(self.seeds(objective))])
-        return found
+            table.append([*cells, str(self.seeds(objective))])
+        return table
 
     def write(self, path: str | Path) -> Path:
         """Write the table to a file.
@@ -283,13 +283,13 @@ def _latex_cell(text: str) -> str:
     >>> print(_latex_cell("a_1 & 5%"))
     a\\_1 \\& 5\\%
     """
-    found = []
+    escaped = []
     for char in text:
         if char in "&%$#_{}":
-            found.append(f"\\{char}")
+            escaped.append(f"\\{char}")
         else:
-            found.append(LATEX.get(char, char))
-    return "".join(found)
+            escaped.append(LATEX.get(char, char))
+    return "".join(escaped)
 
 
 def _markdown_cell(text: str) -> str:

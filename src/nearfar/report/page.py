@@ -77,7 +77,7 @@ def render(content: ReportContent, analysis: Analysis, side: int) -> str:
 
 def all_sections(content: ReportContent, analysis: Analysis, drawings: Drawings) -> list[Section]:
     """Return the sections that have something to show, in the order of the page."""
-    made = [
+    shown = [
         sections.scores(content),
         compared(content, analysis.against, drawings),
         sections.neighbors(analysis.failures, drawings),
@@ -92,7 +92,7 @@ def all_sections(content: ReportContent, analysis: Analysis, drawings: Drawings)
         sections.attention(content, analysis, drawings),
         sections.setup(content),
     ]
-    return [section for section in made if section is not None]
+    return [section for section in shown if section is not None]
 
 
 def headline(content: ReportContent) -> str:
@@ -128,27 +128,27 @@ def _of_hundred(share: float) -> str:
 
 def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]]:
     """Return the main findings as pairs of the anchor of their section and a sentence."""
-    found = []
+    sentences = []
     if analysis.against:
-        found.append(("against", verdict(analysis.against, content)))
+        sentences.append(("against", verdict(analysis.against, content)))
     section_of_remarks = "training" if content.losses or content.recalls else "scores"
-    found += [(section_of_remarks, remark) for remark in content.remarks]
+    sentences += [(section_of_remarks, remark) for remark in content.remarks]
     if analysis.failures:
-        found.extend(_failings(analysis))
+        sentences.extend(_failings(analysis))
     if analysis.verification:
         threshold = analysis.verification.eer_threshold
         rate = analysis.verification.eer
         sentence = f"A threshold of {threshold:.3g} misjudges {rate:.1%} of same-class and of different-class pairs."
-        found.append(("distances", sentence))
+        sentences.append(("distances", sentence))
     if content.queries is not None and not any("collapsed" in remark for remark in content.remarks):
         finding = collapse(content.queries.embeddings, content.distance)
         if finding:
-            found.append(("spectrum", finding))
+            sentences.append(("spectrum", finding))
     if analysis.spectrum:
         used = analysis.spectrum.effective_dimension
         d = len(analysis.spectrum.eigenvalues)
-        found.append(("spectrum", f"The embedding has an effective dimension of {used:.1f} out of {d}."))
-    return found
+        sentences.append(("spectrum", f"The embedding has an effective dimension of {used:.1f} out of {d}."))
+    return sentences
 
 
 def _failings(analysis: Analysis) -> list[tuple[str, str]]:
@@ -157,17 +157,17 @@ def _failings(analysis: Analysis) -> list[tuple[str, str]]:
     classes, recall, _ = class_recall(failures.retrieved)
     names = failures.retrieved.queries.classes
     hardest = int(np.argmin(recall))
-    found = []
+    sentences = []
     if failures.confused:
         worst = failures.confused[0]
         pair = f"{names[worst.first]} and {names[worst.second]}"
         sentence = (
             f"Most confused: {pair}; {worst.rate:.0%} of their queries have a nearest neighbor of the other class."
         )
-        found.append(("confused", sentence))
+        sentences.append(("confused", sentence))
     if len(classes) > 1:
-        found.append(("confused", f"Hardest class: {names[classes[hardest]]}, Recall@1 {recall[hardest]:.2f}."))
-    return found
+        sentences.append(("confused", f"Hardest class: {names[classes[hardest]]}, Recall@1 {recall[hardest]:.2f}."))
+    return sentences
 
 
 def template(name: str) -> Any:

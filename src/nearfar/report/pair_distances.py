@@ -98,8 +98,8 @@ def _all_pairs(queries: Items, gallery: Items | None) -> tuple[Pairs, Pairs]:
     else:
         i, j = (axis.ravel() for axis in np.indices((len(queries), len(gallery))))
     same = queries.labels[i] == (gallery or queries).labels[j]
-    own, there = _kinds(queries, gallery)
-    similar = same & (own[i] != there[j])
+    query_kinds, gallery_kinds = _kinds(queries, gallery)
+    similar = same & (query_kinds[i] != gallery_kinds[j])
     return (i[similar], j[similar]), (i[~same], j[~same])
 
 
@@ -110,10 +110,10 @@ def _drawn_pairs(queries: Items, gallery: Items | None, sample: int, seed: int) 
     counts = np.bincount(pool.labels, minlength=len(queries.classes))
     size = counts[queries.labels]
     start = (np.cumsum(counts) - counts)[queries.labels]
-    own, there = _kinds(queries, gallery)
-    members = Members(own, there)  # sorted by class
-    away = members.sizes[own]
-    first = members.begins[own]
+    query_kinds, gallery_kinds = _kinds(queries, gallery)
+    members = Members(query_kinds, gallery_kinds)  # sorted by class
+    away = members.sizes[query_kinds]
+    first = members.begins[query_kinds]
     i = _weighted(rng, size - away, sample)
     place = start[i] + rng.integers(0, np.maximum(size[i] - away[i], 1))
     place += np.where(place >= first[i], away[i], 0)

@@ -99,19 +99,19 @@ def compare_neighbors(retrieved: QueryNeighbors, other: Other) -> Against:
         gallery = None
     else:
         gallery = replace(other.gallery, groups=retrieved.gallery.groups)
-    theirs = query_neighbors(replace(other.queries, groups=retrieved.queries.groups), gallery, other.distance)
-    assert theirs is not None  # this model has found some, and the classes are the same
-    mine = retrieved.right[:, 0]
-    yours = theirs.right[:, 0]
+    others = query_neighbors(replace(other.queries, groups=retrieved.queries.groups), gallery, other.distance)
+    assert others is not None  # this model has found some, and the classes are the same
+    right_here = retrieved.right[:, 0]
+    right_there = others.right[:, 0]
     labels = retrieved.query_labels()
-    differences = {"recall_at_1": difference(mine.astype(float), yours.astype(float), labels)}
-    precise = average_precision(retrieved)
-    precise_there = average_precision(theirs)
-    if precise is not None and precise_there is not None:
-        differences["map_at_r"] = difference(precise, precise_there, labels)
-    gained = worst_rows(theirs, SHOWN_QUERIES, among=mine)
-    lost = worst_rows(retrieved, SHOWN_QUERIES, among=yours)
-    return Against(retrieved, theirs, gained, lost, differences)
+    differences = {"recall_at_1": difference(right_here.astype(float), right_there.astype(float), labels)}
+    precision = average_precision(retrieved)
+    other_precision = average_precision(others)
+    if precision is not None and other_precision is not None:
+        differences["map_at_r"] = difference(precision, other_precision, labels)
+    gained = worst_rows(others, SHOWN_QUERIES, among=right_here)
+    lost = worst_rows(retrieved, SHOWN_QUERIES, among=right_there)
+    return Against(retrieved, others, gained, lost, differences)
 
 
 def difference(this: Array, other: Array, labels: NDArray[np.int64]) -> Difference:
@@ -151,8 +151,8 @@ def _check_same(items: Items, other: Items, name: str) -> None:
         differs |= np.asarray(items.names, dtype=str) != np.asarray(other.names, dtype=str)
     if differs.any():
         first = int(differs.argmax())
-        theirs, ours = (f"{each.name(first)!r} of class {each.class_name(first)!r}" for each in (other, items))
-        raise OtherItemsError(f"{name}: has other items; number {first} is {theirs}, expected {ours}")
+        got, expected = (f"{each.name(first)!r} of class {each.class_name(first)!r}" for each in (other, items))
+        raise OtherItemsError(f"{name}: has other items; number {first} is {got}, expected {expected}")
 
 
 def _array_of(names: Sequence[str]) -> str | None:

@@ -37,8 +37,8 @@ def verdict(against: Against, content: ReportContent) -> str:
     """Return one sentence on which of the two models is better."""
     assert content.other is not None
     difference = against.differences["recall_at_1"]
-    how = "better" if difference.size > 0 else "worse"
-    judged = f"clearly {how}" if difference.clear else "no clear difference"
+    direction = "better" if difference.size > 0 else "worse"
+    judged = f"clearly {direction}" if difference.clear else "no clear difference"
     return f"Against {content.other.name}: Recall@1 {difference.size:+.3f}{_within(difference)}, {judged}."
 
 
@@ -51,17 +51,17 @@ def _within(difference: Difference) -> str:
 
 def _rows(content: ReportContent, against: Against) -> list[dict[str, Any]]:
     assert content.other is not None
-    theirs = flat_scores(content.other.scores)
+    other_scores = flat_scores(content.other.scores)
     return [
         {
             "name": s.name,
             "meaning": s.meaning,
             "this": s.value,
-            "other": theirs[s.key],
+            "other": other_scores[s.key],
             "difference": against.differences.get(s.key),
         }
         for s in score_rows(content)
-        if s.key in theirs
+        if s.key in other_scores
     ]
 
 

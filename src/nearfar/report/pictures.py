@@ -80,9 +80,9 @@ class Thumbnails:
         if item is None:
             return Picture("", alt)
         if item.ndim == 1:
-            theirs = None if self.like is None else self.like._limits()
-            if theirs is not None and len(theirs[0]) == len(item):
-                sizes, low, high = theirs
+            shared = None if self.like is None else self.like._limits()
+            if shared is not None and len(shared[0]) == len(item):
+                sizes, low, high = shared
             else:
                 sizes, low, high = self._limits()
             return Picture(row_glyph(item / sizes, low, high), alt)

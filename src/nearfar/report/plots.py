@@ -143,7 +143,7 @@ class Plotter:
             chart.axes.xaxis.set_major_formatter(_percent)
             chart.axes.yaxis.set_major_formatter(_percent)
             chart.axes.minorticks_off()
-            chart.axes.tick_params(axis="x", pad=8)  # clear of the 0% beside it
+            chart.axes.tick_params(axis="x", pad=8)  # away from the 0% of the other axis
         return chart.svg
 
     def spectrum(self, spectrum: Spectrum, *, alt: str) -> Html:

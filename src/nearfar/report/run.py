@@ -54,8 +54,8 @@ def report_run(
     path : str or Path, optional
         File to write. By default, `report.html` in the folder of the run, or `report-against-NAME.html` with `against`.
     test : Dataset, optional
-        The test items. By default, they are opened as config.json says. If they cannot be opened, the report shows
-        names instead of pictures and says so.
+        The test items. By default, they are opened from the data set that config.json names. If they cannot be opened,
+        the report shows names instead of pictures, and gives the reason.
     gallery : Dataset, optional
         The gallery items, if the test has a gallery.
     title : str
@@ -168,7 +168,7 @@ def read_run(
         theory=read_object(folder / "theory.json", needed=False),
         seed=int(config.get("seed", 0)),
     )
-    # these two are read when they are shown, and the page would be too late for an error
+    # raises the errors of these two files here: the page would read them only after everything else
     sections.ladder(content)
     sections.theory(content)
     return content
@@ -214,16 +214,16 @@ def _evaluated(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def _open_test(
     config: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> tuple[Dataset | None, Dataset | None, tuple[str, ...]]:
-    """Open the test part of the data. If that fails, the report has no pictures, and says why."""
+    """Open the test part of the data. If that fails, the report has no pictures, and gives the reason."""
     names = ("test_classes", "validation", "seed", "split", "label", "skip_bad", "partial")
     folder = environment.get("folder")
     test = config.get("test")
     start = Path(folder) if isinstance(folder, str) else None
-    given = {name: config[name] for name in names if name in config}
+    settings = {name: config[name] for name in names if name in config}
     pairs = config.get("text_trunk") is not None
     try:
         task = open_task(
-            resolve_source(config["data"], start), test=test and resolve_source(test, start), pairs=pairs, **given
+            resolve_source(config["data"], start), test=test and resolve_source(test, start), pairs=pairs, **settings
         )
     except (DataError, OSError, KeyError) as error:
         return None, None, (f"The report has no pictures, because the test items could not be opened: {error}",)

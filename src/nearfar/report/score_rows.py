@@ -86,13 +86,13 @@ def score_rows(content: ReportContent) -> list[ScoreRow]:
     baseline = flat_scores(content.baseline)
     chance = flat_scores(content.chance or as_mapping(content.scores).get("chance"))
     intervals = content.intervals or as_mapping(content.scores).get("intervals") or {}
-    found = []
+    rows = []
     for key, value in scores.items():
         described = describe(key)
         if described is None or not isfinite(value) or key == "precision_at_1":  # the last is the same as Recall@1
             continue
-        found.append(ScoreRow(key, *described, value, baseline.get(key), chance.get(key), intervals.get(key)))
-    return sorted(found, key=lambda row: _order(row.key))
+        rows.append(ScoreRow(key, *described, value, baseline.get(key), chance.get(key), intervals.get(key)))
+    return sorted(rows, key=lambda row: _order(row.key))
 
 
 def describe(key: str) -> tuple[str, str] | None:

@@ -56,22 +56,22 @@ def write_search_page(
     """
 
     def render(side: int) -> str:
-        found = Thumbnails(items, side)
+        results = Thumbnails(items, side)
         if queries is None:
-            first = found
+            first = results
         else:
-            first = Thumbnails(queries, side, like=found)
-        rows = [line_values(line, first, found) for line in lines[:SHOWN_LINES]]
+            first = Thumbnails(queries, side, like=results)
+        rows = [line_values(line, first, results) for line in lines[:SHOWN_LINES]]
         marked = any(item["kind"] for row in rows for item in row["found"])
         return template("found").render(title=title, note=note, rows=rows, marked=marked, total=len(lines))
 
     return write(Path(path), shrink_to_limit(render))
 
 
-def line_values(line: Line, first: Thumbnails, found: Thumbnails) -> dict[str, Any]:
+def line_values(line: Line, first: Thumbnails, results: Thumbnails) -> dict[str, Any]:
     """Return the template's values for a line."""
     query_item = shown(line.first, first)
-    near = [shown(item, found) for item in line.found[:PICTURES_PER_LINE]]
+    near = [shown(item, results) for item in line.found[:PICTURES_PER_LINE]]
     marks = [{"kind": kind(query_item["class"], item["class"])} for item in near]
     more = max(0, len(line.found) - PICTURES_PER_LINE)
     return query_item | {"found": [item | mark for item, mark in zip(near, marks, strict=True)], "more": more}

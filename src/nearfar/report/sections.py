@@ -363,10 +363,10 @@ def _attended(content: ReportContent, i: int, thumbnails: Thumbnails) -> tuple[P
     image = thumbnails.read(i)
     if image is None or image.ndim != 3 or content.attention is None:
         return None
-    seen = center_square(image)
+    square = center_square(image)
     alt = thumbnails(i).alt
-    colored = overlay(seen, attention_map(content.attention(seen), seen.shape[:2]))
-    plain = image_picture(seen, alt, thumbnails.side)
+    colored = overlay(square, attention_map(content.attention(square), square.shape[:2]))
+    plain = image_picture(square, alt, thumbnails.side)
     return plain, image_picture(colored, f"Attention on {alt}", thumbnails.side)
 
 

@@ -86,8 +86,8 @@ def assign_to_grid(positions: NDArray[np.float64], columns: int, rows: int) -> N
     from scipy.optimize import linear_sum_assignment
 
     cells = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
-    wanted = positions * [columns - 1, rows - 1]
-    squares = (wanted**2).sum(axis=1)[:, None] - 2 * wanted @ cells.T + (cells**2).sum(axis=1)
+    targets = positions * [columns - 1, rows - 1]
+    squares = (targets**2).sum(axis=1)[:, None] - 2 * targets @ cells.T + (cells**2).sum(axis=1)
     return cells[linear_sum_assignment(squares)[1]]
 
 
