@@ -88,7 +88,7 @@ def test_texts_of_a_table_are_its_items(table):
 
 def test_rows_hold_tokens_and_end_with_the_text(bert):
     tokens = Tokens.of_folder(bert)
-    assert tokens.most == 12
+    assert tokens.max_tokens == 12
     assert tokens.rows(["red shoe", "a", ""]).tolist() == [[2, 5], [1, -1], [-1, -1]]
     assert tokens.rows(["red shoe", "hat"], 1).tolist() == [[2], [6]]
     assert tokens.rows(["red " * 30]).shape == (1, 12)

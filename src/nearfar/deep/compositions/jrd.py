@@ -20,8 +20,8 @@ class JRDLoss(Sum):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to
-        ``num_classes - 1``; -1 means an unknown class. The proxies are the parameter ``terms.0.proxies``.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class. The proxies are the
+        parameter ``terms.0.proxies``.
     embedding_dim : int
         Number of dimensions of the embeddings.
     alpha : float

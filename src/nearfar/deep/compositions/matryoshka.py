@@ -105,8 +105,8 @@ def _prefix(batch: Batch, dim: int) -> Batch:
 
 def _checked_dims(dims: Sequence[int]) -> tuple[int, ...]:
     """Return lengths of prefixes, or raise unless they are whole numbers from 1 on that rise."""
-    found = tuple(dims) if isinstance(dims, Iterable) and not isinstance(dims, str) else ()
-    whole = all(isinstance(dim, Integral) and dim >= 1 for dim in found)
-    if not found or not whole or any(a >= b for a, b in pairwise(found)):
+    lengths = tuple(dims) if isinstance(dims, Iterable) and not isinstance(dims, str) else ()
+    whole = all(isinstance(dim, Integral) and dim >= 1 for dim in lengths)
+    if not lengths or not whole or any(a >= b for a, b in pairwise(lengths)):
         raise ValueError(f"Matryoshka: dims must be increasing whole numbers such as (32, 64, 128); got {dims!r:.60}")
-    return tuple(int(dim) for dim in found)
+    return tuple(int(dim) for dim in lengths)

@@ -89,13 +89,13 @@ class Distill(SetTerm):
         ValueError
             If `rows` is not a matrix of finite numbers.
         """
-        found = torch.as_tensor(np.asarray(rows)) if not isinstance(rows, Tensor) else rows
-        if found.ndim != 2 or not found.is_floating_point():
+        table = torch.as_tensor(np.asarray(rows)) if not isinstance(rows, Tensor) else rows
+        if table.ndim != 2 or not table.is_floating_point():
             detail = "teacher must be the folder of a run or embeddings (n, k) of floats"
             raise ValueError(f"Distill: {detail}, got {teacher_of(rows)}")
-        if not bool(torch.isfinite(found).all()):
+        if not bool(torch.isfinite(table).all()):
             raise ValueError("Distill: the teacher's embeddings must be finite")
-        self.table = found.detach().clone().to(self.table.device)
+        self.table = table.detach().clone().to(self.table.device)
 
     def value(self, batch: Batch) -> Tensor:
         if not len(self.table):

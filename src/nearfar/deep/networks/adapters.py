@@ -92,7 +92,7 @@ def merged(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     scale : float
         Factor alpha / r of the adapters.
     """
-    found = {}
+    plain = {}
     for name, value in tensors.items():
         if ".lora_" in name:
             continue
@@ -103,8 +103,8 @@ def merged(tensors: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
             # W + scale B A: (out, r) (r, in) = (out, in), or (out, in, 1, 1) for a pointwise convolution
             product = (up.flatten(1).float() @ down.flatten(1).float()).reshape(value.shape)
             value = (value.float() + scale * product).to(value.dtype)
-        found[f"{place}.{last}" if base else name] = value
-    return found
+        plain[f"{place}.{last}" if base else name] = value
+    return plain
 
 
 def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: float) -> tuple[dict[str, Tensor], str]:
@@ -121,12 +121,12 @@ def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: f
     alpha : float
         Scale of the adapters, as in `add_adapters`.
     """
-    found = {
+    adapters = {
         f"base_model.model.{name.removeprefix(inner).replace(f'.{NAME}.', '.')}": value
         for name, value in tensors.items()
         if name.startswith(inner) and ".lora_" in name
     }
-    layers = sorted({name.removeprefix("base_model.model.").partition(".lora_")[0] for name in found})
+    layers = sorted({name.removeprefix("base_model.model.").partition(".lora_")[0] for name in adapters})
     settings = {
         "peft_type": "LORA",
         "r": rank,
@@ -137,4 +137,4 @@ def adapter_files(tensors: Mapping[str, Tensor], inner: str, rank: int, alpha: f
         "inference_mode": True,
         "task_type": None,
     }
-    return found, json.dumps(settings, indent=2) + "\n"
+    return adapters, json.dumps(settings, indent=2) + "\n"

@@ -98,6 +98,6 @@ class AttentionEnsemble(Checked, nn.Module):
     def forward(self, items: Tensor) -> Tensor:
         """Return the (n, heads * head_dim) embeddings of n items, the first head's first."""
         maps = self.first(items)
-        made = self.second(attention_ensemble(maps, self.heads))  # (n K, D)
-        embeddings: Tensor = self.layer(made.flatten(1))  # (n K, d)
+        features = self.second(attention_ensemble(maps, self.heads))  # (n K, D)
+        embeddings: Tensor = self.layer(features.flatten(1))  # (n K, d)
         return embeddings.unflatten(0, (len(maps), len(self.heads))).flatten(1)

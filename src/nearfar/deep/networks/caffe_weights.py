@@ -58,16 +58,16 @@ def read_caffe_weights(data: bytes) -> dict[str, Tensor]:
     CaffeFileError
         If the file is truncated or of another kind.
     """
-    found: dict[str, Tensor] = {}
+    state: dict[str, Tensor] = {}
     for number, value in _fields(memoryview(data)):
         if number not in LAYERS or isinstance(value, int):
             continue
         name, blobs = _layer(value, LAYERS[number])
         for part, blob in zip(PARTS, blobs, strict=False):
-            found[f"{name.replace('/', '_').replace('.', '_')}.{part}"] = blob
-    if not found:
+            state[f"{name.replace('/', '_').replace('.', '_')}.{part}"] = blob
+    if not state:
         raise CaffeFileError("contains no layer with weights")
-    return found
+    return state
 
 
 def _layer(data: memoryview, fields: LayerFields) -> tuple[str, list[Tensor]]:

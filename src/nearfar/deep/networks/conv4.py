@@ -44,8 +44,8 @@ class Conv4(Checked, nn.Module):
         *firsts, last = self.blocks
         for block in firsts:
             images = relu(max_pool2d(block(images), 2))  # ReLU after pooling is the same, on a quarter of the values
-        found: Tensor = last(images)
-        return found
+        maps: Tensor = last(images)
+        return maps
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the (n, width) features of (n, C, H, W) images in [0, 1]."""

@@ -23,9 +23,9 @@ def layer_numbers(trunk: nn.Module) -> dict[str, int]:
     """
     for place, module in trunk.named_modules():
         if callable(getattr(module, "group_matcher", None)):
-            found = _by_timm(module)
+            numbers = _by_timm(module)
             prefix = f"{place}." if place else ""
-            return _ranked({f"{prefix}{name}": number for name, number in found.items()})
+            return _ranked({f"{prefix}{name}": number for name, number in numbers.items()})
     numbers = {}
     for number, (place, layer) in enumerate(_layers(trunk, "")):
         for name, _ in layer.named_parameters():
@@ -57,8 +57,8 @@ def _by_timm(model: nn.Module) -> dict[str, int]:
     from timm.models import group_parameters
 
     matcher = cast(Any, model).group_matcher(coarse=True)
-    found: dict[str, int] = group_parameters(model, matcher, reverse=True)
-    return found
+    numbers: dict[str, int] = group_parameters(model, matcher, reverse=True)
+    return numbers
 
 
 def _layers(module: nn.Module, place: str) -> list[tuple[str, nn.Module]]:
@@ -66,16 +66,16 @@ def _layers(module: nn.Module, place: str) -> list[tuple[str, nn.Module]]:
     children = [(name, child) for name, child in module.named_children() if _has_weights(child)]
     if not children:
         return [(place, module)]
-    found: list[tuple[str, nn.Module]] = []
+    layers: list[tuple[str, nn.Module]] = []
     for name, child in children:
         whole = f"{place}.{name}" if place else name
         if len(children) == 1 or _is_sequence(child) or _holds_sequence(child):
-            found += _layers(child, whole)
+            layers += _layers(child, whole)
         else:
-            found.append((whole, child))
+            layers.append((whole, child))
     if _is_sequence(module):  # each element is one layer, whatever it contains
         return [(f"{place}.{name}" if place else name, child) for name, child in children]
-    return found
+    return layers
 
 
 def _has_weights(module: nn.Module) -> bool:

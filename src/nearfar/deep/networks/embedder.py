@@ -175,11 +175,11 @@ class Embedder(nn.Module):
 
 def as_channels(items: Tensor, trunk: nn.Module) -> Tensor:
     """Convert images to the number of channels that a trunk takes: gray is repeated, color is averaged."""
-    wanted = getattr(trunk, "in_channels", None)
-    if wanted is None or items.ndim != 4 or items.shape[1] == wanted:
+    channels = getattr(trunk, "in_channels", None)
+    if channels is None or items.ndim != 4 or items.shape[1] == channels:
         return items
     if items.shape[1] == 1:
-        return items.expand(-1, wanted, -1, -1)
-    if wanted == 1:
+        return items.expand(-1, channels, -1, -1)
+    if channels == 1:
         return items.mean(1, keepdim=True)
-    raise ValueError(f"{type(trunk).__name__} takes {wanted} channels, got images with {items.shape[1]}")
+    raise ValueError(f"{type(trunk).__name__} takes {channels} channels, got images with {items.shape[1]}")

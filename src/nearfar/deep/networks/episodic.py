@@ -29,12 +29,12 @@ Loss = Callable[..., Tensor]
 def value_of(net: nn.Module, weights: Weights, loss: Loss, part: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:
     """Return the loss of the support or the query with these weights; terms also get the pooled features and ids."""
     items, labels, ids = part
-    found = functional_call(net, weights, (items,))
+    output = functional_call(net, weights, (items,))
     if isinstance(loss, Term):
-        extras = {"pooled": getattr(found, "pooled", None), "ids": ids}
+        extras = {"pooled": getattr(output, "pooled", None), "ids": ids}
     else:
         extras = {}
-    return loss(getattr(found, "embedding", found), labels, **extras)
+    return loss(getattr(output, "embedding", output), labels, **extras)
 
 
 def adapted(

@@ -55,8 +55,8 @@ def fold_norms(trunk: nn.Module, shape: tuple[int, ...]) -> int:
 def unfold_norms(trunk: nn.Module) -> None:
     """Undo `fold_norms`: convolutions and normalizations compute separately again."""
     for module in trunk.modules():
-        made = vars(module).get("forward")
-        if isinstance(made, partial) and made.func in (_folded, _passed):
+        forward = vars(module).get("forward")
+        if isinstance(forward, partial) and forward.func in (_folded, _passed):
             del module.forward
 
 
@@ -84,9 +84,9 @@ def _followed(trunk: nn.Module, images: Tensor) -> tuple[list[tuple[Any, Any]], 
 
     def before_norm(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         calls[id(norm)] = calls.get(id(norm), 0) + 1
-        found = made_by.get(id(inputs[0]))
-        if found is not None:
-            pairs.append((found[0], norm))
+        source = made_by.get(id(inputs[0]))
+        if source is not None:
+            pairs.append((source[0], norm))
 
     hooks = [module.register_forward_hook(after_conv) for module in trunk.modules() if _folds(module)]
     hooks += [module.register_forward_pre_hook(before_norm) for module in trunk.modules() if _is_folded(module)]
@@ -143,6 +143,6 @@ def _folded(conv: Any, norm: Any, x: Tensor) -> Tensor:
 
 def _passed(norm: Any, x: Tensor) -> Tensor:
     if norm.training:
-        found: Tensor = type(norm).forward(norm, x)
-        return found
+        normalized: Tensor = type(norm).forward(norm, x)
+        return normalized
     return norm.act(norm.drop(x)) if _activates(norm) else x

@@ -52,8 +52,8 @@ def installed(package: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        wanted = "'nearfar[vision]'" if package == "timm" else package
-        raise TrunkError(f"trunk {package}:NAME: {error}; pip install {wanted}") from error
+        requirement = "'nearfar[vision]'" if package == "timm" else package
+        raise TrunkError(f"trunk {package}:NAME: {error}; pip install {requirement}") from error
     except RuntimeError as error:
         raise of_torchvision(error, package) from error
 
@@ -62,16 +62,16 @@ def of_torchvision(error: BaseException, package: str) -> TrunkError:
     """Return the error for a torchvision that cannot be loaded with the installed torch."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = []
+    versions = []
     for name in ("torchvision", "torch"):
         try:
-            found.append(f"{name} {version(name)}")
+            versions.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
     reason = str(error).partition("\n")[0]
     return TrunkError(
-        f"trunk {package}:NAME: {package} cannot be imported ({reason}): {' and '.join(found)} do not fit each other; "
-        "install the torchvision that was built for this torch, as https://pytorch.org/get-started/locally shows"
+        f"trunk {package}:NAME: {package} cannot be imported ({reason}): {' and '.join(versions)} do not fit each "
+        "other; install the torchvision that was built for this torch, as https://pytorch.org/get-started/locally shows"
     )
 
 
@@ -124,9 +124,9 @@ def hub_is_switched_off() -> bool:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    causes: list[BaseException] = []
     cause: BaseException | None = error
-    while cause is not None and cause not in found:
-        found.append(cause)
+    while cause is not None and cause not in causes:
+        causes.append(cause)
         cause = cause.__cause__ or cause.__context__
-    return found
+    return causes

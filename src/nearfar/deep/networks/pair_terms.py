@@ -1,8 +1,8 @@
 """Networks that score pairs as terms of an objective: they read the items and the embedder, not only embeddings.
 
-    "MultiScaleRelationNet(width=16)"           relations of the trunk's maps (D45)
-    "ContinuousSimilarityNet(update='fixed')"   relations of the embeddings (D46)
-    "SiameseHead()"                             weighted distances of the embeddings (D44)
+    "MultiScaleRelationNet(width=16)"           relations of the trunk's maps
+    "ContinuousSimilarityNet(update='fixed')"   relations of the embeddings
+    "SiameseHead()"                             weighted distances of the embeddings
 
 A batch is an episode: the first `shots` samples of a class are its support, the others are queries. Call `see` before
 each call of the objective.
@@ -118,8 +118,16 @@ class MultiScaleRelationTerm(PairTerm):
         scale: float = 10.0,
     ) -> None:
         super().__init__()
-        how: dict[str, Any] = {"depths": depths, "width": width, "hidden": hidden, "margin": margin, "weight": weight}
-        self.net = MultiScaleRelationNet(nn.Identity(), channels, scale=scale, **how)
+        self.net = MultiScaleRelationNet(
+            nn.Identity(),
+            channels,
+            depths=depths,
+            width=width,
+            hidden=hidden,
+            margin=margin,
+            weight=weight,
+            scale=scale,
+        )
         self.shots = shots
         self.channels = list(channels)
 
@@ -177,9 +185,17 @@ class ContinuousSimilarityTerm(PairTerm):
         balanced: bool = True,
     ) -> None:
         super().__init__()
-        how: dict[str, Any] = {"alpha": alpha, "beta": beta, "lam": lam, "update": update, "start": start}
         self.net = ContinuousSimilarityNet(
-            embedding_dim, nn.Identity(), relations=relations, hidden=hidden, balanced=balanced, **how
+            embedding_dim,
+            nn.Identity(),
+            relations=relations,
+            hidden=hidden,
+            alpha=alpha,
+            beta=beta,
+            lam=lam,
+            update=update,
+            start=start,
+            balanced=balanced,
         )
 
     def features(self, embedder: Any, items: Tensor) -> list[Tensor]:

@@ -280,23 +280,23 @@ def of_timm(config: Mapping[str, Any], *, fixed_size: bool, source: str) -> Prep
     return make(fields)
 
 
-def of_processor(config: Mapping[str, Any], given: Mapping[str, Any], source: str) -> Preprocessing:
+def of_processor(config: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Preprocessing:
     """Return the record of an image processor of transformers, from its JSON file.
 
     Parameters
     ----------
     config : mapping
         Content of `preprocessor_config.json`.
-    given : mapping
+    overrides : mapping
         Values of the user that take precedence (`OVERRIDES`).
     source : str
         Name of the file in error messages.
     """
-    mean, std = _moments(config, given, source)
+    mean, std = _moments(config, overrides, source)
     fields = {
         "mean": mean,
         "std": std,
-        "channels": _count(config, given),
+        "channels": _count(config, overrides),
         "fixed_size": True,
         "round_down": True,
         "interpolation": INTERPOLATIONS.get(config.get("resample", 2), "bilinear"),
@@ -305,11 +305,11 @@ def of_processor(config: Mapping[str, Any], given: Mapping[str, Any], source: st
     }
     for name in ("mean", "std"):
         fields[name] = per_channel(name, fields[name], fields["channels"])
-    return make(fields).changed(given)
+    return make(fields).changed(overrides)
 
 
 def _moments(
-    config: Mapping[str, Any], given: Mapping[str, Any], source: str
+    config: Mapping[str, Any], overrides: Mapping[str, Any], source: str
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of each channel, for x in [0, 1].
 
@@ -320,24 +320,24 @@ def _moments(
         f = float(config.get("rescale_factor") or 1 / 255)
     o = 1.0 if config.get("rescale_offset") else 0.0
     normalizes = config.get("do_normalize", True)
-    found: dict[str, tuple[float, ...]] = {}
+    stated: dict[str, tuple[float, ...]] = {}
     if not normalizes:
-        found = {"mean": (0.0,), "std": (1.0,)}
+        stated = {"mean": (0.0,), "std": (1.0,)}
     for name in ("mean", "std"):
         if normalizes and config.get(f"image_{name}") is not None:
-            found[name] = per_channel(f"{source}: image_{name}", config[f"image_{name}"], _count(config, given))
-        if name not in found and name not in given:
+            stated[name] = per_channel(f"{source}: image_{name}", config[f"image_{name}"], _count(config, overrides))
+        if name not in stated and name not in overrides:
             raise ValueError(
                 f"{source} has no image_{name}, so it is not known how to normalize images; give mean= and std="
             )
-    mean = tuple((value + o) / (255 * f) for value in found.get("mean", (0.0,)))
-    std = tuple(value / (255 * f) for value in found.get("std", (1.0,)))
+    mean = tuple((value + o) / (255 * f) for value in stated.get("mean", (0.0,)))
+    std = tuple(value / (255 * f) for value in stated.get("std", (1.0,)))
     return mean, std
 
 
-def _count(config: Mapping[str, Any], given: Mapping[str, Any]) -> int:
+def _count(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> int:
     """Return the number of channels, which is that of the listed means or standard deviations; 3 if none are listed."""
-    for values in (config.get("image_mean"), config.get("image_std"), given.get("mean"), given.get("std")):
+    for values in (config.get("image_mean"), config.get("image_std"), overrides.get("mean"), overrides.get("std")):
         if isinstance(values, list | tuple) and values:
             return len(values)
     return 3

@@ -39,8 +39,8 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         inner = self.bn1(self.conv1(x)).relu_()
         inner = self.bn2(self.conv2(inner)).relu_()
-        found: Tensor = (self.bn3(self.conv3(inner)) + self.downsample(x)).relu_()
-        return found
+        output: Tensor = (self.bn3(self.conv3(inner)) + self.downsample(x)).relu_()
+        return output
 
 
 class ResNet50(PreciseBuffers):

@@ -178,8 +178,8 @@ class StiefelSGD(torch.optim.Optimizer):
             state["momentum"] = momentum * state["momentum"] + tangent
         else:
             state["momentum"] = tangent
-        found: Tensor = state["momentum"]
-        return found
+        direction: Tensor = state["momentum"]
+        return direction
 
 
 def stiefel_parameters(net: nn.Module) -> list[nn.Parameter]:
@@ -193,5 +193,5 @@ def stiefel_parameters(net: nn.Module) -> list[nn.Parameter]:
 
 def other_parameters(net: nn.Module) -> list[nn.Parameter]:
     """Return all other parameters of a network."""
-    own = {id(weight) for weight in stiefel_parameters(net)}
-    return [weight for weight in net.parameters() if id(weight) not in own]
+    orthonormal = {id(weight) for weight in stiefel_parameters(net)}
+    return [weight for weight in net.parameters() if id(weight) not in orthonormal]

@@ -39,16 +39,16 @@ class TimmTrunk(nn.Module):
     def maps(self, images: Tensor) -> Tensor:
         """Return the last map (n, C, H, W), or the last tokens (n, T, C)."""
         forward_features = cast(Callable[[Tensor], Tensor], self.inner.forward_features)
-        found = forward_features(images)
+        features = forward_features(images)
         channels_last = str(getattr(self.inner, "output_fmt", "")).endswith("NHWC")
-        if found.ndim == 4 and channels_last:
-            return found.permute(0, 3, 1, 2)
-        return found
+        if features.ndim == 4 and channels_last:
+            return features.permute(0, 3, 1, 2)
+        return features
 
     def forward(self, images: Tensor) -> Tensor:
         if self.pool == "model":
-            found: Tensor = self.inner(images)
-            return found
+            features: Tensor = self.inner(images)
+            return features
         features = pool_features(self.maps(images), self.pool, self.prefix, type(self.inner).__name__)
         # vision transformers that average have a norm after pooling; in the others, fc_norm is the identity
         norm = getattr(self.inner, "fc_norm", None)
@@ -66,19 +66,19 @@ def find_preprocessing(name: str, options: Mapping[str, Any]) -> Preprocessing:
     config = timm.get_pretrained_cfg(name)
     data_config = {} if config is None else config.to_dict()
     size = options.get("img_size")
-    given: dict[str, Any] = {}
+    requested: dict[str, Any] = {}
     if size is not None:
         height, width = size if isinstance(size, list | tuple) else (size, size)
         channels = data_config.get("input_size", (3,))[0]
-        given["input_size"] = (channels, int(height), int(width))
-    data = timm.data.resolve_data_config(given, pretrained_cfg=data_config)
+        requested["input_size"] = (channels, int(height), int(width))
+    data = timm.data.resolve_data_config(requested, pretrained_cfg=data_config)
     free = options.get("dynamic_img_size") or options.get("strict_img_size") is False
     fixed_size = bool(data_config.get("fixed_input_size")) and not free
     try:
-        found = of_timm(data, fixed_size=fixed_size, source=f"timm's data config of {name}")
+        record = of_timm(data, fixed_size=fixed_size, source=f"timm's data config of {name}")
     except ValueError as error:
         raise TrunkError(f"trunk timm:{name}: {error}") from error
-    return found.with_channels(int(options.get("in_chans", found.channels)))
+    return record.with_channels(int(options.get("in_chans", record.channels)))
 
 
 def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tuple[nn.Module, Provenance]:
@@ -91,10 +91,10 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
     if start.pretrained:
         where = _source(timm, name)
     # an option of the user with one of these names is an error, so no option can request other weights
-    how = {"pretrained": start.pretrained, "num_classes": 0, "in_chans": channels}
+    fixed = {"pretrained": start.pretrained, "num_classes": 0, "in_chans": channels}
     try:
         with hub_cache_if_offline() if start.pretrained else nullcontext():
-            model = timm.create_model(name, **how, **options)
+            model = timm.create_model(name, **fixed, **options)
     except (TypeError, AssertionError, NotImplementedError) as error:
         unknown = UNKNOWN_OPTION.search(str(error))
         reason = f"the model has no option {unknown[1]!r}" if unknown else error

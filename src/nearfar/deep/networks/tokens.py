@@ -48,7 +48,7 @@ class Tokens:
         self.content = content
         self.source = source
         limit = self._tokenizer.truncation
-        self.most = int(limit["max_length"]) if limit else MOST_TOKENS
+        self.max_tokens = int(limit["max_length"]) if limit else MOST_TOKENS
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
@@ -60,7 +60,7 @@ class Tokens:
             detail = "save it with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)"
             raise TrunkError(f"trunk transformers:{folder}: has no {TOKENIZER}, which texts need; {detail}")
         tokens = cls(file.read_text("utf-8"), str(file))
-        tokens.most = min(tokens.most, _positions(folder))
+        tokens.max_tokens = min(tokens.max_tokens, _positions(folder))
         return tokens
 
     def rows(self, texts: Sequence[str], length: int | None = None) -> NDArray[np.float32]:
@@ -74,15 +74,15 @@ class Tokens:
             Number of tokens of a row. Longer texts are truncated, but keep the marks that the tokenizer adds at the
             end. By default, the length of the longest of these texts, up to the limit of tokenizer and model.
         """
-        self._tokenizer.enable_truncation(self.most if length is None else length)
+        self._tokenizer.enable_truncation(self.max_tokens if length is None else length)
         try:
-            found = [encoded.ids for encoded in self._tokenizer.encode_batch([str(text) for text in texts])]
+            numbers = [encoded.ids for encoded in self._tokenizer.encode_batch([str(text) for text in texts])]
         finally:
             self._tokenizer.no_truncation()
         if length is None:
-            length = max((len(ids) for ids in found), default=1)
-        rows = np.full((len(found), max(length, 1)), NO_TOKEN, dtype=np.float32)
-        for row, ids in zip(rows, found, strict=True):
+            length = max((len(ids) for ids in numbers), default=1)
+        rows = np.full((len(numbers), max(length, 1)), NO_TOKEN, dtype=np.float32)
+        for row, ids in zip(rows, numbers, strict=True):
             row[: len(ids)] = ids
         return rows
 

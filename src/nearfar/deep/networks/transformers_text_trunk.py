@@ -33,11 +33,11 @@ class TransformersTextTrunk(TransformersTrunk):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the (n, D) features of rows of token numbers (n, L), padded with -1."""
-        found = self._outputs(images)
+        outputs = self._outputs(images)
         if self.pool == "pooler":
-            pooled: Tensor = found.pooler_output
+            pooled: Tensor = outputs.pooler_output
             return pooled
-        hidden: Tensor = found.last_hidden_state
+        hidden: Tensor = outputs.last_hidden_state
         weights = _places(images).to(hidden.dtype)[:, :, None]
         return (hidden * weights).sum(1) / weights.sum(1)
 

@@ -58,13 +58,13 @@ class TransformersTrunk(nn.Module):
 
     def maps(self, images: Tensor) -> Tensor:
         """Return the last map (n, C, H, W), or the last tokens (n, T, C)."""
-        found: Tensor = self.inner(images).last_hidden_state
-        return found
+        tokens: Tensor = self.inner(images).last_hidden_state
+        return tokens
 
     def forward(self, images: Tensor) -> Tensor:
         if self.pool == "pooler":
-            own: Tensor = self.inner(images).pooler_output
-            return own.flatten(1)
+            pooled: Tensor = self.inner(images).pooler_output
+            return pooled.flatten(1)
         features = self.maps(images)
         prefix = 0 if self.pool == "tokens" else self.prefix
         pool = "avg" if self.pool == "tokens" else self.pool
@@ -105,7 +105,7 @@ def own_pool(trunk: TransformersTrunk, images: Tensor, untrained: Collection[str
 
 
 def find_preprocessing(
-    name: str, options: Mapping[str, Any], given: Mapping[str, Any], pretrained: bool
+    name: str, options: Mapping[str, Any], overrides: Mapping[str, Any], pretrained: bool
 ) -> Preprocessing | None:
     """Return how the image processor of a folder, or of a model of the hub, prepares images; None for text models.
 
@@ -115,22 +115,22 @@ def find_preprocessing(
         Model or its folder.
     options : mapping
         Options of the model.
-    given : mapping
+    overrides : mapping
         Values of the user that take precedence (`OVERRIDES`).
     pretrained : bool
         Whether the hub may be asked.
     """
     check_options("transformers", options)
     try:
-        if Path(name).is_dir() and _is_of_texts(Path(name)) and not given:
+        if Path(name).is_dir() and _is_of_texts(Path(name)) and not overrides:
             return None
         if Path(name).is_dir():
-            config, source = _processor_in(Path(name), given)
+            config, source = _processor_in(Path(name), overrides)
         elif pretrained:
-            config, source = _processor_of_hub(name, given)
+            config, source = _processor_of_hub(name, overrides)
         else:
-            return _of_settings(name, options).changed(given)
-        return of_processor(config, given, source)
+            return _of_settings(name, options).changed(overrides)
+        return of_processor(config, overrides, source)
     except TrunkError:
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -161,14 +161,14 @@ def _of_settings(name: str, options: Mapping[str, Any]) -> Preprocessing:
     return make(fields)
 
 
-def _processor_in(folder: Path, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _processor_in(folder: Path, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     for file in (folder / name for name in PROCESSORS):
         if file.is_file():
             return _read(file), str(file)
-    return _without(str(folder), given)
+    return _without(str(folder), overrides)
 
 
-def _processor_of_hub(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def _processor_of_hub(name: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     hub = installed("huggingface_hub")
     for file in PROCESSORS:
         try:
@@ -178,11 +178,11 @@ def _processor_of_hub(name: str, given: Mapping[str, Any]) -> tuple[dict[str, An
         except Exception as error:
             if type(error).__name__ not in ("EntryNotFoundError", "RemoteEntryNotFoundError"):
                 raise unreachable(f"transformers:{name}", name, error) from error
-    return _without(name, given)
+    return _without(name, overrides)
 
 
-def _without(name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    if "mean" in given and "std" in given:
+def _without(name: str, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    if "mean" in overrides and "std" in overrides:
         return {}, "no processor"
     raise TrunkError(
         f"trunk transformers:{name}: has no {PROCESSORS[0]}, so it is not known how to normalize images; give mean= "
@@ -272,18 +272,22 @@ def projection_dim(folder: Path) -> int | None:
         return None
     if not isinstance(config, dict):
         return None
-    found = config.get("projection_dim")
-    if type(found) is int and found > 0 and "vision_config" in config:
-        return found
+    dim = config.get("projection_dim")
+    if type(dim) is int and dim > 0 and "vision_config" in config:
+        return dim
     return _dim_of_siglip(config)
 
 
-def _loaded(transformers: Any, name: str, options: Mapping[str, Any], **how: Any) -> tuple[Any, list[str]]:
+def _loaded(
+    transformers: Any, name: str, options: Mapping[str, Any], *, local_files_only: bool = False
+) -> tuple[Any, list[str]]:
     """Load a model with its weights, and return it with the names of the weights that its files lack."""
     # without trust_remote_code=False, transformers asks on the terminal whether to run the code in the folder
     safe = {"trust_remote_code": False, "use_safetensors": None if pickles_are_safe() else True}
     with _quiet(transformers):
-        model, report = transformers.AutoModel.from_pretrained(name, output_loading_info=True, **how, **safe, **options)
+        model, report = transformers.AutoModel.from_pretrained(
+            name, output_loading_info=True, local_files_only=local_files_only, **safe, **options
+        )
     return model.float(), sorted(report.get("missing_keys", ()))
 
 
@@ -345,10 +349,10 @@ def license_in(folder: Path) -> str:
     card = folder / "README.md"
     if not card.is_file():
         return ""
-    found = re.match(
+    stated = re.match(
         r"---\n.*?^license:\s*([\w.+-]+)\s*$.*?^---", card.read_text("utf-8", errors="replace"), re.M | re.S
     )
-    return found.group(1) if found else ""
+    return stated.group(1) if stated else ""
 
 
 def _license_of_hub(name: str) -> str:

@@ -101,9 +101,9 @@ def make_trunk(
             _hold_unused_pooler(trunk)
         if not hasattr(trunk, "num_features"):
             trunk = _probed(trunk, shape, text, preprocessing)
-        made = cast(Trunk, trunk)  # its two attributes are set here
-        made.provenance = where
-        return made
+        complete = cast(Trunk, trunk)  # its two attributes are set here
+        complete.provenance = where
+        return complete
     except (TypeError, OverflowError, RuntimeError) as error:  # torch raises the last two for impossible layers
         raise TrunkError(f"trunk {shown(text)}: {error}") from error
 
@@ -133,16 +133,16 @@ def find_preprocessing(
         If the normalization of images is not known, or an option is invalid.
     """
     name, options = parse_trunk(text)
-    given = {option: options.pop(option) for option in OVERRIDES if option in options and _hub(name)}
+    overrides = {option: options.pop(option) for option in OVERRIDES if option in options and _hub(name)}
     rest = name.partition(":")[2]
     try:
         if _hub(name) == "timm":
             record = timm_trunk.find_preprocessing(rest, options)
             if weights is not None:
-                record = record.of_weights(read_header(Path(weights)), Path(weights).name, {**options, **given})
-            return record.changed(given)
+                record = record.of_weights(read_header(Path(weights)), Path(weights).name, {**options, **overrides})
+            return record.changed(overrides)
         if _hub(name) == "transformers":
-            return transformers_trunk.find_preprocessing(rest, options, given, pretrained)
+            return transformers_trunk.find_preprocessing(rest, options, overrides, pretrained)
         settings = getattr(_factory(name), "preprocessing", None) if ":" in name else None
         return None if settings is None else of_factory(settings, name)
     except TrunkError:
@@ -273,22 +273,22 @@ def _factory(name: str) -> Callable[..., nn.Module]:
         raise TrunkError(f"trunk {name}: models of torchvision are not built by name; did you mean 'timm:{model}'?")
     libraries = () if name.startswith("torch.") else LIBRARIES  # torch itself has usable classes of modules
     try:
-        found = import_own(name, _makes_trunks, OWN, libraries=libraries)
+        factory = import_own(name, _makes_trunks, OWN, libraries=libraries)
     except OwnCodeError as error:
         raise TrunkError(f"trunk {error}") from error
     places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
-    if not any(parameter.kind in places for parameter in signature(found).parameters.values()):
+    if not any(parameter.kind in places for parameter in signature(factory).parameters.values()):
         detail = "it must take the shape of an item, such as (3, 84, 84), as its first argument"
         raise TrunkError(f"trunk {name}: {detail}")
-    made: Callable[..., nn.Module] = found
-    return made
+    builder: Callable[..., nn.Module] = factory
+    return builder
 
 
-def _makes_trunks(found: Any, module: str) -> bool:
+def _makes_trunks(candidate: Any, module: str) -> bool:
     """Return whether an object is a class of torch modules, or a function that is defined in `module` itself."""
-    if isinstance(found, type):
-        return issubclass(found, nn.Module)
-    function = found.func if isinstance(found, partial) else found
+    if isinstance(candidate, type):
+        return issubclass(candidate, nn.Module)
+    function = candidate.func if isinstance(candidate, partial) else candidate
     if isinstance(function, type):
         return issubclass(function, nn.Module)
     foreign = module.partition(".")[0] in LIBRARIES
@@ -374,16 +374,16 @@ class Probed(nn.Module):
         return _inner(self.module)
 
     def maps(self, images: Tensor) -> Tensor:
-        found = getattr(self.module, "maps", self.module)(images)
-        if found.ndim != 4:
+        maps = getattr(self.module, "maps", self.module)(images)
+        if maps.ndim != 4:
             raise TrunkError(f"{type(self.inner).__name__} has no convolutional feature map")
-        return found
+        return maps
 
     def forward(self, items: Tensor) -> Tensor:
-        found = self.module(items)
-        if not isinstance(found, Tensor) or found.ndim not in (2, 4):
+        features = self.module(items)
+        if not isinstance(features, Tensor) or features.ndim not in (2, 4):
             raise TrunkError(f"{type(self.inner).__name__}: a trunk must return an (n, D) or (n, C, H, W) tensor")
-        return found.mean((2, 3)) if found.ndim == 4 else found
+        return features.mean((2, 3)) if features.ndim == 4 else features
 
 
 def _channels(name: str, shape: Shape) -> int:

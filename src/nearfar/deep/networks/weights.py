@@ -130,11 +130,11 @@ def load_weights(
     TrunkError
         If the file is missing, is not a state dict, or does not fit.
     """
-    own = module.state_dict()
-    state = _tidy(_read_state(Path(path)), own, part, getattr(module, "base_model_prefix", ""))
-    unknown = sorted(state.keys() - own.keys())
+    expected = module.state_dict()
+    state = _tidy(_read_state(Path(path)), expected, part, getattr(module, "base_model_prefix", ""))
+    unknown = sorted(state.keys() - expected.keys())
     foreign = [key for key in unknown if not key.startswith(HEADS)]
-    missing = sorted(key for key in own.keys() - state.keys() if not key.endswith("num_batches_tracked"))
+    missing = sorted(key for key in expected.keys() - state.keys() if not key.endswith("num_batches_tracked"))
     lacking = [key for key in missing if not key.startswith(optional)]
     wrong = []
     fitted = f"this {NAMES[part]}{f', {name}' if name else ''}"
@@ -145,22 +145,22 @@ def load_weights(
     if wrong:
         counts = f"{len(lacking)} missing, {len(foreign)} unexpected"
         hint = ""
-        if not state.keys() & own.keys():
+        if not state.keys() & expected.keys():
             hint = "; these are weights of another network, which --trunk (trunk=) should name"
         raise TrunkError(f"{path}: does not fit {fitted}: it {' and '.join(wrong)} ({counts}){hint}")
-    found = {}
-    for key in state.keys() & own.keys():
+    weights = {}
+    for key in state.keys() & expected.keys():
         # old files have (1, C) statistics of batch normalization, which are (C,) today
-        found[key] = state[key].flatten() if own[key].ndim == 1 else state[key]
-    misshapen = sorted(key for key, value in found.items() if value.shape != own[key].shape)
+        weights[key] = state[key].flatten() if expected[key].ndim == 1 else state[key]
+    misshapen = sorted(key for key, value in weights.items() if value.shape != expected[key].shape)
     if misshapen:
         key = misshapen[0]
-        sizes = f"{key} is {tuple(state[key].shape)}, expected {tuple(own[key].shape)}"
+        sizes = f"{key} is {tuple(state[key].shape)}, expected {tuple(expected[key].shape)}"
         more = ""
         if len(misshapen) > 1:
-            more = f" ({len(misshapen)} of {len(found)} weights have another shape)"
+            more = f" ({len(misshapen)} of {len(weights)} weights have another shape)"
         raise TrunkError(f"{path}: does not fit {fitted}: {sizes}{more}")
-    module.load_state_dict(found, strict=False)
+    module.load_state_dict(weights, strict=False)
     left_out = tuple(key for key in unknown if key.startswith(HEADS))
     return Provenance(str(path), _license(Path(path)), left_out, tuple(missing))
 
@@ -237,7 +237,7 @@ def _read_state(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of another kind makes both readers raise nearly anything
         # the message of torch explains how to run the code in the file
         foreign = isinstance(error, (UnpicklingError, LookupError))
@@ -246,8 +246,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         else:
             reason = shorten(str(error).partition("\n")[0].partition(" (Could this error")[0].rstrip(". "), PATH)
         raise TrunkError(f"{path}: not readable as weights ({reason})") from error
-    if isinstance(found, dict):
-        found = found.get("state_dict", found)
-    if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
+    if isinstance(state, dict):
+        state = state.get("state_dict", state)
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
         raise TrunkError(f"{path}: contains no state dict (a mapping from names to tensors)")
-    return found
+    return state
