@@ -3,7 +3,7 @@
 L = L_k(x_k, y),   x_k: the k-th group of the embedding's dimensions, for a batch from cluster k
 
 The samples are divided into K clusters, and the dimensions into K groups. A batch from one cluster trains one group
-with an objective of its own, so that each group learns what tells similar samples apart. A batch from all clusters
+with a separate objective, so that each group learns what tells similar samples apart. A batch from all clusters
 trains the whole embedding, all groups together.
 """
 
@@ -27,8 +27,8 @@ from ..pairwise.groups import checked_groups, lengths_of
 class DivideAndConquer(Term):
     """Train a group of an embedding's dimensions with the samples of one cluster, and the other groups with the others.
 
-    Use it with `ClusterSampler`, whose batches come from one cluster each. ``nearfar train`` and `DeepMetric` tell this
-    objective the clusters; in your own loop, call ``assign(sampler.clusters)`` at the start of an epoch, and pass
+    Use it with `ClusterSampler`, whose batches come from one cluster each. ``nearfar train`` and `DeepMetric` pass the
+    clusters to this objective; in your own loop, call ``assign(sampler.clusters)`` at the start of an epoch, and pass
     the numbers of the samples: ``loss(embeddings, labels, ids=ids)``. Until then, batches train the whole embedding.
 
     Parameters
@@ -62,7 +62,7 @@ class DivideAndConquer(Term):
     -----
     The paper divides 128 dimensions into 4 or 8 groups, trains them with `MarginLoss` and `DistanceWeighted`, and
     trains the whole embedding in the last epochs (``until=`` of the sampler). Its code uses the objective of the first
-    group for that; here, the whole embedding has one of its own. For search, the groups are one embedding, as in the
+    group for that; here, the whole embedding has a separate one. For search, the groups are one embedding, as in the
     paper.
 
     Examples

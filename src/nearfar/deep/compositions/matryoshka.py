@@ -21,7 +21,7 @@ from ..objective.terms import Term
 
 
 class Matryoshka(Term):
-    """Train the first dimensions of an embedding as embeddings of their own, so that you can store fewer of them.
+    """Train the first dimensions of an embedding as shorter embeddings, so that you can store fewer dimensions.
 
     Parameters
     ----------

@@ -26,16 +26,16 @@ def pair_scatter(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def fisher_contrastive(
-    sums: Tensor, numbers: Tensor, found: FisherScatters, lam: float, constants: Tensor, mean: bool
+    sums: Tensor, numbers: Tensor, scatters: FisherScatters, lam: float, constants: Tensor, mean: bool
 ) -> tuple[Tensor, Tensor]:
     """Return each anchor's attraction, repulsion and share of the constants, (b, 3), and their (b, 3) numbers.
 
     constants: (2,), what the traces add to the attraction and to the hinge besides distances.
     """
     pairs = numbers.sum(1, keepdim=True)
-    weights = torch.stack([2 - lam + 0 * found.active, -lam * found.active])
-    constant = constants[0] + found.active * constants[1]
-    each = constant if mean else constant / found.number.clamp_min(1)
+    weights = torch.stack([2 - lam + 0 * scatters.active, -lam * scatters.active])
+    constant = constants[0] + scatters.active * constants[1]
+    each = constant if mean else constant / scatters.number.clamp_min(1)
     return torch.cat([weights * sums, each * pairs], 1), torch.cat([numbers, pairs], 1)
 
 
@@ -91,5 +91,5 @@ class FisherContrastiveLoss(FisherHinge):
         hinge = self.constants(total).detach()[1] - self.lam * far
         return FisherScatters(number.sum(), (hinge > 0).to(total.dtype))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FisherScatters) -> tuple[Tensor, Tensor]:
-        return fisher_contrastive(*sums, found, self.lam, self.constants(rows.d), self.reduction == "mean")
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], scatters: FisherScatters) -> tuple[Tensor, Tensor]:
+        return fisher_contrastive(*sums, scatters, self.lam, self.constants(rows.d), self.reduction == "mean")

@@ -32,10 +32,10 @@ def triplet_scatter(rows: Rows, lam: float) -> tuple[Tensor, Tensor]:
     return (2 - lam) * near * n_far - lam * far * n_near, n_near * n_far
 
 
-def fisher_triplet(value: Tensor, number: Tensor, found: FisherScatters, constant: Tensor, mean: bool) -> Tensor:
+def fisher_triplet(value: Tensor, number: Tensor, scatters: FisherScatters, constant: Tensor, mean: bool) -> Tensor:
     """Return the part of each anchor; `constant`, the margin and the ridge, is shared out over the triplets."""
-    each = constant if mean else constant / found.number.clamp_min(1)
-    return found.active * (value + each * number)
+    each = constant if mean else constant / scatters.number.clamp_min(1)
+    return scatters.active * (value + each * number)
 
 
 class FisherTripletLoss(FisherHinge):
@@ -88,7 +88,7 @@ class FisherTripletLoss(FisherHinge):
         value = total / number.clamp_min(1) if self.reduction == "mean" else total
         return FisherScatters(number, (value + self.constant(value).detach() > 0).to(value.dtype))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: FisherScatters) -> tuple[Tensor, Tensor]:
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], scatters: FisherScatters) -> tuple[Tensor, Tensor]:
         constant = self.constant(rows.d)
         mean = self.reduction == "mean"
-        return fisher_triplet(*sums, found, constant, mean), sums[1]
+        return fisher_triplet(*sums, scatters, constant, mean), sums[1]

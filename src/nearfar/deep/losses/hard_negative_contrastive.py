@@ -88,7 +88,7 @@ class HardNegativeContrastiveLoss(RowLoss):
         during training: nothing else depends on it.
     tau_plus : float
         Probability tau, in [0, 1), that a negative is in fact of the anchor's class. Use the paper's 0.1 if labels only
-        say which views show the same image, and 0 for class labels.
+        tell which views show the same image, and 0 for class labels.
     form : {"paper", "mixture"}
         Formula of the loss: "paper", or "mixture", the survey's, which uses labels.
     alpha : float
@@ -109,8 +109,8 @@ class HardNegativeContrastiveLoss(RowLoss):
 
     Notes
     -----
-    Without class labels, give each image a label of its own, repeated for each view:
-    ``torch.arange(n).repeat(2)``. With ``beta=0`` and ``tau_plus=0``, the loss is NT-Xent.
+    Without class labels, give each image a different label, repeated for each view: ``torch.arange(n).repeat(2)``. With
+    ``beta=0`` and ``tau_plus=0``, the loss is NT-Xent.
 
     The survey's formula has no N, no tau and no subtraction, and also draws the positive from a tilted distribution.
     This is the "mixture" form, except that it averages over the anchors where the survey of Ghojogh et al. (2022) sums.

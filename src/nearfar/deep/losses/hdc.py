@@ -106,12 +106,12 @@ class HDCLoss(RowLoss):
     ) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         self.groups = checked_groups("HDCLoss", groups)
-        given = tuple(shares) if isinstance(shares, Sequence) and not isinstance(shares, str) else ()
-        if not given or not all(isinstance(one, Real) and 0 < one <= 1 for one in given):
+        values = tuple(shares) if isinstance(shares, Sequence) and not isinstance(shares, str) else ()
+        if not values or not all(isinstance(share, Real) and 0 < share <= 1 for share in values):
             raise ValueError(
                 f"HDCLoss: shares must be numbers in (0, 1], one of every group but the first; got {shares!r}"
             )
-        self.shares = given
+        self.shares = values
         self.margin = margin
 
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -116,8 +116,9 @@ class HDMLLoss(BorrowsLayer, Term):
     Use `layer` and `features` in a training run, such as ``HDMLLoss(layer="embedding", features=512)`` for a trunk with
     512 pooled features. Dropout of the pooled features is not repeated for the generated ones.
 
-    The generator of the published code has batch normalization between its layers. The published code gives generator,
-    classifier and network learning rates of their own (0.01, 0.001 and 0.00007), and sums where this loss takes means.
+    The generator of the published code has batch normalization between its layers. In the published code,
+    generator, classifier and network have different learning rates (0.01, 0.001 and 0.00007), and sums replace the
+    means of this loss.
     The defaults of `loss`, `alpha`, `beta` and `lam` are choices of this library. If the loss takes values of another
     size, change `alpha` in proportion. Negatives are moved before the loss normalizes the embeddings.
     """
@@ -253,10 +254,10 @@ class HDMLLoss(BorrowsLayer, Term):
         rows = c.block(c.x, c.ref, batch.anchors.start, batch.anchors.stop)
         if self.miner is not None:
             rows = self.miner(rows)
-        found = rows.triplets or typical(rows)
+        triplets = rows.triplets or typical(rows)
         anchors = torch.arange(batch.anchors.start, batch.anchors.stop, device=batch.x.device)
-        anchor = anchors[:, None].expand_as(found.keep)
-        return anchor.flatten(), found.positive.flatten(), found.negative.flatten(), found.keep.flatten()
+        anchor = anchors[:, None].expand_as(triplets.keep)
+        return anchor.flatten(), triplets.positive.flatten(), triplets.negative.flatten(), triplets.keep.flatten()
 
     @torch.no_grad()
     def _remember(self, values: Tensor) -> None:

@@ -138,5 +138,5 @@ class HierarchicalTripletLoss(ContextualRowLoss):
         between, within, sizes = class_distances(unit(batch.x), member, y >= 0, n)
         return ClassTree(margins_of_tree(between, within, sizes, self.beta, self.levels), member)
 
-    def second_pass(self, rows: Rows, found: ClassTree) -> tuple[Tensor, Tensor]:
-        return hierarchical_triplets(rows, found)
+    def second_pass(self, rows: Rows, tree: ClassTree) -> tuple[Tensor, Tensor]:
+        return hierarchical_triplets(rows, tree)

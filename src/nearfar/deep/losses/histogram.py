@@ -51,7 +51,7 @@ class HistogramLoss(RowLoss):
     Attributes
     ----------
     stats_ : dict of str to float
-        Statistics as in `RowLoss`, without "active", because no anchor has a loss of its own.
+        Statistics as in `RowLoss`, without "active", because the loss is not a sum over anchors.
 
     Notes
     -----

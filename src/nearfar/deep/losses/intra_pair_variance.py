@@ -87,5 +87,5 @@ class IntraPairVarianceLoss(TwoPassLoss):
             )
         return self.conclude(distributed.gather(total.expand(2)[None]).sum(0), distributed.total(number.detach()))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: Means) -> tuple[Tensor, Tensor]:
-        return intra_pair_variance(rows, found, self.pos_eps, self.neg_eps), sums[1]
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], means: Means) -> tuple[Tensor, Tensor]:
+        return intra_pair_variance(rows, means, self.pos_eps, self.neg_eps), sums[1]

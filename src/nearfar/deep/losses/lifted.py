@@ -36,8 +36,8 @@ def repulsion(rows: Rows, columns: Tensor, hard: bool) -> tuple[Tensor, Tensor]:
     if not rows.d.shape[1]:
         return near, rows.d.new_full((len(rows.d),), -torch.inf)
     nearest = negatives(rows).detach().argmin(1, keepdim=True)
-    found = rows.neg.gather(1, nearest)
-    return near, -torch.where(found, rows.d.gather(1, nearest), torch.inf).squeeze(1)
+    is_negative = rows.neg.gather(1, nearest)
+    return near, -torch.where(is_negative, rows.d.gather(1, nearest), torch.inf).squeeze(1)
 
 
 def log_of_two(a: Tensor, b: Tensor) -> Tensor:
@@ -124,8 +124,8 @@ class LiftedLoss(BilateralRowLoss):
     def statistic(self, rows: Rows) -> Tensor:
         return repulsion(rows, rows.neg.new_zeros(len(rows.neg), 0, dtype=torch.int64), self.hard)[1]
 
-    def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
-        value, pairs = lifted(rows, found.other, self.margin, self.hard)
+    def second_pass(self, rows: Rows, sides: Sides) -> tuple[Tensor, Tensor]:
+        value, pairs = lifted(rows, sides.other, self.margin, self.hard)
         if self.reduction != "sum":
             value = value / 2
         return value, pairs

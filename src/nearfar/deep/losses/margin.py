@@ -53,14 +53,14 @@ class MarginLoss(ContextualRowLoss):
     boundary : float
         Initial value of the boundary beta, an unsquared distance.
     learn_boundary : bool
-        Whether beta is trained. It is the parameter `boundary`, which should have an optimizer group of its own (the
+        Whether beta is trained. It is the parameter `boundary`, which should have a separate optimizer group (the
         paper uses a learning rate of 0.1).
     per_class : int, optional
-        Number of classes, each of which gets a learned offset of its own that is added to beta: the parameter
+        Number of classes, each of which gets a learned offset that is added to beta: the parameter
         `class_offsets`, initially 0. Labels are then class numbers from 0; a sample of unknown class (-1) has no
         offset. By default, there are no offsets of classes.
     per_sample : int, optional
-        Number of samples in the data set, each of which gets a learned offset of its own that is added to beta: the
+        Number of samples in the data set, each of which gets a learned offset that is added to beta: the
         parameter `sample_offsets`, initially 0. The loss is then called with ``ids=``, the numbers of the samples; an
         unknown sample (-1) has no offset. By default, there are no offsets of samples.
     nu : float
@@ -132,8 +132,8 @@ class MarginLoss(ContextualRowLoss):
     def find(self, c: Comparison, batch: Batch) -> Boundary:
         return Boundary(self.boundaries(batch))
 
-    def second_pass(self, rows: Rows, found: Boundary) -> tuple[Tensor, Tensor]:
-        beta = found.beta
+    def second_pass(self, rows: Rows, boundary: Boundary) -> tuple[Tensor, Tensor]:
+        beta = boundary.beta
         if beta.ndim:
             beta = beta[rows.first : rows.first + len(rows.d), None]  # (n,) -> (b, 1), those of the block's anchors
         return margin(rows, self.margin, beta)

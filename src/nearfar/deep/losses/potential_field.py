@@ -35,9 +35,9 @@ class PotentialFieldLoss(SetTerm):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to
-        ``num_classes - 1``; -1 means an unknown class. The parameter `proxies` has the shape (proxies_per_class *
-        C, embedding_dim): the first proxy of every class, then the second of every class, and so on.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class. The parameter
+        `proxies` has the shape (proxies_per_class * C, embedding_dim): the first proxy of every class, then the second
+        of every class, and so on.
     embedding_dim : int
         Number of dimensions of the embeddings.
     proxies_per_class : int

@@ -151,8 +151,8 @@ class ProxyAnchorLoss(ClassProxyLoss):
         n = batch.anchors.stop - batch.anchors.start
         if self.block is None and is_large(n, len(proxies), proxies.device):
             of_anchors = y[batch.anchors]
-            found = self.sums_in_parts(batch.x[batch.anchors], proxies, of_anchors, of_anchors != UNKNOWN)
-            parts = [torch.stack(found)]
+            sums = self.sums_in_parts(batch.x[batch.anchors], proxies, of_anchors, of_anchors != UNKNOWN)
+            parts = [torch.stack(sums)]
         else:
             parts = self._sums_in_blocks(batch, y, self.directions(proxies))
         both = merged(parts)

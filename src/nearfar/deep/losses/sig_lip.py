@@ -57,15 +57,15 @@ class SigLIPLoss(RowLoss):
 
     Notes
     -----
-    The defaults are the paper's. Unlike a softmax over the batch (``NTXentLoss``), it looks at each pair on its own. In
-    ``nearfar train --text-trunk``, images are compared with texts; the mean over both directions is the paper's loss.
-    The bias has the sign of the paper's code; in its formula, the sign is the opposite.
+    The defaults are the paper's. Unlike in a softmax over the batch (``NTXentLoss``), no pair affects the loss of
+    another. In ``nearfar train --text-trunk``, images are compared with texts; the mean over both directions is the
+    paper's loss. The bias has the sign of the paper's code; in its formula, the sign is the opposite.
 
     Examples
     --------
     >>> images, texts, n = torch.eye(4), torch.eye(4), torch.arange(4)
     >>> loss = SigLIPLoss()
-    >>> round(loss(images, n, ref=texts, ref_labels=n).item(), 4)  # log 2 for the own text, hardly more for the others
+    >>> round(loss(images, n, ref=texts, ref_labels=n).item(), 4)  # log 2 for its own text, hardly more for the others
     0.6933
     """
 

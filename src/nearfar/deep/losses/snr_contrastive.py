@@ -33,16 +33,16 @@ class Signals(NamedTuple):
 def snr(rows: Rows, signals: Signals) -> tuple[Tensor, Tensor]:
     """Return the (b, m) ratios d_ij, and which anchors have a variance, (b, 1)."""
     power = signals.power[rows.first : rows.first + len(rows.d), None]
-    heard = power > LEAST_NORM**2
-    return rows.d / torch.where(heard, power, 1.0), heard
+    has_power = power > LEAST_NORM**2
+    return rows.d / torch.where(has_power, power, 1.0), has_power
 
 
 def snr_contrastive(rows: Rows, signals: Signals, pos_margin: float, neg_margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor the sums of the hinges of both kinds of pairs, and the numbers of pairs, (b, 2) each."""
-    d, heard = snr(rows, signals)
+    d, has_power = snr(rows, signals)
     columns, keep = positives(rows)
-    pos = keep & heard
-    neg = rows.neg & heard
+    pos = keep & has_power
+    neg = rows.neg & has_power
     pull = torch.where(pos, d.gather(1, columns) - pos_margin, 0.0).clamp_min(0)
     push = torch.where(neg, neg_margin - d, 0.0).clamp_min(0)
     return torch.stack([pull.sum(1), push.sum(1)], 1), torch.stack([count(pos), count(neg)], 1)
@@ -109,8 +109,8 @@ class SNRContrastiveLoss(ContextualRowLoss):
     def find(self, c: Comparison, batch: Batch) -> Signals:
         return Signals(batch.x.square().sum(1))
 
-    def second_pass(self, rows: Rows, found: Signals) -> tuple[Tensor, Tensor]:
-        return snr_contrastive(rows, found, self.pos_margin, self.neg_margin)
+    def second_pass(self, rows: Rows, signals: Signals) -> tuple[Tensor, Tensor]:
+        return snr_contrastive(rows, signals, self.pos_margin, self.neg_margin)
 
     def local_value(self, batch: Batch) -> Tensor:
         value = super().local_value(batch)

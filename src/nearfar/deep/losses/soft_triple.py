@@ -31,9 +31,9 @@ class SoftTripleLoss(ClassProxyLoss):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to
-        ``num_classes - 1``; -1 means an unknown class. The parameter `proxies` has the shape (centers * C,
-        embedding_dim): the first center of every class, then the second of every class, and so on.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class. The parameter
+        `proxies` has the shape (centers * C, embedding_dim): the first center of every class, then the second of every
+        class, and so on.
     embedding_dim : int
         Number of dimensions of the embeddings.
     centers : int

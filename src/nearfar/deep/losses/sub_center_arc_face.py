@@ -3,8 +3,8 @@
     L = mean_i -log( e^{s cos(theta_iy + m)} / (e^{s cos(theta_iy + m)} + sum_{c != y_i} e^{s cos theta_ic}) )
     cos theta_ic = max_k x_i.w_ck
 
-w_ck: k-th of the K unit proxies of class c; x_i: unit embedding. Noisy samples gather at a proxy of their own instead
-of pulling the main proxy towards them. Beyond theta = pi - m, cos theta - m sin m takes the place of cos(theta + m).
+w_ck: k-th of the K unit proxies of class c; x_i: unit embedding. Noisy samples gather at a separate proxy instead of
+pulling the main proxy towards them. Beyond theta = pi - m, cos theta - m sin m takes the place of cos(theta + m).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
     Parameters
     ----------
     num_classes : int
-        Number of classes C. Labels run from 0 to
-        ``num_classes - 1``; -1 means an unknown class. The parameter `proxies` has the shape (sub_centers * C,
-        embedding_dim): the first proxy of every class, then the second of every class, and so on.
+        Number of classes C. Labels run from 0 to ``num_classes - 1``; -1 means an unknown class. The parameter
+        `proxies` has the shape (sub_centers * C, embedding_dim): the first proxy of every class, then the second of
+        every class, and so on.
     embedding_dim : int
         Number of dimensions of the embeddings.
     sub_centers : int
@@ -55,9 +55,8 @@ class SubCenterArcFaceLoss(ClassProxyLoss):
 
     Notes
     -----
-    With one proxy per class, this is
-    ``ArcFaceLoss``. The paper trains on noisy labels, removes the samples that `outliers` finds, and trains again with
-    one proxy per class.
+    With one proxy per class, this is ``ArcFaceLoss``. The paper trains on noisy labels, removes the samples that
+    `outliers` finds, and trains again with one proxy per class.
     """
 
     def __init__(

@@ -61,15 +61,15 @@ def groups(rows: Rows, over: str) -> PairGroups:
     return PairGroups(rows.d.gather(1, columns) / 4, keep, rows.d / 4, rows.neg, times)
 
 
-def triplet_global(group: PairGroups, sums: Tensor, found: DistanceMoments, margin: float) -> tuple[Tensor, Tensor]:
+def triplet_global(group: PairGroups, sums: Tensor, moments: DistanceMoments, margin: float) -> tuple[Tensor, Tensor]:
     """Return per anchor (b, 4) sums whose means over all anchors add up to the loss, and their (b, 4) numbers.
 
     With its mean held constant a variance is a mean, of the same value and the same gradient.
     """
     numbers = group.numbers()
-    spread = group.sums((group.near - found.mu[0]).square(), (group.far - found.mu[1]).square())
+    spread = group.sums((group.near - moments.mu[0]).square(), (group.far - moments.mu[1]).square())
     gap = torch.stack([sums[:, 0] + margin * numbers[:, 0].to(sums.dtype), -sums[:, 1]], 1)
-    return torch.cat([found.some * spread, found.hinge * gap], 1), torch.cat([numbers, numbers], 1)
+    return torch.cat([moments.some * spread, moments.hinge * gap], 1), torch.cat([numbers, numbers], 1)
 
 
 class TripletGlobalLoss(TwoPassLoss):
@@ -130,5 +130,5 @@ class TripletGlobalLoss(TwoPassLoss):
         some = (number > 0).all().to(mu.dtype)
         return DistanceMoments(mu, some, some * self.weight * (mu[0] - mu[1] + self.margin > 0))
 
-    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], found: DistanceMoments) -> tuple[Tensor, Tensor]:
-        return triplet_global(groups(rows, self.over), sums[0], found, self.margin)
+    def finish(self, rows: Rows, sums: tuple[Tensor, Tensor], moments: DistanceMoments) -> tuple[Tensor, Tensor]:
+        return triplet_global(groups(rows, self.over), sums[0], moments, self.margin)

@@ -124,16 +124,16 @@ class AngularLoss(BilateralRowLoss):
         self.form = form
         self.reduction = reduction
 
-    def second_pass(self, rows: Rows, found: Sides) -> tuple[Tensor, Tensor]:
+    def second_pass(self, rows: Rows, sides: Sides) -> tuple[Tensor, Tensor]:
         # not 0: entries that are no negatives are infinite, and 0 inf NaN
         T = max(tan(radians(self.alpha)) ** 2, 1e-30)
         if self.form == "softmax":
-            return angular(rows, found, T)
+            return angular(rows, sides, T)
         if rows.triplets is not None:
-            value, active = mined_hinges(rows, found, T)
+            value, active = mined_hinges(rows, sides, T)
             valid = count(rows.triplets.keep)
         else:
-            value, active = angular_hinges(rows, found, T)
+            value, active = angular_hinges(rows, sides, T)
             valid = count(rows.pos) * count(rows.neg)
         if self.reduction == "active":
             return value, active

@@ -65,9 +65,9 @@ class _Sums(torch.autograd.Function):
         if torch.is_grad_enabled():  # the gradient will be differentiated again: write it with a graph
             apart = [part.view_as(part) for part in (far, source, offset)]  # one may be computed from another
             sums = _plain(apart[0], apart[1], columns, apart[2], rule)
-            wanted = [part for part in apart if part.requires_grad]
-            found = iter(torch.autograd.grad(sums, wanted, grads[0], create_graph=True, allow_unused=True))
-            far_, source_, offset_ = (next(found) if part.requires_grad else None for part in apart)
+            inputs = [part for part in apart if part.requires_grad]
+            gradients = iter(torch.autograd.grad(sums, inputs, grads[0], create_graph=True, allow_unused=True))
+            far_, source_, offset_ = (next(gradients) if part.requires_grad else None for part in apart)
             return far_, source_, None, offset_, None
         to_far = torch.zeros_like(far)
         to_source = torch.zeros_like(source)

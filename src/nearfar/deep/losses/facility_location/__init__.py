@@ -154,10 +154,10 @@ class FacilityLocationLoss(SetTerm):
         if batch.ref is not None:
             raise ValueError("FacilityLocationLoss: ref does not apply, facilities are chosen inside the batch")
         batch = batch.known("FacilityLocationLoss")
-        found = self._indices(batch.x.detach(), batch.classes("FacilityLocationLoss"))
-        if found is None:
+        indices = self._indices(batch.x.detach(), batch.classes("FacilityLocationLoss"))
+        if indices is None:
             return batch.x.sum() * 0
-        value = facility_location(unit(batch.x), *found)
+        value = facility_location(unit(batch.x), *indices)
         self.stats_["active"] = float(value.detach() > 0)
         return value / len(batch.x) if self.normalize_sum else value
 

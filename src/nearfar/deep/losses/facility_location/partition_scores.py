@@ -180,8 +180,8 @@ def margins(agreement: Agreement, base: Base, moved: Bools) -> Array:
     rows, points = np.divmod(np.flatnonzero(moved), m)  # several times as fast as nonzero
 
     def count(label: Ints, kinds: int) -> Ints:
-        found: Ints = np.bincount(rows * kinds + label[points], minlength=c * kinds)
-        return found
+        counts: Ints = np.bincount(rows * kinds + label[points], minlength=c * kinds)
+        return counts
 
     def changes(label: Ints, before: Ints, sign: int) -> Array:
         """Per candidate by how much the sum of phi over the cells grows as its points come or go."""
