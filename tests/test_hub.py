@@ -7,6 +7,7 @@ import pytest
 
 import nearfar
 from nearfar.hub import fetched
+from nearfar.index import Index
 
 rng = np.random.default_rng(0)
 
@@ -60,6 +61,22 @@ def test_a_name_of_the_hub_is_looked_up_in_the_local_cache(learner, tmp_path, mo
         nearfar.load("hf://someone/nothing")
 
 
+def test_a_revision_may_have_a_slash(learner, tmp_path, monkeypatch):
+    asked = []
+
+    def snapshot_download(repository, *, revision, allow_patterns):
+        asked.append((repository, revision))
+        return str(learner.parent)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    file = f"/{learner.name}"
+    for name in ("a/b", "a/b@v1.0", "a/b@team%2Fnew", "a/b@refs/pr/12", "a/b@refs%2fpr%2f12"):
+        assert fetched(f"hf://{name}{file}") == learner
+    assert asked == [("a/b", revision) for revision in (None, "v1.0", "team/new", "refs/pr/12", "refs/pr/12")]
+    with pytest.raises(FileNotFoundError, match="there is no 'new/deep' in it"):
+        fetched("hf://a/b@team/new/deep")
+
+
 @pytest.mark.parametrize("name", ["hf://metric", "hf://a/../../etc", "hf://a/b c", "hf://"])
 def test_names_that_are_none_are_refused(name):
     with pytest.raises(ValueError, match="expected hf://owner/name"):
@@ -72,6 +89,9 @@ def test_what_is_no_model_is_told(tmp_path, learner):
     (tmp_path / "two").mkdir()
     with pytest.raises(ValueError, match=r"no run, and expected one learner saved as \.safetensors, got none"):
         nearfar.load(tmp_path / "two")
+    Index(np.ones((3, 2), np.float32)).save(tmp_path / "x.index")
+    with pytest.raises(ValueError, match=r"x\.index holds an index, not a learner; open it with nearfar\.index\.open"):
+        nearfar.load(tmp_path / "x.index")
     data = tmp_path / "pickle.safetensors"
     data.write_bytes(b"\x80\x04cos\nsystem\n.")
     with pytest.raises(ValueError, match=r"pickle\.safetensors"):

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from .catalog import BY_NAME
 from .io import tensor_file
@@ -14,7 +15,11 @@ from .io.hub_access import hub_cache_if_offline
 from .quoting import quoted, shorten
 
 HUB = "hf://"
-NAME = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?(?:/[\w.-]+)*")
+ADDRESS = re.compile(
+    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>refs/pr/\d+|(?:[\w.-]|%2[Ff])+))?(?P<inner>(?:/[\w.-]+)*)"
+)
+"""A slash in a revision is written as %2F, because the path in the repository begins at the first other slash."""
+INDEX_FORMAT = "nearfar index"  # how the format of an index file begins
 FILES = ("*.safetensors", "*.json", "*.csv", "*.jsonl", "*.txt")  # of a run or a learner; no code, and no pickles
 
 
@@ -25,7 +30,8 @@ def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
     ----------
     source : str or path
         Folder of a run, a learner saved as .safetensors, or ``"hf://owner/name"``, optionally with ``@revision`` and
-        the path of a folder or file in the repository: ``"hf://owner/name@v1/lmnn.safetensors"``. Files of the hub are
+        the path of a folder or file in the repository: ``"hf://owner/name@v1/lmnn.safetensors"``. Write a slash in a
+        revision as %2F: ``"hf://owner/name@team%2Fnew"``; ``@refs/pr/1`` is understood as well. Files of the hub are
         read from its local cache if possible, and need `huggingface_hub`; with ``HF_HUB_OFFLINE=1``, only the cache is
         used.
     trust : str or collection of str
@@ -93,6 +99,8 @@ def load_learner(path: Path) -> Any:
         If the file holds no learner.
     """
     _, text = tensor_file.read(path)
+    if text.get("format", "").startswith(INDEX_FORMAT):
+        raise ValueError(f"{path} holds an index, not a learner; open it with nearfar.index.open")
     method = BY_NAME.get(text.get("class", ""))
     kind: Any = getattr(import_module(method.module), method.name) if method is not None and method.done else None
     if not hasattr(kind, "load"):
@@ -103,25 +111,26 @@ def load_learner(path: Path) -> Any:
 def fetched(name: str) -> Path:
     """Return where the files of ``hf://owner/name`` are on this machine, fetching those that are not."""
     address = name.removeprefix(HUB)
-    if not NAME.fullmatch(address) or ".." in address:
-        raise ValueError(f"expected hf://owner/name, hf://owner/name@revision or a path in it, got {quoted(name)}")
+    parts = ADDRESS.fullmatch(address)
+    if parts is None or ".." in address:
+        expected = "hf://owner/name, hf://owner/name@revision (with %2F for a slash in it) or a path in it"
+        raise ValueError(f"expected {expected}, got {quoted(name)}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    owner, rest = address.split("/", 1)
-    repository, *inner = rest.split("/")
-    repository, _, revision = repository.partition("@")
+    revision = None if parts["revision"] is None else unquote(parts["revision"])
+    inner = parts["inner"].strip("/")
     try:
         with hub_cache_if_offline():
-            found = snapshot_download(f"{owner}/{repository}", revision=revision or None, allow_patterns=list(FILES))
+            found = snapshot_download(parts["repository"], revision=revision, allow_patterns=list(FILES))
         folder = Path(found)
     except LocalEntryNotFoundError as error:
         raise FileNotFoundError(f"{name}: not in the local cache, and the hub cannot be asked") from error
     except HfHubHTTPError as error:
         raise FileNotFoundError(f"{name}: the hub has none that can be read ({shorten(str(error))})") from error
-    path = folder.joinpath(*inner)
+    path = folder / inner
     if not path.exists():
-        raise FileNotFoundError(f"{name}: there is no {quoted('/'.join(inner))} in it")
+        raise FileNotFoundError(f"{name}: there is no {quoted(inner)} in it")
     return path
 
 

@@ -296,6 +296,12 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
             "the column of the classes with --label, and put names of rows into a column `name` and paths of images "
             "into `path`. The table has file,label",
         ),
+        (
+            "image,class\nclass0/0.png,a\nclass0/1.png,b\n",
+            "column 'image' holds paths of image files; rename it to path, and the column of the classes to label (or "
+            "give it with --label NAME, label=NAME in Python). The table has image,class",
+        ),
+        ("species,filename,label\nred,class0/0.png,a\n", "column 'filename' holds paths of image files; rename it"),
         ("path,class\n" + ROWS, "has no column 'label'; give the column of the classes with --label NAME"),
         ("path,kind\n" + ROWS, "it has path,kind; first rows: class0/0.png,a |"),
         (

@@ -277,6 +277,24 @@ def test_a_bad_text_is_told(text, distance, told):
         evaluate(two_sets()[1], np.arange(30) % 6, rerank=text, distance=distance)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("expand_queries", "expand_queries needs 5 other items to find, and there are 4; set a smaller number, as in"),
+        ("augment_gallery(k=4)", "augment_gallery needs 4 other items to find, and there are 3; set a smaller number"),
+        ("csls", "csls needs 10 other items to find, and there are 4; set a smaller number, as in csls(k=4)"),
+    ],
+)
+def test_a_gallery_that_is_smaller_than_the_setting_of_a_method_names_the_setting(text, expected):
+    queries, gallery = two_sets()
+    with pytest.raises(ValueError, match=re.escape(f"rerank: {expected}")):
+        search_reranked(queries, gallery[:4], 2, text)
+    with pytest.raises(ValueError, match=re.escape("and there are 3; set a smaller number")):
+        evaluate(gallery[:4], [0, 0, 1, 1], rerank="expand_queries")
+    assert search_reranked(queries, gallery[:4], 2, "k_reciprocal").indices.shape == (len(queries), 2)
+    assert search_reranked(queries, gallery[:4], 2, "csls(k=4)").indices.shape == (len(queries), 2)
+
+
 def test_commands_rerank(tmp_path, capsys, monkeypatch):
     queries, gallery = two_sets()
     rows = tmp_path / "rows.npz"

@@ -32,6 +32,13 @@ def test_intervals_are_student_t() -> None:
     assert np.isnan(table.half("A | <b>B</b>", "recall_at_1"))
 
 
+def test_unknown_scores_are_refused() -> None:
+    expected = "scores: no run has 'recall'; expected map_at_r, recall_at_1"
+    with pytest.raises(ValueError, match=expected):
+        compare(RUNS, scores=["map_at_r", "recall"])
+    assert compare(RUNS, scores=["map_at_r"]).scores == ("map_at_r",)
+
+
 def test_markdown_marks_the_best_and_escapes_bars() -> None:
     lines = compare(RUNS, baseline=RAW).markdown().splitlines()
     assert lines[0] == "| Objective | Recall@1 | MAP@R | Seeds |"

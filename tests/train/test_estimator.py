@@ -162,7 +162,7 @@ def test_saved_it_is_a_run_and_loaded_the_same(digits, fitted, tmp_path):
     np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), Z, atol=1e-6)
     with pytest.raises(ValueError, match="fitted on items in memory, which were not saved; give the DATA"):
         report_run(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"DeepMetric: .*contains a run already"):
+    with pytest.raises(ValueError, match=r"DeepMetric: .*contains a run already; choose another folder$"):
         fitted.save(tmp_path / "run")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, signature
+from numbers import Integral
 from typing import Any, NamedTuple
 
 from ..expressions import Call, ExpressionError, parse, settings_of
@@ -120,6 +121,7 @@ def compared(
     if method in BY_COSINE and distance != "cosine":
         raise ValueError(f"rerank: {method} needs distance='cosine', got {distance!r}; k_reciprocal supports any")
     searched = None if leave_one_out else gallery
+    _check_number_of_neighbors(method, settings, len(gallery), leave_one_out=leave_one_out)
     if method == "k_reciprocal":
         return Reranked(queries, gallery, Reciprocal(queries, searched, distance=distance, **settings))
     if method == "csls":
@@ -130,6 +132,22 @@ def compared(
     if leave_one_out:
         return Reranked(expanded, expanded)
     return Reranked(expanded, augment_gallery(gallery, **settings))
+
+
+def _check_number_of_neighbors(method: str, settings: dict[str, Any], m: int, *, leave_one_out: bool) -> None:
+    """Raise a ValueError that names the method if its k is larger than the number of items that can be found.
+
+    The search has a k of its own, for which the error of the function itself would be taken. `k_reciprocal` has no k,
+    and needs no certain number of items.
+    """
+    parameters = _settings(method)
+    if "k" not in parameters:
+        return
+    most = m - 1 if leave_one_out or method == "augment_gallery" else m
+    k = settings.get("k", parameters["k"].default)
+    if isinstance(k, Integral) and 1 <= most < k:
+        found = f"needs {k} other items to find, and there are {most}"
+        raise ValueError(f"rerank: {method} {found}; set a smaller number, as in {method}(k={most})")
 
 
 def search_reranked(queries: Any, gallery: Any, k: int, rerank: str, *, distance: str = "cosine") -> Ranking:

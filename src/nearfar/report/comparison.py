@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..evaluation import interval
 from ..io.atomic_files import atomic_write
 from ..io.cells import write_rows
+from ..quoting import quoted
 from .interval_plot import draw_intervals
 from .plots import Html, Plotter
 from .score_rows import describe, flat_scores
@@ -229,6 +230,11 @@ def compare(
     Comparison
         The table.
 
+    Raises
+    ------
+    ValueError
+        If there is no objective, or no run has one of the scores.
+
     Examples
     --------
     >>> table = compare({"a": [{"recall_at": {1: 0.5}}, {"recall_at": {1: 0.7}}], "b": [{"recall_at": {1: 0.4}}]})
@@ -250,6 +256,9 @@ def compare(
     columns = tuple(scores) or tuple(score for score in usual if score in known)
     if not columns:
         raise ValueError(f"runs: have none of the scores {', '.join(SHOWN)}; expected at least one")
+    for score in columns:
+        if score not in known:
+            raise ValueError(f"scores: no run has {quoted(score)}; expected {', '.join(sorted(known)) or 'none'}")
     values = {}
     for objective, seeds in flat.items():
         for score in columns:

@@ -23,7 +23,7 @@ from ..estimators.validation import as_rows_and_numbers, error_context
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
 from .checkpoint import first_weights, preserve_random_state, read_about, save_tensors
-from .config import TrainConfig
+from .config import TrainConfig, TrainError
 from .estimator_config import arguments_of, config_of
 from .features import embed
 from .interrupts import Interrupts
@@ -225,6 +225,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         check_is_fitted(self)
         folder = RunFolder(Path(path))
         with error_context(self):
+            if folder.config.exists():  # `create` would advise to resume it
+                raise TrainError(f"{folder.path}: contains a run already; choose another folder")
             folder.create()
             weights = {f"embedder.{name}": value for name, value in self.network_.state_dict().items()}
             learned = getattr(self, "_training_items", None)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...quoting import count_of, quoted, shorten
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
-from ..decode import Box, ImageReader, guess_channels, image_source
+from ..decode import SUFFIXES, Box, ImageReader, guess_channels, image_source
 from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
@@ -305,12 +305,30 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
     for name, column in columns.items():
         if found := _uneven_lists(column):
             raise DataError(f"{path}: column {quoted(name)} {found}; expected lists of one length in all rows")
+    for name, column in columns.items():
+        if _has_image_files(path, column):
+            raise DataError(
+                f"{path}: column {quoted(name)} holds paths of image files; rename it to path, and the column of the "
+                f"classes to label (or give it with --label NAME, label=NAME in Python). The table has "
+                f"{_few(list(whole))}"
+            )
     row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
     raise DataError(
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers; encode the "
         "column or remove it. Give the column of the classes with --label, and put names of rows into a column `name` "
         f"and paths of images into `path`. The table has {_few(list(whole))}"
     )
+
+
+def _has_image_files(path: Path, column: Sequence[Any]) -> bool:
+    """Return whether the first cell of a column is the path of an image file, as in the column `path`."""
+    first = column[0]
+    if not isinstance(first, str) or not first.lower().endswith(SUFFIXES):
+        return False
+    try:
+        return (path.parent / first).is_file()
+    except (OSError, ValueError):  # longer than a path may be, or with a NUL
+        return False
 
 
 def _uneven_lists(column: Sequence[Any]) -> str:
