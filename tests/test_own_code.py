@@ -1,5 +1,6 @@
 """Errors in a user's own module: one line that names theirs."""
 
+import importlib
 import sys
 
 import pytest
@@ -43,6 +44,27 @@ def test_the_line_of_ones_own_trunk_that_failed(tmp_path, capsys, monkeypatch, k
     assert said.count("\n") == 1
     assert f"{name}.py:{line}" in said
     assert not out.exists()
+
+
+def test_a_library_outside_of_site_packages_is_not_ones_own_code(tmp_path, monkeypatch):
+    from nearfar.cli.own_code import line_in_own_code
+
+    for name in ("timm", "own_trunk"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("def fail():\n    raise ValueError('no')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for name in ("timm", "own_trunk"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        module = importlib.import_module(name)
+        try:
+            module.fail()
+        except ValueError as error:
+            error.__traceback__ = error.__traceback__.tb_next  # as if called by us
+            found.append(line_in_own_code(error))
+        monkeypatch.delitem(sys.modules, name)
+    assert found[0] is None
+    assert found[1].endswith("own_trunk/__init__.py:2: in fail")
 
 
 def test_messages_of_others_are_cut(capsys, monkeypatch):

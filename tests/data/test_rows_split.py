@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, inspect_data, open_task
-from nearfar.data.dataset import held_out_rows
+from nearfar.data.dataset import held_out_pairs, held_out_rows
 from nearfar.train import TrainConfig, evaluate_run, train
 from nearfar.train.task import protocol_note
 
@@ -57,6 +57,35 @@ def test_the_share_of_every_class_is_that_of_a_loop(share, least):
         assert held[labels == label].sum() == drawn
     with pytest.raises(DataError, match="seed: expected"):
         held_out_rows(labels, share, seed=-1)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.15, 0.4])
+def test_pairs_of_small_classes_are_held_out(share):
+    labels = np.repeat(np.arange(12), [1, 3, *[4] * 9, 30])
+    held = held_out_pairs(labels, share, seed=5)
+    drawn = np.bincount(labels[held], minlength=12)
+    assert set(drawn[2:11]) <= {0, 2}
+    assert drawn[:2].sum() == drawn[11] == 0
+    assert drawn.sum() == 2 * int(share * 36 / 2 + 1e-9)
+    assert np.array_equal(held, held_out_pairs(labels, share, seed=5))
+    if share:
+        assert not np.array_equal(held, held_out_pairs(labels, share, seed=6))
+
+
+def test_classes_of_ten_items_give_validation_items_and_smaller_ones_say_why_not(tmp_path):
+    for items in (6, 10):
+        y = np.repeat(np.arange(20), items)
+        X = np.random.default_rng(0).normal(size=(len(y), 3)).astype(np.float32)
+        np.savez(tmp_path / f"{items}.npz", X=X, y=y)
+    task = open_task(tmp_path / "10.npz", split="rows")
+    assert len(task.validation) == 14  # 0.15 * 100 training rows, in pairs
+    assert set(task.validation.class_counts.tolist()) <= {0, 2}
+    assert task.train.class_counts.min() == 3
+    assert "validation rows drawn from the training in the same way" in task.protocol
+    task = open_task(tmp_path / "6.npz", split="rows")
+    assert task.validation is None
+    assert "; no validation rows, because the classes have too few rows" in task.protocol
+    assert "no validation" not in open_task(tmp_path / "6.npz", split="rows", validation=0.0).protocol
 
 
 def test_a_split_that_is_told_is_not_drawn(source, tmp_path):

@@ -479,6 +479,16 @@ def test_a_header_that_is_not_valid_is_named_and_not_used(timm, tmp_path, name, 
     assert told in str(warned[0].message)
 
 
+def test_weights_for_other_channels_are_one_error_and_no_warning(timm, tmp_path, recwarn):
+    file = weights_with(tmp_path / "w.safetensors", timm, mean="0.5,0.5,0.5", std="0.5,0.5,0.5", input_size="3,96,96")
+    gray = f"{CNN}(in_chans=1)"
+    record = find_preprocessing(gray, weights=file)
+    assert record == find_preprocessing(gray)
+    with pytest.raises(TrunkError, match="does not fit this trunk"):
+        make_trunk(gray, (3, 64, 64), weights=file, preprocessing=record)
+    assert not [warned for warned in recwarn if "in its header" in str(warned.message)]
+
+
 def test_a_network_of_one_size_keeps_it(timm, tmp_path):
     path = tmp_path / "vit.safetensors"
     save_file(timm.create_model("test_vit", num_classes=0).state_dict(), path, metadata={"input_size": "3,96,96"})

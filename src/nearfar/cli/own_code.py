@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 import traceback
 from functools import cache
@@ -10,6 +11,8 @@ from pathlib import Path
 from ..quoting import PATH, shorten
 
 HERE = Path(__file__).resolve().parent.parent
+PACKAGES = ("torch", "torchvision", "timm", "transformers", "peft", "accelerate")
+"""Packages that run between our code and that of the user, wherever they are installed (PYTHONPATH, a clone)."""
 
 
 def message_on_own_code(error: Exception) -> str | None:
@@ -46,7 +49,8 @@ def line_in_own_code(error: BaseException) -> str | None:
     frames = traceback.extract_tb(error.__traceback__)
     ours = [at for at, frame in enumerate(frames) if _within(frame.filename, (HERE,))]
     last = max(ours, default=len(frames))
-    theirs = [frame for frame in frames[last + 1 :] if not _within(frame.filename, _libraries())]
+    others = (*_libraries(), *_folders_of_packages())
+    theirs = [frame for frame in frames[last + 1 :] if not _within(frame.filename, others)]
     if theirs:
         return f"{shorten(theirs[-1].filename, PATH)}:{theirs[-1].lineno}: in {theirs[-1].name}"
     return None
@@ -56,6 +60,12 @@ def line_in_own_code(error: BaseException) -> str | None:
 def _libraries() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
     return tuple({Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def _folders_of_packages() -> list[Path]:
+    """Return the folders of those packages that are imported."""
+    imported = [sys.modules[name] for name in PACKAGES if name in sys.modules]
+    return [Path(folder).resolve() for package in imported for folder in getattr(package, "__path__", ())]
 
 
 def _within(file: str, folders: tuple[Path, ...]) -> bool:

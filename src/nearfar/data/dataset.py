@@ -495,6 +495,41 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int, least: int
     return held
 
 
+def held_out_pairs(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.bool_]:
+    """Draw two items of some classes whose share is smaller than two items, so that small classes are not left out.
+
+    An item that is held out can only be found by another of its class. Of `n` items in such classes, about `share` * n
+    are drawn, rounded down to pairs, from classes that are chosen at random.
+
+    Parameters
+    ----------
+    labels : ndarray of int64, shape (n,)
+        Class of each item.
+    share : float
+        Fraction in [0, 1].
+    seed : int
+        Seed of the generator that draws the classes and the items.
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+        Whether each item is drawn; two items or more remain of every class.
+    """
+    check_seed(seed)
+    rng = np.random.default_rng((seed, 2))
+    counts = np.bincount(labels)
+    small = np.flatnonzero((counts >= 4) & (np.floor(share * counts + 1e-9) < 2))
+    pairs = int(np.floor(share * counts[small].sum() / 2 + 1e-9))
+    drawn = np.zeros(len(counts), dtype=bool)
+    drawn[rng.permutation(small)[:pairs]] = True
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]  # sorted by class, in random order within each class
+    rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[labels[order]]
+    held = np.zeros(len(labels), dtype=bool)
+    held[order] = (rank < 2) & drawn[labels[order]]
+    return held
+
+
 def images_once(pairs: Dataset) -> Dataset:
     """Return the set with every image once. A set of pairs repeats an image for each of its texts."""
     _, first = np.unique(np.array(pairs.names, dtype=np.str_), return_index=True)

@@ -20,6 +20,7 @@ from .dataset import (
     Task,
     as_text,
     carve_validation,
+    held_out_pairs,
     held_out_rows,
     some,
     unseen_half,
@@ -204,12 +205,15 @@ def _split_by_rows(items: Dataset, validation: float, seed: int) -> Task:
         raise DataError(f"{items.name}: every class has only one item, so none can be held out for the test")
     train = items.subset(~held)
     chosen = held_out_rows(train.labels, validation, seed, least=PAIR_ITEMS)
+    chosen |= held_out_pairs(train.labels, validation, seed)
     how_split = f"{CLOSED}, one half of the {items.kind}s of each held out with seed {seed}"
     validation_items = None
     if chosen.any():
         validation_items = train.subset(chosen)
         train = train.subset(~chosen)
         how_split += f"; validation {items.kind}s drawn from the training in the same way"
+    elif validation > 0:
+        how_split += f"; no validation {items.kind}s, because the classes have too few {items.kind}s"
     return _assemble(items.name, train, validation_items, items.subset(held), None, how_split)
 
 

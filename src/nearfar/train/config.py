@@ -258,7 +258,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         `torch.set_float32_matmul_precision`: "high" allows TF32, and "medium" bfloat16, where the device multiplies
         faster in these formats; sums remain in float32. By default, the setting of PyTorch is left as it is.
     device : {"auto", "cpu"}
-        Device to train on. "auto" chooses an accelerator if there is one.
+        Device to train on. "auto" chooses an accelerator if there is one. The environment variable CUDA_VISIBLE_DEVICES
+        chooses among several GPUs.
     workers : int, optional
         Number of processes that decode images; with 0, the training process decodes them. By default, as the machine
         allows, if the images are not in memory. The results do not depend on it.
@@ -704,6 +705,8 @@ def _message_of(error: msgspec.ValidationError, fields: dict[str, Any]) -> str:
     expected = text.partition(", got `")[0].replace("`array`", "a list in brackets")  # the value shows its type
     if expected.startswith("Invalid enum value"):
         expected = f"Expected one of {', '.join(_words_of(get_type_hints(TrainConfig)[name]))}"
+        if name == "device":
+            expected += " (auto takes a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several)"
     return f"{name}: {expected}, got {quoted(fields[name])}"
 
 

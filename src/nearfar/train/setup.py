@@ -61,7 +61,7 @@ from .pairs import (
     start_in_shared_space,
     value_both_ways,
 )
-from .positives import check_positives
+from .positives import check_batch_size, check_positives
 from .start import start_embedding
 from .task import class_mark, item_shape, tokenizer_folder, whole_crop
 from .teachers import ask_teachers
@@ -281,6 +281,8 @@ def build(
     step = _new_step(config, task, start, resumed, text_length=None if texts is None else texts.length)
     if trains and texts is None:
         check_positives(task.train, step.objective, config)
+    if trains and texts is None and known is None:
+        check_batch_size(step.objective, config)
     check_chunks(config, step.objective, accelerator)
     check_many_classes(config, accelerator)
     config = _with_pool(config, step.embedder)

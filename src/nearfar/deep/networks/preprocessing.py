@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from math import floor, isfinite
 from typing import Annotated, Any, Literal
 
@@ -129,7 +130,8 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def of_weights(self, header: Mapping[str, str], file: str, options: Mapping[str, Any]) -> Preprocessing:
         """Return a copy of the record with the values that the header of a file of weights states.
 
-        A value that is not valid is left out, with a warning.
+        A value that is not valid is left out, with a warning. If the text of the trunk gives another number of channels,
+        no value is read: the weights do not fit, which is an error as soon as they are loaded.
 
         Parameters
         ----------
@@ -141,6 +143,8 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         options : mapping
             Options in the text of the trunk; what they give takes precedence.
         """
+        if "in_chans" in options and _channels_in_header(header) not in (None, self.channels):
+            return self
         record = self
         used = []
         for name in ("mean", "std", "input_size"):
@@ -197,6 +201,13 @@ def per_channel(name: str, value: Any, channels: int) -> tuple[float, ...]:
     if len(values) != channels:
         raise ValueError(f"{name}: expected one number or {channels}, one per channel, got {value!r:.60}")
     return tuple(float(one) for one in values)
+
+
+def _channels_in_header(header: Mapping[str, str]) -> int | None:
+    """Return the number of channels that the header of a file of weights states; None if it states none."""
+    with suppress(KeyError, ValueError):
+        return int(header["input_size"].strip().strip("[]()").split(",")[0])
+    return None
 
 
 def _fields_of_header(record: Preprocessing, name: str, text: str) -> dict[str, Any]:
