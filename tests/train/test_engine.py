@@ -1015,3 +1015,23 @@ def test_products_have_another_precision_during_a_run_only(tmp_path, small) -> N
     assert torch.get_float32_matmul_precision() == before
     with pytest.raises(TrainError, match="matmul_precision"):
         small(matmul_precision="low")
+
+
+@pytest.mark.parametrize(
+    "objective", ["SupConLoss()", "TripletLoss() + 0.1*EnergyConfusion()", "FacilityLocationLoss()"]
+)
+def test_a_batch_of_one_item_is_refused_by_losses_that_compare_items(tmp_path, small, objective) -> None:
+    expected = r"config: batch_size: \w+ compares the items of a batch, so one item trains nothing; expected at least 2"
+    with pytest.raises(TrainError, match=expected):
+        train(small(objective=objective, batch_size=1), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("objective", ["AMSoftmaxLoss()", "SupConLoss() + CrossEntropyHead()"])
+def test_losses_with_proxies_learn_from_batches_of_one_item(tmp_path, small, objective) -> None:
+    run = train(
+        small(objective=objective, batch_size=1, steps=3, sampler="random", freeze_bn=True),
+        tmp_path / "run",
+        progress=False,
+    )
+    assert run.step == 3

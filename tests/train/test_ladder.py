@@ -8,6 +8,7 @@ import torch
 from numpy.testing import assert_allclose
 from PIL import Image
 from safetensors.torch import save_file
+from scipy.stats import t
 
 import nearfar
 from nearfar.data import open_task
@@ -16,7 +17,16 @@ from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
 from nearfar.train.last_stage import split_off
-from nearfar.train.rungs import Ladder, Rung, config_for, held_out_classes, last_worthwhile_step, save_frozen
+from nearfar.train.rungs import (
+    Ladder,
+    Rung,
+    affordable_splits,
+    config_for,
+    held_out_classes,
+    last_worthwhile_step,
+    mean_and_half,
+    save_frozen,
+)
 from tests.commands import run
 
 CLASSES = 12
@@ -92,12 +102,13 @@ def rung(step, *scores):
 @pytest.mark.slow
 def test_every_step_is_scored_on_classes_held_out(config, found):
     assert [row.step for row in found.rows] == ["pixels", "frozen", "whitened", "head"]
-    assert all(len(row.map_at_r) == 2 and np.isfinite(row.map_at_r).all() for row in found.rows)
+    assert [len(row.map_at_r) for row in found.rows] == [20, 20, 20, 2]
+    assert all(np.isfinite([*row.map_at_r, *row.recall_at_1]).all() for row in found.rows)
     assert all(row.seconds > 0 for row in found.rows)
     train_items = open_task(config.data, validation=0.0, seed=config.seed).train
     raw = train_items.subset(np.arange(len(train_items)))
     pixels = np.stack([raw.read(i).ravel() for i in range(len(raw))]).astype(np.float32)
-    for split, classes in enumerate(held_out_classes(train_items, 2, config.seed)):
+    for split, classes in enumerate(held_out_classes(train_items, 20, config.seed)):
         out = np.isin(train_items.labels, classes)
         expected = evaluate(pixels[out], train_items.labels[out], clustering=False)
         assert_allclose(found.rows[0].map_at_r[split], expected.map_at_r, rtol=1e-6)
@@ -124,6 +135,55 @@ def test_the_table_is_text_and_plain_data(found):
     assert told["worth"] == found.worth
     assert told["sentence"] in text
     assert_allclose(told["rows"][1]["map_at_r_mean"], np.mean(found.rows[1].map_at_r))
+
+
+def test_the_mean_of_a_step_with_fewer_splits_is_comparable_with_the_others():
+    pixels = rung("pixels", 0.2, 0.3, 0.7, 0.8)
+    found = Ladder("", (pixels, rung("frozen", 0.3, 0.4, 0.8, 0.9), rung("head", 0.4, 0.5)), "frozen", ratio=0.5)
+    rows = found.to_dict()["rows"]
+    assert_allclose([row["map_at_r_mean"] for row in rows], [0.5, 0.6, 0.7])  # pixels plus 0.2 on two splits
+    assert [row["splits"] for row in rows] == [4, 4, 2]
+    assert "linear layer on frozen features 0.700" in found.sentence
+    assert "The higher scores of other steps may be due to chance." in found.sentence
+
+
+def test_intervals_are_corrected_for_overlapping_splits():
+    values = [0.1, 0.25, 0.2, 0.4]
+    mean, half = mean_and_half(values, ratio=0.5)
+    assert mean == pytest.approx(np.mean(values))
+    assert half == pytest.approx(t.ppf(0.975, 3) * np.std(values, ddof=1) * (1 / 4 + 1 / 2) ** 0.5)
+    assert np.isnan(mean_and_half([0.1], ratio=0.5)[1])
+
+
+def test_a_gain_that_may_not_hold_on_new_classes_is_told():
+    rungs = (rung("pixels", 0.1, 0.2, 0.3), rung("frozen", 0.21, 0.33, 0.44))  # gains: 0.11, 0.13, 0.14
+    assert "may be as good" not in Ladder("", rungs, "frozen", ratio=0.5).sentence
+    rungs = (rungs[0], rung("frozen", 0.2, 0.34, 0.5))  # gains: 0.1, 0.14, 0.2
+    assert last_worthwhile_step(rungs) == "frozen"
+    told = Ladder("", rungs, "frozen", ratio=0.5).sentence
+    assert told.endswith("On new classes, raw pixels may be as good: the gain is 0.147 ± 0.198.")
+
+
+def test_many_splits_find_a_gain_that_few_do_not():
+    gains = np.resize([0.1, -0.04, 0.03, 0.06, 0.02], 20)
+    plain = np.random.default_rng(1).uniform(0.4, 0.9, size=20)
+    frozen = rung("frozen", *plain)
+    assert last_worthwhile_step([rung("frozen", *plain[:3]), rung("whitened", *(plain + gains)[:3])]) == "frozen"
+    assert last_worthwhile_step([frozen, rung("whitened", *(plain + gains))]) == "whitened"
+
+
+def test_a_step_that_trains_must_be_better_by_more_than_one_that_does_not():
+    frozen = rung("frozen", *[0.5] * 5)
+    better = (0.6, 0.48, 0.55, 0.49, 0.56)  # by 0.036, with a standard error of 0.023
+    assert last_worthwhile_step([frozen, rung("whitened", *better)]) == "whitened"
+    assert last_worthwhile_step([frozen, rung("head", *better)]) == "frozen"
+
+
+def test_splits_are_fewer_for_many_items_of_many_features():
+    assert affordable_splits(20, n=160, widths=[3072, 1280]) == 20
+    assert affordable_splits(20, n=3000, widths=[3072, 1280]) == 20
+    assert 1 < affordable_splits(20, n=3000, widths=[3072, 2048]) < 20
+    assert affordable_splits(20, n=3000, widths=[3072, 8192]) == 0
 
 
 def test_classes_held_out_are_a_third_drawn_anew(photos):
@@ -300,7 +360,9 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
     assert code == 0, err
     told = json.loads((tmp_path / "run" / "ladder.json").read_text())
     assert [row["step"] for row in told["rows"]] == ["pixels", "frozen", "whitened", "head", "last-stage"]
-    assert all(len(row["map_at_r"]) == 3 for row in told["rows"])
+    assert (
+        [len(row["map_at_r"]) for row in told["rows"]] == [row["splits"] for row in told["rows"]] == [20] * 3 + [3] * 2
+    )
     step = "full" if told["worth"] == "pixels" else told["worth"]
     assert f"Continuing with: {rungs.STEPS[step]}" in out
     frozen = told["rows"][1]
@@ -320,7 +382,7 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
         open_task(str(large_photos), validation=0.0).train,
     )
     items = open_task(str(large_photos), validation=0.0).train
-    for split, classes in enumerate(held_out_classes(items, 3, 0)):
+    for split, classes in enumerate(held_out_classes(items, 20, 0)):
         held = np.isin(items.labels, classes)
         expected = evaluate(embedder_rows[held], items.labels[held], clustering=False).map_at_r
         assert frozen["map_at_r"][split] == pytest.approx(expected, abs=1e-3)
@@ -329,6 +391,21 @@ def test_photographs_with_a_pretrained_trunk_begin_with_the_table(large_photos, 
         assert code == 0, err
         assert not (tmp_path / str(number) / "ladder.json").exists()
     assert json.loads((tmp_path / "1" / "config.json").read_text())["last_stage"]
+
+
+def test_a_training_that_skips_the_table_says_why(large_photos, weights, tmp_path, capsys, monkeypatch):
+    few = [word for c in range(9) for word in ("--test-class", f"class{c:02d}")]
+    words = ["train", large_photos, *few, "--trunk", "timm:test_resnet", "--pretrained", weights, "--batch-size", 8]
+    words += ["--set", "steps=2", "--set", "device=cpu", "--set", "validation=0"]
+    code, out, err = run(capsys, monkeypatch, *words, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert "Worth it" not in out
+    said = "are not compared before the training: this needs 6 training classes, to hold some out, and there are 5."
+    assert said in err
+    for number, more in enumerate((["--quiet"], ["--ladder", "no"], ["--recipe", "photos/finetune"])):
+        code, _, err = run(capsys, monkeypatch, *words, *more, "--out", tmp_path / str(number))
+        assert code == 0, err
+        assert "are not compared" not in err
 
 
 def test_an_estimate_of_the_time_mentions_the_table(large_photos, weights, capsys, monkeypatch):

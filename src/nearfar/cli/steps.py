@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,8 @@ from ..progress import stage
 if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
 
-ASKED_SPLITS = 5  # splits of the classes if the table is requested
-FEW_SPLITS = 3  # splits if the table is printed by default, which takes about a minute
+ASKED_SPLITS = 5  # splits of the classes, for the steps that train, if the table is requested
+FEW_SPLITS = 3  # the same if the table is printed by default, which takes about a minute
 
 
 def check_step_options(ladder: str | None, step: str | None, *, resume: bool, devices: int) -> None:
@@ -42,14 +43,14 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     """
     from ..train import train
     from ..train.run import RunFolder
-    from ..train.rungs import STEPS, config_for, runs_ladder_by_default, save_frozen, write_ladder
+    from ..train.rungs import STEPS, config_for, save_frozen, write_ladder
 
     if step is not None:
         refuse_second_tower(config, "--step")
     RunFolder(out).check_free()  # before the table, which takes minutes
     found = None
     splits = ASKED_SPLITS
-    if ladder is None and step is None and runs_ladder_by_default(config):
+    if ladder is None and step is None and _has_table_by_default(config, quiet=quiet):
         ladder = "yes"
         step = "auto"
         splits = FEW_SPLITS
@@ -73,6 +74,16 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     if found is not None:
         write_ladder(found, run.folder)
     return run
+
+
+def _has_table_by_default(config: TrainConfig, *, quiet: bool) -> bool:
+    """Return whether the table is printed without being requested; print why not if only the data prevent it."""
+    from ..train.rungs import default_ladder
+
+    by_default = default_ladder(config)
+    if by_default.note and not quiet:
+        print(by_default.note, file=sys.stderr, flush=True)
+    return by_default.runs
 
 
 def refuse_second_tower(config: TrainConfig, option: str) -> None:

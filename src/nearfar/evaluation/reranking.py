@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import Parameter, signature
-from numbers import Integral
 from typing import Any, NamedTuple
 
 from ..expressions import Call, ExpressionError, parse, settings_of
@@ -137,15 +136,15 @@ def compared(
 def _check_number_of_neighbors(method: str, settings: dict[str, Any], m: int, *, leave_one_out: bool) -> None:
     """Raise a ValueError that names the method if its k is larger than the number of items that can be found.
 
-    The search has a k of its own, for which the error of the function itself would be taken. `k_reciprocal` has no k,
-    and needs no certain number of items.
+    The search has a k of its own, to which the error of the function itself would seem to refer. `k_reciprocal` has no
+    k, and works with any number of items.
     """
     parameters = _settings(method)
     if "k" not in parameters:
         return
     most = m - 1 if leave_one_out or method == "augment_gallery" else m
     k = settings.get("k", parameters["k"].default)
-    if isinstance(k, Integral) and 1 <= most < k:
+    if isinstance(k, int) and 1 <= most < k:
         found = f"needs {k} other items to find, and there are {most}"
         raise ValueError(f"rerank: {method} {found}; set a smaller number, as in {method}(k={most})")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from torch import nn
+
 from ..data import Dataset
-from ..deep.objective.terms import SetTerm, Sum, Term
+from ..deep.objective.terms import SetTerm, Sum
 from ..deep.pairwise.row_loss import RowLoss
 from ..deep.proxies.class_proxies import ClassProxyLoss
 from ..deep.proxies.heads import HeadLoss
@@ -27,11 +29,11 @@ def check_batch_size(objective: Sum, config: TrainConfig) -> None:
         return
     name = type(objective.terms[0]).__name__
     raise TrainError(
-        f"config: batch_size: {name} compares the items of a batch, so one item trains nothing; expected at least 2, or "
-        "a loss with class proxies"
+        f"config: batch_size: {name} compares the items of a batch, so one item trains nothing; expected at least 2, "
+        "or a loss with class proxies"
     )
 
 
-def _only_compares(term: Term) -> bool:
+def _only_compares(term: nn.Module) -> bool:
     """Return whether a term needs several items: it compares them, and learns no class centers of its own."""
     return isinstance(term, RowLoss | SetTerm) and not any(True for _ in term.parameters())

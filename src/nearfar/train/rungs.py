@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,6 +54,10 @@ STEPS = {
     "full": "all weights trained",
 }
 LADDER = "ladder.json"
+UNTRAINED = ("pixels", "frozen", "whitened")
+"""Steps that train nothing, and so can be scored on many splits."""
+UNTRAINED_SPLITS = 20  # number of splits for these steps, if `MAX_WORK` allows it
+MAX_WORK = 1e12  # maximum number of multiplications for these splits: about half a minute on one processor core
 HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes less than a minute
@@ -70,9 +74,9 @@ class Rung:
     step : str
         "pixels", "frozen", "whitened", "head", "last-stage" or "full".
     recall_at_1 : tuple of float
-        Recall@1 on the held-out classes of every split.
+        Recall@1 on the held-out classes of every split that the step was scored on, which are the first ones.
     map_at_r : tuple of float
-        MAP@R on the held-out classes of every split.
+        MAP@R on the same.
     seconds : float
         Time that the step takes in addition to the one before: averaged over the splits, with the features counted
         once.
@@ -99,28 +103,43 @@ class Ladder:
     rows : tuple of Rung
         Steps, from the cheapest to the most expensive.
     worth : str
-        The last step that was significantly better than all before it, judged over the splits.
+        The last step that was better than all before it, as `last_worthwhile_step` decides.
     weights : str
         Where the weights of the trunk come from.
+    ratio : float
+        Number of held-out classes over the number of the others in each split, for the intervals.
+
+    Notes
+    -----
+    Steps that train nothing are scored on more splits than the others. So that all means can be compared, the mean of a
+    step with fewer splits is that of the first step, plus their mean difference on the splits that they share. See
+    `mean_and_half` for the intervals.
     """
 
     protocol: str
     rows: tuple[Rung, ...]
     worth: str
     weights: str = ""
+    ratio: float = 0.0
 
     @property
     def sentence(self) -> str:
         """Which step is worth it, and whether another one has a higher score that may be due to chance."""
         best = self._row(self.worth)
         beside = [row for row in self.rows if row.step != self.worth]
-        scores = [f"{row.title} {np.mean(row.map_at_r):.3f}" for row in beside]
-        higher = any(np.mean(row.map_at_r) > np.mean(best.map_at_r) for row in beside)
+        scores = [f"{row.title} {self._mean(row):.3f}" for row in beside]
+        higher = any(mean_difference(row, best) > 0 for row in beside)
         if self.worth == self.rows[0].step:
             name = f"No step is better than {best.title} by more than chance"
         else:
             name = best.title[0].upper() + best.title[1:]
-        found = f"{name}: MAP@R {np.mean(best.map_at_r):.3f} on held-out classes ({'; '.join(scores)})."
+        found = f"{name}: MAP@R {self._mean(best):.3f} on held-out classes ({'; '.join(scores)})."
+        before = self.rows[: self.rows.index(best)]
+        if before:
+            other = self._row(last_worthwhile_step(before))
+            mean, half = mean_and_half(differences(best, other), self.ratio)
+            if np.isfinite(half) and mean <= half:
+                found += f" On new classes, {other.title} may be as good: the gain is {mean:.3f} ± {half:.3f}."
         if higher:
             found += " The higher scores of other steps may be due to chance."
         return found
@@ -128,16 +147,25 @@ class Ladder:
     def _row(self, step: str) -> Rung:
         return next(row for row in self.rows if row.step == step)
 
+    def _mean(self, row: Rung, score: str = "map_at_r") -> float:
+        """Return the mean over the splits of the first step, corrected for splits that the row does not have."""
+        first = self.rows[0]
+        return float(np.mean(getattr(first, score))) + mean_difference(row, first, score)
+
+    def _mean_and_half(self, row: Rung, score: str) -> tuple[float, float]:
+        return self._mean(row, score), mean_and_half(getattr(row, score), self.ratio)[1]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: `protocol`, `rows`, `worth`, `weights` and `sentence`."""
         rows = [
             {
                 **asdict(row),
                 "title": row.title,
+                "splits": len(row.map_at_r),
                 **{
                     f"{name}_{part}": value
                     for name in ("recall_at_1", "map_at_r")
-                    for part, value in zip(("mean", "half_width"), mean_and_half(getattr(row, name)), strict=True)
+                    for part, value in zip(("mean", "half_width"), self._mean_and_half(row, name), strict=True)
                 },
             }
             for row in self.rows
@@ -154,29 +182,52 @@ class Ladder:
         """Return the table as text."""
         width = max(len(row.title) for row in self.rows)
         lines = [self.weights] if self.weights else []
-        lines += [self.protocol, "", f"{'step':<{width}}  {'Recall@1':>15}  {'MAP@R':>15}  {'seconds':>8}"]
+        head = f"{'step':<{width}}  {'splits':>6}  {'Recall@1':>15}  {'MAP@R':>15}  {'seconds':>8}"
+        lines += [self.protocol, "", head]
         for row in self.rows:
-            recall, mean = (format_mean(values) for values in (row.recall_at_1, row.map_at_r))
-            lines.append(f"{row.title:<{width}}  {recall:>15}  {mean:>15}  {row.seconds:>8.1f}")
+            recall, mean = (as_text(*self._mean_and_half(row, score)) for score in ("recall_at_1", "map_at_r"))
+            splits = len(row.map_at_r)
+            lines.append(f"{row.title:<{width}}  {splits:>6}  {recall:>15}  {mean:>15}  {row.seconds:>8.1f}")
         return "\n".join([*lines, "", f"Worth it: {self.sentence}"])
 
 
-def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the half-width of its 95% interval over the splits; NaN for one split."""
+def mean_and_half(values: Sequence[float], ratio: float = 0.0) -> tuple[float, float]:
+    """Return the mean over the splits and the half-width of its 95% interval; NaN for one split.
+
+    With the ratio of held-out to other classes, the interval allows for the overlap of the splits, which have most of
+    their classes in common (Nadeau and Bengio, Inference for the generalization error, 2003).
+
+    >>> mean, half = mean_and_half([0.5, 0.6, 0.7], ratio=0.5)
+    >>> round(mean, 3), round(half, 3)
+    (0.6, 0.393)
+    """
     from ..evaluation.intervals import interval
 
     found = interval(values)
-    return found.mean, found.half
+    # t_{0.975, J-1} s sqrt(1/J + ratio); `interval` has the same without the ratio
+    return found.mean, found.half * float(np.sqrt(1.0 + len(values) * ratio))
 
 
-def format_mean(values: Sequence[float]) -> str:
-    """Return the mean and the half-width as text.
+def as_text(mean: float, half: float) -> str:
+    """Return a mean and its half-width as text.
 
-    >>> format_mean([0.5, 0.6, 0.7])
+    >>> as_text(0.6, 0.248)
     '0.600 ± 0.248'
     """
-    mean, half = mean_and_half(values)
     return f"{mean:.3f} ± {half:.3f}" if np.isfinite(half) else f"{mean:.3f}"
+
+
+def differences(one: Rung, other: Rung, score: str = "map_at_r") -> list[float]:
+    """Return the differences of a score, one minus the other, on the splits that both steps have."""
+    ours = getattr(one, score)
+    theirs = getattr(other, score)
+    shared = min(len(ours), len(theirs))
+    return np.subtract(ours[:shared], theirs[:shared]).tolist()
+
+
+def mean_difference(one: Rung, other: Rung, score: str = "map_at_r") -> float:
+    """Return the mean of `differences`."""
+    return float(np.mean(differences(one, other, score)))
 
 
 @renamed_settings(told="on_step")
@@ -184,6 +235,7 @@ def ladder(
     config: TrainConfig,
     *,
     splits: int = 5,
+    untrained_splits: int = UNTRAINED_SPLITS,
     full: bool = False,
     start: Path | None = None,
     on_step: Callable[[str], None] | None = None,
@@ -198,7 +250,11 @@ def ladder(
     config : TrainConfig
         Settings of the run to decide on: data, trunk, weights and objective.
     splits : int
-        Number of times that classes are held out, at least 1; intervals are over these.
+        Number of times that classes are held out for the steps that train, at least 1.
+    untrained_splits : int
+        Number of times for raw pixels, frozen features and their whitening, which take milliseconds to seconds each.
+        The first of them are those of the other steps. There are fewer, but at least `splits`, if they would take more
+        than about half a minute, as for thousands of items with thousands of features.
     full : bool
         Also train all weights in every split with the settings of the config, which takes as long as `splits` runs.
     start : Path, optional
@@ -230,10 +286,15 @@ def ladder(
         task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
         items = _items(task.train, config.seed)
-        held = held_out_classes(items, splits, config.seed)
-        rungs, weights = _rungs(items, held, config, start, full, tell)
+        held = held_out_classes(items, max(splits, untrained_splits), config.seed)
+        rungs, weights = _rungs(items, held, splits, config, start, full, tell)
+        out = len(held[0])
         return Ladder(
-            protocol=_protocol(items, task.train, held), rows=rungs, worth=last_worthwhile_step(rungs), weights=weights
+            protocol=_protocol(items, task.train, rungs, out),
+            rows=rungs,
+            worth=last_worthwhile_step(rungs),
+            weights=weights,
+            ratio=out / (len(items.classes) - out),
         )
 
 
@@ -251,19 +312,39 @@ def _items(train: Dataset, seed: int) -> Dataset:
 def runs_ladder_by_default(config: TrainConfig) -> bool:
     """Return whether the ladder is run without being requested: for photographs and a pretrained trunk.
 
-    It is not run if the config says which weights are trained.
+    It is not run if the config says which weights are trained, or if there are too few classes.
     """
+    return default_ladder(config).runs
+
+
+class DefaultLadder(NamedTuple):
+    """Whether the ladder is run without being requested, and a line if only the training data prevent it."""
+
+    runs: bool
+    note: str = ""
+
+
+def default_ladder(config: TrainConfig) -> DefaultLadder:
+    """Decide whether the ladder is run without being requested; see `runs_ladder_by_default`."""
     if config.freeze_trunk or config.last_stage or config.lora is not None or config.network_weights is not None:
-        return False
+        return DefaultLadder(False)
     if config.text_trunk is not None:
-        return False
+        return DefaultLadder(False)
     if config.trunk != "auto" and not (config.starts_pretrained and ":" in config.trunk):
-        return False  # decided without opening the data
+        return DefaultLadder(False)  # decided without opening the data
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
-        return False
+        return DefaultLadder(False)
     task, resolved = settle(config.replace(validation=0.0))
-    has_pairs = bool(task.train.class_counts.max() > 1)
-    return default_recipe(resolved, task) is not None and len(task.train.classes) >= FEWEST_CLASSES and has_pairs
+    if default_recipe(resolved, task) is None:
+        return DefaultLadder(False)
+    classes = len(task.train.classes)
+    without = "The steps from raw pixels to fine-tuning are not compared before the training:"
+    if classes < FEWEST_CLASSES:
+        why = f"this needs {FEWEST_CLASSES} training classes, to hold some out, and there are {classes}"
+        return DefaultLadder(False, f"{without} {why}.")
+    if task.train.class_counts.max() < 2:
+        return DefaultLadder(False, f"{without} no training class has two images.")
+    return DefaultLadder(True)
 
 
 def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
@@ -273,70 +354,108 @@ def held_out_classes(items: Dataset, splits: int, seed: int) -> list[Ints]:
     return [np.sort(np.random.default_rng((seed, split)).permutation(n)[:count]) for split in range(splits)]
 
 
-def _protocol(items: Dataset, train: Dataset, held: Sequence[Ints]) -> str:
+def _protocol(items: Dataset, train: Dataset, rungs: Sequence[Rung], out: int) -> str:
+    """Return a sentence on the data, the splits and the intervals; `out` is the number of held-out classes."""
     part = "" if len(items) == len(train) else f", drawn from {len(train):,} of {len(train.classes):,}"
     what = f"{train.name}: {len(items):,} images of {len(items.classes):,} training classes{part}"
-    times = "one split" if len(held) == 1 else f"{len(held)} splits"
-    return f"{what}; {times}, each holds {len(held[0])} classes out; mean and 95% interval over splits."
+    most = len(rungs[0].map_at_r)
+    fewest = len(rungs[-1].map_at_r)
+    times = "one split" if most == 1 else f"{most} splits"
+    if fewest < most:
+        times += f" (the first {fewest} for steps that train)"
+    return f"{what}; {times}, each holds {out} classes out; mean and 95% interval, corrected for overlapping splits."
+
+
+def affordable_splits(splits: int, n: int, widths: Sequence[int]) -> int:
+    """Return how many of the splits of n items can be scored without training, for rows of the given widths.
+
+    The search takes h^2 d multiplications for h held-out items of d numbers, and a whitening about n d^2 + 10 d^3 for
+    its covariances and eigenvectors. The number does not depend on the speed of the machine.
+    """
+    h = HELD_OUT_CLASSES * n
+    d = widths[-1]
+    work = sum(h * h * width for width in widths) + h * h * d + n * d**2 + 10 * d**3
+    return min(splits, int(MAX_WORK / work))
 
 
 def _rungs(
     items: Dataset,
     held: Sequence[Ints],
+    splits: int,
     config: TrainConfig,
     start: Path | None,
     full: bool,
     tell: Callable[[str], None],
 ) -> tuple[tuple[Rung, ...], str]:
-    """Return the steps, and a sentence on the origin of the trunk's weights."""
+    """Return the steps, and a sentence on the origin of the trunk's weights.
+
+    Steps that train are scored on the first `splits` of the held-out classes, and the others on as many as they can.
+    """
     rungs = []
     tell(STEPS["pixels"])
     clock = time.perf_counter()
     pixels = raw_items(items, nn.Identity())
-    rungs.append(_rung("pixels", [(pixels, classes) for classes in held], items, clock))
+    seconds_of_pixels = time.perf_counter() - clock
 
     tell(STEPS["frozen"])
     clock = time.perf_counter()
     features, stage, weights = _features_and_stage(items, config, start)
     rows = np.asarray(features.array)
-    rungs.append(_rung("frozen", [(rows, classes) for classes in held], items, clock))
+    seconds_of_features = time.perf_counter() - clock
+    many = held[: max(splits, affordable_splits(len(held), len(items), [pixels.shape[1], rows.shape[1]]))]
+    rungs.append(_rung("pixels", ((pixels, classes) for classes in many), items, seconds_of_pixels))
+    rungs.append(_rung("frozen", ((rows, classes) for classes in many), items, seconds_of_features))
 
     tell(STEPS["whitened"])
-    clock = time.perf_counter()
-    found = []
-    for classes in held:
-        whiten = Whiten(rows.shape[1])
-        learned = ~np.isin(items.labels, classes)
-        whiten.learn(rows[learned], items.labels[learned])
-        found.append((whitened(whiten, rows), classes))
-    rungs.append(_rung("whitened", found, items, clock, len(held)))
+    rungs.append(_whitened_rung(rows, many, items))
+    held = held[:splits]
 
     tell(STEPS["head"])
     clock = time.perf_counter()
     head = head_config(config)
     found = [(_trained(head, features, classes, start), classes) for classes in held]
-    rungs.append(_rung("head", found, items, clock, len(held)))
+    rungs.append(_rung("head", found, items, (time.perf_counter() - clock) / len(held)))
 
     if stage is not None:
         tell(STEPS["last-stage"])
         clock = time.perf_counter()
         found = [(_trained_stage(stage, features, classes, config, start), classes) for classes in held]
-        rungs.append(_rung("last-stage", found, items, clock, len(held)))
+        rungs.append(_rung("last-stage", found, items, (time.perf_counter() - clock) / len(held)))
 
     if full:
         tell(STEPS["full"])
         clock = time.perf_counter()
         whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
         found = [(_trained(whole, items, classes, start), classes) for classes in held]
-        rungs.append(_rung("full", found, items, clock, len(held)))
+        rungs.append(_rung("full", found, items, (time.perf_counter() - clock) / len(held)))
     return tuple(rungs), weights
 
 
-def _rung(step: str, embedded: Sequence[tuple[Floats, Ints]], items: Dataset, clock: float, times: int = 1) -> Rung:
-    """Score embeddings of all items on the held-out classes of each split; `clock` is the start time of the step."""
+def _whitened_rung(rows: Floats, held: Sequence[Ints], items: Dataset) -> Rung:
+    """Fit a whitening to the classes of each split that are not held out, and score the others."""
+    seconds = 0.0
+    found = []
+    for classes in held:
+        clock = time.perf_counter()
+        whiten = Whiten(rows.shape[1])
+        out = np.isin(items.labels, classes)
+        whiten.learn(rows[~out], items.labels[~out])
+        embedded = np.zeros_like(rows)
+        embedded[out] = whitened(whiten, rows[out])
+        seconds += time.perf_counter() - clock
+        found.append(_rung("whitened", [(embedded, classes)], items, 0.0))
+    return Rung(
+        step="whitened",
+        recall_at_1=tuple(rung.recall_at_1[0] for rung in found),
+        map_at_r=tuple(rung.map_at_r[0] for rung in found),
+        seconds=seconds / len(held),
+    )
+
+
+def _rung(step: str, embedded: Iterable[tuple[Floats, Ints]], items: Dataset, seconds: float) -> Rung:
+    """Score embeddings of all items on the held-out classes of each split."""
     from ..evaluation import evaluate
 
-    seconds = (time.perf_counter() - clock) / times
     recalls = []
     means = []
     for rows, classes in embedded:
@@ -349,14 +468,25 @@ def _rung(step: str, embedded: Sequence[tuple[Floats, Ints]], items: Dataset, cl
 
 
 def last_worthwhile_step(rungs: Sequence[Rung]) -> str:
-    """Return the last step that is better by MAP@R than the best before it, by more than chance over the splits.
+    """Return the last step that is better by MAP@R than the best before it, by more than the chance of the splits.
 
-    The difference is taken split by split, and must be larger than the half-width of its 95% interval.
+    The mean difference is taken on the splits that both steps have. For a step that trains, it must be larger than the
+    half-width of its 95% interval. A step that trains nothing costs nothing, so that one standard error is enough.
+
+    Both are those of random splits of these classes, and are not corrected for their overlap: for a few classes, a
+    corrected interval is so wide that hardly any step is ever chosen.
     """
     best = rungs[0]
     for rung in rungs[1:]:
-        mean, half = mean_and_half(np.subtract(rung.map_at_r, best.map_at_r).tolist())
-        if mean > (half if np.isfinite(half) else 0.0):
+        gains = differences(rung, best)
+        mean, half = mean_and_half(gains)
+        if rung.step in UNTRAINED and len(gains) > 1:
+            needed = float(np.std(gains, ddof=1)) / float(np.sqrt(len(gains)))
+        elif np.isfinite(half):
+            needed = half
+        else:
+            needed = 0.0
+        if mean > needed:
             best = rung
     return best.step
 

@@ -130,8 +130,8 @@ class Preprocessing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def of_weights(self, header: Mapping[str, str], file: str, options: Mapping[str, Any]) -> Preprocessing:
         """Return a copy of the record with the values that the header of a file of weights states.
 
-        A value that is not valid is left out, with a warning. If the text of the trunk gives another number of channels,
-        no value is read: the weights do not fit, which is an error as soon as they are loaded.
+        A value that is not valid is left out, with a warning. If the text of the trunk gives another number of
+        channels, no value is read: the weights do not fit, which is an error as soon as they are loaded.
 
         Parameters
         ----------
