@@ -38,8 +38,8 @@ def test_config_that_an_editor_saved_with_a_mark_of_its_encoding(tmp_path, small
         ({"optimizer": "adem"}, "optimizer: Expected one of adam, adamw, sgd, rmsprop, got 'adem'"),
         (
             {"device": "cuda:1"},
-            "device: Expected one of auto, cpu (auto takes a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among "
-            "several), got 'cuda:1'",
+            r"device: Expected one of auto, cpu \(auto takes a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among "
+            r"several\), got 'cuda:1'",
         ),
         ({"select": "map"}, "select: Expected one of recall_at_1, map_at_r, got 'map'"),
         ({"seed": 2**63}, "seed: Expected `int` <= 9223372036854775807"),
