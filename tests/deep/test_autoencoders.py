@@ -445,3 +445,21 @@ def test_units_of_many_rows_in_single_precision_are_exact():
     np.testing.assert_allclose(mean, X.mean(0, dtype=np.float64), rtol=1e-6)
     np.testing.assert_allclose(scale, X.std(0, dtype=np.float64), rtol=1e-6)
     assert mean.dtype == scale.dtype == np.float32
+
+
+def test_a_learner_of_a_missing_device_is_loaded_on_the_cpu(tmp_path):
+    X = np.random.default_rng(0).normal(size=(20, 4))
+    learner = Autoencoder(2, max_iter=2, random_state=0).fit(X)
+    codes = learner.transform(X)
+    learner.device = "cuda:99"
+    learner.save(tmp_path / "learner.safetensors")
+    with pytest.warns(UserWarning, match="saved with device='cuda:99', which this machine lacks; it uses the CPU"):
+        loaded = Autoencoder.load(tmp_path / "learner.safetensors")
+    assert loaded.device == "cpu"
+    assert np.array_equal(loaded.transform(X), codes)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu"])
+def test_a_device_that_is_missing_is_named_in_one_line(device):
+    with pytest.raises(ValueError, match=f"^Autoencoder: device: expected a device of this machine.*got '{device}'$"):
+        Autoencoder(2, device=device).fit(np.eye(4))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
@@ -55,6 +56,9 @@ class NetworkLearner(Fitted):
         check_numbers(self, 0, learning_rate=self.learning_rate, tol=self.tol)
         check_options(self, ACTIVATIONS, activation=self.activation)
         check_hidden(self, self.hidden)
+        if not is_available(self.device):
+            detail = "expected a device of this machine, such as 'cpu' or 'cuda'"
+            raise ValueError(f"{type(self).__name__}: device: {detail}, got {self.device!r}")
 
     def _network(self) -> nn.Module:
         """Return a new network."""
@@ -62,11 +66,10 @@ class NetworkLearner(Fitted):
 
     def _begin(self, dtype: Any) -> tuple[torch.Generator, torch.Generator]:
         """Build the network, and return the generators that draw the order of rows and the noise."""
-        given = self.random_state
-        if isinstance(given, np.random.Generator):
-            draw = given.integers
+        if isinstance(self.random_state, np.random.Generator):
+            draw = self.random_state.integers
         else:
-            draw = check_random_state(given).randint
+            draw = check_random_state(self.random_state).randint
         weights, order, noise = draw(2**31, size=3).tolist()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(weights)
@@ -138,7 +141,8 @@ class NetworkLearner(Fitted):
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
         """Read a learner that `save` wrote.
 
-        Its class must be in the catalog; no code in the file is run.
+        Its class must be in the catalog; no code in the file is run. If this machine lacks the device of the learner,
+        it uses the CPU, with a warning.
         """
         arrays, text = tensor_file.read(path)
         method = BY_NAME.get(text.get("class", ""))
@@ -181,8 +185,21 @@ class NetworkLearner(Fitted):
         with torch.device("meta"):  # no random numbers, and no memory for sizes that a damaged file may claim
             learner.network_ = learner._network()
         learner.network_.load_state_dict(weights, assign=True)
+        if not is_available(torch.device(learner.device)):  # an unknown kind of device is an error
+            detail = f"the learner was saved with device={learner.device!r}, which this machine lacks; it uses the CPU"
+            warnings.warn(f"{cls.__name__}: {detail}", stacklevel=3)
+            learner.device = "cpu"
         learner.network_.to(device=learner.device)
         return learner
+
+
+def is_available(device: Any) -> bool:
+    """Return whether PyTorch can store a tensor on a device of this name."""
+    try:
+        torch.zeros(0, device=device)
+    except (RuntimeError, AssertionError, TypeError):  # AssertionError: PyTorch was built without CUDA
+        return False
+    return True
 
 
 def _is_numbers(value: Any) -> bool:
