@@ -45,8 +45,8 @@ class Standardize(PreciseBuffers):
 
     def learn(self, rows: AnyArray) -> None:
         """Compute mean and standard deviation from an array (n, columns). A constant column is not scaled."""
-        for own, learned in zip((self.mean, self.deviation), standard(rows), strict=True):
-            own.copy_(torch.from_numpy(learned))
+        for buffer, learned in zip((self.mean, self.deviation), standard(rows), strict=True):
+            buffer.copy_(torch.from_numpy(learned))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return the (n, columns) rows in these units."""

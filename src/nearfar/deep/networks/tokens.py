@@ -17,7 +17,7 @@ from .weights import TrunkError
 
 TOKENIZER = "tokenizer.json"
 NO_TOKEN = -1
-MOST_TOKENS = 128  # per text, if neither tokenizer nor model has a limit: the cost of attention grows with the square
+MAX_TOKENS = 128  # per text, if neither tokenizer nor model has a limit: the cost of attention grows with the square
 
 
 class Tokens:
@@ -48,7 +48,7 @@ class Tokens:
         self.content = content
         self.source = source
         limit = self._tokenizer.truncation
-        self.max_tokens = int(limit["max_length"]) if limit else MOST_TOKENS
+        self.max_tokens = int(limit["max_length"]) if limit else MAX_TOKENS
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
@@ -88,15 +88,15 @@ class Tokens:
 
 
 def _positions(folder: Path) -> int:
-    """Return how many tokens the text model in a folder takes, or `MOST_TOKENS` if its settings do not say."""
+    """Return how many tokens the text model in a folder takes, or `MAX_TOKENS` if its settings state no number."""
     try:
         config = parse_json((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
-        return MOST_TOKENS
+        return MAX_TOKENS
     settings = config.get("text_config", config) if isinstance(config, dict) else {}
     number = settings.get("max_position_embeddings") if isinstance(settings, dict) else None
     if not isinstance(number, int) or number < 1:
-        return MOST_TOKENS
+        return MAX_TOKENS
     padding = settings.get("pad_token_id")
     if "roberta" in str(settings.get("model_type")) and isinstance(padding, int):
         return number - (padding + 1)  # models like RoBERTa number positions from the padding token + 1

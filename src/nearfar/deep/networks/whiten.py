@@ -42,9 +42,9 @@ class Whiten(PreciseBuffers):
     def learn(self, embeddings: AnyArray, labels: Ints) -> None:
         """Fit mean and weight to raw embeddings (n, d) and their classes (n,)."""
         rows = unit_rows(np.asarray(embeddings, dtype=np.float64))
-        found = discriminant_whitening(rows, np.asarray(labels))
-        self.mean.copy_(torch.from_numpy(found.mean))
-        self.weight.copy_(torch.from_numpy(found.components))
+        fitted = discriminant_whitening(rows, np.asarray(labels))
+        self.mean.copy_(torch.from_numpy(fitted.mean))
+        self.weight.copy_(torch.from_numpy(fitted.components))
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """Return the whitened (n, d) embeddings, which are to be compared by cosine."""

@@ -140,7 +140,7 @@ class _Swaps:
         self.m, self.k = self.to.shape
 
     def without(self, k: int) -> tuple[Ints, Array]:
-        """Return each point's nearest facility and its distance when position k is closed."""
+        """Return each point's nearest facility and its distance without the facility at position k."""
         rest = self.to.copy()
         rest[:, k] = np.inf
         nearest = rest.argmin(1)
@@ -149,7 +149,7 @@ class _Swaps:
         return nearest, rest[np.arange(self.m), nearest]
 
     def takers(self, k: int, candidates: Ints, nearest: Ints, reach: Array) -> Bools:
-        """Return the (c, m) points that each candidate takes when it opens at position k."""
+        """Return the (c, m) points that each candidate takes as the facility at position k."""
         to = self.problem.d[candidates]
         takes = (to < reach) | ((to == reach) & (k < nearest))
         takes[:, np.delete(self.facilities, k)] = False
@@ -170,7 +170,7 @@ class _Swaps:
         return fit + self.problem.gamma * margins(self.problem.agreement, base, moved)
 
     def improve(self, k: int, candidates: Ints, fit: Array | None) -> bool:
-        """Move position k to the best candidate, and return whether it moved; the first candidate is where it is."""
+        """Move position k to the best candidate, and return whether it moved; the first is its present place."""
         best = _first_best(self.scores(k, candidates, fit))
         if best == 0:
             return False
@@ -178,14 +178,14 @@ class _Swaps:
         return True
 
 
-def refine(problem: Problem, facilities: Ints, how: str = "paper", passes: int = 5) -> Ints:
+def refine(problem: Problem, facilities: Ints, kind: str = "paper", passes: int = 5) -> Ints:
     """Exchange facilities one at a time as long as that improves the value (Algorithm 2).
 
     Parameters
     ----------
     facilities : (K,) int
         Facilities to start from.
-    how : {"paper", "exact", "full"}
+    kind : {"paper", "exact", "full"}
         Exchanges that are tried:
 
         - "paper": a facility moves to the point of its cluster with the best sum of the cluster's own distances and
@@ -201,12 +201,12 @@ def refine(problem: Problem, facilities: Ints, how: str = "paper", passes: int =
         Indices of the facilities.
     """
     swaps = _Swaps(problem, facilities)
-    if how == "full":
+    if kind == "full":
         while _full_pass(swaps):
             pass
         return swaps.facilities
     for _ in range(passes):
-        if not _cluster_pass(swaps, exact=how == "exact"):
+        if not _cluster_pass(swaps, exact=kind == "exact"):
             break
     return swaps.facilities
 
@@ -221,7 +221,7 @@ def _full_pass(swaps: _Swaps) -> bool:
 
 def _cluster_pass(swaps: _Swaps, exact: bool) -> bool:
     d = swaps.problem.d
-    cluster = assign(d, swaps.facilities)  # stays as it is during the pass
+    cluster = assign(d, swaps.facilities)  # fixed during the pass
     within = -np.where(cluster[:, None] == cluster, d, 0).sum(1)
     moved = False
     for k in range(swaps.k):

@@ -48,21 +48,23 @@ def check_views(views: Views, expected: Sequence[int] | None = None) -> list[Any
             many = count_of(len(expected), "array")
         needs = f"views: expected a list of {many}, one per modality, or one table and view_sizes"
         raise ValueError(f"{needs}; got {type(views).__name__}")
-    how: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
-    given = [None if X is None else check_array(X, **how) for X in views]
-    lengths = sorted({len(X) for X in given if X is not None})
-    if len(lengths) != 1 or (expected is None and any(X is None for X in given)):
+    arrays = [
+        None if X is None else check_array(X, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan")
+        for X in views
+    ]
+    lengths = sorted({len(X) for X in arrays if X is not None})
+    if len(lengths) != 1 or (expected is None and any(X is None for X in arrays)):
         raise ValueError(f"views: expected arrays with the same number of rows, got {lengths}")
     if expected is None:
-        wanted = [0 if X is None else X.shape[1] for X in given]
+        columns = [0 if X is None else X.shape[1] for X in arrays]
     else:
-        wanted = list(expected)
-    found = [np.full((lengths[0], d), np.nan) if X is None else X for X, d in zip(given, wanted, strict=True)]
-    if [X.shape[1] for X in found] != wanted:
-        raise ValueError(f"views: expected {wanted} columns, got {[X.shape[1] for X in found]}")
-    if expected is None and any(np.isnan(X).any(axis=1).all() for X in found):
+        columns = list(expected)
+    complete = [np.full((lengths[0], d), np.nan) if X is None else X for X, d in zip(arrays, columns, strict=True)]
+    if [X.shape[1] for X in complete] != columns:
+        raise ValueError(f"views: expected {columns} columns, got {[X.shape[1] for X in complete]}")
+    if expected is None and any(np.isnan(X).any(axis=1).all() for X in complete):
         raise ValueError("views: every modality needs a row without NaN to learn from")
-    return found
+    return complete
 
 
 def cut_views(views: Views, sizes: Sequence[int] | None) -> Views:
@@ -106,14 +108,14 @@ class ViewReconstruction(NetworkLearner):
             Class of each sample, negative if unknown. By default, only the reconstruction is trained.
         """
         self._check()
-        found = check_views(cut_views(views, self.view_sizes))
-        self.n_features_in_ = tuple(X.shape[1] for X in found)
-        X = np.concatenate(found, axis=1)
+        arrays = check_views(cut_views(views, self.view_sizes))
+        self.n_features_in_ = tuple(X.shape[1] for X in arrays)
+        X = np.concatenate(arrays, axis=1)
         if self.standardize:
             self.mean_, self.scale_ = standard(X)
         else:
             self.mean_, self.scale_ = (np.zeros_like(X[0]), np.ones_like(X[0]))
-        of_all = self._standard(found)
+        of_all = self._standard(arrays)
         classes = self._classes(y, len(X))
         order, noise = self._begin(X.dtype)
         if self.pretrain:
@@ -150,13 +152,13 @@ class ViewReconstruction(NetworkLearner):
         codes = np.unique(y, return_inverse=True)[1].reshape(-1)
         return self._to(np.where(y < 0, UNKNOWN, codes) if np.issubdtype(y.dtype, np.number) else codes)
 
-    def _standard(self, found: Sequence[AnyArray]) -> Modalities:
+    def _standard(self, arrays: Sequence[AnyArray]) -> Modalities:
         """Return standardized modalities, 0 where missing; raise if a sample has none."""
-        present = np.stack([~np.isnan(X).any(axis=1) for X in found], axis=1)
+        present = np.stack([~np.isnan(X).any(axis=1) for X in arrays], axis=1)
         if not present.any(axis=1).all():
             none = int((~present.any(axis=1)).sum())
             raise ValueError(f"{type(self).__name__}: views: {none} of {len(present)} samples have no modality")
-        parts = zip(found, self._cut(self.mean_), self._cut(self.scale_), strict=True)
+        parts = zip(arrays, self._cut(self.mean_), self._cut(self.scale_), strict=True)
         rows = [np.nan_to_num((X - mean) / scale).astype(self.mean_.dtype, copy=False) for X, mean, scale in parts]
         return Modalities([self._to(X) for X in rows], self._to(present))
 
@@ -167,7 +169,7 @@ class ViewReconstruction(NetworkLearner):
     def _errors(self, views: Modalities, decoded: Sequence[Tensor]) -> Tensor:
         """Return the (n,) squared errors of the modalities that are not missing, each scaled if `scale_views`."""
         parts = zip(views.rows, decoded, self.n_features_in_, strict=True)
-        each = [squared_error(x, made) / (d if self.scale_views else 1) for x, made, d in parts]
+        each = [squared_error(x, output) / (d if self.scale_views else 1) for x, output, d in parts]
         return (torch.stack(each, 1) * views.present).sum(1)
 
     def _known(self, views: Views) -> Modalities:
@@ -194,8 +196,8 @@ class ViewReconstruction(NetworkLearner):
     @torch.no_grad()
     def reconstruct(self, views: Views) -> list[AnyArray]:
         """Return the (n, D_v) reconstruction of every modality, also of missing ones, in its own units."""
-        made = [torch.cat(self.network_(part)[0], 1).cpu().numpy() for part in self._parts(views)]
-        return self._cut(np.concatenate(made) * self.scale_ + self.mean_)
+        outputs = [torch.cat(self.network_(part)[0], 1).cpu().numpy() for part in self._parts(views)]
+        return self._cut(np.concatenate(outputs) * self.scale_ + self.mean_)
 
     @torch.no_grad()
     def reconstruction_error(self, views: Views) -> AnyArray:

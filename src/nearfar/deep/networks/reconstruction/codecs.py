@@ -70,12 +70,12 @@ def squared_error(x: Tensor, decoded: Tensor) -> Tensor:
 
 def omega(kind: str, network: nn.Module, code: Tensor) -> Tensor:
     """Return the penalty: a sum over all weight matrices, or a sum over the code's entries, averaged over rows."""
-    what, norm = kind.split("_")
+    entries, norm = kind.split("_")
     parts = [code]
-    if what == "weights":
+    if entries == "weights":
         parts = [w for w in network.parameters() if w.ndim == 2]
     size = torch.stack([(part.square() if norm == "l2" else part.abs()).sum() for part in parts]).sum()
-    return size / (len(code) if what == "codes" else 1)
+    return size / (len(code) if entries == "codes" else 1)
 
 
 def corrupt(x: Tensor, noise: str, level: float, draws: torch.Generator, low: Tensor, high: Tensor) -> Tensor:
