@@ -60,6 +60,22 @@ def test_default_number_of_pairs():
     assert len(constraints.pairs_from_labels(labels, None, 0).i) == 2 * 20 * 9
 
 
+def test_default_number_of_pairs_of_many_classes():
+    labels = np.arange(40_000) % 400  # 20 c^2 = 3.2 million of either kind, of which 1.98 million are similar pairs
+    pairs = constraints.pairs_from_labels(labels, None, 0)
+    assert pairs.similar.sum() == (~pairs.similar).sum() == constraints.MAX_DEFAULT_PAIRS
+    asked = constraints.pairs_from_labels(labels, 600_000, 0)  # a number that was asked for is kept
+    assert asked.similar.sum() == (~asked.similar).sum() == 600_000
+
+
+def test_cap_leaves_smaller_defaults_alone():
+    classes = int(np.sqrt(constraints.MAX_DEFAULT_PAIRS / 20))  # most classes whose 20 c^2 pairs are below the cap
+    labels = np.arange(100 * classes) % classes
+    default, asked = (constraints.pairs_from_labels(labels, n, 0) for n in (None, 20 * classes**2))
+    assert_array_equal(default.i, asked.i)
+    assert_array_equal(default.j, asked.j)
+
+
 def test_written_out():
     labels = np.array([0, 1, 0, -1, 1])
     pairs = constraints.written_out(LabelPairs(labels))

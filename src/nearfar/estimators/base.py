@@ -113,8 +113,8 @@ class FromPairs(MetricLearner):
 
     With labels, the setting `n_pairs` determines which pairs are used: "all" (every pair, exact and never listed, for
     methods that need only the scatters of the pairs), an integer (that many pairs of each kind, drawn with
-    `random_state`) or None (20 c^2 pairs of each kind for c classes). A method that cannot use weights sets ``_weights
-    = False``.
+    `random_state`) or None (20 c^2 pairs of each kind for c classes, at most 500,000). A method that cannot use weights
+    sets ``_weights = False``.
     """
 
     _weights = True

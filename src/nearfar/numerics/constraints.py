@@ -16,6 +16,11 @@ from ..fit_warnings import warn
 from .checks import class_sizes, encode, require_classes, table
 from .types import AnyArray, Array, Bools, Ints, Seed
 
+PAIRS_PER_SQUARED_CLASS = 20  # default number of pairs of each kind, in units of c^2 for c classes (Davis et al., 2007)
+# most pairs of each kind that are drawn by default: as many as a metric of 1,000 features has free entries, and what
+# 158 classes ask for; 600 classes would ask for 7 million, which take gigabytes and minutes
+MAX_DEFAULT_PAIRS = 500_000
+
 
 class Pairs(NamedTuple):
     """Pairs of rows, given or drawn from labels: i[k] and j[k] are similar or not.
@@ -103,7 +108,8 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     labels : ndarray of shape (n,)
         Class codes; rows with -1 are in no pair.
     n_pairs : int or None
-        Number of pairs of each kind. If None, 20 c^2 for c classes. If fewer exist, all of them are used.
+        Number of pairs of each kind. If None, 20 c^2 for c classes, at most 500,000. If fewer exist, all of them are
+        used.
     seed : int, Generator, RandomState or None
         Seed of the random number generator.
 
@@ -117,7 +123,7 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     rows = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
     sizes = class_sizes(labels)
     if n_pairs is None:
-        n_pairs = 20 * len(sizes) ** 2
+        n_pairs = min(PAIRS_PER_SQUARED_CLASS * len(sizes) ** 2, MAX_DEFAULT_PAIRS)
     n_same = int((sizes * (sizes - 1) // 2).sum())
     n_different = int(count_different(sizes).sum())
     i, j = unrank_same(sample(n_same, n_pairs, rng), sizes)

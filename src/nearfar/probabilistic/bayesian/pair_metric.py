@@ -63,7 +63,7 @@ class BayesianPairMetric(RandomWeights, FromPairs, Mahalanobis):
         Precision delta of the prior, above 0.
     n_pairs : int or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels. If None, 20 c^2 of each kind are drawn
-        for c classes.
+        for c classes, at most 500,000.
     max_iter : int
         Maximum number of rounds of variational updates.
     tol : float

@@ -59,7 +59,7 @@ class ITML(FromPairs, Mahalanobis):
         Number of directions to keep, those with the largest eigenvalues. By default, all are kept.
     n_pairs : int or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels. If None, 20 c^2 of each kind are drawn
-        for c classes.
+        for c classes, at most 500,000.
     max_iter : int
         Maximum number of Newton steps, or of sweeps over the pairs.
     tol : float

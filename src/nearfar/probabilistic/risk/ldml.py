@@ -75,7 +75,7 @@ class LDML(FromPairs, Mahalanobis):
         total weight.
     n_pairs : "all", int or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
-        with None, 20 c^2 of each kind are drawn for c classes.
+        with None, 20 c^2 of each kind are drawn for c classes, at most 500,000.
     batch_size : int, optional
         Number of pairs per step of Adam; with ``n_pairs="all"``, number of rows, which are compared with all others. By
         default, the search uses all pairs at once.

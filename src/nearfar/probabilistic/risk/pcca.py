@@ -59,7 +59,7 @@ class PCCA(FromPairs, Mahalanobis):
         not be 0, which is a saddle point.
     n_pairs : "all", int or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
-        with None, 20 c^2 of each kind are drawn for c classes.
+        with None, 20 c^2 of each kind are drawn for c classes, at most 500,000.
     batch_size : int, optional
         Number of pairs per step of Adam; with ``n_pairs="all"``, number of rows, which are compared with all others. By
         default, L-BFGS is run on all pairs at once.

@@ -43,7 +43,8 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
         Initial directions, or the initial components themselves.
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
-        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes, at most 500,000. If fewer exist, all of
+        them are used.
     max_iter : int
         Maximum number of iterations.
     tol : float

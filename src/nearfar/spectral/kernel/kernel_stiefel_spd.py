@@ -45,7 +45,8 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
         Initial directions.
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
-        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes, at most 500,000. If fewer exist, all of
+        them are used.
     kernel : str or callable
         "rbf", "linear", "polynomial", "laplacian", "cosine", "precomputed", or a function that takes two sets of rows
         and returns the matrix of their kernel values.

@@ -91,7 +91,8 @@ class KernelSpectrumMetric(FromPairs, KernelMetric):
         uses all rows, which costs O(n^3).
     n_pairs : "all", int or None
         Pairs to make from labels: "all" uses every pair, an integer draws that many pairs of each kind (similar and
-        dissimilar), and None draws 20 c^2 pairs of each kind for c classes. If fewer exist, all of them are used.
+        dissimilar), and None draws 20 c^2 pairs of each kind for c classes, at most 500,000. If fewer exist, all of
+        them are used.
     weighting : {"pairs", "class"}
         With ``n_pairs="all"``, give every pair ("pairs") or every class ("class") the same weight.
     random_state : int, RandomState, Generator or None

@@ -44,7 +44,7 @@ class LSML(FromTriplets, Mahalanobis):
         Number of directions to keep, those along which the rows differ most under the metric. By default, all are kept.
     n_quadruplets : int or None
         Number of quadruplets to draw from labels, each made of a pair within a class and a pair of two classes. If
-        None, 20 c^2 are drawn for c classes.
+        None, 20 c^2 are drawn for c classes, at most 500,000.
     max_iter : int
         Maximum number of Newton steps.
     tol : float

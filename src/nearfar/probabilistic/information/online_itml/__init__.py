@@ -72,7 +72,7 @@ class OnlineITML(FromPairs, Mahalanobis):
         of them. By default, all are kept.
     n_pairs : int or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels, in random order. If None, 20 c^2 of each
-        kind are drawn for c classes.
+        kind are drawn for c classes, at most 500,000.
     random_state : int, RandomState, Generator or None
         Seed of the generator that draws pairs from labels and their order, and the distances from which the bounds are
         computed if there are many rows.

@@ -88,8 +88,8 @@ class SDML(FromPairs, Mahalanobis):
         Number of directions to keep, those along which the rows differ most under the metric. By default, all are kept.
     n_pairs : int, "all" or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
-        with None, 20 c^2 of each kind are drawn for c classes. If the labels give different numbers of the two kinds,
-        dissimilar pairs are weighted so that both kinds have the same total weight.
+        with None, 20 c^2 of each kind are drawn for c classes, at most 500,000. If the labels give different numbers of
+        the two kinds, dissimilar pairs are weighted so that both kinds have the same total weight.
     max_iter : int
         Maximum number of Newton steps.
     tol : float

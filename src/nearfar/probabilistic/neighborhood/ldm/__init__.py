@@ -75,7 +75,7 @@ class LDM(FromPairs, Mahalanobis):
         objective is not concave.
     n_pairs : "all", int or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels. "all" uses every pair without drawing;
-        with None, 20 c^2 of each kind are drawn for c classes.
+        with None, 20 c^2 of each kind are drawn for c classes, at most 500,000.
     max_iter : int
         Maximum number of iterations of each start.
     tol : float

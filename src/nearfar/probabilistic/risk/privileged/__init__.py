@@ -89,7 +89,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         total weight.
     n_pairs : int or None
         Number of similar pairs, and of dissimilar pairs, to draw from labels. If None, 20 c^2 of each kind are drawn
-        for c classes.
+        for c classes, at most 500,000.
     max_iter : int
         Maximum number of iterations.
     tol : float
