@@ -1,5 +1,6 @@
 """Large margins: targets and impostors by loops, gradient, certificate, mining, strata, the semi-definite program."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -804,3 +805,18 @@ def test_strata_need_classes():
 def test_rows_that_do_not_differ_give_a_metric_of_no_use(d):
     model = LMNN().fit(np.ones((6, d)), triplets=[[0, 2, 1], [2, 4, 3]])
     assert model.objective_ == 1
+
+
+@pytest.mark.slow
+def test_memory_per_impostor():
+    X = np.random.default_rng(0).normal(size=(600, 8))
+    y = np.arange(600) % 300  # classes of two rows: nearly all 358,800 pairs of classes are impostors at first
+    tracemalloc.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            LMNN(max_iter=40).fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak / 358_800 < 150  # bytes; there are up to three graphs, and the slopes of twenty steps

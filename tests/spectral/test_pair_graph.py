@@ -1,5 +1,7 @@
 """Pairs as edges of a graph: each measured once, by differences or by products of all rows, and summed at its ends."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -74,3 +76,25 @@ def test_laplacian_by_edges(columns, idle):
     for _ in range(2):  # edges that weigh nothing once are there the next time
         assert_allclose(found.laplacian_times(weight, Y), expected, atol=1e-12)
         assert_allclose(found.laplacian_times(np.ones(len(weight)), Y).sum(axis=0), 0, atol=1e-11)
+
+
+def test_graph_holds_few_bytes_per_edge():
+    n = 1000
+    a, b = np.triu_indices(n, 1)
+    tracemalloc.start()
+    try:
+        edges = Edges(a, b, n)
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # each edge: its number in the list, two ends, and two entries (edge and column) of the matrix, in 4 bytes each
+    assert held / len(edges.a) < 36
+    assert peak / len(edges.a) < 80
+
+
+def test_repeated_pairs_are_one_edge():
+    i = np.array([3, 0, 1, 3, 2])
+    j = np.array([1, 2, 3, 1, 0])
+    edges = Edges(i, j, 5)
+    assert np.stack([edges.a, edges.b], axis=1).tolist() == [[0, 2], [1, 3]]
+    assert edges.of.tolist() == [1, 0, 1, 1, 0]

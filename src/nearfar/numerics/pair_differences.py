@@ -23,6 +23,7 @@ DIFFERENCE_BLOCK_VALUES = 1 << 15  # values in one block of differences, which s
 GRAPH_BLOCK_ROWS = 128  # rows in one block of products
 SPARSE = 32  # pairs of rows per edge above which products of all rows take longer than differences
 NARROW_COLUMNS = 32  # columns up to which the time of differences is proportional to them, and idle edges are kept
+ENTRY_BLOCK = 1 << 16  # entries of a sparse matrix that are filled at a time
 PRODUCT_CANCELLATION = 1e-5  # share of |z_a|^2 + |z_b|^2 below which a square from products has too few digits
 
 
@@ -106,15 +107,21 @@ class Edges:
     """
 
     def __init__(self, i: Ints, j: Ints, n: int) -> None:
-        key, self.of = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_inverse=True)
+        key, self.of = distinct_numbered(np.minimum(i, j) * np.int64(n) + np.maximum(i, j))
         self.n = n
-        self.a, self.b = np.divmod(key, n)
+        # numbers of rows and edges in 4 bytes: with millions of edges, these lists are most of the memory
+        self.a = (key // n).astype(np.int32)
+        self.b = (key % n).astype(np.int32)
+        e = len(key)
+        del key
+        # every edge twice, in the order of its ends: a conversion of a matrix of one row sorts its columns by counting
         ends = np.concatenate([self.a, self.b])
-        order = np.argsort(ends, kind="stable")
-        self.entry = order % max(len(key), 1)
-        columns = np.concatenate([self.b, self.a])[order].astype(np.int32)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=n))]).astype(np.int32)
-        self.W = csr_array((np.zeros(len(columns)), columns, starts), shape=(n, n))
+        by_end = csr_array((np.arange(2 * e, dtype=np.int32), ends, [0, 2 * e]), shape=(1, n)).tocsc()
+        self.starts = by_end.indptr
+        self.entry = by_end.data
+        del ends, by_end
+        self.columns = np.concatenate([self.b, self.a])[self.entry]
+        self.entry[self.entry >= e] -= e
 
     def squares(self, Z: Array) -> Array:
         """Return |z_a - z_b|^2 of all edges, from differences, or from products of all rows if there are many edges."""
@@ -133,14 +140,30 @@ class Edges:
 
     def laplacian_times(self, weight: Array, Y: Array) -> Array:
         """Return (diag(W 1) - W) Y for edges with these weights, of any sign."""
-        weight.take(self.entry, out=self.W.data, mode="clip")
-        W = self.W
+        data = np.empty(len(self.entry))
+        for start in range(0, len(data), ENTRY_BLOCK):  # `take` makes an 8-byte copy of the numbers
+            part = slice(start, start + ENTRY_BLOCK)
+            weight.take(self.entry[part], out=data[part], mode="clip")
+        W = csr_array((data, self.columns, self.starts), shape=(self.n, self.n))
         if Y.shape[1] > NARROW_COLUMNS and 2 * np.count_nonzero(weight) < len(weight):
             W = W.copy()
             W.eliminate_zeros()
         out = (np.bincount(self.a, weight, self.n) + np.bincount(self.b, weight, self.n))[:, None] * Y
         out -= W @ Y
         return out
+
+
+def distinct_numbered(keys: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct keys in increasing order, and the number of each key among them in 4 bytes.
+
+    This is `np.unique` with `return_inverse`, in half of its memory.
+    """
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    new = np.diff(keys, prepend=-1) > 0
+    number = np.empty(len(keys), dtype=np.int32)
+    number[order] = np.cumsum(new, dtype=np.int32) - np.int32(1)
+    return keys[new], number
 
 
 def dense_squared_distances(Z: Array, a: Ints, b: Ints) -> Array:

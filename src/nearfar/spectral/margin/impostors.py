@@ -16,6 +16,7 @@ import numpy as np
 
 from ...fit_warnings import warn
 from ...numerics.checks import class_sizes
+from ...numerics.constraints import distinct
 from ...numerics.pair_differences import squared_distances
 from ...numerics.types import AnyArray, Array, Bools, Ints
 
@@ -30,7 +31,7 @@ class Impostors(NamedTuple):
     Attributes
     ----------
     i, l : ndarray of shape (m,)
-        Rows and their impostors.
+        Rows and their impostors. `find` lists them in 4 bytes each, because there may be millions.
     target : ndarray of shape (m,) or None
         The pull with which each pair is compared. If None, the pulls k i, ..., k i + k - 1.
     complete : bool
@@ -45,8 +46,11 @@ class Impostors(NamedTuple):
     def joined(self, other: Impostors) -> Impostors:
         """Return the impostors of both lists, each once."""
         n = 1 + max(int(part.max(initial=0)) for part in (self.l, other.l))
-        both = np.unique(np.r_[self.i * n + self.l, other.i * n + other.l])
-        return Impostors(*np.divmod(both, n), None, self.complete and other.complete)
+        keys = np.concatenate([part.i * np.int64(n) + part.l for part in (self, other)])
+        both = distinct(keys)
+        i = (both // n).astype(np.int32)
+        l = (both % n).astype(np.int32)
+        return Impostors(i, l, None, self.complete and other.complete)
 
 
 def rows_by_class(X: Array, labels: Ints) -> tuple[Array, Ints]:
@@ -127,7 +131,9 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushe
     per_row = max(1, most // max(len(wanted_rows), 1))
     complete = True
     total = 0
-    found: list[tuple[Ints, Ints]] = [(wanted_rows[:0], wanted_rows[:0])]
+    wanted_rows = wanted_rows.astype(np.int32)
+    pushers = pushers.astype(np.int32)
+    found: list[tuple[Ints, Ints]] = [(wanted_rows[:0], pushers[:0])]
     step = max(1, IMPOSTOR_BLOCK_CELLS // n)
     for start in range(0, len(wanted_rows), step):
         rows = wanted_rows[start : start + step]

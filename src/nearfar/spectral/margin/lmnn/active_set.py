@@ -160,8 +160,9 @@ class ActiveSetSearch:
             steps = len(slopes)
         else:
             K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or FIRST_ORDER_STEPS, most))
-        there = self.place(K, hinge)
         race.learn(problem, slopes, here.edges)
+        del slopes  # one value per edge and step: with millions of impostors, too much to keep while more are found
+        there = self.place(K, hinge)
         now = there.seen.rounded
         early = not race.full and steps == planned < MIN_ROUND_STEPS
         race.enter(there, steps, (before - now) / max(abs(now), 1e-300), early)

@@ -85,7 +85,9 @@ class Graph(Edges):
     """
 
     def __init__(self, i: Ints, j: Ints, near: Impostors, n: int) -> None:
-        super().__init__(np.concatenate([i, near.i]), np.concatenate([j, near.l]), n)
+        left = np.concatenate([i.astype(near.i.dtype), near.i])
+        right = np.concatenate([j.astype(near.l.dtype), near.l])
+        super().__init__(left, right, n)
         self.near = near
         self.pull = self.of[: len(i)]
         self.push = self.of[len(i) :]
@@ -278,7 +280,8 @@ class LargeMargin:
             else:
                 pulled += np.bincount(near.target[part], a[0], len(pulled))
         # df/dd of each edge: + sum of a where it is pulled, - sum of a where it is pushed
-        weight = edges.summed(pulled, edges.pull) - edges.summed(pushed, edges.push)
+        weight = edges.summed(pulled, edges.pull)
+        weight -= edges.summed(pushed, edges.push)
         return Pushed(float(sums[0]), float(sums[1]), float(sums[2]), weight)
 
     def __call__(self, L: Array, edges: Graph, hinge: Hinge) -> tuple[float, Array, Pushed]:
