@@ -208,6 +208,25 @@ def test_discriminants_solve_their_eigenproblem():
     assert_allclose(np.abs(found @ (U / np.linalg.norm(U, axis=0))).diagonal(), 1, rtol=1e-9)
 
 
+def test_discriminants_of_more_classes_than_features():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(800), 2)
+    X = rng.normal(size=(800, 4))[y] + 0.5 * rng.normal(size=(1600, 4))
+    tracemalloc.start()
+    try:
+        found = local_directions.discriminants(X, y, 4)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 800 * 800 * 8  # bytes: no matrix of classes by classes
+    means = X.reshape(800, 2, 4).mean(axis=1)
+    S = np.einsum("nd,ne->de", X - means[y], X - means[y])
+    S_b = 2 * np.einsum("cd,ce->de", means - X.mean(axis=0), means - X.mean(axis=0))
+    U = eigh(S_b, S + local_directions.DIRECTION_RIDGE * np.trace(S) / 4 * np.eye(4))[1][:, ::-1]
+    U = U / np.linalg.norm(U, axis=0)
+    assert_allclose(np.abs(np.einsum("kd,dk->k", found, U)), 1, atol=1e-10)
+
+
 def test_regions_are_the_nearest_rows_of_each_class():
     X, y = data(60, 3, 2)
     (center,) = local_directions.centers(X, 1)

@@ -9,7 +9,7 @@ center, for several k. S_p and S_n are the scatters of the positive and of the n
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from ....neighbors.nearest import nearest
 from ....numerics import psd, scatter
@@ -88,9 +88,16 @@ def discriminants(X: Array, labels: Ints, p: int) -> Array:
     S = scatter.deviations(X, labels, means)
     M = np.sqrt(class_sizes(labels)) * (means - X.mean(axis=0)).T  # (d, c), S_b = M M'
     S[np.diag_indices(d)] += DIRECTION_RIDGE * (float(np.trace(S)) or float(np.vdot(M, M)) or 1.0) / d
-    # S_w^-1 M M' u = mu u  <=>  (M' S_w^-1 M) q = mu q,  u = S_w^-1 M q
-    A = cho_solve(cho_factor(S), M)
-    mu, Q = psd.spectrum(M.T @ A)
+    if M.shape[1] <= d:
+        # S_w^-1 M M' u = mu u  <=>  (M' S_w^-1 M) q = mu q,  u = S_w^-1 M q: of the size of the number of classes
+        A = cho_solve(cho_factor(S), M)  # (d, c)
+        mu, Q = psd.spectrum(M.T @ A)
+    else:
+        # S_w = C C'; (C^-1 M M' C'^-1) q = mu q,  u = C'^-1 q: of the size of the number of features
+        C = cholesky(S, lower=True)
+        W = solve_triangular(C, M, lower=True)  # (d, c)
+        mu, Q = psd.spectrum(W @ W.T)
+        A = solve_triangular(C, np.eye(d), lower=True, trans="T")  # (d, d)
     U = (A @ Q[:, (mu > EIGENVALUE_ROUNDING * mu[0]) & (mu > 0)]).T[:p]
     return U / np.linalg.norm(U, axis=1, keepdims=True)
 
