@@ -26,6 +26,13 @@ def test_spectrum_falls_and_rebuilds():
     assert (V[np.abs(V).argmax(axis=0), range(5)] > 0).all()
 
 
+def test_eigenvectors_are_orthonormal_to_rounding():
+    for kind in (symmetric(300), definite(300), np.diag(np.repeat([1.0, 2.0, 3.0], 100))):
+        w, V = psd.spectrum(kind)
+        assert np.abs(V.T @ V - np.eye(300)).max() < 2e-14
+        assert np.abs(kind @ V - V * w).max() < 1e-13 * np.abs(w).max()
+
+
 def test_projection_is_nearest_and_its_factor_fits():
     A = symmetric()
     M, L = psd.project(A)

