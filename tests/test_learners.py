@@ -284,6 +284,28 @@ def test_equals_its_reference(method: Method) -> None:
 
 
 @every_learner
+def test_numbers_of_rows_need_a_list_that_uses_them(method: Method) -> None:
+    if "rows" not in signature(make(method).fit).parameters:
+        pytest.skip("takes no rows=")
+    X, y = data()
+    with pytest.raises(ValueError, match=rf"^{method.name}: rows must be given with "):
+        make(method).fit(X, y, rows=np.arange(len(X)))
+
+
+@every_learner
+def test_a_mark_that_no_label_can_equal_is_refused(method: Method) -> None:
+    if "unlabeled" not in signature(make(method).fit).parameters:
+        pytest.skip("takes no unlabeled=")
+    if method.takes == "none":
+        pytest.skip("ignores labels")
+    X, y = data()
+    with pytest.raises(ValueError, match=rf"^{method.name}: unlabeled must be a number, .*'\?'"):
+        make(method).fit(X, y, unlabeled="?")
+    with pytest.raises(ValueError, match=rf"^{method.name}: unlabeled must be text, .*-1"):
+        make(method).fit(X, y.astype(str), unlabeled=-1)
+
+
+@every_learner
 def test_rows_without_a_label_are_no_class(method: Method) -> None:
     law("unknown labels", method)
     X, y = data()

@@ -175,7 +175,7 @@ class FromPairs(MetricLearner):
         unlabeled: Any = None,
         **given: Any,
     ) -> Supervised:
-        checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights)
+        checks.only_with("pairs", pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows)
         if pairs is None and holds_tuples(X, 2) and not self._matrices:
             # pairs of points become pairs of numbers of their distinct points
             points, numbers = rows_of_points(X)
@@ -269,6 +269,7 @@ class FromTriplets(MetricLearner):
         unlabeled: Any = None,
         **given: Any,
     ) -> Supervised:
+        checks.only_with("triplets", triplets, rows=rows)
         if triplets is None and holds_tuples(X, 3):
             points, numbers = rows_of_points(X)
             return self._supervise(points, None, triplets=numbers)
@@ -364,6 +365,7 @@ class FromChunklets(MetricLearner):
         if chunklets is not None and pairs is not None:
             raise ValueError("chunklets and pairs must not both be given; pass one of them")
         if chunklets is None and pairs is None:
+            checks.only_with("pairs or chunklets", None, rows=rows)
             known = self._labeled(X, y, unlabeled, "; pass labels, chunklets= or pairs=")
             checks.require_classes(known.labels)
             return Supervised(known.X, self._linked(*self._from_labels(known.labels)), known.order)

@@ -298,6 +298,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         self, X: AnyArray, y: AnyArray, unlabeled: Any, reset: bool = True, least: int | None = None
     ) -> tuple[AnyArray, AnyArray, Ints]:
         """Return checked rows and labels, and the labels' codes 0, 1, ..., with -1 for rows without a label."""
+        checks.require_same_type(y, unlabeled)
         names = checks.numbered(y, unlabeled)
         if names is not y and unlabeled is not None:
             unlabeled = -1  # `numbered` has written -1 for it

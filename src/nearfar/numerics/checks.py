@@ -218,6 +218,26 @@ def is_missing(label: Any) -> bool:
     return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
+def require_same_type(y: Any, unlabeled: Any) -> None:
+    """Raise a ValueError if `unlabeled` is text although the labels in the array y are numbers, or the reverse.
+
+    It would mark no row. A list may have lost its marked rows in a split, so that only arrays are checked.
+
+    >>> require_same_type(np.array([0, 1, 1]), "?")
+    Traceback (most recent call last):
+    ValueError: unlabeled must be a number, like the labels in y; got '?', which marks no row
+    """
+    kind = getattr(getattr(y, "dtype", None), "kind", "O")
+    if unlabeled is None or kind not in "biufUS":
+        return
+    text = kind in "US"
+    if text != isinstance(unlabeled, (str, bytes)):
+        needed = "text" if text else "a number"
+        raise ValueError(
+            f"unlabeled must be {needed}, like the labels in y; got {quoted(unlabeled)}, which marks no row"
+        )
+
+
 def encode(y: AnyArray, unlabeled: Any = None) -> tuple[AnyArray, Ints]:
     """Return the class names and the code of each row: 0, 1, ... by first appearance, or -1 where y equals `unlabeled`.
 

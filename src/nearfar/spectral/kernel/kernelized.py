@@ -153,6 +153,7 @@ class Kernelized(KernelMetric):
             order = np.arange(len(X))
         else:
             order = self._order(X)
+        checks.require_same_type(y, unlabeled)
         labels = checks.numbered(y, unlabeled)
         if unlabeled is not None:
             supervision["unlabeled"] = unlabeled if labels is y else -1

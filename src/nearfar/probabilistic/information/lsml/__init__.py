@@ -170,6 +170,8 @@ class LSML(FromTriplets, Mahalanobis):
         rows: AnyArray | None = None,
         **given: Any,
     ) -> Supervised:
+        if triplets is None:
+            checks.only_with("quadruplets or triplets", quadruplets, rows=rows)
         if quadruplets is None and holds_tuples(X, 4):
             points, numbers = rows_of_points(X)
             return self._supervise(points, None, quadruplets=numbers, quadruplet_weights=quadruplet_weights)

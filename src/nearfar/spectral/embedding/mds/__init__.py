@@ -165,6 +165,7 @@ class MDSMetric(FromLabels, Mahalanobis):
         **given: Any,
     ) -> Supervised:
         if pairs is None and distances is None:
+            checks.only_with("pairs", pairs, rows=rows)
             if not self._y_required:
                 y = None
             return super()._supervise(X, y, **given)

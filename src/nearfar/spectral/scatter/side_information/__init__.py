@@ -191,7 +191,11 @@ class SideInformationMetric(PairSums):
     ) -> Supervised:
         no_targets = target_pairs is None and target_distances is None
         if no_targets or y is not None or pairs is not None:
-            supervised = super()._supervise(X, y, pairs=pairs, rows=rows, **given)
+            if pairs is None and not no_targets:
+                numbers = None  # only target_pairs use them
+            else:
+                numbers = rows
+            supervised = super()._supervise(X, y, pairs=pairs, rows=numbers, **given)
         else:
             supervised = Supervised(self._rows(X), (None,))
         if no_targets:
