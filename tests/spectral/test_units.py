@@ -35,3 +35,28 @@ def test_units_do_not_end_a_search(name, unit):
     assert as_they_are.converged_
     assert scaled.converged_
     assert_allclose(distances(scaled, unit * X) / unit, d, atol=2e-3 * d.max())
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        nearfar.GMML(),
+        nearfar.LowRankGMML(2),
+        nearfar.PartialLabelGMML(),
+        nearfar.LayeredGMML(),
+        nearfar.AML(),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_geometric_means_of_very_small_and_very_large_scatters(learner, unit):
+    # the product of two scatters, of the fourth power of the unit, would be 0 or infinite
+    expected = distances(fit(learner, X, Y), X)
+    found = distances(fit(learner, unit * X, Y), unit * X)
+    assert_allclose(found / found.max(), expected / expected.max(), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e-90])
+def test_a_product_of_scatters_that_underflows_is_one_clear_error(unit):
+    with pytest.raises(ValueError, match=r"^GMML: values became zero .*; scale the features of X$"):
+        fit(nearfar.GMML("auto"), unit * X, Y)

@@ -110,8 +110,8 @@ class Edges:
         key, self.of = distinct_numbered(np.minimum(i, j) * np.int64(n) + np.maximum(i, j))
         self.n = n
         # numbers of rows and edges in 4 bytes: with millions of edges, these lists are most of the memory
-        self.a = (key // n).astype(np.int32)
-        self.b = (key % n).astype(np.int32)
+        self.a: AnyArray = (key // n).astype(np.int32)
+        self.b: AnyArray = (key % n).astype(np.int32)
         e = len(key)
         del key
         # every edge twice, in the order of its ends: a conversion of a matrix of one row sorts its columns by counting
@@ -153,7 +153,7 @@ class Edges:
         return out
 
 
-def distinct_numbered(keys: Ints) -> tuple[Ints, Ints]:
+def distinct_numbered(keys: Ints) -> tuple[Ints, AnyArray]:
     """Return the distinct keys in increasing order, and the number of each key among them in 4 bytes.
 
     This is `np.unique` with `return_inverse`, in half of its memory.

@@ -154,9 +154,17 @@ def sharp_spectrum(S: Array, D: Array) -> tuple[Array, Array, Array]:
         Lower Cholesky factor of S.
     w, Q : ndarray of shape (d,), (d, d)
         Eigendecomposition ``C' D C = Q diag(w) Q'``.
+
+    Raises
+    ------
+    ValueError
+        S and D are so small that their product is 0. `sharp_factor` scales them first.
     """
     C = cholesky(symmetrize(S), lower=True)
-    w, Q = spectrum(C.T @ symmetrize(D) @ C)
+    product = C.T @ symmetrize(D) @ C
+    if np.any(D) and not product.any():
+        raise ValueError("values became zero during the computation; scale the features of X")
+    w, Q = spectrum(product)
     return C, np.maximum(w, 0.0), Q
 
 
@@ -181,7 +189,19 @@ def sharp_factor(S: Array, D: Array, t: float = 0.5) -> Array:
     -----
     With S = C C' and C' D C = Q W Q', L = W^(t/2) Q' C^-1: one Cholesky factor and one eigendecomposition.
     """
-    return sharp_from_spectrum(*sharp_spectrum(S, D), t)
+    # (s S)^-1 #_t (r D) = s^(t - 1) r^t (S^-1 #_t D); without s and r, the product of S and D may underflow or overflow
+    s = power_of_16(S)
+    r = power_of_16(D)
+    L = sharp_from_spectrum(*sharp_spectrum(S / s, D / r), t)
+    return s ** ((t - 1) / 2) * (r ** (t / 2) * L)
+
+
+def power_of_16(A: Array) -> float:
+    """Return a power of 16 near the largest entry of A, or 1 if A is 0: division by it causes no rounding."""
+    largest = float(np.abs(A).max(initial=0.0))
+    if largest == 0:
+        return 1.0
+    return float(16.0 ** np.round(np.log2(largest) / 4))
 
 
 def require_pd(A: Array, name: str, strict: bool = True) -> Array:

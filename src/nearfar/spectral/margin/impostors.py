@@ -38,8 +38,8 @@ class Impostors(NamedTuple):
         Whether the list holds all impostors.
     """
 
-    i: Ints
-    l: Ints
+    i: AnyArray
+    l: AnyArray
     target: Ints | None = None
     complete: bool = True
 
@@ -131,9 +131,8 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushe
     per_row = max(1, most // max(len(wanted_rows), 1))
     complete = True
     total = 0
-    wanted_rows = wanted_rows.astype(np.int32)
-    pushers = pushers.astype(np.int32)
-    found: list[tuple[Ints, Ints]] = [(wanted_rows[:0], pushers[:0])]
+    column_rows = pushers.astype(np.int32)
+    found: list[tuple[AnyArray, AnyArray]] = [(column_rows[:0], column_rows[:0])]
     step = max(1, IMPOSTOR_BLOCK_CELLS // n)
     for start in range(0, len(wanted_rows), step):
         rows = wanted_rows[start : start + step]
@@ -147,7 +146,7 @@ def find(Z: Array, labels: Ints, radius: Array, most: int = MAX_IMPOSTORS, pushe
             total = per_row * (start + len(D))
             keep_nearest(hit, D, per_row)
         i, l = np.divmod(np.flatnonzero(hit), n)
-        found.append((rows[i], pushers[l]))
+        found.append((rows.astype(np.int32)[i], column_rows[l]))
     if not complete:
         warn(f"there are more than {most} impostors; each row keeps its {per_row} nearest: scale the features up")
     i, l = (np.concatenate(part) for part in zip(*found, strict=True))
