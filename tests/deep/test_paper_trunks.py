@@ -129,6 +129,13 @@ def test_damaged_files_are_refused_in_one_line() -> None:
             read_caffe_weights(foreign)
 
 
+@pytest.mark.parametrize("sides", [b"\x00" + b"\xff" * 9 + b"\x01", b"\x00" + 2 * (b"\x80" * 5 + b"\x20")])
+def test_sides_that_are_too_long_for_an_array_are_refused(sides) -> None:
+    blob = field(5, b"") + field(7, field(1, sides))
+    with pytest.raises(CaffeFileError, match="holds 0 numbers"):
+        read_caffe_weights(field(100, field(1, b"a") + field(7, blob)))
+
+
 def test_googlenet_takes_caffes_weights(tmp_path) -> None:
     source = make_trunk("googlenet", (3, 32, 32))
     layers = {

@@ -20,7 +20,7 @@ from torch import Tensor
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types of protocol buffers; the other types are obsolete."""
 LONGEST_VARINT = 10  # maximum number of bytes of a 64-bit number
-MOST_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 PARTS = ("weight", "bias")
 """Names of the blobs of a convolution or a linear layer, in their order."""
 
@@ -100,7 +100,8 @@ def _blob(data: memoryview) -> Tensor:
         raise CaffeFileError("a blob is truncated")
     numbers = np.frombuffer(content, dtype="<f4").astype(np.float32)
     sizes = shape or [older.get(place, 1) for place in (1, 2, 3, 4)]
-    if len(sizes) > MOST_DIMENSIONS or prod(sizes) != len(numbers):
+    # if one side is 0, the others may be too long for an array
+    if len(sizes) > MAX_DIMENSIONS or prod(sizes) != len(numbers) or max(sizes) > len(numbers):
         raise CaffeFileError(f"a blob of shape {tuple(sizes)} holds {len(numbers)} numbers")
     return torch.from_numpy(numbers.reshape(sizes))
 

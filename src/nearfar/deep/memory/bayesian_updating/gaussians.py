@@ -164,6 +164,6 @@ class _Squares(torch.autograd.Function):
 
 
 def squares(x: Tensor, draws: Tensor) -> Tensor:
-    """Return the (s, k) squared distances of rows x (s, d) each to k draws of its own, (k, s, d), without gradient."""
-    found: Tensor = applied(_Squares, x, draws.to(x.dtype))
-    return found
+    """Return the (s, k) squared distances of rows x (s, d), each to its k draws, (k, s, d), without gradient."""
+    distances: Tensor = applied(_Squares, x, draws.to(x.dtype))
+    return distances
