@@ -46,7 +46,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     name : str
         Title, and name under which the model is loaded. By default, the name of the folder.
     license : str
-        License of the weights, such as "apache-2.0". By default, the card says that none was given.
+        License of the weights, such as "apache-2.0". By default, the card states that none was given.
     data : str
         Description of the data. By default, the path or name in the settings.
 

@@ -30,7 +30,7 @@ def fisher_contrastive(
 ) -> tuple[Tensor, Tensor]:
     """Return each anchor's attraction, repulsion and share of the constants, (b, 3), and their (b, 3) numbers.
 
-    constants: (2,), what the traces add to the attraction and to the hinge besides distances.
+    constants: (2,), the parts of the attraction and of the hinge that are not distances.
     """
     pairs = numbers.sum(1, keepdim=True)
     weights = torch.stack([2 - lam + 0 * scatters.active, -lam * scatters.active])

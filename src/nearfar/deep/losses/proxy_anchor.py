@@ -30,7 +30,7 @@ from ..unit_vectors import unit
 def proxy_anchor(near: Tensor, far: Tensor, scale: float, margin: float, drawn: Drawn | None = None) -> Tensor:
     """Return the loss, from log sum e^{-a s_ic} over each class and log sum e^{a s_ic} over the others, (C,) each.
 
-    If these are of some classes only, `drawn` says of which, and this is their part of the loss.
+    If these are of some classes only, `drawn` has the numbers of classes, and the result is their part of the loss.
     """
     attraction = softplus(near + scale * margin, threshold=40).sum()
     repulsion = softplus(far + scale * margin, threshold=40)

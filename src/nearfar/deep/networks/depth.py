@@ -73,7 +73,7 @@ def _layers(module: nn.Module, place: str) -> list[tuple[str, nn.Module]]:
             layers += _layers(child, whole)
         else:
             layers.append((whole, child))
-    if _is_sequence(module):  # each element is one layer, whatever it contains
+    if _is_sequence(module):  # each element is one layer, even if it contains several
         return [(f"{place}.{name}" if place else name, child) for name, child in children]
     return layers
 

@@ -316,7 +316,7 @@ def _of_architecture(transformers: Any, architecture: Mapping[str, Any]) -> Any:
     check_options("transformers", settings)
     kind = str(architecture["model_type"])
     config = transformers.AutoConfig.for_model(kind, **settings)
-    if kind in TEXT_HALVES:  # AutoModel does not know these
+    if kind in TEXT_HALVES:  # AutoModel does not support these
         return getattr(transformers, TEXT_HALVES[kind])(config)
     return transformers.AutoModel.from_config(config, trust_remote_code=False)
 
