@@ -62,10 +62,10 @@ class ProbabilisticDiscriminantLoss(SetTerm):
     gradient, for a batch of one class or of equal embeddings. 1e-6 of the total variance is added to the denominators.
     Samples of unknown class are left out.
 
-    The loss requires compact classes, but does not separate each pair of classes. A linear layer has the
-    least loss if all of its outputs have the direction of the largest B / W, which no combination of directions exceeds.
-    After long training, embeddings therefore vary along about one direction, which hurts the search for neighbors in
-    unseen classes.
+    The loss requires compact classes, but does not separate each pair of classes. A linear layer has the least loss if
+    all of its outputs have the direction of the largest B / W, which no combination of directions exceeds. After long
+    training, embeddings therefore vary along about one direction, which hurts the search for neighbors in unseen
+    classes.
 
     Examples
     --------
