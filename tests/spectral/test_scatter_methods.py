@@ -1,5 +1,6 @@
 """What each scatter method and GMML promise beyond the laws of all learners."""
 
+import re
 import warnings
 
 import numpy as np
@@ -1121,3 +1122,11 @@ def test_classes_of_one_repeated_row_are_learned_from(n):
                 learner.fit(rows, y)
             Z = learner.transform(rows[:3])
             assert min(np.linalg.norm(Z[0] - Z[1]), np.linalg.norm(Z[0] - Z[2])) > 0
+
+
+def test_fish_mml_names_its_limit_in_the_units_of_the_gain():
+    X, y = data(60, 6)
+    with pytest.warns(ConvergenceWarning, match="block coordinate ascent") as caught:
+        nearfar.FISHMML(2, view_sizes=[3, 3], lam2=1e8, max_iter=1).fit(1e-4 * X, y)
+    gain, limit = re.search(r"last gain (\S+), tol (\S+)$", str(caught[0].message)).groups()
+    assert float(gain) > float(limit)

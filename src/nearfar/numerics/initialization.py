@@ -56,7 +56,7 @@ def start(
     n, d = X.shape
     k = d if n_components is None else n_components
     if not isinstance(init, str):
-        return given(init, k, d)
+        return checked_start(init, k, d)
     checks.one_of(STARTS, init=init)
     if init == "auto":
         init = chosen_start(labels, k, n, d)
@@ -101,13 +101,13 @@ def inside(
     d = X.shape[1]
     if not isinstance(init, str):
         rows = d if k is None else k
-        return given(init, rows, d) @ V.T
+        return checked_start(init, rows, d) @ V.T
     if k is not None:
         k = min(k, len(V))
     return start(X @ V.T, labels, init, k, seed)
 
 
-def given(init: AnyArray, k: int, d: int) -> Array:
+def checked_start(init: AnyArray, k: int, d: int) -> Array:
     """Validate and return the user's components."""
     needs = f"init must be a finite array of shape {(k, d)}"
     L = checks.table(init, needs)

@@ -217,12 +217,12 @@ def require_pd(A: Array, name: str, strict: bool = True) -> Array:
         Whether A must be positive definite. Otherwise it may be positive semi-definite up to rounding.
     """
     try:
-        given = np.asarray(A)
+        matrix = np.asarray(A)
     except ValueError as error:  # lists of several lengths
         raise ValueError(f"{name} must be a finite square matrix; got {A!r:.60}") from error
-    if not np.issubdtype(given.dtype, np.number):
+    if not np.issubdtype(matrix.dtype, np.number):
         raise ValueError(f"{name} must be a finite square matrix; got {A!r}")
-    A = given.astype(np.float64)
+    A = matrix.astype(np.float64)
     if A.ndim != 2 or A.shape[0] != A.shape[1] or not np.isfinite(A).all():
         raise ValueError(f"{name} must be a finite square matrix; got shape {A.shape}")
     scale = max(float(np.abs(A).max(initial=0.0)), np.finfo(np.float64).tiny)

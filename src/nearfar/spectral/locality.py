@@ -39,7 +39,7 @@ def ratio_directions(
     share: float = 0.95,
     solver: str = "ratio",
     tol: float = 1e-12,
-    wish: int | None = None,
+    preferred: int | None = None,
 ) -> Solution:
     """Return directions U with a large tr(U' S_b U) / tr(U' S_w U), in the range of S_b + S_w.
 
@@ -52,7 +52,7 @@ def ratio_directions(
         tr(S_b), or with "gevd" all but one.
     share : float
         Share of tr(S_b) to keep if p is None.
-    wish : int or None
+    preferred : int or None
         Desired number of directions if p is None, which is reduced to the largest possible number.
     solver : str
         "ratio" finds the maximum over U' U = I. "gevd" finds the generalized eigenvectors, with U' S_w U = I.
@@ -73,8 +73,8 @@ def ratio_directions(
     r = V.shape[1]
     if p is not None and p >= r > 1:
         raise ValueError(f"n_components must be below {r}, the dimension that the pairs and the graph span; got {p}")
-    if p is None and wish is not None:
-        p = max(1, min(wish, r - 1))
+    if p is None and preferred is not None:
+        p = max(1, min(preferred, r - 1))
     if solver == "gevd":
         if p is None:
             p = max(1, r - 1)

@@ -41,10 +41,10 @@ def lle_regularized(
     if lam > 0:
         W = graphs.lle_weights(Y, n_neighbors, lle_reg)
         S_w = S_w + lam * locality.rebuilding_scatter(Y, W)
-    wish = None
+    preferred = None
     if isinstance(pairs, LabelPairs):
-        wish = int(pairs.labels.max())  # one less than the number of classes
-    found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, wish=wish)
+        preferred = int(pairs.labels.max())  # one less than the number of classes
+    found = locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, preferred=preferred)
     return found.with_x(psd.fix_signs((found.x @ V).T).T)
 
 

@@ -41,10 +41,10 @@ def lle_regularized(
     S_w = S_w + lam * locality.rebuilding_scatter(R, weights)
     # S_w + reg tr(S_w) / r I
     S_w += reg * np.trace(S_w) / len(S_w) * np.eye(len(S_w))
-    wish = None
+    preferred = None
     if isinstance(pairs, LabelPairs):
-        wish = int(pairs.labels.max())  # one less than the number of classes
-    return locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, wish=wish)
+        preferred = int(pairs.labels.max())  # one less than the number of classes
+    return locality.ratio_directions(S_b, S_w, n_components, solver=solver, tol=tol, preferred=preferred)
 
 
 class KernelLLERegularizedMetric(FromPairs, KernelMetric):

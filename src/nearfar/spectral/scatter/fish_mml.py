@@ -40,14 +40,14 @@ def fish_mml(
     known = int((labels >= 0).sum())
     spans = [scatter.span_or_axes(X, p) for X in views]
     views = [(X - X.mean(axis=0)) @ V.T for X, V in zip(views, spans, strict=True)]
-    own = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t, (d_v, d_v)
+    scatters = [scatter.between(X, labels) / known + lam1 * X.T @ X / n for X in views]  # S_b + lam1 S_t, (d_v, d_v)
     scale = n - 1 if hsic_scale else 1
     C = [[X.T @ Y / scale for Y in views] for X in views]  # C_vw (d_v, d_w)
-    return ascent(own, C, spans, p, lam2, max_iter=max_iter, tol=tol, start=start, report=report)
+    return ascent(scatters, C, spans, p, lam2, max_iter=max_iter, tol=tol, start=start, report=report)
 
 
 def ascent(
-    own: list[Array],
+    scatters: list[Array],
     C: list[list[Array]],
     spans: list[Array],
     p: int,
@@ -59,19 +59,19 @@ def ascent(
     report: Report | None,
 ) -> Solution:
     """Return `fish_mml` from S_b + lam1 S_t and C_vw of views in the coordinates of their spans."""
-    P = [psd.spectrum(A)[1][:, :p] for A in own]
+    P = [psd.spectrum(A)[1][:, :p] for A in scatters]
     widths = np.cumsum([V.shape[1] for V in spans])
-    if start is not None and start.shape == (p * len(own), widths[-1]):
+    if start is not None and start.shape == (p * len(scatters), widths[-1]):
         parts = np.split(start, widths[:-1], axis=1)
         P = [V @ part[v * p : (v + 1) * p].T for v, (V, part) in enumerate(zip(spans, parts, strict=True))]
-    history = [value(P, own, C, lam2)]
+    history = [value(P, scatters, C, lam2)]
     converged = False
     while not converged and len(history) <= max_iter:
-        for v, A in enumerate(own):
+        for v, A in enumerate(scatters):
             # given the other views, P_v maximizes tr(P_v' (S_b + lam1 S_t + lam2 sum_w C_vw P_w P_w' C_vw') P_v)
             links = [C[v][w] @ P[w] for w in range(len(P)) if w != v]
             P[v] = psd.spectrum(A + lam2 * sum(K @ K.T for K in links))[1][:, :p]
-        history.append(value(P, own, C, lam2))
+        history.append(value(P, scatters, C, lam2))
         if report is not None:
             report(len(history) - 1, history[-1], history[-1] - history[-2])
         converged = history[-1] - history[-2] <= tol * abs(history[-1])
@@ -79,7 +79,8 @@ def ascent(
     if converged:
         message = ""
     else:
-        message = stopped("block coordinate ascent", k, "last gain", history[-1] - history[-2], tol)
+        limit = tol * abs(history[-1])
+        message = stopped("block coordinate ascent", k, "last gain", history[-1] - history[-2], limit)
     components = [psd.fix_signs(V.T @ Pv).T.copy() for V, Pv in zip(spans, P, strict=True)]
     attributes = {"view_components": components}
     L = block_diag(*components)
@@ -94,10 +95,10 @@ def ascent(
     )
 
 
-def value(P: list[Array], own: list[Array], C: list[list[Array]], lam2: float) -> float:
+def value(P: list[Array], scatters: list[Array], C: list[list[Array]], lam2: float) -> float:
     """Return the objective."""
-    # sum_v tr(P_v' own_v P_v) + lam2 sum_{w < v} |P_v' C_vw P_w|^2, with own_v = S_b^v + lam1 S_t^v (d_v, d_v)
-    fisher = sum(np.sum(Pv * (A @ Pv)) for Pv, A in zip(P, own, strict=True))
+    # sum_v tr(P_v' A_v P_v) + lam2 sum_{w < v} |P_v' C_vw P_w|^2, with A_v = S_b^v + lam1 S_t^v (d_v, d_v)
+    fisher = sum(np.sum(Pv * (A @ Pv)) for Pv, A in zip(P, scatters, strict=True))
     hsic = sum(np.sum((P[v].T @ C[v][w] @ P[w]) ** 2) for v in range(len(P)) for w in range(v))
     return float(fisher + lam2 * hsic)
 
@@ -246,10 +247,10 @@ class FISHMML(LabelSums):
         T = rows.total
         B = sums.between / sums.n + self.lam1 * T / rows.n
         scale = rows.n - 1 if self.hsic_scale else 1
-        own = [B[v, v] for v in views]
+        scatters = [B[v, v] for v in views]
         C = [[T[v, w] / scale for w in views] for v in views]
         spans = [np.eye(int(size)) for size in sizes]
-        found = ascent(own, C, spans, p, self.lam2, start=work.start(), **self._search())
+        found = ascent(scatters, C, spans, p, self.lam2, start=work.start(), **self._search())
         return found.with_x(found.x, attributes={**found.attributes, "view_sizes": sizes})
 
     def _checked(self, sizes: Ints, d: int, classes: int) -> int:
