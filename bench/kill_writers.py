@@ -1,9 +1,12 @@
 """Kill a process that adds to an index and removes from it, again and again, and check whether anything is lost.
 
 python bench/kill_writers.py items.lance --kills 50
+python bench/kill_writers.py items.index --kills 50
+python bench/kill_writers.py items.index --kills 50 --first 20000 --dims 256
 
 What the process has reported before it was killed must be there, or be gone, afterwards; of the one change that was
-under way either is right.
+under way either is right. A file is small unless it has many first items: it is then written anew at every change, and
+has a journal of its changes otherwise.
 """
 
 from __future__ import annotations
@@ -41,11 +44,11 @@ def group(number: int) -> list[str]:
     return [f"w{number}.{j}" for j in range(ITEMS)]
 
 
-def write(uri: str, start: int, report: int) -> None:
+def write(uri: str, start: int, report: int, dims: int) -> None:
     """Add and remove until killed, and report what is done."""
     with nearfar.index.open(uri, "w") as store:
         for number in range(start, start + EACH):
-            rows = np.random.default_rng(number).normal(size=(ITEMS, 8))
+            rows = np.random.default_rng(number).normal(size=(ITEMS, dims))
             store.add(records_of(rows, group(number)))
             os.write(report, f"+{number}\n".encode())
             if number % 3 == 2:
@@ -53,13 +56,13 @@ def write(uri: str, start: int, report: int) -> None:
                 os.write(report, f"-{number - 1}\n".encode())
 
 
-def killed(uri: str, start: int, pause: float) -> list[str]:
+def killed(uri: str, start: int, pause: float, dims: int) -> list[str]:
     """Let a process write, kill it, and return what it has reported."""
     reading, report = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            write(uri, start, report)
+            write(uri, start, report, dims)
         finally:
             os._exit(1)
     os.close(report)
@@ -73,12 +76,12 @@ def killed(uri: str, start: int, pause: float) -> list[str]:
     return told.decode().splitlines()
 
 
-def there(uri: str) -> set[str]:
+def there(uri: str, dims: int) -> set[str]:
     """Read all names in a new process: an engine may not survive a fork."""
     if os.fork() == 0:
         try:
             with nearfar.index.open(uri, "w") as store:
-                store.search(np.ones((1, 8)), 5)
+                store.search(np.ones((1, dims)), 5)
                 Path(f"{uri}.names").write_text("\n".join(store.column("name").tolist()))
                 os._exit(0)
         finally:
@@ -93,27 +96,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--first", type=int, default=1, help="number of items before the first change")
+    parser.add_argument("--dims", type=int, default=8)
     given = parser.parse_args()
     chance = random.Random(0)
     import_beforehand(given.name)
     with tempfile.TemporaryDirectory() as folder:
         uri = f"{folder}/{given.name}"
+        first = [f"first{k}" for k in range(given.first)]
         if os.fork() == 0:
-            create(uri, records_of(np.ones((1, 8)), ["first"])).close()
+            create(uri, records_of(np.ones((given.first, given.dims)), first)).close()
             os._exit(0)
         os.wait()
-        expected = {"first"}
+        expected = set(first)
         changes = 0
         lost = 0
         for kill in range(given.kills):
-            told = killed(uri, EACH * kill, chance.uniform(0, MAX_PAUSE))
+            told = killed(uri, EACH * kill, chance.uniform(0, MAX_PAUSE), given.dims)
             changes += len(told)
             for line in told:
                 names = set(group(int(line[1:])))
                 expected = expected | names if line[0] == "+" else expected - names
             last = int(told[-1][1:]) if told else EACH * kill
             open_question = {name for number in (last - 1, last, last + 1, last + 2) for name in group(number)}
-            found = there(uri)
+            found = there(uri, given.dims)
             wrong = (found ^ expected) - open_question
             wrong |= {name for name in group(last + 1) if (name in found) != (group(last + 1)[0] in found)}
             lost += len(wrong)

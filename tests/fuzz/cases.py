@@ -219,6 +219,27 @@ def index(rng: Random, folder: Path) -> Words:
     return pick(rng, words)
 
 
+def index_journal(rng: Random, folder: Path) -> Words:
+    """The changes beside an index, with right checksums or without."""
+    name = "changed.index"
+    file = folder / f"{name}.journal"
+    way = rng.random()
+    if way < 0.8:
+        changed = mutate.changed_safetensors if way < 0.6 else mutate.changed_tensors
+        file.write_bytes(mutate.changed_journal(rng, file.read_bytes(), changed))
+    else:
+        file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
+    words = (
+        ["search", name, "rows.npy"],
+        ["duplicates", name, "--within", "0.5", "--out", "found.csv"],
+        ["index", name, "--out", "new.index"],
+        ["index", "--out", name, "--remove", "class1"],
+        ["index", "rows.npz", "--out", name, "--add"],
+        ["index", "rows.npz", "--out", name, "--overwrite"],
+    )
+    return pick(rng, words)
+
+
 def run_config(rng: Random, folder: Path) -> Words:
     file = folder / "run" / "config.json"
     file.write_text(mutate.changed_json(rng, file.read_text()))
@@ -348,6 +369,7 @@ KINDS: dict[str, tuple[Case, int]] = {
     "npy": (numpy_array, 6),
     "learner": (learner, 8),
     "index": (index, 10),
+    "journal of an index": (index_journal, 6),
     "config": (run_config, 8),
     "weights": (run_weights, 5),
     "notes of a run": (run_notes, 2),

@@ -7,11 +7,14 @@ import os
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
 
+import nearfar.index
 from nearfar import cli
+from nearfar.index import file_store, records_of
 
 FORMATS = ("png", "jpg", "bmp", "gif", "tiff", "webp", "ppm")
 
@@ -93,9 +96,23 @@ def make(folder: Path) -> None:
         command("fit", "rows.csv", "Autoencoder(max_iter=2)", "--out", "network.safetensors", "--quiet")
         command("index", "rows.npz", "--out", "rows.index")
         command("index", "run", "rows.csv", "--out", "run.index")
+        changed_index()
         command(
             "compare", "rows.csv", "--objective", "TripletLoss()", "--seeds", "1", "--out", "compared", *comparison()
         )
+
+
+def changed_index() -> None:
+    """Make an index with a journal of two changes beside it, as a large index has."""
+    command("index", "rows.npz", "--out", "changed.index")
+    items = records_of(rows(2)[0], ["new", "newer"], labels=["class0", "other"], columns={"price": [1.0, 2.0]})
+    with (
+        patch.object(file_store, "SMALL", 0),
+        patch.object(file_store, "LARGEST_PART", 100.0),
+        nearfar.index.open("changed.index", "w") as store,
+    ):
+        store.add(items, gone=["0"], about={"made": "by two"})
+        store.remove(["new"])
 
 
 def comparison() -> list[str]:

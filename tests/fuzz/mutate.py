@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.index import journal
+
 DEEP = "a very deep value"
 """Stands for 5,000 lists inside each other, which no value in memory need be."""
 
@@ -270,6 +272,24 @@ def changed_engine(rng: Random, data: bytes) -> bytes:
     header["__metadata__"]["engine"] = pick(rng, (*ENGINES, hostile_text(rng)))
     text = as_json(header).encode()
     return len(text).to_bytes(8, "little") + text + data[end:]
+
+
+def changed_journal(rng: Random, data: bytes, changed: Callable[[Random, bytes], bytes]) -> bytes:
+    """Change one record of the journal of an index, and give it a right checksum."""
+    records = []
+    at = journal.BEGINNING
+    while at < len(data):
+        length, _ = journal.HEAD.unpack_from(data, at)
+        at += journal.HEAD.size
+        records.append(data[at : at + length])
+        at += length
+    one = int(rng.integers(len(records)))
+    records[one] = changed(rng, records[one])
+    whole = data[: journal.BEGINNING]
+    for record in records:
+        length = len(record).to_bytes(8, "little")
+        whole += journal.HEAD.pack(len(record), zlib.crc32(record, zlib.crc32(length))) + record
+    return whole
 
 
 def changed_tensors(rng: Random, data: bytes) -> bytes:

@@ -121,9 +121,13 @@ from pathlib import Path
 import numpy as np
 
 from nearfar.cli.indexing import index
-from nearfar.io import atomic_files as files
-from nearfar.index import Index
+from nearfar.io import atomic_files
+from nearfar.index import Index, file_store, journal
 
+file_store.LARGEST_PART = float(sys.argv[1])
+if file_store.LARGEST_PART:
+    file_store.SMALL = 0
+WRITING = (atomic_files.__file__, journal.__file__)
 FILE, NEW = Path("x.index"), Path("new.npz")
 
 
@@ -135,7 +139,7 @@ def add(deadly=None):
         seen = []
 
         def watch(frame, event, argument):
-            seen.append("w" if frame.f_code.co_filename == files.__file__ else ".")
+            seen.append("w" if frame.f_code.co_filename in WRITING else ".")
             if len(seen) - 1 == deadly:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -160,17 +164,27 @@ def items(k):
     return names
 
 
+def tried():
+    # Add as `add` does, and undo it.
+    files = [FILE, Path(f"{FILE}.journal")]
+    before = {file: file.read_bytes() for file in files if file.exists()}
+    places = add()
+    for file in files:
+        file.unlink(missing_ok=True)
+    for file, content in before.items():
+        file.write_bytes(content)
+    return places
+
+
 names = items(0)
 index(NEW, out=FILE)
-names += items(1)
-places = add()
 rng = random.Random(0)
-writing = [at for at, place in enumerate(places) if place == "w"]
-deaths = [rng.randrange(len(places)) for _ in range(20)] + rng.sample(writing, 20)
 old = new = 0
-for k, deadly in enumerate(deaths, start=2):
-    more = items(k)
-    add(deadly)
+for k in range(40):
+    more = items(k + 1)
+    places = tried()
+    writing = [at for at, place in enumerate(places) if place == "w"]
+    add(rng.choice(writing) if k % 2 else rng.randrange(len(places)))
     found = Index.load(FILE).names.tolist()
     if found == names:
         old += 1
@@ -178,7 +192,7 @@ for k, deadly in enumerate(deaths, start=2):
         assert found == names + more, (deadly, found)
         names, new = found, new + 1
 add()
-left = sorted(os.listdir())
+left = sorted(set(os.listdir()) - {"x.index.journal"})
 assert left == [NEW.name, FILE.name], left
 print(old, new, len(writing))
 """
@@ -186,9 +200,13 @@ print(old, new, len(writing))
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are killed as POSIX does it")
-def test_an_index_whose_change_is_killed_is_the_old_or_the_new_one(tmp_path):
-    """At 20 random moments of the whole change, and at 20 of those at which the file is written."""
-    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True)
+@pytest.mark.parametrize("journal", [0.0, 1.0, 1000.0])
+def test_an_index_whose_change_is_killed_is_the_old_or_the_new_one(tmp_path, journal):
+    """At 20 random moments of the whole change, and at 20 of those at which files are written.
+
+    Without a journal, with one that is as large as the file at most, and with one that takes all changes.
+    """
+    done = subprocess.run([sys.executable, "-c", KILLED, str(journal)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     old, new, moments = map(int, done.stdout.split()[-3:])
     assert old + new == 40

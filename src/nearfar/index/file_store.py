@@ -1,36 +1,29 @@
-"""A collection in one file: searched in memory; every change writes a new file, completely or not at all."""
+"""A collection in one file, searched in memory. A change writes the file anew, or appends to its journal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..io.tensor_file import Stacked
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools
 from .approximate import Approximate
 from .filters import Kind, mask, parse_filter
-from .index import Index, Kept, write_index
+from .index import Index
+from .index_file import Content, Kept, Stored, merged, read_content, write_index
 from .index_lock import index_lock
-from .records import (
-    Hits,
-    Records,
-    check_new,
-    check_some_left,
-    check_there,
-    column_kinds,
-    isin_few,
-    joined_columns,
-    joined_labels,
-    names_in,
-    picked_columns,
-)
+from .journal import Change, append, can_grow, checked_change, packed_change, remove_stale
+from .records import Hits, Records, check_some_left, check_there, column_kinds, isin_few, names_in, picked_columns
 
-PART_BYTES = 2**24  # of embeddings that are copied from the old file to the new one at a time: 16 MB
+SMALL = 2**24
+"""Bytes of a file that is written anew at every change, which takes a tenth of a second: 16 MB."""
+
+LARGEST_PART = 0.1
+"""Size of a journal relative to its file, beyond which the file is written anew: readers read both."""
 
 
 class FileStore:
@@ -40,15 +33,29 @@ class FileStore:
         self.uri = str(path)
         self.path = path
         self.writes = writes
-        self._rows: dict[int, dict[str, int]] = {}  # row of each name, under the id of the index that has these rows
         self._held = ExitStack()
         if writes and lock:
             self._held.enter_context(index_lock(path, wait=0))
         try:
-            self._index = Index.load(path, mapped=writes)  # a writer reads few of the embeddings
+            self._open()
         except BaseException:
             self._held.close()
             raise
+
+    def _open(self) -> None:
+        self._seen = _status(self.path)
+        # a writer reads few of the embeddings
+        self._stored, content = read_content(self.path, mapped=self.writes)
+        if not self.writes:
+            content = content.joined()
+            self._stored = Stored(content.kept, content.rows, identity="")
+        self._hold(content)
+
+    def _hold(self, content: Content | None) -> None:
+        """Keep what the collection holds now; None after a change, so that it is found when it is needed."""
+        self._content = content
+        self._index: Index | None = None
+        self._places: dict[str, int] | None = None
 
     @classmethod
     def create(
@@ -70,49 +77,62 @@ class FileStore:
                 engine=engine,
                 about=dict(about),
             )
-            write_index(path, kept, rows)
+            identity = write_index(path, kept, rows)
+            remove_stale(path, identity)
             made = cls(path, writes=True, lock=False)
             made._held = held.pop_all()
         return made
 
     @property
     def distance(self) -> str:
-        return self._index.distance
+        return self._stored.kept.distance
 
     @property
     def about(self) -> dict[str, str]:
-        return dict(self._index.about)
+        return dict(self._stored.about)
 
     @property
     def dimensions(self) -> int:
-        return int(self._index.embeddings.shape[1])
+        return int(self._stored.rows.shape[1])
 
     def engine(self) -> str:
-        return self._index.engine
+        return self._stored.engine
 
     def columns(self) -> dict[str, Kind]:
-        kinds = column_kinds(self._index.columns) | {"name": "text"}
-        if self._index.labels is not None:
-            kinds |= column_kinds({"label": self._index.labels})
+        labels = self._stored.kept.labels
+        kinds = self._stored.kinds | {"name": "text"}
+        if labels is not None:
+            kinds |= column_kinds({"label": labels})
         return kinds
 
     def count(self, where: str = "") -> int:
         if not where:
-            return len(self._index)
+            return len(self._merged())
         return int(self._mask(where).sum())
 
     def column(self, name: str, where: str = "") -> AnyArray:
-        columns = self._index.all_columns()
+        columns = self._merged().kept.all_columns()
         check_there(name, columns)
         if not where:
             return columns[name]
         return columns[name][self._mask(where)]
 
     def get(self, names: Sequence[str]) -> Records:
-        places = self._places()
-        return self._index.records().pick([places[name] for name in names_in(names) if name in places])
+        content = self._merged()
+        if self._places is None:
+            self._places = {name: row for row, name in enumerate(content.kept.names.tolist())}
+        places = [self._places[name] for name in names_in(names) if name in self._places]
+        kept = content.kept
+        return Records(
+            names=kept.names[places],
+            embeddings=content.pick(places),
+            labels=None if kept.labels is None else kept.labels[places],
+            columns=picked_columns(kept.columns, places),
+        )
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
+        if self._index is None:
+            self._index = Index._of(self._merged())
         found = self._index.search(queries, k, where=where, group_by=group_by)
         return Hits(self._index.records(), found.distances, found.positions)
 
@@ -124,63 +144,27 @@ class FileStore:
         gone: Sequence[str] = (),
         engine: str = "",
     ) -> None:
-        index = self._index
-        check_new(records, dimensions=self.dimensions, labels=index.labels, columns=self.columns())
-        # items whose names come again are replaced
-        keep = ~isin_few(index.names, np.concatenate([np.asarray(names_in(gone), dtype=np.str_), records.names]))
-        n = int(keep.sum())
-        labels = None
-        if index.labels is not None and records.labels is not None:
-            labels = joined_labels(index.labels[keep], records.labels)
-        self._write(
-            Kept(
-                names=np.concatenate([index.names[keep], records.names]),
-                labels=labels,
-                columns=joined_columns(picked_columns(index.columns, keep), n, records.columns, len(records)),
-                distance=index.distance,
-                engine=engine or index.engine,
-                about=index.about | dict(about or {}),
-            ),
-            self._stacked(keep, records.embeddings),
-        )
+        names = np.asarray(names_in(gone), dtype=np.str_)
+        if len(records) == 0:
+            check_some_left([], names, self._left_without(names))
+        self._change(Change(names, records, dict(about or {}), engine))
 
     def remove(self, names: Sequence[str]) -> None:
-        index = self._index
-        gone = names_in(names)
-        keep = ~isin_few(index.names, np.asarray(gone, dtype=np.str_))
-        check_some_left(gone, index.names, int(keep.sum()))
-        self._write(
-            Kept(
-                names=index.names[keep],
-                labels=None if index.labels is None else index.labels[keep],
-                columns=picked_columns(index.columns, keep),
-                distance=index.distance,
-                engine=index.engine,
-                about=index.about,
-            ),
-            self._stacked(keep, np.empty((0, self.dimensions), dtype=np.float32)),
-        )
+        gone = np.asarray(names_in(names), dtype=np.str_)
+        check_some_left(gone.tolist(), self._merged().kept.names, self._left_without(gone))
+        self._change(Change(gone, None, {}, ""))
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
-        index = self._index
-        kept = Kept(
-            names=index.names,
-            labels=index.labels,
-            columns=index.columns,
-            distance=index.distance,
-            engine=engine or index.engine,
-            about=index.about | dict(about or {}),
-        )
-        self._write(kept, self._stacked(np.ones(len(index), dtype=bool), index.embeddings[:0]))
+        self._change(Change(np.empty(0, dtype=np.str_), None, dict(about or {}), engine))
 
     def in_memory(self) -> Index:
         if self.writes:  # its embeddings are mapped from the file
             return Index.load(self.path)
-        return self._index
+        return Index._of(self._merged())
 
     def __repr__(self) -> str:
-        n, d = self._index.embeddings.shape
-        return f"FileStore {self.uri}: {n:,} x {d}, {self.distance}, engine {self.engine()}"
+        size = f"{self.count():,} x {self.dimensions}"
+        return f"FileStore {self.uri}: {size}, {self.distance}, engine {self.engine()}"
 
     def close(self) -> None:
         self._held.close()
@@ -191,39 +175,64 @@ class FileStore:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _places(self) -> dict[str, int]:
-        """Return the row of each name; the dictionary is made when it is first needed after a change."""
-        index = self._index
-        found = self._rows.get(id(index))
-        if found is None:
-            found = {name: row for row, name in enumerate(index.names.tolist())}
-            self._rows = {id(index): found}
-        return found
+    def _merged(self) -> Content:
+        """Return what the collection holds now; it is found when it is first needed after a change."""
+        content = self._content
+        if content is None:
+            content = merged(self._stored)
+            self._content = content
+        return content
+
+    def _left_without(self, gone: AnyArray) -> int:
+        """Return how many items are left if some are removed."""
+        return int((~isin_few(self._merged().kept.names, gone)).sum())
 
     def _mask(self, where: str) -> Bools:
-        return mask(parse_filter(where, self.columns()), self._index.all_columns())
+        return mask(parse_filter(where, self.columns()), self._merged().kept.all_columns())
 
-    def _stacked(self, keep: Bools, more: AnyArray) -> Stacked:
-        """Return the rows to write: those of the old file that are kept, and new ones after them.
-
-        The old ones are read while the new file is written, so that memory does not grow with the collection.
-        """
-        old = self._index.embeddings
-        rows = max(1, PART_BYTES // (4 * old.shape[1]))
-
-        def parts() -> Iterator[AnyArray]:
-            for start in range(0, len(old), rows):
-                yield old[start : start + rows][keep[start : start + rows]]
-            yield more
-
-        return Stacked((int(keep.sum()) + len(more), old.shape[1]), np.dtype(np.float32), parts())
-
-    def _write(self, kept: Kept, embeddings: Stacked) -> None:
+    def _change(self, change: Change) -> None:
+        """Append a change to the journal, or write the file anew with it."""
         if not self.writes:
             raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
-        if kept.engine != "exact":
-            rows = np.concatenate([*embeddings.parts])
-            Approximate(rows, kept.distance, kept.engine)  # raises before anything is written, as in `create`
-            embeddings = embeddings._replace(parts=[rows])
-        write_index(self.path, kept, embeddings)
-        self._index = Index.load(self.path, mapped=True)
+        stored = self._stored
+        stored.check(change)  # first, because its messages say what the collection has
+        change = checked_change(change)
+        after = stored.followed_by(change)
+        if after.engine != "exact":
+            Approximate(merged(after).embeddings(), self.distance, after.engine)  # raises before anything is written
+        data = packed_change(change)
+        if self._takes(len(data)):
+            after.end = append(self.path, stored.identity, stored.end, data)
+            self._stored = after
+            self._hold(None)
+        else:
+            content = merged(after)
+            identity = write_index(self.path, content.kept, content.stacked())
+            remove_stale(self.path, identity)
+            self._open()
+
+    def _takes(self, size: int) -> bool:
+        """Return whether the journal takes a change of so many bytes: else the file is written anew."""
+        stored = self._stored
+        if not stored.identity or self._seen is None or self._seen != _status(self.path) or self.path.is_symlink():
+            return False  # it cannot have a journal, or others have replaced it
+        if stored.end and not can_grow(self.path, stored.end):
+            return False
+        whole = self._seen.size
+        return whole >= SMALL and stored.end + size <= LARGEST_PART * whole
+
+
+class Status(NamedTuple):
+    """What tells whether a file was replaced."""
+
+    size: int
+    changed: int
+    inode: int
+
+
+def _status(path: Path) -> Status | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return Status(found.st_size, found.st_mtime_ns, found.st_ino)

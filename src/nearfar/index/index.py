@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..io import tensor_file
-from ..io.untrusted import parse_json
 from ..neighbors.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
 from ..neighbors.nearest import Gallery
-from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Array, Ints
-from ..quoting import PATH, quoted, shorten
-from .approximate import Approximate, check_recipe
+from ..quoting import quoted
+from .approximate import Approximate
 from .filters import mask, parse_filter
 from .groups import first_of_groups
+from .index_file import Content, Kept, checked_kept, read_content, write_index
 from .index_lock import WAIT, index_lock
+from .journal import journal_of, remove_stale
 from .records import (
     Columns,
     Records,
     check_different,
     check_some_left,
-    checked_about,
     checked_columns,
     checked_labels,
     checked_names,
@@ -44,8 +40,6 @@ from .records import (
     those_of,
 )
 
-FORMAT = "nearfar index 1"
-COLUMN = "column/"  # prefix of the names of columns in a file
 MAX_FILTERED = 2  # filters whose items are kept in memory for the next search with the same filter
 
 
@@ -129,31 +123,32 @@ class Index:
         columns: Columns | None = None,
     ) -> None:
         rows = checked_rows(embeddings, "embeddings").copy()
-        self._hold(rows, names, labels, distance, engine, about, columns)
+        kept = checked_kept(
+            len(rows), names=names, labels=labels, distance=distance, engine=engine, about=about, columns=columns
+        )
+        self._hold(rows, kept)
 
-    def _hold(
-        self,
-        rows: AnyArray,
-        names: Any,
-        labels: Any,
-        distance: str,
-        engine: str,
-        about: dict[str, str] | None,
-        columns: Columns | None,
-    ) -> None:
-        """Check and store everything; `rows` are not copied, so that nobody else may change them."""
+    def _hold(self, rows: AnyArray, kept: Kept) -> None:
+        """Store everything, which is checked; `rows` are not copied, so that nobody else may change them."""
         self.embeddings = rows
-        self.names = checked_names(names, len(rows))
-        self.labels = checked_labels(labels, len(rows))
-        self.columns = checked_columns(columns, len(rows))
-        self.distance = check_distance(distance)
-        self.engine = engine
-        self.about = checked_about(about)
-        if engine != "exact":
-            check_recipe(engine)
-        check_different(self.names)
+        self.names = kept.names
+        self.labels = kept.labels
+        self.columns = kept.columns
+        self.distance = kept.distance
+        self.engine = kept.engine
+        self.about = kept.about
         self._engine: Gallery | Approximate | None = None
         self._filters: dict[str, tuple[Ints, Gallery | None]] = {}
+
+    @classmethod
+    def _of(cls, content: Content) -> Index:
+        """Return the index that was read from a file, without another check."""
+        index = cls.__new__(cls)
+        index._hold(content.embeddings(), content.kept)
+        return index
+
+    def _kept(self) -> Kept:
+        return Kept(self.names, self.labels, self.columns, self.distance, self.engine, self.about)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -220,10 +215,7 @@ class Index:
 
     def all_columns(self) -> dict[str, AnyArray]:
         """Return the columns that filters and groups can use: those of the index, the names and the labels."""
-        columns = {**self.columns, "name": self.names}
-        if self.labels is not None:
-            columns["label"] = self.labels
-        return columns
+        return self._kept().all_columns()
 
     def duplicates(self, within: float) -> Groups:
         """Group items that are within a distance of each other, directly or through a chain; exact with every engine.
@@ -331,7 +323,10 @@ class Index:
         path : path
             File to write.
         """
-        write_index(path, self, self.embeddings)
+        identity = write_index(path, self._kept(), self.embeddings)
+        if journal_of(path).exists():
+            with suppress(TimeoutError, OSError), index_lock(Path(path), wait=0):  # else the next writer removes it
+                remove_stale(path, identity)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mapped: bool = False) -> Index:
@@ -342,7 +337,8 @@ class Index:
         path : path
             File to read.
         mapped : bool
-            Leave the embeddings in the file, read-only, so that they are loaded into memory only when they are used.
+            Leave the embeddings in the file, read-only, so that they are loaded into memory only when they are used;
+            unless there is a journal of changes beside it, with which they are joined in memory.
 
         Returns
         -------
@@ -355,27 +351,8 @@ class Index:
         ValueError
             If the file is not an index, or is damaged.
         """
-        arrays, text = tensor_file.read(path, mapped=("embeddings",) if mapped else ())
-        if text.get("format") != FORMAT:
-            raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
-        index = cls.__new__(cls)
-        try:
-            index._hold(
-                checked_rows(arrays["embeddings"], "embeddings"),  # read just now, so that no copy is needed
-                names=_words(arrays["names"]),
-                labels=_words_or_numbers(arrays.get("labels")),
-                distance=text["distance"],
-                engine=text["engine"],
-                about=_about(text["about"]),
-                columns={
-                    name.removeprefix(COLUMN): _words_or_numbers(column)
-                    for name, column in arrays.items()
-                    if name.startswith(COLUMN)
-                },
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no whole index: {shorten(str(error), 2 * PATH)}") from error
-        return index
+        _, content = read_content(path, mapped=mapped)
+        return cls._of(content)
 
     @classmethod
     @contextmanager
@@ -410,7 +387,8 @@ class Index:
         with index_lock(Path(path), wait=wait):
             index = cls.load(path)
             yield index
-            index.save(path)
+            identity = write_index(path, index._kept(), index.embeddings)
+            remove_stale(path, identity)
 
     def _engine_of_all(self) -> Gallery | Approximate:
         """Return what searches all items, and build it at the first search."""
@@ -444,66 +422,9 @@ class Index:
         self._filters = {}
 
 
-def write_index(path: str | os.PathLike[str], index: Index | Kept, embeddings: AnyArray | tensor_file.Stacked) -> None:
-    """Write a file that `Index.load` reads: the embeddings, and everything else of an index."""
-    about = checked_about(index.about)
-    # the format holds numbers only: text becomes bytes
-    arrays: dict[str, AnyArray | tensor_file.Stacked] = {"embeddings": embeddings, "names": _bytes(index.names)}
-    if index.labels is not None:
-        arrays["labels"] = _numbers_or_bytes(index.labels)
-    for name, column in index.columns.items():
-        arrays[f"{COLUMN}{name}"] = _numbers_or_bytes(column)
-    text = {"format": FORMAT, "distance": index.distance, "engine": index.engine, "about": json.dumps(about)}
-    tensor_file.write(path, arrays, text)
-
-
-@dataclass
-class Kept:
-    """Everything in an index except its embeddings; see `Index`."""
-
-    names: AnyArray
-    labels: AnyArray | None
-    columns: dict[str, AnyArray]
-    distance: str
-    engine: str
-    about: dict[str, str]
-
-
 def _found(engine: Gallery | Approximate, x: AnyArray, rows: Ints | None, k: int) -> Found:
     """Find the k nearest items; `rows` are the item numbers of what the engine searches, None if it searches all."""
     distances, positions = engine.nearest(x, k)
     if rows is not None:
         positions = rows[positions]
     return Found(distances, positions)
-
-
-def _about(text: str) -> dict[str, str]:
-    """Parse the text that was saved with an index; raise a ValueError if it is not an object of text."""
-    about = parse_json(text)
-    if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
-        raise ValueError(f"about: expected an object of text, got {quoted(about)}")
-    return about
-
-
-def _bytes(words: AnyArray) -> AnyArray:
-    """Return text as bytes that the file format can hold: a JSON list in UTF-8."""
-    return np.frombuffer(json.dumps(words.tolist()).encode(), dtype=np.uint8)
-
-
-def _numbers_or_bytes(values: AnyArray) -> AnyArray:
-    """Return numbers as they are, and text as bytes."""
-    if values.dtype.kind == "U":
-        return _bytes(values)
-    return values
-
-
-def _words_or_numbers(data: AnyArray | None) -> AnyArray | None:
-    """Return bytes of a file as text; numbers and None stay as they are."""
-    if data is None or data.dtype != np.uint8:
-        return data
-    return _words(data)
-
-
-def _words(data: AnyArray) -> AnyArray:
-    """Return the text that `_bytes` has made bytes of."""
-    return np.asarray(parse_json(data.tobytes().decode()), dtype=np.str_)

@@ -265,10 +265,10 @@ def those_of(names: AnyArray | tuple[()], few: AnyArray) -> AnyArray:
     return many[isin_few(many, few)]
 
 
-def isin_few(names: AnyArray, few: AnyArray) -> Bools:
+def isin_few(names: AnyArray, few: AnyArray | set[str]) -> Bools:
     """Return whether each of many names (n,) is among a few others."""
     # np.isin would sort the many names, which takes ten times as long
-    others = set(few.tolist())
+    others = few if isinstance(few, set) else set(few.tolist())
     return np.fromiter((name in others for name in names.tolist()), dtype=bool, count=len(names))
 
 
@@ -276,7 +276,8 @@ def checked_labels(labels: Any, n: int) -> AnyArray | None:
     """Return labels as an array of int64 or text, shape (n,); None stays None."""
     if labels is None:
         return None
-    if hasattr(labels, "tolist"):  # tensors and columns of pandas, too
+    ready = isinstance(labels, np.ndarray) and labels.dtype.kind in "iuU"  # no labels in a list would become numbers
+    if not ready and hasattr(labels, "tolist"):  # tensors and columns of pandas, too
         labels = labels.tolist()
     found = np.asarray(labels)
     if found.shape != (n,):

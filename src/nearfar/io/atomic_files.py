@@ -54,7 +54,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **how: Any) -> 
             yield file
             file.flush()
             if before is not None:
-                _make_like(file.fileno(), before)
+                make_like(file.fileno(), before)
             os.fsync(file.fileno())  # the content must be on disk before the file is renamed
         os.replace(partial, path)
     except OSError as error:
@@ -134,7 +134,7 @@ def _remove_if_dead(partial: Path) -> None:
         os.close(descriptor)
 
 
-def _make_like(descriptor: int, before: os.stat_result) -> None:
+def make_like(descriptor: int, before: os.stat_result) -> None:
     """Give a file the group and the permissions of the file that it replaces, if the system allows it."""
     if fcntl is None:  # on Windows, files have the permissions of the folder
         return

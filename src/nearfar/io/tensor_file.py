@@ -8,6 +8,7 @@ need, because the order of its header is random, and because it copies all array
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ NAMES = {
 }
 DTYPES = {np.dtype(code): name for name, code in NAMES.items()}
 MAX_HEADER = 100_000_000
+DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError)  # what a header that lies raises
 
 
 class Stacked(NamedTuple):
@@ -51,6 +53,24 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray | Stacked]
     ValueError
         If an array has a type that the format lacks (text, objects, complex numbers).
     """
+    text = _header(arrays, metadata)
+    with atomic_write(path) as file:
+        file.write(text)
+        for name, array in arrays.items():
+            _write_array(file, name, array)
+
+
+def packed(arrays: Mapping[str, AnyArray], metadata: dict[str, str]) -> bytes:
+    """Return the bytes of the file that `write` would write; raise a ValueError as it does."""
+    file = io.BytesIO()
+    file.write(_header(arrays, metadata))
+    for name, array in arrays.items():
+        _write_array(file, name, array)
+    return file.getvalue()
+
+
+def _header(arrays: Mapping[str, AnyArray | Stacked], metadata: dict[str, str]) -> bytes:
+    """Return the beginning of a file: the length of the JSON header, and the header."""
     header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, array in arrays.items():
@@ -62,10 +82,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray | Stacked]
         end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with atomic_write(path) as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name, array in arrays.items():
-            _write_array(file, name, array)
+    return len(text).to_bytes(8, "little") + text
 
 
 def _write_array(file: IO[bytes], name: str, array: AnyArray | Stacked) -> None:
@@ -96,30 +113,61 @@ def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[di
     try:
         with open_regular(path) as file:
             total = os.fstat(file.fileno()).st_size
-            size = int.from_bytes(file.read(8), "little")
-            if not 2 <= size <= min(MAX_HEADER, total - 8):
-                raise ValueError("its header is missing or truncated")
-            header = parse_json(file.read(size))
-            metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
+            header, metadata, start = _read_header(file, total)
             arrays = {
-                name: _read_array(file, 8 + size, total, entry, stays=name in mapped) for name, entry in header.items()
+                name: _read_array(file, start, total, entry, stays=name in mapped) for name, entry in header.items()
             }
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, Unreadable) as error:
+    except (*DAMAGED, Unreadable) as error:
         raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {shorten(str(error), PATH)}") from None
     return arrays, metadata
 
 
-def _read_array(file: IO[bytes], start: int, total: int, entry: dict[str, Any], *, stays: bool) -> AnyArray:
-    """Return one array of the file."""
+def unpacked(data: bytes) -> tuple[dict[str, AnyArray], dict[str, str]]:
+    """Return the arrays and the texts of the bytes of a file; the arrays are read-only and share their memory.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not of this format, or are truncated.
+    """
+    try:
+        header, metadata, start = _read_header(io.BytesIO(data), len(data))
+        arrays = {}
+        for name, entry in header.items():
+            dtype, shape, offset, count = _place(start, len(data), entry)
+            arrays[name] = np.ndarray(shape, dtype, buffer=data, offset=offset) if count else np.empty(shape, dtype)
+    except DAMAGED as error:
+        raise ValueError(f"not readable as safetensors: {shorten(str(error), PATH)}") from None
+    return arrays, metadata
+
+
+def _read_header(file: IO[bytes], total: int) -> tuple[dict[str, Any], dict[str, str], int]:
+    """Return the entries of the arrays, the texts, and where the numbers begin."""
+    size = int.from_bytes(file.read(8), "little")
+    if not 2 <= size <= min(MAX_HEADER, total - 8):
+        raise ValueError("its header is missing or truncated")
+    header = parse_json(file.read(size))
+    metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
+    return header, metadata, 8 + size
+
+
+def _place(start: int, total: int, entry: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+    """Return type, shape, offset in the file and number of values of an array."""
     dtype = np.dtype(NAMES[entry["dtype"]])
     shape = tuple(int(n) for n in entry["shape"])
     a, b = (int(x) for x in entry["data_offsets"])
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if min(shape, default=0) < 0 or b - a != count * dtype.itemsize or not 0 <= a <= b <= total - start:
         raise ValueError(f"the offsets {a}, {b} do not fit shape {shape}")
+    return dtype, shape, start + a, count
+
+
+def _read_array(file: IO[bytes], start: int, total: int, entry: dict[str, Any], *, stays: bool) -> AnyArray:
+    """Return one array of the file."""
+    dtype, shape, offset, count = _place(start, total, entry)
     if stays and count:
-        return np.memmap(file, dtype=dtype, mode="r", offset=start + a, shape=shape)
-    file.seek(start + a)
+        return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
+    file.seek(offset)
     return np.fromfile(file, dtype=dtype, count=count).reshape(shape)
 
 

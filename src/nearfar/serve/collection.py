@@ -213,17 +213,24 @@ class Collection:
             self._classes = {key: known}
         return known
 
-    def _stamp(self) -> tuple[int, int]:
+    def _stamp(self) -> list[tuple[int, int, int]]:
+        from ..index.journal import journal_of
         from ..io.uris import is_address, is_folder
 
         if is_address(self.path):
-            return (0, 0)  # a server always answers with its current content
-        file = self.path / "collection.json" if is_folder(self.path) else self.path
-        try:
-            status = os.stat(file)
-        except OSError:
-            return (0, 0)
-        return status.st_mtime_ns, status.st_ino
+            return []  # a server always answers with its current content
+        if is_folder(self.path):
+            return [stamp_of(self.path / "collection.json")]
+        return [stamp_of(self.path), stamp_of(journal_of(self.path))]
+
+
+def stamp_of(file: Path) -> tuple[int, int, int]:
+    """Return what changes if a file is changed or replaced; zeros if there is none."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return (0, 0, 0)
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def model_of(store: Store) -> tuple[str, ...]:

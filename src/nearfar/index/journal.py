@@ -1,0 +1,301 @@
+"""The journal beside an index in one file: each change is appended to it, so that the index need not be written anew.
+
+``photos.index.journal`` belongs to ``photos.index``. It begins with 16 bytes that mark a journal and with the id of the
+index (32 hexadecimal digits). Each record is the length of a change (8 bytes), a checksum (4 bytes, CRC-32 of the
+length and the change) and the change itself, in the safetensors format. Numbers are little-endian. A record at the end
+that a killed process has left incomplete is not a change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from zlib import crc32
+
+import numpy as np
+
+from ..io import tensor_file
+from ..io.atomic_files import atomic_write, make_like
+from ..io.untrusted import Unreadable, open_regular, parse_json
+from ..numerics.types import AnyArray
+from ..quoting import quoted
+from .approximate import check_recipe
+from .records import (
+    Records,
+    check_different,
+    checked_about,
+    checked_columns,
+    checked_labels,
+    checked_names,
+    checked_rows,
+)
+
+MARK = b"nearfar journal\n"
+ID = re.compile(r"[0-9a-f]{32}")
+BEGINNING = len(MARK) + 32  # bytes before the first record
+HEAD = struct.Struct("<QI")  # length and checksum of a record
+COLUMN = "column/"  # prefix of the names of columns in a file
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of an index.
+
+    Attributes
+    ----------
+    gone : ndarray of str
+        Names of items that are removed, if they are there; before `records` are added.
+    records : Records or None
+        Items that are added; those with the same names are replaced.
+    about : mapping of str to str
+        Entries of `about` that are set.
+    engine : str
+        The engine, or "" to keep it.
+    """
+
+    gone: AnyArray
+    records: Records | None
+    about: Mapping[str, str]
+    engine: str
+
+    def touched(self) -> set[str]:
+        """Return the names of the items that were there before, and are not afterwards, or are new."""
+        names = set(self.gone.tolist())
+        if self.records is not None:
+            names.update(self.records.names.tolist())
+        return names
+
+
+def checked_change(change: Change) -> Change:
+    """Return the change as an index can hold it; raise a ValueError if its parts do not fit each other."""
+    gone = np.asarray(change.gone, dtype=np.str_)
+    if gone.ndim != 1:
+        raise ValueError(f"gone: expected a list of names, got shape {gone.shape}")
+    if change.engine not in ("", "exact"):
+        check_recipe(change.engine)
+    records = change.records
+    if records is not None:
+        n = len(records.embeddings)
+        if n:
+            rows = checked_rows(records.embeddings, "embeddings")
+        else:  # items are only removed
+            rows = np.empty(records.embeddings.shape, dtype=np.float32)
+        records = Records(
+            names=checked_names(records.names, n),
+            embeddings=rows,
+            labels=checked_labels(records.labels, n),
+            columns=checked_columns(records.columns, n),
+        )
+        check_different(records.names)
+    return Change(gone, records, checked_about(change.about), change.engine)
+
+
+def packed_change(change: Change) -> bytes:
+    """Return a change as bytes of the safetensors format."""
+    arrays: dict[str, AnyArray] = {"gone": text_as_bytes(change.gone)}
+    if change.records is not None:
+        arrays["embeddings"] = change.records.embeddings
+        arrays |= described(change.records.names, change.records.labels, change.records.columns)
+    return tensor_file.packed(arrays, {"about": json.dumps(dict(change.about)), "engine": change.engine})
+
+
+def unpacked_change(data: bytes) -> Change:
+    """Return the change that `packed_change` made bytes of; raise a ValueError if it is none."""
+    arrays, text = tensor_file.unpacked(data)
+    records = None
+    if "embeddings" in arrays:
+        rows = arrays["embeddings"]
+        if rows.ndim != 2:
+            raise ValueError(f"embeddings: expected two dimensions, got shape {rows.shape}")
+        records = Records(words(arrays["names"]), rows, words_or_numbers(arrays.get("labels")), columns_in(arrays))
+    return checked_change(Change(words(arrays["gone"]), records, about_of(text["about"]), text["engine"]))
+
+
+def journal_of(path: str | os.PathLike[str]) -> Path:
+    """Return the journal of an index; a link to an index has the journal of that index."""
+    return Path(f"{os.path.realpath(path)}.journal")
+
+
+def open_journal(path: str | os.PathLike[str]) -> IO[bytes] | None:
+    """Open the journal of an index to read it; None if there is none."""
+    journal = journal_of(path)
+    try:
+        return open_regular(journal)
+    except FileNotFoundError:
+        return None
+    except Unreadable as error:
+        raise ValueError(f"{journal} is not a journal of an index: {error}") from None
+
+
+def index_of(journal: IO[bytes], path: str | os.PathLike[str]) -> str:
+    """Return the id of the index to which a journal belongs; raise a ValueError if the file is no journal."""
+    journal.seek(0)
+    beginning = journal.read(BEGINNING)
+    name = beginning[len(MARK) :].decode("ascii", "replace")
+    if not beginning.startswith(MARK) or not ID.fullmatch(name):
+        raise ValueError(f"{journal_of(path)} is not a journal of an index, or is damaged; move it elsewhere")
+    return name
+
+
+def changes_in(journal: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yield each whole change of a journal, and where it ends, up to the first one that is not whole."""
+    end = BEGINNING
+    size = os.fstat(journal.fileno()).st_size
+    journal.seek(end)
+    while size - end >= HEAD.size:
+        head = journal.read(HEAD.size)
+        if len(head) < HEAD.size:
+            return
+        length, checksum = HEAD.unpack(head)
+        if length > size - end - HEAD.size:
+            return
+        data = journal.read(length)
+        if len(data) < length or crc32(data, crc32(head[:8])) != checksum:
+            return
+        end += HEAD.size + length
+        yield data, end
+
+
+def append(path: str | os.PathLike[str], index: str, end: int, data: bytes) -> int:
+    """Append a change to the journal of an index, completely or not at all, and return where the journal ends now.
+
+    Parameters
+    ----------
+    path : path
+        The index.
+    index : str
+        Id of the index.
+    end : int
+        Where the last change ends; what is after it is cut off. 0 makes a new journal.
+    data : bytes
+        The change.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, for example because the disk is full; the journal is then as it was.
+    """
+    journal = journal_of(path)
+    length = len(data).to_bytes(8, "little")
+    record = HEAD.pack(len(data), crc32(data, crc32(length))) + data
+    if end == 0:
+        with suppress(FileNotFoundError):
+            journal.unlink()  # that of another index, which was here before
+        with atomic_write(journal) as file:
+            make_like(file.fileno(), os.stat(path))  # what is private in the index is so in the journal
+            file.write(MARK + index.encode() + record)
+        _keep_name(journal.parent)
+        return BEGINNING + len(record)
+    try:
+        with open(journal, "r+b", buffering=0) as file:
+            try:
+                file.truncate(end)
+                file.seek(end)
+                left = memoryview(record)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except BaseException:
+                with suppress(OSError):  # an incomplete record is no change, so that it may stay
+                    file.truncate(end)
+                raise
+    except OSError as error:
+        raise type(error)(f"{journal}: cannot be written ({error.strerror or error})") from error
+    return end + len(record)
+
+
+def can_grow(path: str | os.PathLike[str], end: int) -> bool:
+    """Return whether a journal that a writer has read is still there, and may be changed."""
+    journal = journal_of(path)
+    try:
+        return os.access(journal, os.R_OK | os.W_OK) and journal.stat().st_size >= end
+    except OSError:
+        return False
+
+
+def check_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raise a ValueError if a file is in the place of the journal, but is not one."""
+    journal = open_journal(path)
+    if journal is not None:
+        with journal:
+            index_of(journal, path)
+
+
+def remove_stale(path: str | os.PathLike[str], index: str) -> None:
+    """Remove the journal of an index that was replaced by another one. Only a process with the lock may do so."""
+    with suppress(OSError, ValueError):  # it is ignored while it is there
+        journal = open_journal(path)
+        if journal is None:
+            return
+        with journal:
+            stale = index_of(journal, path) != index
+        if stale:
+            journal_of(path).unlink()
+
+
+def _keep_name(folder: Path) -> None:
+    """Write the names of the files in a folder to the disk, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def described(names: AnyArray, labels: AnyArray | None, columns: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return names, labels and columns as arrays that the file format can hold: text becomes bytes."""
+    arrays = {"names": text_as_bytes(names)}
+    if labels is not None:
+        arrays["labels"] = _numbers_or_bytes(labels)
+    for name, column in columns.items():
+        arrays[f"{COLUMN}{name}"] = _numbers_or_bytes(column)
+    return arrays
+
+
+def columns_in(arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
+    """Return the columns among the arrays of a file."""
+    return {
+        name.removeprefix(COLUMN): words_or_numbers(column)
+        for name, column in arrays.items()
+        if name.startswith(COLUMN)
+    }
+
+
+def about_of(text: str) -> dict[str, str]:
+    """Parse the text that was saved with an index; raise a ValueError if it is not an object of text."""
+    about = parse_json(text)
+    if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
+        raise ValueError(f"about: expected an object of text, got {quoted(about)}")
+    return about
+
+
+def text_as_bytes(text: AnyArray) -> AnyArray:
+    """Return text as bytes that the file format can hold: a JSON list in UTF-8."""
+    return np.frombuffer(json.dumps(text.tolist()).encode(), dtype=np.uint8)
+
+
+def _numbers_or_bytes(values: AnyArray) -> AnyArray:
+    """Return numbers as they are, and text as bytes."""
+    if values.dtype.kind == "U":
+        return text_as_bytes(values)
+    return values
+
+
+def words_or_numbers(data: AnyArray | None) -> AnyArray | None:
+    """Return bytes of a file as text; numbers and None stay as they are."""
+    if data is None or data.dtype != np.uint8:
+        return data
+    return words(data)
+
+
+def words(data: AnyArray) -> AnyArray:
+    """Return the text that `text_as_bytes` has made bytes of."""
+    return np.asarray(parse_json(data.tobytes().decode()), dtype=np.str_)
