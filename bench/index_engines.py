@@ -139,7 +139,8 @@ def measured(settings: argparse.Namespace) -> dict[str, float | None]:
     found["memory"] = (peak_memory() - held) / 1024
     found["disk"] = sum(file.stat().st_size for file in engine.path.rglob("*") if file.is_file()) / 2**20
     if engine.path.is_file():
-        found["disk"] = engine.path.stat().st_size / 2**20
+        both = engine.path.parent.glob(f"{engine.path.name}*")  # an index may have a journal
+        found["disk"] = sum(file.stat().st_size for file in both) / 2**20
     return found
 
 

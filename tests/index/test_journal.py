@@ -301,6 +301,32 @@ def test_a_link_to_an_index_shows_its_changes_and_is_written_as_a_file(tmp_path,
     assert not link.is_symlink()
 
 
+@pytest.mark.parametrize("way", ["about", "none", "stale"])
+def test_embeddings_of_a_loaded_index_are_in_memory(tmp_path, journaled, way):
+    path, own = tmp_path / "x.index", tmp_path / "x.index.journal"
+    with started(path) as store:
+        store.change(about={"step": "1"})
+    if way == "none":
+        own.write_bytes(own.read_bytes()[: journal.BEGINNING])
+    elif way == "stale":
+        own.write_bytes(journal.MARK + b"0" * 32)
+    index = Index.load(path)
+    index.embeddings[0] = 1.0
+    assert not isinstance(index.embeddings, np.memmap)
+    assert not isinstance(index.embeddings.base, np.memmap)
+    assert_array_equal(index.embeddings[1:], Index.load(path, mapped=True).embeddings[1:])
+    with nearfar.index.open(path) as store:
+        assert store.in_memory() is store.in_memory()
+
+
+def test_a_large_change_is_not_packed_for_a_journal_that_cannot_take_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_store, "SMALL", 0)
+    monkeypatch.setattr(file_store, "packed_change", None)
+    with started(tmp_path / "x.index") as store:
+        store.add(records([f"new{k}" for k in range(50)]))
+        assert store.count() == 56
+
+
 def test_a_file_that_was_replaced_meanwhile_gets_no_change_in_the_journal_of_the_old_one(tmp_path, journaled):
     path = tmp_path / "x.index"
     with started(path) as store:

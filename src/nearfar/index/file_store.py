@@ -16,7 +16,7 @@ from .filters import Kind, mask, parse_filter
 from .index import Index
 from .index_file import Content, Kept, Stored, merged, read_content, write_index
 from .index_lock import index_lock
-from .journal import Change, append, can_grow, checked_change, packed_change, remove_stale
+from .journal import Change, append, can_grow, checked_change, packed_change, remove_stale, size_of
 from .records import Hits, Records, check_some_left, check_there, column_kinds, isin_few, names_in, picked_columns
 
 SMALL = 2**24
@@ -47,9 +47,10 @@ class FileStore:
         # a writer reads few of the embeddings
         self._stored, content = read_content(self.path, mapped=self.writes)
         if not self.writes:
-            content = content.joined()
             self._stored = Stored(content.kept, content.rows, identity="")
         self._hold(content)
+        if not self.writes:  # many threads may search it
+            self._index = Index._of(content)
 
     def _hold(self, content: Content | None) -> None:
         """Keep what the collection holds now; None after a change, so that it is found when it is needed."""
@@ -131,10 +132,9 @@ class FileStore:
         )
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
-        if self._index is None:
-            self._index = Index._of(self._merged())
-        found = self._index.search(queries, k, where=where, group_by=group_by)
-        return Hits(self._index.records(), found.distances, found.positions)
+        index = self._searched()
+        found = index.search(queries, k, where=where, group_by=group_by)
+        return Hits(index.records(), found.distances, found.positions)
 
     def add(
         self,
@@ -160,7 +160,7 @@ class FileStore:
     def in_memory(self) -> Index:
         if self.writes:  # its embeddings are mapped from the file
             return Index.load(self.path)
-        return Index._of(self._merged())
+        return self._searched()
 
     def __repr__(self) -> str:
         size = f"{self.count():,} x {self.dimensions}"
@@ -183,6 +183,12 @@ class FileStore:
             self._content = content
         return content
 
+    def _searched(self) -> Index:
+        """Return the index that is searched; a writer needs it rarely."""
+        if self._index is None:
+            self._index = Index._of(self._merged())
+        return self._index
+
     def _left_without(self, gone: AnyArray) -> int:
         """Return how many items are left if some are removed."""
         return int((~isin_few(self._merged().kept.names, gone)).sum())
@@ -200,8 +206,11 @@ class FileStore:
         after = stored.followed_by(change)
         if after.engine != "exact":
             Approximate(merged(after).embeddings(), self.distance, after.engine)  # raises before anything is written
-        data = packed_change(change)
-        if self._takes(len(data)):
+        room = self._room()
+        data = b""
+        if room >= size_of(change):  # else it would take memory for nothing
+            data = packed_change(change)
+        if 0 < len(data) <= room:
             after.end = append(self.path, stored.identity, stored.end, data)
             self._stored = after
             self._hold(None)
@@ -211,15 +220,14 @@ class FileStore:
             remove_stale(self.path, identity)
             self._open()
 
-    def _takes(self, size: int) -> bool:
-        """Return whether the journal takes a change of so many bytes: else the file is written anew."""
+    def _room(self) -> float:
+        """Return how many bytes the journal still takes before the file is written anew; 0 if it has no journal."""
         stored = self._stored
         if not stored.identity or self._seen is None or self._seen != _status(self.path) or self.path.is_symlink():
-            return False  # it cannot have a journal, or others have replaced it
-        if stored.end and not can_grow(self.path, stored.end):
-            return False
-        whole = self._seen.size
-        return whole >= SMALL and stored.end + size <= LARGEST_PART * whole
+            return 0  # it cannot have a journal, or others have replaced it
+        if self._seen.size < SMALL or (stored.end and not can_grow(self.path, stored.end)):
+            return 0
+        return LARGEST_PART * self._seen.size - stored.end
 
 
 class Status(NamedTuple):

@@ -285,10 +285,13 @@ def read_content(path: str | os.PathLike[str], *, mapped: bool) -> tuple[Stored,
                 raise ValueError(
                     f"{journal_of(path)} holds no whole changes: {shorten(str(error), 2 * PATH)}"
                 ) from error
-            return stored, content
+        else:
+            content = merged(stored)
     if not mapped:
-        stored.rows = np.array(stored.rows)
-    return stored, merged(stored)
+        content = content.joined()
+        if content.rows is stored.rows:
+            content.rows = np.array(stored.rows)
+    return stored, content
 
 
 def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:

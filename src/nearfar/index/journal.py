@@ -106,6 +106,11 @@ def packed_change(change: Change) -> bytes:
     return tensor_file.packed(arrays, {"about": json.dumps(dict(change.about)), "engine": change.engine})
 
 
+def size_of(change: Change) -> int:
+    """Return the number of bytes of the embeddings in a change."""
+    return 0 if change.records is None else change.records.embeddings.nbytes
+
+
 def unpacked_change(data: bytes) -> Change:
     """Return the change that `packed_change` made bytes of; raise a ValueError if it is none."""
     arrays, text = tensor_file.unpacked(data)
@@ -237,6 +242,7 @@ def remove_stale(path: str | os.PathLike[str], index: str) -> None:
         with journal:
             stale = index_of(journal, path) != index
         if stale:
+            _keep_name(journal_of(path).parent)  # the file that replaced the index must stay before its journal goes
             journal_of(path).unlink()
 
 
