@@ -309,7 +309,7 @@ def test_embeddings_of_a_loaded_index_are_in_memory(tmp_path, journaled, way):
     if way == "none":
         own.write_bytes(own.read_bytes()[: journal.BEGINNING])
     elif way == "stale":
-        own.write_bytes(journal.MARK + b"0" * 32)
+        own.write_bytes(journal.JOURNAL_MARK + b"0" * 32)
     index = Index.load(path)
     index.embeddings[0] = 1.0
     assert not isinstance(index.embeddings, np.memmap)
@@ -400,7 +400,7 @@ def test_another_file_in_the_place_of_the_journal_is_kept(tmp_path, way):
     if way == "folder":
         own.mkdir()
     else:
-        own.write_bytes({"text": b"my notes\n" * 20, "empty": b"", "id": journal.MARK + b"\xff" * 32}[way])
+        own.write_bytes({"text": b"my notes\n" * 20, "empty": b"", "id": journal.JOURNAL_MARK + b"\xff" * 32}[way])
     for action in (Index.load, nearfar.index.open, lambda path: nearfar.index.open(path, "w"), started):
         with pytest.raises(ValueError, match=r"x\.index\.journal is not a journal of an index") as error:
             action(path)

@@ -37,9 +37,9 @@ from .records import (
     checked_rows,
 )
 
-MARK = b"nearfar journal\n"
+JOURNAL_MARK = b"nearfar journal\n"
 ID = re.compile(r"[0-9a-f]{32}")
-BEGINNING = len(MARK) + 32  # bytes before the first record
+BEGINNING = len(JOURNAL_MARK) + 32  # bytes before the first record
 HEAD = struct.Struct("<QI")  # length and checksum of a record
 COLUMN = "column/"  # prefix of the names of columns in a file
 
@@ -143,8 +143,8 @@ def index_of(journal: IO[bytes], path: str | os.PathLike[str]) -> str:
     """Return the id of the index to which a journal belongs; raise a ValueError if the file is no journal."""
     journal.seek(0)
     beginning = journal.read(BEGINNING)
-    name = beginning[len(MARK) :].decode("ascii", "replace")
-    if not beginning.startswith(MARK) or not ID.fullmatch(name):
+    name = beginning[len(JOURNAL_MARK) :].decode("ascii", "replace")
+    if not beginning.startswith(JOURNAL_MARK) or not ID.fullmatch(name):
         raise ValueError(f"{journal_of(path)} is not a journal of an index, or is damaged; move it elsewhere")
     return name
 
@@ -195,7 +195,7 @@ def append(path: str | os.PathLike[str], index: str, end: int, data: bytes) -> i
             journal.unlink()  # that of another index, which was here before
         with atomic_write(journal) as file:
             make_like(file.fileno(), os.stat(path))  # what is private in the index is so in the journal
-            file.write(MARK + index.encode() + record)
+            file.write(JOURNAL_MARK + index.encode() + record)
         _keep_name(journal.parent)
         return BEGINNING + len(record)
     try:
