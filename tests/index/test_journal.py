@@ -1,4 +1,4 @@
-"""The journal beside an index: it holds what the file would hold if it were written anew at every change."""
+"""The journal beside an index: it holds what the file would hold if it were rewritten at every change."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A collection in one file, searched in memory. A change writes the file anew, or appends to its journal."""
+"""A collection in one file, searched in memory. A change rewrites the file, or appends to its journal."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .journal import Change, append, can_grow, checked_change, packed_change, re
 from .records import Hits, Records, check_some_left, check_there, column_kinds, isin_few, names_in, picked_columns
 
 SMALL = 2**24
-"""Bytes of a file that is written anew at every change, which takes a tenth of a second: 16 MB."""
+"""Bytes of a file that is rewritten at every change, which takes a tenth of a second: 16 MB."""
 
 LARGEST_PART = 0.1
-"""Size of a journal relative to its file, beyond which the file is written anew: readers read both."""
+"""Size of a journal relative to its file, beyond which the file is rewritten: readers read both."""
 
 
 class FileStore:
@@ -197,7 +197,7 @@ class FileStore:
         return mask(parse_filter(where, self.columns()), self._merged().kept.all_columns())
 
     def _change(self, change: Change) -> None:
-        """Append a change to the journal, or write the file anew with it."""
+        """Append a change to the journal, or rewrite the file with it."""
         if not self.writes:
             raise ValueError(f'{self.uri}: opened to be read; open it with mode="w" to change it')
         stored = self._stored
@@ -221,7 +221,7 @@ class FileStore:
             self._open()
 
     def _room(self) -> float:
-        """Return how many bytes the journal still takes before the file is written anew; 0 if it has no journal."""
+        """Return how many bytes the journal still takes before the file is rewritten; 0 if it has no journal."""
         stored = self._stored
         if not stored.identity or self._seen is None or self._seen != _status(self.path) or self.path.is_symlink():
             return 0  # it cannot have a journal, or others have replaced it

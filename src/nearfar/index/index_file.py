@@ -213,7 +213,7 @@ class Content:
 
 
 def merged(stored: Stored) -> Content:
-    """Return what an index holds after all changes, in the order of a file that was written anew at each of them."""
+    """Return what an index holds after all changes, in the order of a file that was rewritten at each of them."""
     base = stored.kept
     d = stored.rows.shape[1]
     if not stored.changes:

@@ -1,4 +1,4 @@
-"""The journal beside an index in one file: each change is appended to it, so that the index need not be written anew.
+"""The journal beside an index in one file: each change is appended to it, so that the index is not rewritten.
 
 ``photos.index.journal`` belongs to ``photos.index``. It begins with 16 bytes that mark a journal and with the id of the
 index (32 hexadecimal digits). Each record is the length of a change (8 bytes), a checksum (4 bytes, CRC-32 of the
