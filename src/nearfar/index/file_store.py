@@ -13,8 +13,7 @@ from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools
 from .approximate import Approximate
 from .filters import Kind, mask, parse_filter
-from .index import Index
-from .index_file import Content, Kept, Stored, merged, read_content, write_index
+from .index import Content, Index, Kept, Stored, merged, read_content, write_index
 from .index_lock import index_lock
 from .journal import Change, append, can_grow, checked_change, packed_change, remove_stale, size_of
 from .records import Hits, Records, check_some_left, check_there, column_kinds, isin_few, names_in, picked_columns

@@ -16,32 +16,36 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 from zlib import crc32
 
 import numpy as np
 
 from ..io import tensor_file
 from ..io.atomic_files import atomic_write, make_like
-from ..io.untrusted import Unreadable, open_regular, parse_json
+from ..io.untrusted import Unreadable, open_regular
 from ..numerics.types import AnyArray
-from ..quoting import quoted
 from .approximate import check_recipe
 from .records import (
     Records,
+    about_of,
     check_different,
     checked_about,
     checked_columns,
     checked_labels,
     checked_names,
     checked_rows,
+    columns_in,
+    described,
+    text_as_bytes,
+    words,
+    words_or_numbers,
 )
 
 JOURNAL_MARK = b"nearfar journal\n"
 ID = re.compile(r"[0-9a-f]{32}")
 BEGINNING = len(JOURNAL_MARK) + 32  # bytes before the first record
 HEAD = struct.Struct("<QI")  # length and checksum of a record
-COLUMN = "column/"  # prefix of the names of columns in a file
 
 
 @dataclass(frozen=True)
@@ -254,54 +258,3 @@ def _keep_name(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def described(names: AnyArray, labels: AnyArray | None, columns: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return names, labels and columns as arrays that the file format can hold: text becomes bytes."""
-    arrays = {"names": text_as_bytes(names)}
-    if labels is not None:
-        arrays["labels"] = _numbers_or_bytes(labels)
-    for name, column in columns.items():
-        arrays[f"{COLUMN}{name}"] = _numbers_or_bytes(column)
-    return arrays
-
-
-def columns_in(arrays: Mapping[str, AnyArray]) -> dict[str, Any]:
-    """Return the columns among the arrays of a file."""
-    return {
-        name.removeprefix(COLUMN): words_or_numbers(column)
-        for name, column in arrays.items()
-        if name.startswith(COLUMN)
-    }
-
-
-def about_of(text: str) -> dict[str, str]:
-    """Parse the text that was saved with an index; raise a ValueError if it is not an object of text."""
-    about = parse_json(text)
-    if not isinstance(about, dict) or not all(isinstance(value, str) for value in about.values()):
-        raise ValueError(f"about: expected an object of text, got {quoted(about)}")
-    return about
-
-
-def text_as_bytes(text: AnyArray) -> AnyArray:
-    """Return text as bytes that the file format can hold: a JSON list in UTF-8."""
-    return np.frombuffer(json.dumps(text.tolist()).encode(), dtype=np.uint8)
-
-
-def _numbers_or_bytes(values: AnyArray) -> AnyArray:
-    """Return numbers as they are, and text as bytes."""
-    if values.dtype.kind == "U":
-        return text_as_bytes(values)
-    return values
-
-
-def words_or_numbers(data: AnyArray | None) -> AnyArray | None:
-    """Return bytes of a file as text; numbers and None stay as they are."""
-    if data is None or data.dtype != np.uint8:
-        return data
-    return words(data)
-
-
-def words(data: AnyArray) -> AnyArray:
-    """Return the text that `text_as_bytes` has made bytes of."""
-    return np.asarray(parse_json(data.tobytes().decode()), dtype=np.str_)
