@@ -48,8 +48,8 @@ class FileStore:
         if not self.writes:
             self._stored = Stored(content.kept, content.rows, identity="")
         self._hold(content)
-        if not self.writes:  # many threads may search it
-            self._index = Index._of(content)
+        if not self.writes:
+            self._searched()  # made now, because many threads may search it later
 
     def _hold(self, content: Content | None) -> None:
         """Keep what the collection holds now; None after a change, so that it is found when it is needed."""
