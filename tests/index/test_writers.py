@@ -165,12 +165,12 @@ def items(k):
 
 
 def tried():
-    # Add as `add` does, and undo it.
-    files = [FILE, Path(f"{FILE}.journal")]
-    before = {file: file.read_bytes() for file in files if file.exists()}
+    # Add as `add` does, and restore the folder, with what killed processes have left there to be tidied up.
+    before = {file: file.read_bytes() for file in Path().iterdir() if file.is_file()}
     places = add()
-    for file in files:
-        file.unlink(missing_ok=True)
+    for file in Path().iterdir():
+        if file.is_file():
+            file.unlink()
     for file, content in before.items():
         file.write_bytes(content)
     return places
@@ -189,7 +189,7 @@ for k in range(40):
     if found == names:
         old += 1
     else:
-        assert found == names + more, (deadly, found)
+        assert found == names + more, (k, found)
         names, new = found, new + 1
 add()
 left = sorted(set(os.listdir()) - {"x.index.journal"})
