@@ -131,7 +131,8 @@ def has_model(name: str) -> bool:
         timm = installed("timm")
     except TrunkError:
         return False
-    return bool(timm.is_model(name))
+    is_model = getattr(timm, "is_model", None)  # any folder of that name on the path is a module, too
+    return is_model is not None and bool(is_model(name))
 
 
 def _with_model(name: str) -> Any:
