@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import nearfar
+from nearfar.deep.networks import timm_trunk
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk, parse_trunk
 from nearfar.deep.networks.weights import TrunkError, pickles_are_safe
@@ -327,3 +328,8 @@ def test_settings_of_networks_are_held_against_their_annotations(name: str) -> N
         if parameter.annotation in ("int", "float", "bool"):
             with pytest.raises(ValueError, match=f"^{name}: {setting} must be .*; got '1'"):
                 kind(**{setting: "1"})
+
+
+def test_a_folder_named_timm_has_no_models(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", ModuleType("timm"))
+    assert not timm_trunk.has_model("resnet18")
