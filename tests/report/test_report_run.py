@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 
 from nearfar.data import open_task
 from nearfar.evaluation import evaluate
-from nearfar.report import ReportError, read_run, report_run
+from nearfar.report import ReportError, build_report, read_run, report_run
 
 from .conftest import read_page
 
@@ -133,6 +135,36 @@ def test_damaged_files_are_named(run: Path, name: str) -> None:
     (run / name).write_bytes((run / name).read_bytes()[:20])
     with pytest.raises(ReportError, match=name):
         report_run(run)
+
+
+def test_the_table_of_steps_says_over_how_many_splits_its_means_are(run: Path) -> None:
+    rows = [
+        {
+            "step": step,
+            "title": title,
+            "recall_at_1": [0.5] * splits,
+            "map_at_r": [0.4] * splits,
+            "seconds": 1.0,
+            "splits": splits,
+            "recall_at_1_mean": 0.5,
+            "recall_at_1_half_width": half,
+            "map_at_r_mean": 0.4,
+            "map_at_r_half_width": half,
+        }
+        for step, title, splits, half in (("pixels", "raw pixels", 20, 0.1), ("head", "linear layer", 3, None))
+    ]
+    record = {"protocol": "20 splits.", "rows": rows, "worth": "head", "weights": "", "sentence": "Linear layer."}
+    (run / "ladder.json").write_text(json.dumps(record))
+    content = replace(read_run(run, pictures=False), queries=None, losses=(), recalls={}, map_at_r=())
+    page = build_report(content, run / "steps.html").read_text()
+    table = re.search(r'<section id="ladder">.*?</section>', page, re.S)
+    assert table is not None
+    cells = [re.sub(r"<[^>]*>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", table[0], re.S)]
+    assert cells == [
+        *("Step", "Splits", "Recall@1", "MAP@R", "Seconds"),
+        *("raw pixels", "20", "0.500 ± 0.100", "0.400 ± 0.100", "1.0"),
+        *("linear layer", "3", "0.500", "0.400", "1.0"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from nearfar.train.last_stage import split_off
 from nearfar.train.rungs import (
     Ladder,
     Rung,
+    _protocol,
     affordable_splits,
     config_for,
     held_out_classes,
@@ -155,13 +156,46 @@ def test_intervals_are_corrected_for_overlapping_splits():
     assert np.isnan(mean_and_half([0.1], ratio=0.5)[1])
 
 
+def test_fewer_than_five_splits_give_no_interval():
+    pixels = rung("pixels", 0.1, 0.2, 0.4, 0.5, 0.6)
+    found = Ladder("", (pixels, rung("head", 0.6, 0.9, 1.0)), "head", ratio=0.5)
+    many, few = found.to_dict()["rows"]
+    half = mean_and_half(pixels.map_at_r, ratio=0.5)[1]
+    assert many["map_at_r_half_width"] == pytest.approx(half)
+    assert np.isnan(few["map_at_r_half_width"])
+    assert np.isnan(few["recall_at_1_half_width"])
+    lines = str(found).splitlines()
+    assert f"0.360 ± {half:.3f}" in next(line for line in lines if line.startswith("raw pixels"))
+    assert "±" not in next(line for line in lines if line.startswith("linear layer"))
+
+
+def test_the_protocol_says_which_steps_have_no_interval(photos):
+    items = open_task(str(photos), validation=0.0).train
+
+    def told(*splits):
+        rungs = [rung(step, *[0.5] * n) for step, n in zip(("pixels", "head"), splits, strict=True)]
+        return _protocol(items, items, rungs, 2)  # the number of held-out classes
+
+    corrected = "mean and 95% interval, corrected for overlapping splits"
+    assert told(20, 5).endswith(f"20 splits (the first 5 for steps that train), each holds 2 classes out; {corrected}.")
+    assert told(20, 3).endswith(f"{corrected}. 3 splits are too few for an interval.")
+    assert told(3, 3).endswith("; 3 splits, each holds 2 classes out; mean. 3 splits are too few for an interval.")
+    assert told(1, 1).endswith("; one split, which holds 2 classes out.")
+    assert told(20, 1).endswith(f"(the first one for steps that train), each holds 2 classes out; {corrected}.")
+
+
 def test_a_gain_that_may_not_hold_on_new_classes_is_told():
     rungs = (rung("pixels", 0.1, 0.2, 0.3), rung("frozen", 0.21, 0.33, 0.44))  # gains: 0.11, 0.13, 0.14
     assert "may be as good" not in Ladder("", rungs, "frozen", ratio=0.5).sentence
     rungs = (rungs[0], rung("frozen", 0.2, 0.34, 0.5))  # gains: 0.1, 0.14, 0.2
     assert last_worthwhile_step(rungs) == "frozen"
     told = Ladder("", rungs, "frozen", ratio=0.5).sentence
-    assert told.endswith("On new classes, raw pixels may be as good: the gain is 0.147 ± 0.198.")
+    assert "On new classes, raw pixels may be as good: " in told
+    assert told.endswith(": the gain is 0.147 on average, and 0.100 to 0.200 in single splits.")
+    plain = (0.1, 0.2, 0.3, 0.1, 0.2)
+    rungs = (rung("pixels", *plain), rung("frozen", *np.add(plain, (0.02, 0.12, 0.14, 0.1, 0.2))))
+    told = Ladder("", rungs, "frozen", ratio=0.5).sentence
+    assert told.endswith("On new classes, raw pixels may be as good: the gain is 0.116 ± 0.152.")
 
 
 def test_many_splits_find_a_gain_that_few_do_not():

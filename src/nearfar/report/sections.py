@@ -264,6 +264,7 @@ def ladder(content: ReportContent) -> Section | None:
         {
             "title": str(row["title"]),
             "worth": row["step"] == record["worth"],
+            "splits": len(row["map_at_r"]),
             "recall": _with_half(row, "recall_at_1"),
             "mean": _with_half(row, "map_at_r"),
             "seconds": f"{row['seconds']:.1f}",

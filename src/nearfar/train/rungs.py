@@ -62,6 +62,9 @@ HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains 
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes less than a minute
 FEWEST_CLASSES = 6  # minimum number of classes: two to hold out and four to train on
+SPLITS_OF_INTERVAL = 5
+"""Minimum number of splits for an interval: with 3 splits, which hold out a third of the classes, its half-width is 3.9
+standard deviations (with 5 splits 2.3, with 20 splits 1.6)."""
 HELD_OUT_CLASSES = 1 / 3  # share of the classes that a split holds out
 
 
@@ -112,8 +115,8 @@ class Ladder:
     Notes
     -----
     Steps that train nothing are scored on more splits than the others. So that all means can be compared, the mean of a
-    step with fewer splits is that of the first step, plus their mean difference on the splits that they share. See
-    `mean_and_half` for the intervals.
+    step with fewer splits is that of the first step, plus their mean difference on the splits that they share. An
+    interval is that of the scores on the step's own splits, see `mean_and_half`. Fewer than five splits give none.
     """
 
     protocol: str
@@ -139,7 +142,8 @@ class Ladder:
             other = self._row(last_worthwhile_step(before))
             mean, half = mean_and_half(differences(best, other), self.ratio)
             if np.isfinite(half) and mean <= half:
-                found += f" On new classes, {other.title} may be as good: the gain is {mean:.3f} ± {half:.3f}."
+                gain = _gain_text(differences(best, other), self.ratio)
+                found += f" On new classes, {other.title} may be as good: the gain is {gain}."
         if higher:
             found += " The higher scores of other steps may be due to chance."
         return found
@@ -153,10 +157,15 @@ class Ladder:
         return float(np.mean(getattr(first, score))) + mean_difference(row, first, score)
 
     def _mean_and_half(self, row: Rung, score: str) -> tuple[float, float]:
-        return self._mean(row, score), mean_and_half(getattr(row, score), self.ratio)[1]
+        values = getattr(row, score)
+        half = mean_and_half(values, self.ratio)[1] if len(values) >= SPLITS_OF_INTERVAL else np.nan
+        return self._mean(row, score), half
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data: `protocol`, `rows`, `worth`, `weights` and `sentence`."""
+        """Return plain data: `protocol`, `rows`, `worth`, `weights` and `sentence`.
+
+        Half-widths of intervals are NaN for fewer than five splits.
+        """
         rows = [
             {
                 **asdict(row),
@@ -215,6 +224,14 @@ def as_text(mean: float, half: float) -> str:
     '0.600 ± 0.248'
     """
     return f"{mean:.3f} ± {half:.3f}" if np.isfinite(half) else f"{mean:.3f}"
+
+
+def _gain_text(gains: Sequence[float], ratio: float) -> str:
+    """Return the mean gain with its interval, or with the smallest and the largest gain of a few splits."""
+    mean, half = mean_and_half(gains, ratio)
+    if len(gains) >= SPLITS_OF_INTERVAL:
+        return as_text(mean, half)
+    return f"{mean:.3f} on average, and {min(gains):.3f} to {max(gains):.3f} in single splits"
 
 
 def differences(one: Rung, other: Rung, score: str = "map_at_r") -> list[float]:
@@ -360,10 +377,18 @@ def _protocol(items: Dataset, train: Dataset, rungs: Sequence[Rung], out: int) -
     what = f"{train.name}: {len(items):,} images of {len(items.classes):,} training classes{part}"
     most = len(rungs[0].map_at_r)
     fewest = len(rungs[-1].map_at_r)
-    times = "one split" if most == 1 else f"{most} splits"
+    if most == 1:
+        return f"{what}; one split, which holds {out} classes out."
+    times = f"{most} splits"
     if fewest < most:
-        times += f" (the first {fewest} for steps that train)"
-    return f"{what}; {times}, each holds {out} classes out; mean and 95% interval, corrected for overlapping splits."
+        times += f" (the first {'one' if fewest == 1 else fewest} for steps that train)"
+    scores = "mean"
+    if most >= SPLITS_OF_INTERVAL:
+        scores += " and 95% interval, corrected for overlapping splits"
+    sentence = f"{what}; {times}, each holds {out} classes out; {scores}."
+    if 1 < fewest < SPLITS_OF_INTERVAL:
+        sentence += f" {fewest} splits are too few for an interval."
+    return sentence
 
 
 def affordable_splits(splits: int, n: int, widths: Sequence[int]) -> int:
