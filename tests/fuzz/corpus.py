@@ -15,6 +15,7 @@ from PIL import Image
 import nearfar.index
 from nearfar import cli
 from nearfar.index import file_store, records_of
+from nearfar.index import index as index_module
 
 FORMATS = ("png", "jpg", "bmp", "gif", "tiff", "webp", "ppm")
 
@@ -104,15 +105,15 @@ def make(folder: Path) -> None:
 
 def changed_index() -> None:
     """Make an index with a journal of two changes beside it, as a large index has."""
-    command("index", "rows.npz", "--out", "changed.index")
     items = records_of(rows(2)[0], ["new", "newer"], labels=["class0", "other"], columns={"price": [1.0, 2.0]})
     with (
-        patch.object(file_store, "SMALL", 0),
+        patch.object(index_module, "JOURNALED_FROM", 0),
         patch.object(file_store, "LARGEST_PART", 100.0),
-        nearfar.index.open("changed.index", "w") as store,
     ):
-        store.add(items, gone=["0"], about={"made": "by two"})
-        store.remove(["new"])
+        command("index", "rows.npz", "--out", "changed.index")
+        with nearfar.index.open("changed.index", "w") as store:
+            store.add(items, gone=["0"], about={"made": "by two"})
+            store.remove(["new"])
 
 
 def comparison() -> list[str]:

@@ -12,6 +12,8 @@ from numpy.testing import assert_array_equal
 
 import nearfar.index
 from nearfar.index import Index, create, file_store, journal, records_of
+from nearfar.index import index as index_module
+from nearfar.io import tensor_file
 from tests.commands import run
 
 D = 5
@@ -21,7 +23,7 @@ WORDS = [f"n{k}" for k in range(14)]
 @pytest.fixture
 def journaled(monkeypatch):
     """Indexes of any size get a journal, which may be as large as it likes."""
-    monkeypatch.setattr(file_store, "SMALL", 0)
+    monkeypatch.setattr(index_module, "JOURNALED_FROM", 0)
     monkeypatch.setattr(file_store, "LARGEST_PART", 1e9)
 
 
@@ -104,12 +106,12 @@ def test_any_changes_give_what_writing_the_file_anew_gives(tmp_path, monkeypatch
     if engine != "exact":
         pytest.importorskip("faiss")
     plain, own = tmp_path / "plain.index", tmp_path / "own.index"
-    started(plain, engine, labels).close()
     started(own, engine, labels).close()
     base = own.read_bytes()
     reopened = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_store, "SMALL", float("inf"))
+        patch.setattr(index_module, "JOURNALED_FROM", float("inf"))
+        started(plain, engine, labels).close()
         with nearfar.index.open(plain, "w") as store:
             expected = [outcome(store, change) for change in random_changes(seed, labels)]
     store = nearfar.index.open(own, "w")
@@ -140,8 +142,55 @@ def test_a_small_index_stays_one_file(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.index"]
 
 
+@pytest.mark.parametrize("way", ["created", "saved", "updated", "changed"])
+def test_only_a_file_that_may_have_a_journal_has_the_format_that_older_versions_refuse(tmp_path, monkeypatch, way):
+    """Older versions read "nearfar index 1" only, and know no journals."""
+    path = tmp_path / "x.index"
+    started(path).close()
+    index = Index.load(path)
+    for least, expected in ((10_000, "nearfar index 1"), (100, "nearfar index 2")):
+        monkeypatch.setattr(index_module, "JOURNALED_FROM", least)
+        if way == "created":
+            started(path).close()
+        elif way == "saved":
+            index.save(path)
+        elif way == "updated":
+            with Index.updating(path):
+                pass
+        else:
+            with nearfar.index.open(path, "w") as store:
+                store.change(about={"step": "1"})
+        assert tensor_file.read(path)[1]["format"] == expected
+        assert not journal.journal_of(path).exists()
+        assert len(Index.load(path)) == 6
+
+
+def test_a_file_of_the_first_format_gets_no_journal_when_it_is_large(tmp_path, monkeypatch):
+    path = tmp_path / "x.index"
+    started(path).close()
+    monkeypatch.setattr(index_module, "JOURNALED_FROM", 0)
+    monkeypatch.setattr(file_store, "LARGEST_PART", 1e9)
+    with nearfar.index.open(path, "w") as store:
+        store.remove("n0")
+        assert not journal.journal_of(path).exists()
+        assert tensor_file.read(path)[1]["format"] == "nearfar index 2"
+        store.remove("n1")
+        assert journal.journal_of(path).exists()
+    assert Index.load(path).names.tolist() == WORDS[2:6]
+
+
+def test_a_format_of_a_later_version_is_refused_as_such(tmp_path):
+    path = tmp_path / "x.index"
+    started(path).close()
+    arrays, text = tensor_file.read(path)
+    tensor_file.write(path, arrays, {**text, "format": "nearfar index 3"})
+    for read in (Index.load, nearfar.index.open, lambda path: nearfar.index.open(path, "w")):
+        with pytest.raises(ValueError, match=r"x.index has the format 'nearfar index 3', .* needs a later version"):
+            read(path)
+
+
 def test_the_file_is_written_anew_when_its_journal_has_a_tenth_of_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_store, "SMALL", 10_000)
+    monkeypatch.setattr(index_module, "JOURNALED_FROM", 10_000)
     path = tmp_path / "x.index"
     rows = np.random.default_rng(0).normal(size=(1500, D))
     sizes = []
@@ -163,8 +212,6 @@ def test_the_file_is_written_anew_when_its_journal_has_a_tenth_of_its_size(tmp_p
 
 
 def test_an_index_that_was_written_before_gets_its_id_with_the_first_change(tmp_path, journaled):
-    from nearfar.io import tensor_file
-
     path = tmp_path / "x.index"
     started(path).close()
     arrays, text = tensor_file.read(path)
@@ -320,7 +367,7 @@ def test_embeddings_of_a_loaded_index_are_in_memory(tmp_path, journaled, way):
 
 
 def test_a_large_change_is_not_packed_for_a_journal_that_cannot_take_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(file_store, "SMALL", 0)
+    monkeypatch.setattr(index_module, "JOURNALED_FROM", 0)
     monkeypatch.setattr(file_store, "packed_change", None)
     with started(tmp_path / "x.index") as store:
         store.add(records([f"new{k}" for k in range(50)]))
@@ -369,8 +416,6 @@ def rewritten(own, data):
 )
 def test_changes_that_do_not_fit_are_refused_in_one_line(tmp_path, journaled, change, told):
     import json
-
-    from nearfar.io import tensor_file
 
     path, own = tmp_path / "x.index", tmp_path / "x.index.journal"
     with started(path) as store:

@@ -123,10 +123,11 @@ import numpy as np
 from nearfar.cli.indexing import index
 from nearfar.io import atomic_files
 from nearfar.index import Index, file_store, journal
+from nearfar.index import index as index_module
 
 file_store.LARGEST_PART = float(sys.argv[1])
 if file_store.LARGEST_PART:
-    file_store.SMALL = 0
+    index_module.JOURNALED_FROM = 0
 WRITING = (atomic_files.__file__, journal.__file__)
 FILE, NEW = Path("x.index"), Path("new.npz")
 

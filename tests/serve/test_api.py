@@ -249,8 +249,10 @@ def test_a_change_of_the_index_is_served_soon(client, folder, monkeypatch):
 
 def test_a_change_in_the_journal_of_the_index_is_served_soon(client, folder, monkeypatch):
     monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
-    monkeypatch.setattr("nearfar.index.file_store.SMALL", 0)
+    monkeypatch.setattr("nearfar.index.index.JOURNALED_FROM", 0)
     monkeypatch.setattr("nearfar.index.file_store.LARGEST_PART", 100.0)
+    with open_store(folder / "colors.index", "w") as store:
+        store.change()  # written anew as a file that may have a journal
     for k in range(2):
         with open_store(folder / "colors.index", "w") as store:
             store.add(records_of([[0.0, 0.0, 0.0]], [f"gray{k}.png"], labels=["gray"]))

@@ -18,9 +18,6 @@ from .index_lock import index_lock
 from .journal import Change, append, can_grow, checked_change, packed_change, remove_stale, size_of
 from .records import Hits, Records, check_some_left, check_there, column_kinds, isin_few, names_in, picked_columns
 
-SMALL = 2**24
-"""Bytes of a file that is rewritten at every change, which takes a tenth of a second: 16 MB."""
-
 LARGEST_PART = 0.1
 """Size of a journal relative to its file, beyond which the file is rewritten: readers read both."""
 
@@ -222,9 +219,11 @@ class FileStore:
     def _room(self) -> float:
         """Return how many bytes the journal still takes before the file is rewritten; 0 if it has no journal."""
         stored = self._stored
-        if not stored.identity or self._seen is None or self._seen != _status(self.path) or self.path.is_symlink():
-            return 0  # it cannot have a journal, or others have replaced it
-        if self._seen.size < SMALL or (stored.end and not can_grow(self.path, stored.end)):
+        if not stored.journaled or self.path.is_symlink():
+            return 0
+        if self._seen is None or self._seen != _status(self.path):  # others have replaced it
+            return 0
+        if stored.end and not can_grow(self.path, stored.end):
             return 0
         return LARGEST_PART * self._seen.size - stored.end
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -65,6 +66,13 @@ from .records import (
 )
 
 FORMAT = "nearfar index 1"
+JOURNALED_FORMAT = "nearfar index 2"
+"""Format of a file that may have a journal. Versions of nearfar that know no journals refuse it; else they would read
+it without its latest changes. A new kind of change in the journal needs a new format, too."""
+ANY_FORMAT = re.compile(r"nearfar index \d{1,9}")
+JOURNALED_FROM = 2**24
+"""Bytes of the smallest file that may have a journal: 16 MB. A smaller one is rewritten at every change, which takes a
+tenth of a second, and can be read by versions of nearfar that know no journals."""
 PART_BYTES = 2**24  # of embeddings that are copied from a file at a time: 16 MB
 MAX_FILTERED = 2  # filters whose items are kept in memory for the next search with the same filter
 
@@ -510,6 +518,8 @@ class Stored:
         What the first file holds.
     identity : str
         Id of the first file; "" if it was written before there were journals.
+    journaled : bool
+        Whether the first file may have a journal.
     changes : list of Change
         What the journal holds.
     end : int
@@ -521,6 +531,7 @@ class Stored:
     kept: Kept
     rows: AnyArray
     identity: str
+    journaled: bool = False
     changes: list[Change] = field(default_factory=list)
     end: int = 0
 
@@ -702,7 +713,11 @@ def read_content(path: str | os.PathLike[str], *, mapped: bool) -> tuple[Stored,
 
 def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
     arrays, text = tensor_file.read(path, mapped=("embeddings",) if mapped else ())
-    if text.get("format") != FORMAT:
+    format = text.get("format", "")
+    if format not in (FORMAT, JOURNALED_FORMAT):
+        if ANY_FORMAT.fullmatch(format):
+            later = f"expected {FORMAT!r} or {JOURNALED_FORMAT!r}; it needs a later version of nearfar"
+            raise ValueError(f"{os.fspath(path)} has the format {format!r}, {later}")
         raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
     try:
         rows = checked_rows(arrays["embeddings"], "embeddings")  # read just now, so that no copy is needed
@@ -718,7 +733,9 @@ def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{os.fspath(path)} holds no whole index: {shorten(str(error), 2 * PATH)}") from error
     identity = text.get("id", "")
-    return Stored(kept, rows, identity if ID.fullmatch(identity) else "")
+    if not ID.fullmatch(identity):
+        identity = ""
+    return Stored(kept, rows, identity, journaled=format == JOURNALED_FORMAT and identity != "")
 
 
 def write_index(path: str | os.PathLike[str], kept: Kept, embeddings: AnyArray | tensor_file.Stacked) -> str:
@@ -727,13 +744,15 @@ def write_index(path: str | os.PathLike[str], kept: Kept, embeddings: AnyArray |
     if os.path.exists(f"{os.path.realpath(path)}.journal"):
         check_replaceable(path)
     identity = secrets.token_hex(16)
-    arrays = {"embeddings": embeddings, **described(kept.names, kept.labels, kept.columns)}
+    others = described(kept.names, kept.labels, kept.columns)
+    n, d = embeddings.shape
+    size = 4 * n * d + sum(array.nbytes for array in others.values())
     text = {
-        "format": FORMAT,
+        "format": JOURNALED_FORMAT if size >= JOURNALED_FROM else FORMAT,
         "distance": kept.distance,
         "engine": kept.engine,
         "about": json.dumps(about),
         "id": identity,
     }
-    tensor_file.write(path, arrays, text)
+    tensor_file.write(path, {"embeddings": embeddings, **others}, text)
     return identity
