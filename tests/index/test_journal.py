@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import threading
 from pathlib import Path
 from zlib import crc32
 
@@ -13,6 +14,7 @@ from numpy.testing import assert_array_equal
 import nearfar.index
 from nearfar.index import Index, create, file_store, journal, records_of
 from nearfar.index import index as index_module
+from nearfar.index.index_lock import index_lock
 from nearfar.io import tensor_file
 from tests.commands import run
 
@@ -378,13 +380,43 @@ def test_a_file_that_was_replaced_meanwhile_gets_no_change_in_the_journal_of_the
     path = tmp_path / "x.index"
     with started(path) as store:
         store.remove("n0")
-        Index(np.eye(D), names=WORDS[:5]).save(path)  # which waits for nobody
+        Index(np.eye(D), names=WORDS[:5]).save(path)  # which does not wait for its own thread
         store.remove("n1")
         assert Index.load(path).names.tolist() == WORDS[2:6]
         store.remove("n2")
         journal.journal_of(path).unlink()
         store.remove("n3")
     assert Index.load(path).names.tolist() == WORDS[4:6]
+
+
+def test_saving_an_index_keeps_the_journal_of_a_change_that_follows(tmp_path, journaled, monkeypatch):
+    """Another writer waits between the new file and the removal of the journal of the old one."""
+    path = tmp_path / "x.index"
+    plain = index_module.write_index
+
+    def change():
+        with index_lock(path), nearfar.index.open(path, "w", lock=False) as store:
+            monkeypatch.setattr(file_store, "LARGEST_PART", 0.0)
+            store.remove("n1")  # the file is written anew
+            monkeypatch.setattr(file_store, "LARGEST_PART", 1e9)
+            store.remove("n2")
+
+    other = threading.Thread(target=change)
+
+    def write_then_pause(*arguments):
+        monkeypatch.setattr(index_module, "write_index", plain)
+        identity = plain(*arguments)
+        other.start()
+        other.join(timeout=0.5)
+        return identity
+
+    with started(path) as store:
+        store.remove("n0")
+    index = Index.load(path)
+    monkeypatch.setattr(index_module, "write_index", write_then_pause)
+    index.save(path)
+    other.join()
+    assert Index.load(path).names.tolist() == WORDS[3:6]
 
 
 def rewritten(own, data):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nearfar.index
 from nearfar import cli
 from nearfar.cli import index_files, indexing
 from nearfar.index import Index, index_lock
@@ -99,6 +100,63 @@ def test_a_change_in_python_waits_and_is_waited_for(tables):
     with pytest.raises(FileNotFoundError), Index.updating(tables / "none.index"):
         pass
     assert sorted(path.name for path in tables.iterdir()) == ["a.npz", "b.npz", "c.npz", "x.index"]
+
+
+def test_saving_waits_for_a_change_under_way(tables):
+    file = tables / "x.index"
+    indexing.index(tables / "a.npz", out=file)
+    index = Index.load(file)
+    other = threading.Thread(target=index.save, args=(file,))
+    with nearfar.index.open(file, "w") as store:
+        store.remove("a0")
+        other.start()
+        other.join(timeout=0.5)
+        assert other.is_alive()
+        store.change(about={"step": "1"})
+        assert Index.load(file).names.tolist() == ["a1"]
+    other.join()
+    assert Index.load(file).names.tolist() == ["a0", "a1"]
+    assert sorted(path.name for path in tables.iterdir()) == ["a.npz", "b.npz", "c.npz", "x.index"]
+
+
+def test_the_wait_of_saving_has_an_end_and_no_thread_waits_for_itself(tables):
+    file = tables / "x.index"
+    indexing.index(tables / "a.npz", out=file)
+    before = file.read_bytes()
+    refused = []
+
+    def save():
+        try:
+            Index([[1.0, 0.0]]).save(file, wait=0.01)
+        except TimeoutError as error:
+            refused.append(str(error))
+
+    with Index.updating(file) as index:
+        other = threading.Thread(target=save)
+        other.start()
+        other.join()
+        assert refused == [f"{file}: another process is still changing it after 0.01 s; try again when that has ended"]
+        assert file.read_bytes() == before
+        index.remove("a0")
+        index.save(file, wait=0.01)
+    assert Index.load(file).names.tolist() == ["a1"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a copy of the process that has the lock")
+def test_saving_in_a_forked_process_waits_for_its_parent(tables):
+    file = tables / "x.index"
+    indexing.index(tables / "a.npz", out=file)
+    with Index.updating(file) as index:
+        pid = os.fork()
+        if pid == 0:
+            code = 0
+            try:
+                index.save(file, wait=0.01)
+            except TimeoutError:
+                code = 3
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +25,7 @@ from ..quoting import PATH, quoted, shorten
 from .approximate import Approximate, check_recipe
 from .filters import mask, parse_filter
 from .groups import first_of_groups
-from .index_lock import WAIT, index_lock
+from .index_lock import WAIT, holds_lock, index_lock
 from .journal import (
     BEGINNING,
     ID,
@@ -347,7 +347,7 @@ class Index:
         self.columns = picked_columns(self.columns, keep)
         self._forget()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, wait: float = WAIT) -> None:
         """Write the index to one file in the safetensors format, completely or not at all.
 
         Changes that others have written to the file since it was loaded are replaced: use `updating` to prevent that.
@@ -356,11 +356,27 @@ class Index:
         ----------
         path : path
             File to write.
+        wait : float
+            Number of seconds to wait for another process, or another thread, that changes the same index.
+
+        Raises
+        ------
+        TimeoutError
+            If another one still changes it.
+        ValueError
+            If the path is not that of a regular file, or its journal is not one.
+        OSError
+            If the file cannot be written.
         """
+        with ExitStack() as held:
+            if not holds_lock(Path(path)):  # as it does in the block of `updating`
+                held.enter_context(index_lock(Path(path), wait=wait))
+            self._write(path)
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, and remove the journal of the one before; the caller holds the lock."""
         identity = write_index(path, self._kept(), self.embeddings)
-        if journal_of(path).exists():
-            with suppress(TimeoutError, OSError), index_lock(Path(path), wait=0):  # else the next writer removes it
-                remove_stale(path, identity)
+        remove_stale(path, identity)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mapped: bool = False) -> Index:
@@ -421,8 +437,7 @@ class Index:
         with index_lock(Path(path), wait=wait):
             index = cls.load(path)
             yield index
-            identity = write_index(path, index._kept(), index.embeddings)
-            remove_stale(path, identity)
+            index._write(path)
 
     def _engine_of_all(self) -> Gallery | Approximate:
         """Return what searches all items, and build it at the first search."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from ..io.uris import address_of, is_address, is_folder
 
 WAIT = 600.0
 """Seconds to wait for another process that changes the same index."""
+
+_holders: dict[Path, tuple[int, int]] = {}
+"""The process and the thread that hold the lock of an index. A forked process copies the entries of its parent."""
 
 
 @contextmanager
@@ -46,7 +50,7 @@ def index_lock(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | 
         target = folder / hashlib.sha256(address.encode()).hexdigest()[:32]
         shown = address
     else:
-        target = Path(os.path.realpath(file))  # of all names of one file there is one lock
+        target = _real(file)
         shown = str(file)
     if target.exists() and not (target.is_dir() if is_folder(file) else target.is_file()):
         raise ValueError(f"{shown}: cannot be written (it is no regular file)")
@@ -59,4 +63,22 @@ def index_lock(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | 
                 raise TimeoutError(f"{shown}: {still}") from error
             except OSError as error:
                 raise OSError(f"{shown}: cannot be written ({error.strerror or error})") from error
-        yield
+        _holders[target] = _this_thread()
+        try:
+            yield
+        finally:
+            _holders.pop(target, None)
+
+
+def holds_lock(file: Path) -> bool:
+    """Return whether this thread holds the lock of a file or folder, so that it would wait for itself."""
+    return _holders.get(_real(file)) == _this_thread()
+
+
+def _real(file: Path) -> Path:
+    """Return the path that all names of a file have in common, so that there is one lock."""
+    return Path(os.path.realpath(file))
+
+
+def _this_thread() -> tuple[int, int]:
+    return os.getpid(), threading.get_ident()
