@@ -94,6 +94,23 @@ def test_every_method_has_its_paper_in_the_list_of_citations():
         assert re.search(r"[.?] .*[12]\d{3}", work), name  # a title, a venue and a year
 
 
+def test_a_paper_is_cited_in_one_form(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    from reference import about, citation
+
+    works = tomllib.loads((ROOT / "docs" / "citations.toml").read_text())
+    titles = {work: citation("", work).split("*")[1] for work in works.values()}
+    assert len(set(titles.values())) == len(titles)  # one venue for each title
+    forms, years = {}, []
+    for name, work in works.items():
+        method = BY_NAME[name]
+        _, authors, _ = about(method)
+        forms.setdefault(work, set()).add(citation(authors, work))
+        years += [(name, work)] * (method.paper[-4:] not in work.removeprefix(titles[work]))
+    assert not [texts for texts in forms.values() if len(texts) > 1]  # the authors are written alike
+    assert not years  # the year of the paper is that of its venue
+
+
 @pytest.mark.parametrize(("page", "chart"), [("objectives", "LOSS"), ("learners", "LEARNER")])
 def test_the_charts_of_methods_say_what_their_tables_say(page, chart):
     text = (ROOT / "docs" / f"{page}.md").read_text()

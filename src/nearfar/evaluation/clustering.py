@@ -78,7 +78,7 @@ def cluster(
 
     Notes
     -----
-    Breathing k-means: Fritzke, 2020.
+    Breathing k-means: Fritzke, arXiv:2006.15666, 2020.
     """
     rows = as_rows(embeddings, "embeddings")
     if not isinstance(n_clusters, Integral) or not 1 <= n_clusters <= len(rows):
@@ -204,8 +204,8 @@ def ami(labels: Any, clusters: Any) -> float:
 
     Notes
     -----
-    Vinh et al., 2010. The expectation is computed once per pair of distinct sizes, so that many classes of few sizes
-    cost little.
+    Vinh, Epps & Bailey, JMLR 11, 2010. The expectation is computed once per pair of distinct sizes, so that many
+    classes of few sizes cost little.
     """
     table = contingency(labels, clusters)
     n = int(table.cells.sum())

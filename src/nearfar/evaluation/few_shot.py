@@ -119,7 +119,7 @@ def few_shot(
 
     Notes
     -----
-    Snell et al., 2017.
+    Snell, Swersky & Zemel, "Prototypical networks for few-shot learning", NIPS 2017.
 
     Examples
     --------
@@ -218,7 +218,8 @@ def one_shot_accuracy(distances: Any, answers: Any) -> Interval:
 
     Notes
     -----
-    Lake et al., 2015.
+    Lake, Salakhutdinov & Tenenbaum, "Human-level concept learning through probabilistic program induction", Science
+    350, 2015.
 
     Examples
     --------

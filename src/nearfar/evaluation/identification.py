@@ -5,8 +5,8 @@ A query is answered with the class of its nearest gallery item if that lies with
 TPIR(t)   share of the known queries, whose class is in the gallery, that are answered with their class
 FPIR(t)   share of the unknown queries, whose class is not, that are answered with any class
 
-Phillips, Grother and Micheals, "Evaluation methods in face recognition", 2011, call them the detection and
-identification rate and the false alarm rate.
+Phillips, Grother & Micheals, "Evaluation methods in face recognition", Handbook of Face Recognition, 2011, call them
+the detection and identification rate and the false alarm rate.
 """
 
 from __future__ import annotations

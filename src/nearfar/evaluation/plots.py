@@ -176,7 +176,7 @@ def plot_map(embeddings: Any, labels: Any, *, seed: int = 0, axes: Axes | None =
 
     Notes
     -----
-    van der Maaten and Hinton, 2008.
+    van der Maaten & Hinton, "Visualizing data using t-SNE", JMLR 9, 2008.
     """
     from sklearn.manifold import TSNE
 

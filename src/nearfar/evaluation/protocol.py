@@ -100,7 +100,7 @@ def evaluate(
 
     Notes
     -----
-    MAP@R follows Musgrave et al., 2020.
+    MAP@R follows Musgrave, Belongie & Lim, "A metric learning reality check", ECCV 2020.
 
     Retrieval scores equal those of rankings in float64 with ties ordered by index. Memory beyond the input: a float32
     copy of the gallery and at most 256 MB.
@@ -334,7 +334,7 @@ def map_at_r(embeddings: Any, labels: Any, *, lone: str = "exclude", **protocol:
 
     Notes
     -----
-    Musgrave et al., 2020.
+    Musgrave, Belongie & Lim, "A metric learning reality check", ECCV 2020.
     """
     found = _retrieved(lone, embeddings, labels, ks=(1,), whole=False, **protocol)
     return mean_score(found, found.map_at_r, lone)

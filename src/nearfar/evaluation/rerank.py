@@ -3,7 +3,7 @@
 All four use several items of the collection to answer one query. So they help if a class has many items that are near
 each other. Scores with them follow another protocol, because they use the test items jointly.
 
-    query expansion    q' = q + sum_{j in N_k(q)} max(cos(q, j), 0)^alpha j         (Radenovic et al., 2019)
+    query expansion    q' = q + sum_{j in N_k(q)} max(cos(q, j), 0)^alpha j         (Radenović et al., 2019)
     augmentation       the same for every item of the gallery
     k-reciprocal       (1 - w) Jaccard(V_q, V_j) + w d(q, j) / max d(q, .)          (Zhong et al., 2017)
     CSLS               2 cos(q, j) - r(q) - r(j), r the mean cosine to the k nearest on the other side
@@ -69,7 +69,8 @@ def expand_queries(queries: Any, gallery: Any = None, *, k: int = 5, alpha: floa
 
     References
     ----------
-    Radenovic, Tolias and Chum, Fine-tuning CNN image retrieval with no human annotation, 2019. Their alpha is 3.
+    Radenović, Tolias & Chum, "Fine-tuning CNN image retrieval with no human annotation", IEEE TPAMI 41, 2019. Their
+    alpha is 3.
 
     Examples
     --------
@@ -147,7 +148,7 @@ def csls(queries: Any, gallery: Any = None, *, depth: int = 10, k: int = 10) -> 
 
     References
     ----------
-    Conneau et al., Word translation without parallel data, 2018.
+    Conneau, Lample, Ranzato, Denoyer & Jégou, "Word translation without parallel data", ICLR 2018.
 
     Examples
     --------
@@ -207,7 +208,7 @@ def k_reciprocal(
 
     References
     ----------
-    Zhong, Zheng, Cao and Li, Re-ranking person re-identification with k-reciprocal encoding, 2017.
+    Zhong, Zheng, Cao & Li, "Re-ranking person re-identification with k-reciprocal encoding", CVPR 2017.
 
     Examples
     --------

@@ -4,7 +4,7 @@
     Recall@K           1 if the best relevant item has rank <= K, else 0
     precision@K        relevant items among the first K, over K
     R-precision        relevant items among the first R, over R, with R relevant items in all
-    MAP@R              (1/R) sum_{i <= R} precision@i [item i is relevant]       (Musgrave et al., 2020)
+    MAP@R              (1/R) sum_{i <= R} precision@i [item i is relevant]       (Musgrave et al., ECCV 2020)
     average precision  (1/R) sum_i precision@i [item i is relevant], over the whole ranking
     reciprocal rank    1 / rank of the best relevant item, over the whole ranking
 

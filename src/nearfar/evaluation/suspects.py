@@ -294,8 +294,8 @@ def hard_negatives(
 
     References
     ----------
-    Moreira et al., NV-Retriever: Improving text embedding models with effective hard-negative mining, 2024
-    ("TopK-PercPos", with a margin of 0.95).
+    Moreira et al., "NV-Retriever: Improving text embedding models with effective hard-negative mining",
+    arXiv:2407.15831, 2024 ("TopK-PercPos", with a margin of 0.95).
 
     Examples
     --------

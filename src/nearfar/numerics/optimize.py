@@ -294,7 +294,7 @@ def fista(
 
     Notes
     -----
-    FISTA of Beck & Teboulle (2009), with the gradient restart of O'Donoghue & Candes (2015).
+    FISTA of Beck & Teboulle (2009), with the gradient restart of O'Donoghue & Candès (2015).
     """
     x = y = x0
     value, gradient = fun(x)
@@ -316,7 +316,7 @@ def fista(
             t = 1.0
             continue
         if np.vdot(gy, x_new - x) > 0:
-            # the step goes uphill: restart the momentum (O'Donoghue & Candes, 2015)
+            # the step goes uphill: restart the momentum (O'Donoghue & Candès, 2015)
             t = 1.0
             y = x_new
         else:

@@ -1,4 +1,4 @@
-"""Stanford Online Products: 22,634 products of an online shop (Song et al., 2016), with their official split."""
+"""Stanford Online Products: 22,634 products of an online shop (Oh Song et al., 2016), with their official split."""
 
 from __future__ import annotations
 

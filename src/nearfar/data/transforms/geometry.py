@@ -201,8 +201,8 @@ class Erasing:
 
     Notes
     -----
-    Zhong et al., 2020. The paper draws again if a rectangle does not fit; here its longer side is cropped. The paper
-    fills with random values, here with one value.
+    Zhong, Zheng, Kang, Li & Yang, "Random erasing data augmentation", AAAI 2020. The paper draws again if a rectangle
+    does not fit; here its longer side is cropped. The paper fills with random values, here with one value.
     """
 
     p: Chance = 0.5

@@ -78,7 +78,7 @@ class BIERLoss(RowLoss):
 
     The published code leaves the factor alpha, or alpha eta, of the derivative l' out of the weights w.
 
-    The groups stay different with one of the two further losses of the paper's version of 2018:
+    The groups stay different with one of the two further losses of the paper's journal version (2020):
     ``BIERLoss() + 0.1 * IndependentActivations()``, or, for A-BIER, ``BIERLoss() + 0.01 * GroupAdversary(512)``. The
     paper's initialization of the weights, which minimizes the former before the training, is not implemented.
     """

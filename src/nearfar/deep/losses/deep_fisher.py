@@ -1,4 +1,4 @@
-"""Deep Fisher discriminant analysis (Diaz-Vico, Omari, Torres-Barran & Dorronsoro, 2017).
+"""Deep Fisher discriminant analysis (Díaz-Vico, Omari, Torres-Barrán & Dorronsoro, 2017).
 
     L = mean_i 1/2 ||t_i - f_i||^2        f_i = W z_i + b        t_ic = ([y_i = c] - p_c) / sqrt(p_c)
 

@@ -1,4 +1,4 @@
-"""NCA loss, neighborhood component analysis on a batch (Goldberger et al., 2005).
+"""NCA loss, neighborhood component analysis on a batch (Goldberger, Roweis, Hinton & Salakhutdinov, 2004).
 
     p_ij = e^{-d_ij / T} / sum_{k in K(i)} e^{-d_ik / T}
     sum:   L = -mean_i log sum_{j in P(i)} p_ij           each:  L = -mean_i 1/|P(i)| sum_{j in P(i)} log p_ij

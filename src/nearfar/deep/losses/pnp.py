@@ -1,4 +1,4 @@
-"""PNP, penalizing negatives before positives (Li, Min, Song, Zhu, Kang, Wei, Wei & Jiang, 2021).
+"""PNP, penalizing negatives before positives (Li, Min, Song, Zhu, Kang, Wei, Wei & Jiang, 2022).
 
     L = mean_i 1/|P(i)| sum_{j in P(i)} f(R_ij),     R_ij = sum_{k in N(i)} sigmoid((s_ik - s_ij) / T)
 

@@ -1,4 +1,4 @@
-"""Deep probabilistic discriminant analysis (Li, Doroslovacki & Loew, 2019).
+"""Deep probabilistic discriminant analysis (Li, Doroslovački & Loew, 2019).
 
     L = tr E[cov(z | y)] / tr cov(E[z | y])  =  W / (T - W)
     W = sum_l P(l) tr cov(z | y = l)        T = tr cov(z) = W + B        P(l) = n_l / n

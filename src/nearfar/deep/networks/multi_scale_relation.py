@@ -1,4 +1,4 @@
-"""Multi-scale relation network, MSML (Jiang, Huang, Geng & Deng, 2020).
+"""Multi-scale relation network, MSML (Jiang, Huang, Geng & Deng, 2021).
 
     p_sc = mean of the support maps of class c at scale s          F_s: (n, C_s, H_s, W_s)
     r_qc = sigmoid(MLP(g_1(F_1(q), p_1c), ..., g_S(F_S(q), p_Sc)))     g_s: L_s convolutions, then the mean over space

@@ -22,8 +22,9 @@ class SiameseHead(nn.Module):
 
     Notes
     -----
-    Koch, Zemel & Salakhutdinov, 2015. The weighted L1 distance is computed as two unweighted ones, of the positive and
-    of the negative weights, so that no (n, m, d) array is formed. It cannot be differentiated twice.
+    Koch, Zemel & Salakhutdinov, "Siamese neural networks for one-shot image recognition", ICML deep learning workshop,
+    2015. The weighted L1 distance is computed as two unweighted ones, of the positive and of the negative weights, so
+    that no (n, m, d) array is formed. It cannot be differentiated twice.
 
     Examples
     --------

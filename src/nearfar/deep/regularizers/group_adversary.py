@@ -1,4 +1,4 @@
-"""Adversarial loss between the groups of an embedding, of A-BIER (Opitz, Waltner, Possegger & Bischof, 2018).
+"""Adversarial loss between the groups of an embedding, of A-BIER (Opitz, Waltner, Possegger & Bischof, 2020).
 
     L = sum_{i < j} -mean_{n, a} (u_i * g_ij(u_j))_na^2 + lambda R(g_ij)
     R = sum_layers mean_c (||w_c||^2 - 1)^2 + [||b||^2 - 1]_+

@@ -46,9 +46,9 @@ class IndependentActivations(SetTerm):
     Add it to a loss of groups that does not depend on their lengths, such as `BIERLoss`. Samples of unknown class do
     not count; apart from that, labels are not used.
 
-    The paper uses the numerator alone, to initialize the embedding layer or, in its version of 2018, as a part of the
-    loss that trains only that layer. A penalty then keeps the weights of the layer at unit length, or all groups would
-    become 0. Here, the denominator serves that purpose, and the gradient reaches the trunk.
+    The paper uses the numerator alone, to initialize the embedding layer or, in its journal version (2020), as a part
+    of the loss that trains only that layer. A penalty then keeps the weights of the layer at unit length, or all groups
+    would become 0. Here, the denominator serves that purpose, and the gradient reaches the trunk.
     """
 
     def __init__(self, groups: int | Sequence[int] = 3) -> None:

@@ -101,7 +101,7 @@ class MCML(FromPairs, Mahalanobis):
 
     Notes
     -----
-    Globerson & Roweis, NIPS 18, 2005.
+    Globerson & Roweis, NIPS 2005.
 
     Here p0 is normalized, and p is normalized for each row; a survey's account omits both normalizers, and calls the
     solution of a convex problem unique. The paper alternates gradient steps and projections. Here a full-rank factor is

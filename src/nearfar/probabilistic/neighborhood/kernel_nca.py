@@ -1,4 +1,4 @@
-"""Kernel neighborhood components analysis (after Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
+"""Kernel neighborhood components analysis (after Goldberger, Roweis, Hinton & Salakhutdinov, 2004).
 
     max_T  sum_i p_i - reg tr(T' K T)   or   sum_i log p_i - reg tr(T' K T)
     p_i = sum_{j of i's class} p_ij,  p_ij = exp(-|T' (k_i - k_j)|^2) / sum_{t != i} exp(-|T' (k_i - k_t)|^2)
@@ -83,7 +83,7 @@ class KernelNCA(FromLabels, KernelMetric):
 
     Notes
     -----
-    Goldberger et al., NIPS 17, 2005, applied to the rows of the empirical kernel map.
+    Goldberger, Roweis, Hinton & Salakhutdinov, NIPS 2004, applied to the rows of the empirical kernel map.
 
     A survey penalizes the Frobenius norm of T, which is not the norm in feature space. The defaults of `reg`, `gamma`
     and `landmarks` are not from the paper.

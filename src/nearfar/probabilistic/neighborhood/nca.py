@@ -1,4 +1,4 @@
-"""Neighborhood components analysis (Goldberger, Roweis, Hinton & Salakhutdinov, 2005).
+"""Neighborhood components analysis (Goldberger, Roweis, Hinton & Salakhutdinov, 2004).
 
     max_L  sum_i p_i - reg |L|^2   or   sum_i log p_i - reg |L|^2
     p_i = sum_{j of i's class} p_ij,  p_ij = exp(-|L (x_i - x_j)|^2) / sum_{k != i} exp(-|L (x_i - x_k)|^2)
@@ -96,7 +96,7 @@ class NCA(FromLabels, Mahalanobis):
 
     Notes
     -----
-    Goldberger et al., NIPS 17, 2005; the penalty is from Yang & Laaksonen, SCIA 2007.
+    Goldberger, Roweis, Hinton & Salakhutdinov, NIPS 2004; the penalty is from Yang & Laaksonen, SCIA 2007.
 
     Rows that are alone in their class serve as neighbors but never as anchors; rows of unknown class are left out.
 

@@ -1,4 +1,4 @@
-"""Metric that preserves the manifold of the data (Baghshah & Shouraki, 2009).
+"""Metric that preserves the manifold of the data (Soleymani Baghshah & Bagheri Shouraki, 2009).
 
     max_U  tr(U' S_D U) / tr(U' (S_S + lam X' E X / n) U)   s.t.  U' U = I,    E = (I - W)'(I - W),  M = U U'
 

@@ -73,7 +73,7 @@ class StiefelSPDMetric(FromPairs, Mahalanobis):
 
     Notes
     -----
-    Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML 2017.
+    Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: A geometric take", ICML 2017.
     With P = I, the objective depends only on V Lam V' = L' L, so L is optimized directly, without manifolds; with
     another prior, L is optimized through a QR factorization. Means instead of sums, the scaling of X and `bias` are
     not from the paper. V is in the span of the data. The distance is squared; the survey of Ghojogh et al. (2022)

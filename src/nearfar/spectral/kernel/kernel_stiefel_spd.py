@@ -87,7 +87,7 @@ class KernelStiefelSPDMetric(FromPairs, KernelMetric):
 
     Notes
     -----
-    Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: a geometric take", ICML 2017,
+    Harandi, Salzmann & Hartley, "Joint dimensionality reduction and metric learning: A geometric take", ICML 2017,
     section 4. The linear method is applied to the empirical kernel map. The default of 2000 landmarks is not from the
     paper.
 

@@ -1,4 +1,4 @@
-"""Kernel metric that preserves the manifold of the data (Baghshah & Shouraki, 2009).
+"""Kernel metric that preserves the manifold of the data (Soleymani Baghshah & Bagheri Shouraki, 2009).
 
     max_T  tr(T' K_D T) / tr(T' (K_S + lam K E K / n) T)   s.t.  T' K T = I,    E = (I - S)'(I - S)
 

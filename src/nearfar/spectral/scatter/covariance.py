@@ -156,10 +156,10 @@ class CovarianceMetric(LabelSums):
 
     Notes
     -----
-    Mahalanobis, "On the generalized distance in statistics", 1936. His distance is that of ``shrinkage=None``, which
-    needs many more rows than features. "lw" is the default because it gives the better metric for nearest neighbors:
-    over folds of the training parts of eleven tables, the accuracy of 3-NN rose by 1.1 points on average and by 5
-    points at most, and fell by 0.1 points at most.
+    Mahalanobis, Proceedings of the National Institute of Sciences of India 2, 1936. His distance is that of
+    ``shrinkage=None``, which needs many more rows than features. "lw" is the default because it gives the better metric
+    for nearest neighbors: over folds of the training parts of eleven tables, the accuracy of 3-NN rose by 1.1 points on
+    average and by 5 points at most, and fell by 0.1 points at most.
 
     Without labels, the metric shrinks the directions with the largest variance, which are often those that separate
     the classes. Compared with Euclidean distances on standardized columns, the accuracy of 3-NN fell by 1.4 points on

@@ -66,10 +66,10 @@ class DiscriminantWhitening(LabelSums):
 
     Notes
     -----
-    Hatch, Kajarekar & Stolcke, "Within-class covariance normalization for SVM-based speaker recognition", 2006. The
-    paper uses W alone, computed from uncentered rows of many sessions of each speaker. This implementation differs in
-    three ways: rows are centered; C is shrunk by a fixed share, because the Ledoit-Wolf estimate is far too small for
-    the cosine similarity of new classes; and the span of the class means is given more weight, whereas linear
+    Hatch, Kajarekar & Stolcke, "Within-class covariance normalization for SVM-based speaker recognition", Interspeech
+    2006. The paper uses W alone, computed from uncentered rows of many sessions of each speaker. This implementation
+    differs in three ways: rows are centered; C is shrunk by a fixed share, because the Ledoit-Wolf estimate is far too
+    small for the cosine similarity of new classes; and the span of the class means is given more weight, whereas linear
     discriminant analysis would discard everything outside it. If there are more columns than rows, the covariance is
     factorized in the span of the rows.
 

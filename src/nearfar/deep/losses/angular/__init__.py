@@ -1,4 +1,4 @@
-"""Angular loss (Wang et al., 2017).
+"""Angular loss (Wang, Zhou, Wen, Liu & Lin, 2017).
 
     hinge:    L = mean over active (a, p, n) of [ ||a - p||^2 - 4 T ||n - c||^2 ]_+           c = (a + p) / 2
     softmax:  L = 1/|P| sum_{(a,p) in P} log(1 + sum_{n in N(a)} e^{4 T (a + p).n - 2 (1 + T) a.p})

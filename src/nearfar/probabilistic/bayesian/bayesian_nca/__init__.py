@@ -1,4 +1,4 @@
-"""Bayesian neighborhood components analysis (Wang & Tan, 2017).
+"""Bayesian neighborhood components analysis (Wang & Tan, 2018).
 
     max_q  E_q[sum_i sum_{j in J_i} log p_ij] - KL(q | N(m0, V0)),  log p_ij by its quadratic bound
     p_ij = exp(-m'u_ij) / sum_{t in N_i} exp(-m'u_it),  u_ij = [((x_i - x_j)' v_l)^2]_l,  M = V diag(m) V'
@@ -90,7 +90,7 @@ class BayesianNCA(RandomWeights, FromLabels, Mahalanobis):
 
     Notes
     -----
-    Wang & Tan, IEEE TNNLS 29(7), 2018 (arXiv 2016).
+    Wang & Tan, IEEE TNNLS 29(7), 2018 (arXiv:1604.02354).
 
     The paper updates the mean by steps with the fixed matrix V_T, which itself never changes; here L-BFGS, scaled by
     V_T, finds the same maximum. A survey considers only neighbors of the row's own class, which leaves nothing to

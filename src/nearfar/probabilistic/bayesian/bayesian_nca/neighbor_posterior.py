@@ -3,7 +3,7 @@
     log p_ij = -u_ij'm - log sum_{t in N_i} exp(-u_it'm),  u_ij = ((x_i - x_j)' V)^2
     C_T^-1 = C_0^-1 + 1/2 sum_i |J_i| sum_t (u_it - mean_i)(u_it - mean_i)'
 
-N_i holds the k nearest rows, J_i those of them in the class of i. The second line is Boehning's bound (1992) on the
+N_i holds the k nearest rows, J_i those of them in the class of i. The second line is Böhning's bound (1992) on the
 curvature of all terms, which does not depend on m. The mean maximizes sum_i sum_{j in J_i} log p_ij plus the log prior.
 """
 

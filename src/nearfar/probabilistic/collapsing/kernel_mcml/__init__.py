@@ -89,7 +89,7 @@ class KernelMCML(FromPairs, KernelMetric):
 
     Notes
     -----
-    Globerson & Roweis, NIPS 18, 2005, section on kernels.
+    Globerson & Roweis, NIPS 2005, section on kernels.
 
     This is the linear method on the rows of the empirical kernel map; it also takes pairs. The penalty, its default and
     the 300 landmarks are not from the paper.

@@ -1,4 +1,4 @@
-"""Distance metric learning by balancing KL divergences, for imbalanced classes (Feng, Wang, Jin, Li, Xue & Wang, 2018).
+"""Distance metric learning by balancing KL divergences, for imbalanced classes (Feng, Wang, Jin, Li, Xue & Wang, 2019).
 
     max_U  mean_{a != b} log e_ab + alpha mean_{a != b} log K_ab + reg mean_D |U' (x_i - x_j)|   s.t.  tr(U' M_S U) = 1
     e_ab = n_a n_b K_ab / sum_{k != l} n_k n_l K_kl,  K_ab = KL(N(U'mu_a, U'Sigma_a U) | N(U'mu_b, U'Sigma_b U))

@@ -101,7 +101,7 @@ class LowRankGMML(PairSums):
 
     Notes
     -----
-    Bhutani, Jawanpuria, Kasai & Mishra, "Low-rank geometric mean metric learning", 2018.
+    Bhutani, Jawanpuria, Kasai & Mishra, "Low-rank geometric mean metric learning", arXiv:1806.05454, 2018.
 
     Both objectives of the paper select poor subspaces. "trace" is smallest where the data vary least. "riemannian" is
     0 if all eigenvalues lam are 1, and the subspace then depends on the starting point and on the units of X.

@@ -1,4 +1,4 @@
-"""Learning a kernel from pairs, smooth on a neighborhood graph (Baghshah & Shouraki, 2010).
+"""Learning a kernel from pairs, smooth on a neighborhood graph (Soleymani Baghshah & Bagheri Shouraki, 2010).
 
     min_{K PSD}  1/|S| sum_S d_ij + lam tr(Lap K)   s.t.  d_ij >= c for dissimilar pairs,   d_ij = K_ii + K_jj - 2 K_ij
 

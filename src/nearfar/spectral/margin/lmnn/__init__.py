@@ -1,4 +1,4 @@
-"""Large margin nearest neighbors (Weinberger, Blitzer & Saul, 2006).
+"""Large margin nearest neighbors (Weinberger, Blitzer & Saul, 2005).
 
     min_L  r sum_{i, j in N_i} d_ij + (1 - r) sum_{i, j in N_i} sum_{l: y_l != y_i} [1 + d_ij - d_il]_+
 
@@ -113,7 +113,7 @@ class LMNN(FromTriplets, Mahalanobis):
 
     Notes
     -----
-    Weinberger, Blitzer & Saul, "Distance metric learning for large margin nearest neighbor classification", NIPS 2006;
+    Weinberger, Blitzer & Saul, "Distance metric learning for large margin nearest neighbor classification", NIPS 2005;
     Weinberger & Saul, JMLR 10, 2009. Mining and stratified sampling follow Poorheravi et al., 2020.
 
     With more than 25,000 rows, 25,000 of them are drawn as anchors. The targets and impostors of each anchor are still

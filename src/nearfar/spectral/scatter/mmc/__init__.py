@@ -1,4 +1,4 @@
-"""Mahalanobis metric for clustering (Xing, Jordan, Russell & Ng, 2002).
+"""Mahalanobis metric for clustering (Xing, Ng, Jordan & Russell, 2002).
 
     max_M sum_D |x_i - x_j|_M   s.t.  sum_S |x_i - x_j|_M^2 <= alpha,  M >= floor alpha / d Sig_S^-1
     diagonal M = diag(w):  min_w sum_S |x_i - x_j|_M^2 - c log sum_D |x_i - x_j|_M,  w >= 0
@@ -132,7 +132,7 @@ class MMC(FromPairs, Mahalanobis):
 
     Notes
     -----
-    Xing, Jordan, Russell & Ng, "Distance metric learning with application to clustering with side-information", NIPS
+    Xing, Ng, Jordan & Russell, "Distance metric learning with application to clustering with side-information", NIPS
     2002. The problem is solved by a monotone fixed-point iteration instead of cyclic projections.
 
     `floor` is not part of the paper. Its value of 0.7 and the default of `n_pairs` gave the best mean accuracy of 3-NN
