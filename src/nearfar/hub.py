@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from .catalog import BY_NAME
 from .io import tensor_file
 from .io.hub_access import hub_cache_if_offline
+from .io.uris import is_folder
 from .quoting import quoted, shorten
 
 HUB = "hf://"
@@ -70,6 +71,8 @@ def load(source: str | Path, *, trust: str | Collection[str] = ()) -> Any:
     'RCA'
     """
     path = fetched(str(source)) if str(source).startswith(HUB) else Path(source)
+    if is_folder(path):
+        raise ValueError(f"{path} holds an index, not a learner; open it with nearfar.index.open")
     if path.is_dir():
         if not (path / "config.json").is_file():
             return load_learner(_only_learner(path, source))

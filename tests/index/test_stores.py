@@ -2,6 +2,7 @@
 
 import gc
 import shutil
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -379,3 +380,37 @@ def test_a_collection_that_could_not_be_made_leaves_no_folder(tmp_path, monkeypa
     create(tmp_path / "new.lance", items).close()
     gc.collect()  # nothing that is left of a collection removes its folder
     assert (tmp_path / "new.lance").is_dir()
+
+
+@pytest.mark.parametrize("name", ["x.index", "x"])
+def test_a_folder_of_lancedb_may_be_renamed(tmp_path, capsys, monkeypatch, name):
+    pytest.importorskip("lancedb")
+    monkeypatch.chdir(tmp_path)
+    create("x.lance", records(["a", "b", "c", "d"], labels=["x", "y"] * 2)).close()
+    shutil.move("x.lance", name)
+    with nearfar.index.open(name, "w") as store:
+        store.remove("d")
+        assert store.count() == 3
+    np.save("query.npy", records(["b"]).embeddings)
+    code, out, _ = run(capsys, monkeypatch, "search", name, "query.npy", "-k", "1")
+    assert (code, out.split()[-1]) == (0, "b")
+    code, out, _ = run(capsys, monkeypatch, "suspects", name)
+    assert (code, " of 3 items " in out) == (0, True)
+    code, out, _ = run(capsys, monkeypatch, "index", name, "-o", "copy.index")
+    assert (code, out) == (0, f"copy.index: Index of 3 x 5, cosine, engine exact; copied from {name}\n")
+    code, _, err = run(capsys, monkeypatch, "index", "copy.index", "-o", name)
+    assert (code, f"--out: {name} exists" in err) == (2, True)
+    served = pytest.importorskip("nearfar.serve").Collection(Path(name), lambda: nearfar.index.open(name))
+    assert served._stamp() != [(0, 0, 0)]
+    with pytest.raises(ValueError, match=f"^{name} is a folder of LanceDB; nearfar.index.open opens it$"):
+        Index.load(name)
+    with pytest.raises(ValueError, match=f"^{name} holds an index, not a learner; open it with nearfar.index.open$"):
+        nearfar.load(name)
+
+
+def test_a_folder_of_something_else_is_no_index(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.index").mkdir()
+    np.save("query.npy", [[1.0]])
+    code, _, err = run(capsys, monkeypatch, "search", "x.index", "query.npy")
+    assert (code, err) == (2, "nearfar: x.index is a folder, but no collection of nearfar; `nearfar index` makes one\n")

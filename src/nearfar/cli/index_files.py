@@ -36,14 +36,14 @@ def index_lock(file: Path) -> Iterator[None]:
 def open_index(file: Path, mode: Literal["r", "w"] = "r") -> Store:
     """Open an index, or raise an error that names the command that makes one. Change it only in `index_lock`."""
     from ..index import open_store
-    from ..io.uris import is_address, is_folder
+    from ..io.uris import is_address
     from .embedding import is_embeddings
 
     if is_address(file):
         return open_store(file, mode, lock=False)
     if is_embeddings(file):
         raise ValueError(f"{file}: is a file of rows, not an index; `nearfar index {file} -o FILE` makes one")
-    if not (file.is_dir() if is_folder(file) else file.is_file()):
+    if not file.exists():
         raise FileNotFoundError(f"{file}: no such index; `nearfar index RUN DATA -o {file}` makes one")
     return open_store(file, mode, lock=False)
 

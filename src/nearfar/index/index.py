@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..io import tensor_file
+from ..io.uris import is_folder
 from ..neighbors.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
 from ..neighbors.nearest import Gallery
 from ..numerics.distances import check_distance
@@ -727,6 +728,10 @@ def read_content(path: str | os.PathLike[str], *, mapped: bool) -> tuple[Stored,
 
 
 def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
+    if os.path.isdir(path):
+        if is_folder(path):
+            raise ValueError(f"{os.fspath(path)} is a folder of LanceDB; nearfar.index.open opens it")
+        raise ValueError(f"{os.fspath(path)} is a folder, but no collection of nearfar; `nearfar index` makes one")
     arrays, text = tensor_file.read(path, mapped=("embeddings",) if mapped else ())
     format = text.get("format", "")
     if format not in (FORMAT, JOURNALED_FORMAT):

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import Unreadable, parse_json, read_file
+from ..io.uris import COLLECTION
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
@@ -41,7 +42,6 @@ from .records import (
 )
 
 FORMAT = "nearfar collection 1"
-ABOUT = "collection.json"
 MAX_ABOUT = 2**24  # bytes of collection.json
 METRICS: dict[str, Any] = {"cosine": "cosine", "euclidean": "l2", "sqeuclidean": "l2"}
 ENGINES = ("exact", "ivf")
@@ -91,7 +91,7 @@ class LanceStore(DatabaseStore):
             raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
         if path.exists() and not path.is_dir():
             raise ValueError(f"{path}: expected a folder of LanceDB, got a file; choose another name")
-        if path.is_dir() and any(path.iterdir()) and not (path / ABOUT).is_file():
+        if path.is_dir() and any(path.iterdir()) and not (path / COLLECTION).is_file():
             raise ValueError(f"{path}: holds something else than a collection of nearfar; choose another name")
         with ExitStack() as held:
             if lock:
@@ -374,9 +374,9 @@ def _first_line(error: Exception) -> str:
 
 def _read_about(path: Path) -> dict[str, Any]:
     """Read the state of a collection; raise a ValueError if it is damaged, or no collection of nearfar."""
-    file = path / ABOUT
+    file = path / COLLECTION
     if not path.is_dir() or not file.is_file():
-        raise ValueError(f"{path} is not a collection of nearfar (it has no {ABOUT}); `nearfar index` makes one")
+        raise ValueError(f"{path} is not a collection of nearfar (it has no {COLLECTION}); `nearfar index` makes one")
     try:
         state = parse_json(read_file(file, most=MAX_ABOUT))
     except (ValueError, Unreadable) as error:
@@ -401,7 +401,7 @@ def _read_about(path: Path) -> dict[str, Any]:
 
 
 def _write_about(path: Path, state: Mapping[str, Any]) -> None:
-    with atomic_write(path / ABOUT, "w", encoding="utf-8") as file:
+    with atomic_write(path / COLLECTION, "w", encoding="utf-8") as file:
         json.dump(state, file, indent=1)
 
 

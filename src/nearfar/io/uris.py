@@ -10,7 +10,10 @@ from typing import NamedTuple
 from ..quoting import PATH, shorten
 
 FOLDER = ".lance"
-"""Ending of folders of LanceDB; any other name is that of an index file."""
+"""Ending of new folders of LanceDB. Such a folder may be renamed."""
+
+COLLECTION = "collection.json"
+"""File in a folder of LanceDB that says which table has the items."""
 
 SERVER = re.compile(r"(https?):/{1,2}([^/\s?#@]+)/([A-Za-z_][A-Za-z0-9_]{0,199})/?")
 """Pattern of the address of a collection; as a pathlib.Path, an address has lost one of its slashes."""
@@ -28,8 +31,10 @@ class Address(NamedTuple):
 
 
 def is_folder(uri: str | os.PathLike[str]) -> bool:
-    """Return whether a URI names a folder of LanceDB."""
-    return Path(uri).suffix == FOLDER and not is_address(uri)
+    """Return whether a URI names a folder of LanceDB: by its ending, or by what it contains."""
+    if is_address(uri):
+        return False
+    return Path(uri).suffix == FOLDER or os.path.isfile(os.path.join(uri, COLLECTION))
 
 
 def is_address(uri: str | os.PathLike[str]) -> bool:
