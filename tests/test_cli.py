@@ -407,6 +407,7 @@ def test_images_are_indexed_and_found(digits, capsys, monkeypatch, tmp_path):
     page = tmp_path / "hits.html"
     code, out, _ = run(capsys, monkeypatch, "search", file, tmp_path / "query.png", "-k", "3", "-o", page)
     assert (code, page.read_text().count("<img ")) == (0, 4)
+    assert '<figcaption><b><span class="leaf">query.png</span></b>' in page.read_text()  # and not its folder
     code, out, _ = run(capsys, monkeypatch, "duplicates", file, "--within", "0.3", "-o", page)
     assert (code, out.split(":")[0]) == (0, str(page))
     assert page.read_text().count("<img ") > 4

@@ -1,10 +1,10 @@
-"""Values and counts in messages: quoted values that are cut where they are long, and nouns in singular or plural."""
+"""Values and counts as text: quoted values that are cut where they are long, nouns in singular or plural, digits."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["count_of", "quoted", "shorten"]
+__all__ = ["count_of", "quoted", "shorten", "significant"]
 
 MAX_QUOTED_LENGTH = 60
 """Maximum number of characters of a value in a message."""
@@ -61,3 +61,16 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
         return f"1 {noun}"
     ending = "es" if noun.endswith("s") else "s"
     return f"{number:,} {plural or noun + ending}"
+
+
+def significant(value: float, digits: int) -> str:
+    """Return a number with this many significant digits, including zeros at the end, so that numbers of a list align.
+
+    Examples
+    --------
+    >>> significant(0.76, 3), significant(0.0345, 3), significant(12.5, 3), significant(120.4, 3), significant(4321, 3)
+    ('0.760', '0.0345', '12.5', '120', '4321')
+    """
+    if 10 ** (digits - 1) <= abs(value) < 1e9:
+        return f"{value:.0f}"
+    return f"{value:#.{digits}g}".rstrip(".")

@@ -139,6 +139,15 @@ def test_the_page_says_what_to_do_where_there_is_nothing_to_see(build, browser):
         assert browser.run("document.querySelector('#message').hidden")
 
 
+def test_distances_have_three_digits_zeros_included(build, browser):
+    shown = {0.76: "0.760", 0.5: "0.500", 0.0345: "0.0345", 1: "1.00", 250.4: "250", 4321: "4321"}
+    shown |= {2e-4: "2.0e-4", 1e-12: "0"}  # the second is due to rounding
+    with running(build()) as port:
+        browser.open(f"http://127.0.0.1:{port}/", 1280, 900)
+        browser.wait_for("document.querySelectorAll('.card').length === 24")
+        assert browser.run(f"{[*shown]}.map(short)") == [*shown.values()]
+
+
 def test_an_item_is_marked_while_browsing_and_its_neighbors_are_found(build, browser):
     with running(build()) as port:
         browser.open(f"http://127.0.0.1:{port}/", 390, 900)

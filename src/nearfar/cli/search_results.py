@@ -76,10 +76,14 @@ def values_text(columns: Sequence[str], near: Neighbor) -> list[str]:
 
 
 def distance_text(distance: float) -> str:
-    """Return a distance as text; 0 if it may be due to rounding."""
+    """Return a distance with four significant digits; 0 if it may be due to rounding.
+
+    >>> distance_text(0.292), distance_text(0.29168), distance_text(1e-11)
+    ('0.2920', '0.2917', '0')
+    """
     if distance < ZERO_DISTANCE:
         return "0"
-    return f"{distance:.4g}"
+    return f"{distance:#.4g}".rstrip(".")  # "#" keeps zeros at the end
 
 
 def neighbor_lines(names: Sequence[str], found: Sequence[Sequence[Neighbor]], columns: Sequence[str]) -> Iterator[str]:
@@ -114,7 +118,6 @@ def write_hits(
     store: Store,
     queries: Dataset,
     rows: AnyArray,
-    names: Sequence[str],
     hits: Hits,
     pictures: NamedReader,
 ) -> None:
@@ -131,7 +134,10 @@ def write_hits(
             near.append(Near(int(at), ", ".join(remark)))
         lines.append(Line(Near(q, ""), near))
     note = f"Each query and its nearest neighbors among {store.count():,} items, with the {store.distance} distance."
-    query_items = Items(embeddings=rows, labels=queries.labels, classes=queries.classes, names=names, read=queries.read)
+    # the title names the folder of the queries, so their names are relative to it
+    query_items = Items(
+        embeddings=rows, labels=queries.labels, classes=queries.classes, names=queries.names, read=queries.read
+    )
     write_search_page(
         out, lines, items_in(hits.records, pictures), title=f"Nearest to {queries.name}", note=note, queries=query_items
     )

@@ -212,7 +212,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
 
     if out.suffix == ".html":
         pictures = pictures_of(hits.records.names.tolist(), store.about, file)
-        write_hits(out, store, items, queries, names, hits, pictures)
+        write_hits(out, store, items, queries, hits, pictures)
     else:
         rows_of_table = [
             (name, near.rank, near.distance, near.label, near.name, *near.values)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ..quoting import quoted
+from ..quoting import quoted, significant
 from ..trust import trusting
 from .image_paths import relative_path
 from .options import FOUND, RUN, Label, Overwrite, SkipBad, Trust, check_out
@@ -280,7 +280,7 @@ def pairs_across(dataset: Dataset, rows: AnyArray, count: int, out: Path | None)
     labels = [dataset.classes[label] for label in dataset.labels]
     names = dataset.names
     table = [
-        (f"{distance:.4g}", names[i], labels[i], names[j], labels[j])
+        (significant(distance, 4), names[i], labels[i], names[j], labels[j])
         for i, j, distance in zip(found.i, found.j, found.distances, strict=True)
     ]
     if out is not None:

@@ -21,6 +21,7 @@ import numpy as np
 from ..neighbors.blocks import on_grid
 from ..neighbors.nearest import nearest
 from ..numerics.distances import check_distance
+from ..quoting import significant
 from .groups import Members, kinds_of
 from .retrieval import protocol_of
 from .threshold_curves import checked_rates, operating_points, unmeasurable_rates
@@ -66,7 +67,9 @@ class Identification:
         lines = [f"{'score':<18}{'value':>8}{'threshold':>11}", f"{'Rank 1':<18}{self.rank_1:>8.4f}"]
         for far, value in self.tpir_at.items():
             at = self.threshold_at[far]
-            lines += [f"{f'TPIR at FPIR {far:g}':<18}{value:>8.4f}" + ("" if at is None else f"{at:>11.4g}")]
+            lines += [
+                f"{f'TPIR at FPIR {far:g}':<18}{value:>8.4f}" + ("" if at is None else f"{significant(at, 4):>11}")
+            ]
         queries = f"{self.n_known:,} queries of classes in the gallery, {self.n_unknown:,} of others"
         lines += [f"{queries}, each searching {self.n_gallery:,} items; {self.distance} distance"]
         rare = " and ".join(f"{far:g}" for far in unmeasurable_rates(self.tpir_at, self.n_unknown))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..numerics.types import Array
+from ..quoting import significant
 
 CURVE_POINTS = 201  # points of the curve
 
@@ -81,7 +82,7 @@ class Verification:
         for name, value, threshold in rows:
             line = f"{name:<18}{value:>8.4f}"
             if threshold is not None:
-                line += f"{threshold:>11.4g}"
+                line += f"{significant(threshold, 4):>11}"
             lines.append(line)
         if self.grouped:
             counts = f"{self.n_similar:,} pairs of one class in two groups, {self.n_dissimilar:,} of two classes"

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..evaluation.collapse import collapse
 from ..io.atomic_files import atomic_write
+from ..quoting import significant
 from . import sections
 from .analysis import Analysis, analyze
 from .content import ReportContent
@@ -138,7 +139,8 @@ def findings(content: ReportContent, analysis: Analysis) -> list[tuple[str, str]
     if analysis.verification:
         threshold = analysis.verification.eer_threshold
         rate = analysis.verification.eer
-        sentence = f"A threshold of {threshold:.3g} misjudges {rate:.1%} of same-class and of different-class pairs."
+        limit = f"A threshold of {significant(threshold, 3)}"
+        sentence = f"{limit} misjudges {rate:.1%} of same-class and of different-class pairs."
         sentences.append(("distances", sentence))
     if content.queries is not None and not any("collapsed" in remark for remark in content.remarks):
         finding = collapse(content.queries.embeddings, content.distance)
@@ -178,6 +180,7 @@ def template(name: str) -> Any:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["significant"] = significant
     return environment.get_template(f"{name}.html.j2")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..quoting import significant
 from .analysis import MAX_VERIFIED_QUERIES, Analysis, Failures, FlatMap
 from .attention import attention_map, center_square, overlay
 from .content import Curve, ReportContent
@@ -104,7 +105,7 @@ def neighbor(retrieved: QueryNeighbors, row: int, place: int, drawings: Drawings
         "picture": _picture(drawings.gallery, j),
         "right": bool(retrieved.right[row, place]),
         "class": retrieved.gallery.class_name(j),
-        "distance": f"{retrieved.distances[row, place]:.3g}",
+        "distance": significant(float(retrieved.distances[row, place]), 3),
     }
 
 
@@ -191,7 +192,8 @@ def distances(content: ReportContent, analysis: Analysis, drawings: Drawings) ->
         return None
     threshold = verification.eer_threshold
     rate = verification.eer
-    alt = f"Histograms of the distances within and across classes; at {threshold:.3g} both errors are {rate:.1%}"
+    both = f"at {significant(threshold, 3)} both errors are {rate:.1%}"
+    alt = f"Histograms of the distances within and across classes; {both}"
     rates = ", ".join(f"{tar:.1%} at {far:.3%}" for far, tar in verification.tar_at.items())
     unit = DISTANCES.get(content.distance, content.distance)
     values = {

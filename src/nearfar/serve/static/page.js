@@ -47,11 +47,12 @@ async function ask(path, options) {
   return answer;
 }
 
-// A distance with three digits, without the zeros behind them.
+// A distance with three significant digits; 0 if it may be due to rounding.
 function short(distance) {
   if (distance === Infinity) return "no limit";
-  if (distance > 0 && distance < 0.001) return distance.toExponential(1);
-  return String(Number(distance.toPrecision(3)));
+  if (distance < 1e-9) return "0";
+  if (distance < 0.001) return distance.toExponential(1);
+  return distance < 100 ? distance.toPrecision(3) : distance.toFixed(0);
 }
 
 function fileName(name) {
