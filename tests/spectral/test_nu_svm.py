@@ -167,3 +167,21 @@ def test_defaults_have_a_margin_and_a_margin_of_0_is_told():
         UserWarning, match=r"^NuSVMMetric: the margin is 0, so that all dissimilar pairs have the same weight"
     ):
         assert NuSVMMetric(l2=5.0, nu=0.5, random_state=0).fit(X, y).margin_ == 0
+
+
+@pytest.mark.parametrize(
+    ("learner", "classes", "rows", "most"),
+    [
+        (NuSVMMetric(random_state=0, max_iter=1), 32, 40, 20_000),
+        (KernelNuSVMMetric(random_state=0, max_iter=1, landmarks=10), 16, 30, 5_000),
+    ],
+)
+def test_many_classes_do_not_ask_for_more_pairs_than_the_dual_stands(learner, classes, rows, most):
+    X = np.random.default_rng(0).normal(size=(classes * rows, 2))
+    y = np.arange(len(X)) % classes  # 20 c^2 is a little more than the cap
+    with pytest.warns(ConvergenceWarning):
+        learner.fit(X, y)
+    assert (learner.pair_labels_ > 0).sum() == (learner.pair_labels_ < 0).sum() == most
+    with pytest.warns(ConvergenceWarning):
+        learner.set_params(n_pairs=most + 1).fit(X, y)
+    assert (learner.pair_labels_ < 0).sum() == most + 1  # a number that was asked for is kept

@@ -113,12 +113,13 @@ class FromPairs(MetricLearner):
 
     With labels, the setting `n_pairs` determines which pairs are used: "all" (every pair, exact and never listed, for
     methods that need only the scatters of the pairs), an integer (that many pairs of each kind, drawn with
-    `random_state`) or None (20 c^2 pairs of each kind for c classes, at most 500,000). A method that cannot use weights
-    sets ``_weights = False``.
+    `random_state`) or None (20 c^2 pairs of each kind for c classes, at most `_most_pairs`: 500,000, unless a method
+    that takes too long for them sets fewer). A method that cannot use weights sets ``_weights = False``.
     """
 
     _weights = True
     _both_kinds = True
+    _most_pairs = constraints.MAX_DEFAULT_PAIRS
 
     @with_signature_hint
     def fit(
@@ -216,7 +217,7 @@ class FromPairs(MetricLearner):
             return LabelPairs(labels, getattr(self, "weighting", "pairs"))
         if n_pairs is not None:
             checks.counts(1, n_pairs=n_pairs)
-        return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None))
+        return constraints.pairs_from_labels(labels, n_pairs, getattr(self, "random_state", None), self._most_pairs)
 
 
 class FromTriplets(MetricLearner):

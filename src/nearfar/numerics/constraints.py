@@ -100,7 +100,7 @@ def with_similar(pairs: Pairs) -> Pairs:
     return pairs
 
 
-def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
+def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed, most: int = MAX_DEFAULT_PAIRS) -> Pairs:
     """Draw distinct pairs uniformly from all same-class pairs and from all different-class pairs.
 
     Parameters
@@ -108,10 +108,12 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     labels : ndarray of shape (n,)
         Class codes; rows with -1 are in no pair.
     n_pairs : int or None
-        Number of pairs of each kind. If None, 20 c^2 for c classes, at most 500,000. If fewer exist, all of them are
+        Number of pairs of each kind. If None, 20 c^2 for c classes, at most `most`. If fewer exist, all of them are
         used.
     seed : int, Generator, RandomState or None
         Seed of the random number generator.
+    most : int
+        Most pairs of each kind if `n_pairs` is None.
 
     Returns
     -------
@@ -123,7 +125,7 @@ def pairs_from_labels(labels: Ints, n_pairs: int | None, seed: Seed) -> Pairs:
     rows = np.argsort(labels, kind="stable")[(labels < 0).sum() :]
     sizes = class_sizes(labels)
     if n_pairs is None:
-        n_pairs = min(PAIRS_PER_SQUARED_CLASS * len(sizes) ** 2, MAX_DEFAULT_PAIRS)
+        n_pairs = min(PAIRS_PER_SQUARED_CLASS * len(sizes) ** 2, most)
     n_same = int((sizes * (sizes - 1) // 2).sum())
     n_different = int(count_different(sizes).sum())
     i, j = unrank_same(sample(n_same, n_pairs, rng), sizes)
