@@ -22,10 +22,8 @@ from ..objective.batch import Batch
 from ..objective.parser import parse_objective
 from ..objective.terms import Term
 from ..pairwise import triplets
-from ..pairwise.comparison import Comparison
 from ..pairwise.row_loss import RowLoss
-from ..pairwise.triplets import identity_layers, indices, negative_generator, through
-from ..rng import fresh_seed
+from ..pairwise.triplets import identity_layers, indices, mined_rows, negative_generator, through
 from ..unit_vectors import unit
 
 
@@ -184,20 +182,7 @@ class AdversarialTriplet(Term):
     @torch.no_grad()
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return the (t,) numbers of the anchors, positives and negatives of this process's triplets."""
-        c = Comparison(
-            x=batch.x,
-            y=batch.y,
-            ref=batch.x,
-            ref_y=batch.y,
-            anchors=batch.anchors,
-            is_self=True,
-            distance=self.loss.distance,
-            normalize=self.loss.normalize or self.normalize,
-            seed=fresh_seed(self.miner, batch.x),
-        ).prepared()
-        rows = c.block(c.x, c.ref, batch.anchors.start, batch.anchors.stop)
-        if self.miner is not None:
-            rows = self.miner(rows)
+        rows = mined_rows(batch, self.loss, self.miner, normalize=self.loss.normalize or self.normalize)
         return indices(rows, batch.anchors.start)
 
     @property

@@ -27,10 +27,9 @@ from ..objective.network_layers import BorrowsLayer
 from ..objective.parser import parse_objective
 from ..objective.relations import UNKNOWN
 from ..objective.terms import Term
-from ..pairwise.comparison import Comparison, Rows, Triplets, safe_sqrt
+from ..pairwise.comparison import Rows, Triplets, safe_sqrt
 from ..pairwise.row_loss import RowLoss
-from ..pairwise.triplets import through, triplet_value
-from ..rng import fresh_seed
+from ..pairwise.triplets import mined_rows, through, triplet_value
 
 
 def harder(a: Tensor, p: Tensor, n: Tensor, kept: Tensor) -> Tensor:
@@ -240,20 +239,7 @@ class HDMLLoss(BorrowsLayer, Term):
     @torch.no_grad()
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the (t,) numbers of anchors, positives and negatives of this process, and which are triplets."""
-        c = Comparison(
-            x=batch.x,
-            y=batch.y,
-            ref=batch.x,
-            ref_y=batch.y,
-            anchors=batch.anchors,
-            is_self=True,
-            distance=self.loss.distance,
-            normalize=self.loss.normalize,
-            seed=fresh_seed(self.miner, batch.x),
-        ).prepared()
-        rows = c.block(c.x, c.ref, batch.anchors.start, batch.anchors.stop)
-        if self.miner is not None:
-            rows = self.miner(rows)
+        rows = mined_rows(batch, self.loss, self.miner, normalize=self.loss.normalize)
         triplets = rows.triplets or typical(rows)
         anchors = torch.arange(batch.anchors.start, batch.anchors.stop, device=batch.x.device)
         anchor = anchors[:, None].expand_as(triplets.keep)

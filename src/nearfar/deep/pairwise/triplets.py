@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import distributed
 from ..objective.batch import Batch
+from ..rng import fresh_seed
 from ..unit_vectors import unit
-from .comparison import Distance, Rows, Triplets, safe_sqrt
+from .comparison import Comparison, Distance, Rows, Triplets, safe_sqrt
 from .contextual import ContextualRowLoss
 from .hinges import next_above, positives
 from .row_loss import RowLoss
+
+
+def mined_rows(batch: Batch, loss: RowLoss, miner: Any, normalize: bool) -> Rows:
+    """Return the distances of this process's anchors to the whole batch, as `loss` measures them, after the miner."""
+    c = Comparison(
+        x=batch.x,
+        y=batch.y,
+        ref=batch.x,
+        ref_y=batch.y,
+        anchors=batch.anchors,
+        is_self=True,
+        distance=loss.distance,
+        normalize=normalize,
+        seed=fresh_seed(miner, batch.x),
+    ).prepared()
+    rows = c.block(c.x, c.ref, batch.anchors.start, batch.anchors.stop)
+    if miner is not None:
+        rows = miner(rows)
+    return rows
 
 
 def semi_hard(rows: Rows, fallback: str = "farthest") -> Triplets:

@@ -19,7 +19,7 @@ from ..indices import Indices, listed_pairs, pair_counts, pair_masks, relation_o
 from ..mismatch import Mismatch
 from ..reducers import AvgNonZeroReducer, BaseReducer
 from ..utils.loss_and_miner_utils import logsumexp
-from .base import AsDissimilarity, BaseMetricLossFunction, LossDict, elements, weighted_value
+from .base import AsDissimilarity, BaseMetricLossFunction, LossDict, NeedsLabels, elements, weighted_value
 
 EACH = {"mean": "mean"}  # losses that take the mean over samples
 COSINES = ("cosine",)
@@ -442,7 +442,7 @@ class HistogramLoss(_Cosines):
         return found
 
 
-class FastAPLoss(BaseMetricLossFunction):
+class FastAPLoss(NeedsLabels):
     """Average precision by histograms."""
 
     def __init__(self, num_bins: int = 10, **settings: Any) -> None:
@@ -454,14 +454,6 @@ class FastAPLoss(BaseMetricLossFunction):
 
     def get_default_distance(self) -> BaseDistance:
         return LpDistance(power=2)
-
-    def check_inputs(
-        self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Indices | None, ref_emb: Tensor | None
-    ) -> None:
-        if labels is None:
-            raise Mismatch("FastAPLoss: labels are needed")
-        if ref_emb is not None:
-            raise Mismatch("FastAPLoss: ref_emb is not supported")
 
     def term_value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
