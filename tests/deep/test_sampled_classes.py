@@ -95,6 +95,14 @@ def test_a_batch_of_more_classes_than_the_share():
     assert len(draw_classes(y, C, 0.01)) == 7
 
 
+@pytest.mark.parametrize("share", [0.1, 0.01])
+def test_samples_of_unknown_class_leave_class_0_among_the_drawn(share):
+    for labels in ([0, 5, -1], [-1, 0, -1, 5]):
+        for seed in range(20):
+            torch.manual_seed(seed)
+            assert {0, 5} <= set(draw_classes(torch.tensor(labels), 100, share).tolist())
+
+
 @pytest.mark.parametrize(
     "kind", [nearfar.CosFaceLoss, nearfar.SubCenterArcFaceLoss, nearfar.CrossEntropyHead, nearfar.ProxyAnchorLoss]
 )

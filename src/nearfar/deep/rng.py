@@ -80,6 +80,16 @@ def preserve_rng(miner: Any, like: Tensor) -> AbstractContextManager[None]:
     return drawn_again(generators(like.device))
 
 
+def to_device(drawn: Tensor, device: torch.device) -> Tensor:
+    """Return numbers that were drawn on the host on a device; a GPU takes them in turn, and the host does not wait.
+
+    They are drawn on the host so that they do not depend on the device.
+    """
+    if device.type != "cuda":
+        return drawn.to(device)
+    return drawn.pin_memory().to(device, non_blocking=True)
+
+
 def own_draws(generator: torch.Generator, training: bool) -> torch.Generator:
     """Return a term's own generator, or outside training a copy: a validation pass must not change training's draws."""
     if training:

@@ -16,6 +16,7 @@ from .. import distributed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN
 from ..objective.terms import Term
+from ..rng import to_device
 from .divided_classes import DivisibleClasses, rows_of_classes
 
 
@@ -113,8 +114,12 @@ def check_share(name: str, share: float) -> None:
 @torch.no_grad()
 def draw_classes(y: Tensor, num_classes: int, share: float) -> Tensor:
     """Return a random share of the classes in ascending order, among them all of y (n,); the same in all processes."""
-    keys = distributed.of_first(torch.rand(num_classes).to(y.device))
-    keys[y.clamp_min(0)] = torch.where(y == UNKNOWN, keys[y.clamp_min(0)], 2.0)
-    present = int((keys == 2).sum())
-    size = max(ceil(share * num_classes), present)
+    # the classes with the largest keys are drawn; those of the batch have the key 2
+    keys = distributed.of_first(to_device(torch.rand(num_classes), y.device))
+    samples = torch.zeros_like(keys).index_add_(0, y.clamp_min(0), (y != UNKNOWN).to(keys.dtype))
+    present = samples > 0
+    keys = torch.where(present, 2.0, keys)
+    size = ceil(share * num_classes)
+    if size < len(y):  # the batch may have more classes, whose number the host waits for
+        size = max(size, int(present.sum()))
     return keys.topk(size).indices.sort().values
