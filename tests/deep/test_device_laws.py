@@ -11,9 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import nearfar
-from nearfar.deep import distributed, precision
+from nearfar.deep import SampledClasses, distributed, precision
 from nearfar.deep.pairwise import comparison
 from nearfar.deep.proxies import class_softmax
+from nearfar.deep.rng import to_device
 from nearfar.deep.wholebatch import batch_classes
 from tests.test_losses import TERMS, batch, make
 
@@ -64,6 +65,35 @@ def test_no_miner_waits_for_a_device(miner):
 
 def test_no_memory_waits_for_a_device():
     on_meta(nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=40, embedding_dim=5), *batch(labels=LABELS))
+
+
+@pytest.mark.parametrize("positives", ["one", "each"])
+def test_no_gaussians_wait_for_a_device(positives):
+    on_meta(nearfar.BayesianUpdating(8, 5, positives=positives, max_classes=1), *batch(4, labels=[0, 1, 1, -1]))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_no_drawn_classes_wait_for_a_device(sparse):
+    """Where the share has more classes than the batch has samples, as usual, its classes need not be counted."""
+    on_meta(SampledClasses(nearfar.CosFaceLoss(60, 5), share=0.5, sparse=sparse), *batch(labels=LABELS))
+
+
+def test_a_gpu_takes_drawn_numbers_in_turn():
+    class Drawn:
+        """Numbers on the host, which only pinned memory hands over without waiting."""
+
+        pinned = False
+
+        def pin_memory(self):
+            pinned = Drawn()
+            pinned.pinned = True
+            return pinned
+
+        def to(self, device, *, non_blocking=False):
+            return self.pinned and non_blocking
+
+    assert to_device(Drawn(), torch.device("cuda"))
+    assert not to_device(Drawn(), torch.device("cpu"))
 
 
 def test_what_waits_is_a_term():

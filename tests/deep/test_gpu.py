@@ -18,7 +18,7 @@ if not torch.cuda.is_available():
 from torch.nn.parallel import DistributedDataParallel
 
 import nearfar
-from nearfar.deep import distributed
+from nearfar.deep import SampledClasses, distributed
 from nearfar.deep.precision import matmul_precision
 from tests.deep.test_device_laws import LABELS, WAITS
 from tests.test_losses import TERMS, batch, make
@@ -26,7 +26,10 @@ from tests.test_losses import TERMS, batch, make
 GPU = torch.device("cuda")
 pytestmark = pytest.mark.gpu
 every_term = pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
-DRAWS_ON_THE_HOST = {"BayesianUpdating", "EnergyConfusion", "SampledClasses", "VirtualSampleLoss"}
+DRAWING_ON_THE_HOST = {
+    "BayesianUpdating": lambda: nearfar.BayesianUpdating(8, 5),
+    "SampledClasses": lambda: SampledClasses(nearfar.CosFaceLoss(60, 5), share=0.5),
+}
 COMMON_LOSSES = (
     "TripletLoss",
     "ContrastiveLoss",
@@ -75,7 +78,7 @@ def waiting_refused():
 @every_term
 @pytest.mark.parametrize("block", [None, 5])
 def test_no_term_waits_for_a_gpu(method, block):
-    if method.name in WAITS or method.name in DRAWS_ON_THE_HOST:
+    if method.name in WAITS:
         pytest.skip("waits, as docs and laws say")
     settings = {"block": block} if "block" in signature(getattr(nearfar, method.name)).parameters else {}
     term = make(method, **settings).float().to(GPU)
@@ -87,6 +90,18 @@ def test_no_term_waits_for_a_gpu(method, block):
     torch.cuda.synchronize()
     with waiting_refused():
         term(x, y, pooled=pooled).backward()
+
+
+@pytest.mark.parametrize("name", DRAWING_ON_THE_HOST)
+def test_numbers_drawn_on_the_host_reach_a_gpu_without_waiting(name):
+    term = DRAWING_ON_THE_HOST[name]().to(GPU)
+    x, y, _ = batch(dtype=torch.float32, labels=LABELS)
+    x = x.detach().to(GPU).requires_grad_()
+    y = y.to(GPU)
+    term(x, y).backward()
+    torch.cuda.synchronize()
+    with waiting_refused():
+        term(x, y).backward()
 
 
 @pytest.mark.parametrize("miner", ["BatchAll", "BatchHard", "BatchSemiHard", "EasyPositive", "EasyHard", "PairMargins"])

@@ -19,7 +19,7 @@ from ...objective.batch import Batch
 from ...objective.terms import Term
 from ...pairwise.reductions import finite, masked_logsumexp
 from ...proxies.logits import softmax_loss
-from ...rng import SavedDraws, own_draws
+from ...rng import SavedDraws, own_draws, to_device
 from ...unit_vectors import unit
 from .gaussians import Gaussians, squares
 
@@ -150,7 +150,8 @@ class BayesianUpdating(SavedDraws, Term):
         generator = own_draws(self._draws, self.training)
         n = len(x)
         classes = self.gaussians.choose(y, self.max_classes, generator)
-        noise = torch.randn(len(classes), n, x.shape[1], generator=generator).to(x.device)
+        noise = torch.randn(len(classes), n, x.shape[1], generator=generator)
+        noise = to_device(noise, x.device)
         x = x[anchors]
         y = y[anchors]
         d = squares(x, self.gaussians.draw(classes, noise[:, anchors]))  # (b, S), to one draw of each class per anchor
@@ -159,7 +160,8 @@ class BayesianUpdating(SavedDraws, Term):
         far = torch.where(drawn & ~own, d, torch.inf)
         near = torch.where(drawn & own, d, torch.inf).amin(1, keepdim=True)
         if self.positives == "each" and self.loss == "triplet":
-            noise = torch.randn(n, len(classes), x.shape[1], generator=generator).to(x.device)[anchors]
+            noise = torch.randn(n, len(classes), x.shape[1], generator=generator)
+            noise = to_device(noise, x.device)[anchors]
             mates = self.gaussians.draw(y.clamp_min(0), noise)  # (b, S, d)
             near = torch.where(near.isfinite(), squares(x, mates.transpose(0, 1)), torch.inf)
         return near, far

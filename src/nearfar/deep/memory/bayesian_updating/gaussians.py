@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...autograd import applied, in_transform
 from ...precision import PreciseBuffers, precise
+from ...rng import to_device
 
 SAMPLES_PER_CHUNK = 64  # samples whose outer products are held at once
 DRAWS_IN_CACHE = 1 << 20  # number of values of draws that are processed at a time on a CPU
@@ -126,7 +127,7 @@ class Gaussians(PreciseBuffers):
         size = min(C, max(most, len(y)))
         if size == C:
             return torch.arange(C, device=y.device)
-        wish = torch.rand(C, generator=generator).to(y.device) + (self.counts > 0)
+        wish = to_device(torch.rand(C, generator=generator), y.device) + (self.counts > 0)
         present = torch.zeros(C, device=y.device).index_add_(0, y.clamp_min(0), (y >= 0).float())
         return (wish + 2 * (present > 0)).topk(size).indices
 
