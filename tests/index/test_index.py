@@ -100,6 +100,44 @@ def test_a_copy_is_changed_while_the_first_is_searched(engine):
     assert_array_equal(after.distances, before.distances)
 
 
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("k", [1, 7, 120])
+def test_a_search_with_a_filter_equals_one_of_the_items_that_meet_it(distance, k):
+    x = rows(600)
+    x[100:280] = x[0]  # more equal rows than the float32 pass settles
+    keep = np.random.default_rng(1).random(600) < 0.6
+    queries = np.concatenate([x[:20], 1e3 * rows(20, seed=1), np.zeros((1, 8), np.float32)])
+    index = Index(x, columns={"kept": keep}, distance=distance)
+    expected = Index(x[keep], distance=distance).search(queries, k)
+    positions = np.flatnonzero(keep)[expected.positions]
+    in_copy = index.search(queries, k, where="kept == 1")
+    index = copy.copy(index)
+    index._filters = {}
+    index.search(queries, 1)
+    in_place = index.search(queries, k, where="kept == 1")
+    one = index.search(queries[1:2], k, where="kept == 1")
+    assert index._filters["kept == 1"]._copy is None
+    for found, part in ((in_copy, slice(None)), (in_place, slice(None)), (one, slice(1, 2))):
+        assert_array_equal(found.positions, positions[part])
+        assert_array_equal(found.distances, expected.distances[part])
+
+
+def test_filters_take_little_memory_until_they_are_used_often():
+    x = rows(20_000, 64)
+    index = Index(x, columns={"price": np.arange(20_000)})
+    index.search(x[:1])
+    tracemalloc.start()
+    try:
+        for least in range(1000, 1010):
+            assert index.search(x[least:][:1], 1, where=f"price >= {least}").positions == least
+        assert tracemalloc.get_traced_memory()[1] < x.nbytes / 2
+        for _ in range(3):  # copying 1,000 items takes less time than comparing queries with all 20,000
+            assert index.search(x[-1:], 1, where="price >= 19000").positions == 19_999
+        assert len(index._filters["price >= 19000"]._copy.rows) == 1000
+    finally:
+        tracemalloc.stop()
+
+
 def test_an_index_without_labels_stays_without():
     index = Index(rows(4))
     index.add(rows(2), names=["a", "b"])

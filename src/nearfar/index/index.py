@@ -6,7 +6,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Array, Bools, Ints
 from ..quoting import PATH, quoted, shorten
 from .approximate import Approximate, check_recipe
+from .filtered import Filtered
 from .filters import mask, parse_filter
 from .groups import first_of_groups
 from .index_lock import WAIT, holds_lock, index_lock
@@ -75,7 +76,7 @@ JOURNALED_FROM = 2**24
 """Bytes of the smallest file that may have a journal: 16 MB. A smaller one is rewritten at every change, which takes a
 tenth of a second, and can be read by versions of nearfar that know no journals."""
 PART_BYTES = 2**24  # of embeddings that are copied from a file at a time: 16 MB
-MAX_FILTERED = 2  # filters whose items are kept in memory for the next search with the same filter
+MAX_FILTERED = 2  # filters that are kept for the next search, perhaps with a copy of the items that meet them
 
 
 class Found(NamedTuple):
@@ -133,7 +134,8 @@ class Index:
 
     Notes
     -----
-    Memory of the exact engine: twice the embeddings, and at most 256 MB during a search.
+    Memory of the exact engine: twice the embeddings, and at most 256 MB during a search. If a filter is used often, the
+    items that meet it are copied, so that they take as much memory again; the index keeps copies for two filters.
 
     Examples
     --------
@@ -173,7 +175,7 @@ class Index:
         self.engine = kept.engine
         self.about = kept.about
         self._engine: Gallery | Approximate | None = None
-        self._filters: dict[str, tuple[Ints, Gallery | None]] = {}
+        self._filters: dict[str, Filtered] = {}
 
     @classmethod
     def _of(cls, content: Content) -> Index:
@@ -226,16 +228,21 @@ class Index:
         [['a', 'c']]
         """
         x = checked_queries(queries, self.embeddings.shape[1], k)
-        rows: Ints | None = None
-        engine: Gallery | Approximate | None
+        nearest: Callable[[AnyArray, int], tuple[Array, Ints]]
         if where:
-            rows, engine = self._filtered(where)
+            filtered = self._filtered(where)
+            most = len(filtered)
+            everything = self._engine if isinstance(self._engine, Gallery) else None
+            nearest = partial(filtered.nearest, everything=everything)
         else:
-            engine = self._engine_of_all()
-        if engine is None:
+            most = len(self)
+            nearest = self._engine_of_all().nearest
+        if most == 0:
             return Found(np.full((len(x), 0), np.inf), np.full((len(x), 0), -1))
-        found = partial(_found, engine, x, rows)
-        most = len(self) if rows is None else len(rows)
+
+        def found(count: int) -> Found:
+            return Found(*nearest(x, count))
+
         if not group_by:
             return found(min(int(k), most))
         columns = self.all_columns()
@@ -451,33 +458,23 @@ class Index:
             self._engine = engine
         return engine
 
-    def _filtered(self, where: str) -> tuple[Ints, Gallery | None]:
-        """Return the numbers of the items that meet a filter, and what searches these; None if there are none."""
+    def _filtered(self, where: str) -> Filtered:
+        """Return the items that meet a filter."""
         ready = self._filters
         if where in ready:
             return ready[where]
         columns = self.all_columns()
-        rows = np.flatnonzero(mask(parse_filter(where, column_kinds(columns)), columns))
-        gallery = None
-        if len(rows):
-            gallery = Gallery(self.embeddings[rows], self.distance)
+        meets = mask(parse_filter(where, column_kinds(columns)), columns)
+        filtered = Filtered(self.embeddings, meets, self.distance)
         # the latest filters are kept in a new dict, because other threads may be reading the old one
         kept = list(ready.items())[-MAX_FILTERED + 1 :]
-        self._filters = {**dict(kept), where: (rows, gallery)}
-        return rows, gallery
+        self._filters = {**dict(kept), where: filtered}
+        return filtered
 
     def _forget(self) -> None:
         """Drop what was built for searching, because the items have changed."""
         self._engine = None
         self._filters = {}
-
-
-def _found(engine: Gallery | Approximate, x: AnyArray, rows: Ints | None, k: int) -> Found:
-    """Find the k nearest items; `rows` are the item numbers of what the engine searches, None if it searches all."""
-    distances, positions = engine.nearest(x, k)
-    if rows is not None:
-        positions = rows[positions]
-    return Found(distances, positions)
 
 
 @dataclass

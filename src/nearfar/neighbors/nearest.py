@@ -112,7 +112,7 @@ class Gallery:
         self.distance = distance
         self._product = Product(Space(self.rows[:1], self.rows, distance), np.float32)
 
-    def nearest(self, queries: Any, k: int) -> tuple[Array, Ints]:
+    def nearest(self, queries: Any, k: int, *, hidden: Hidden | None = None) -> tuple[Array, Ints]:
         """Return distances (n, k) and rows (n, k) of the k nearest neighbors, nearest first; ties are broken by row.
 
         Parameters
@@ -121,6 +121,8 @@ class Gallery:
             Queries.
         k : int
             Number of neighbors.
+        hidden : callable, optional
+            Function that marks rows that must not be found, as for the function `nearest`.
 
         Raises
         ------
@@ -131,6 +133,7 @@ class Gallery:
         _check_columns(x, self.rows)
         _check_k(k, len(self.rows))
         product = self._product.asking(x)
+        product.space.hidden = hidden
         indices = np.empty((len(x), k), dtype=np.intp)
         for part in parts(np.arange(len(x)), np.full(len(x), k), product):
             ranked = rank_block(product, part, k)
@@ -138,7 +141,8 @@ class Gallery:
             product.postpone(part[~ranked.done])
         left = np.concatenate([np.empty(0, np.intp), *product.postponed])
         if left.size:
-            indices[left] = nearest(x[left], self.rows, k, distance=self.distance)[1]
+            of_left = None if hidden is None else lambda rows: hidden(left[rows])
+            indices[left] = nearest(x[left], self.rows, k, distance=self.distance, hidden=of_left)[1]
         return self._distances(product.space, indices), indices
 
     def _distances(self, space: Space, indices: Ints) -> Array:
