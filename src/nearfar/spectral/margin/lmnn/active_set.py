@@ -159,7 +159,8 @@ class ActiveSetSearch:
             K, slopes = descend(problem, K, here.edges, hinge, self.damping, steps, self.report)
             steps = len(slopes)
         else:
-            K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or FIRST_ORDER_STEPS, most))
+            keep = race.learns_from(here.edges)
+            K, slopes, steps = self.steps(K, here.edges, hinge, min(planned or FIRST_ORDER_STEPS, most), keep)
         race.learn(problem, slopes, here.edges)
         del slopes  # one value per edge and step: with millions of impostors, too much to keep while more are found
         there = self.place(K, hinge)
@@ -178,12 +179,15 @@ class ActiveSetSearch:
             return self.widened(here, there)
         return there
 
-    def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int) -> tuple[Array, list[Pushed], int]:
-        """Return K after some steps over the given impostors, the slopes of the later half, and the number of steps."""
+    def steps(self, K: Array, edges: Graph, hinge: Hinge, steps: int, keep: bool) -> tuple[Array, list[Pushed], int]:
+        """Return K after some steps over the given impostors, the slopes of the later half, and the number of steps.
+
+        Without `keep`, there are no slopes: each of them has one value per edge.
+        """
         if self.method == "pgd":
             found = on_metric(self.problem, K, edges, hinge, steps, self.report)
             return psd.components(found.x), [], found.n_iter
-        seen: deque[Pushed] = deque(maxlen=max(1, int(steps) // 2))
+        seen: deque[Pushed] = deque(maxlen=max(1, steps // 2) if keep else 0)
 
         def fun(K: Array) -> tuple[float, Array]:
             value, gradient, pushed = self.problem(K, edges, hinge)
@@ -248,9 +252,13 @@ class SearchState:
         if seen.rounding > max(self.tol * max(1.0, seen.value), seen.value - seen.bound) / 2:
             self.share /= 2
 
+    def learns_from(self, edges: Graph) -> bool:
+        """Whether slopes over these impostors give a bound: in a convex problem, if no impostor is missing."""
+        return self.full and edges.near.complete
+
     def learn(self, problem: LargeMargin, slopes: list[Pushed], edges: Graph) -> None:
         """Compute bounds from new slopes and from means of new and old ones; keep the best."""
-        if not (self.full and slopes and edges.near.complete):
+        if not (slopes and self.learns_from(edges)):
             return
         new = problem.mean(slopes, edges)
         if self.dual is None:
