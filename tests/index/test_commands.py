@@ -48,7 +48,8 @@ def test_items_are_indexed_filtered_grouped_and_removed(uri, capsys, monkeypatch
     code, out, _ = run(capsys, monkeypatch, "search", uri, "query.npz", "-k", "12", "--group-by", "product")
     assert len(out.splitlines()) == 1 + 5  # of the products 0 to 3, and n11, which is of none
     code, out, _ = run(capsys, monkeypatch, "index", "some.npz", "-o", uri, "--add")
-    assert out.endswith("Index of 13 x 4, cosine, engine exact; 2 items embedded, 1 of them replaced\n")
+    told = "2 items embedded, 1 of them replaced; 1 new item lacks price, product (--columns adds them)"
+    assert out.endswith(f"Index of 13 x 4, cosine, engine exact; {told}\n")
     with nearfar.index.open(uri) as store:
         item = store.get(["n0"])
         assert item.labels.tolist() == ["a"]  # it came without a class
@@ -187,6 +188,26 @@ def test_the_threshold_is_not_blamed_for_the_size_of_the_index(uri, capsys, monk
         assert len(out.splitlines()) == 1 + count
         _, out, _ = run(capsys, monkeypatch, "search", uri, "self.npz", "-k", "12", "-o", "found.csv", *words)
         assert out == f"found.csv: up to {count} neighbors of 1 query within 2; 0 have none\n"
+
+
+def test_new_items_without_columns_and_conditions_that_nothing_meets_are_reported(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [f"n{k}" for k in range(4)]
+    for name, chosen in (("some", names[:2]), ("more", names[1:])):
+        np.savez(f"{name}.npz", embeddings=np.eye(4)[: len(chosen)], names=chosen, labels=["a"] * len(chosen))
+    Path("prices.csv").write_text("name,price,shop\nn0,3,x\nn1,4,y\nn2,5,\n")
+    run(capsys, monkeypatch, "index", "some.npz", "-o", "x.index", "--columns", "prices.csv")
+    code, out, _ = run(capsys, monkeypatch, "index", "more.npz", "-o", "x.index", "--add")
+    told = "3 items embedded, 1 of them replaced; 2 new items lack price, shop (--columns adds them)"
+    assert (code, out) == (0, f"x.index: Index of 4 x 4, cosine, engine exact; {told}\n")
+    run(capsys, monkeypatch, "index", "-o", "x.index", "--remove", "n2", "--remove", "n3")
+    code, out, _ = run(capsys, monkeypatch, "index", "more.npz", "-o", "x.index", "--add", "--columns", "prices.csv")
+    assert out.endswith("1 of them replaced; 2 new items lack shop (--columns adds them)\n")
+    code, out, _ = run(capsys, monkeypatch, "index", "more.npz", "-o", "x.index", "--add")
+    assert out.endswith("3 of them replaced\n")
+    np.save("query.npy", np.eye(4)[:1])
+    code, out, _ = run(capsys, monkeypatch, "search", "x.index", "query.npy", "--where", "price > 99")
+    assert (code, out.splitlines()[1:]) == (0, ["no item of the index meets the condition of --where"])
 
 
 @pytest.mark.parametrize("words", [["--where", "cost < 3"], ["--group-by", "cost"], ["-k", "0"], ["--within", "nan"]])

@@ -239,7 +239,7 @@ def test_files_that_hold_half_an_index_are_refused(tmp_path, arrays, text, word)
     whole, told = storage.read(tmp_path / "x")
     whole = {name: value for name, value in (whole | arrays).items() if value is not None}
     storage.write(tmp_path / "x", whole, {name: value for name, value in (told | text).items() if value is not None})
-    with pytest.raises(ValueError, match=f"x holds no whole index: .*{word}"):
+    with pytest.raises(ValueError, match=f"x is damaged: .*{word}"):
         Index.load(tmp_path / "x")
 
 
@@ -367,7 +367,7 @@ def test_other_engines_are_refused_before_faiss_reads_them(tmp_path, engine):
     with pytest.raises(ValueError, match="engine: expected exact"):
         index.search(rows(1))
     index.save(tmp_path / "x.index")
-    with pytest.raises(ValueError, match=r"x.index holds no whole index: engine: expected exact, .{0,170}\Z"):
+    with pytest.raises(ValueError, match=r"x.index is damaged: engine: expected exact, .{0,170}\Z"):
         Index.load(tmp_path / "x.index")
 
 

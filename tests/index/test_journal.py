@@ -304,6 +304,25 @@ def test_a_flipped_bit_ends_the_journal(tmp_path, journaled):
         assert Index.load(path).names.tolist() == WORDS[1:6]
 
 
+def test_a_damaged_change_that_others_follow_is_an_error(tmp_path, journaled):
+    path, own = tmp_path / "x.index", tmp_path / "x.index.journal"
+    with started(path) as store:
+        store.remove("n0")
+        first = own.stat().st_size
+        store.remove("n1")
+    whole = own.read_bytes()
+    for place in range(journal.BEGINNING + 8, first):  # all but the length
+        own.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=rf"x\.index\.journal is damaged: the change that ends at byte {first} "):
+            Index.load(path)
+    damaged = own.read_bytes()
+    with pytest.raises(ValueError, match="is damaged"):
+        nearfar.index.open(path, "w")
+    assert own.read_bytes() == damaged
+    own.write_bytes(whole[:first] + bytes(1000) + whole[first:])  # zeros that a lost write left
+    assert Index.load(path).names.tolist() == WORDS[1:6]
+
+
 def test_a_change_that_cannot_be_written_leaves_the_old_content(tmp_path, journaled, monkeypatch):
     path, own = tmp_path / "x.index", tmp_path / "x.index.journal"
     real = os.fsync
@@ -464,7 +483,7 @@ def test_changes_that_do_not_fit_are_refused_in_one_line(tmp_path, journaled, ch
             arrays[name] = np.frombuffer(encoded.encode(), dtype=np.uint8)
     rewritten(own, tensor_file.packed(arrays, text))
     for read in (Index.load, nearfar.index.open, lambda path: nearfar.index.open(path, "w")):
-        with pytest.raises(ValueError, match=r"x\.index\.journal holds no whole changes: ") as error:
+        with pytest.raises(ValueError, match=r"x\.index\.journal is damaged: ") as error:
             read(path)
         assert told in str(error.value)
         assert "\n" not in str(error.value)

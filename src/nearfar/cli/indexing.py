@@ -249,6 +249,7 @@ def index_to(
         replaced = sum(name in had for name in names)
         if replaced:
             found += f", {replaced:,} of them replaced"
+        found += without_columns_text(store, records, had)
     return f"{shown(out)}: {store_summary(store)}; {found}{counts_text(known, len(gone))}{left_out(items)}"
 
 
@@ -280,6 +281,22 @@ def columns_for(table: Path | None, old: Store | None, names: Sequence[str], hom
     if old is not None:
         found |= kept_columns(old, names, found)
     return found
+
+
+def without_columns_text(store: Store, records: Records, known: Collection[str]) -> str:
+    """Return the end of a line, if items that are new in an index have no value in some of its columns."""
+    new = [row for row, name in enumerate(records.names.tolist()) if name not in known]
+    lacking = []
+    for name in store.columns():
+        if name in ("name", "label"):
+            continue
+        values = records.columns[name][new].tolist() if name in records.columns else []
+        if all(value != value or value == "" for value in values):  # NaN differs from itself
+            lacking.append(name)
+    if not new or not lacking:
+        return ""
+    verb = "lacks" if len(new) == 1 else "lack"
+    return f"; {count_of(len(new), 'new item')} {verb} {', '.join(lacking)} (--columns adds them)"
 
 
 def counts_text(there: int, gone: int) -> str:

@@ -206,6 +206,8 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
         lines = [*neighbor_lines(names, found, [*hits.records.columns])]
         if within is None and limit is not None and (counts < all_counts).any():
             lines.append(f"only neighbors within {limit:g}, the threshold of the index; --within inf shows all")
+        if where and not all_counts.any() and store.count(where) == 0:
+            lines.append("no item of the index meets the condition of --where")
         if skipped := left_out(items):
             lines.append(skipped.removeprefix("; "))
         return "\n".join(lines)

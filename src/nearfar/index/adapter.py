@@ -196,7 +196,7 @@ class QueryAdapter:
             adapter.similarity_ = float(about["similarity"])
             _check_arrays(arrays)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{os.fspath(path)} holds no whole adapter: {error}") from error
+            raise ValueError(f"{os.fspath(path)} is damaged: {error}") from error
         adapter._arrays = dict(arrays)
         return adapter
 

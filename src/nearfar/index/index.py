@@ -712,9 +712,7 @@ def read_content(path: str | os.PathLike[str], *, mapped: bool) -> tuple[Stored,
                 if len(content) == 0:
                     raise ValueError("nothing would be left in the index")
             except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{journal_of(path)} holds no whole changes: {shorten(str(error), 2 * PATH)}"
-                ) from error
+                raise ValueError(f"{journal_of(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
         else:
             content = merged(stored)
     if not mapped:
@@ -748,7 +746,7 @@ def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
             columns=columns_in(arrays),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{os.fspath(path)} holds no whole index: {shorten(str(error), 2 * PATH)}") from error
+        raise ValueError(f"{os.fspath(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
     identity = text.get("id", "")
     if not ID.fullmatch(identity):
         identity = ""

@@ -59,8 +59,10 @@ def index_lock(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | 
             try:
                 held.enter_context(locked(target.with_name(f".{target.name}.lock"), wait=wait, waiting=waiting))
             except TimeoutError as error:
-                still = f"another process is still changing it after {wait:g} s; try again when that has ended"
-                raise TimeoutError(f"{shown}: {still}") from error
+                changing = "another process is changing it"
+                if wait > 0:
+                    changing = f"another process is still changing it after {wait:g} s"
+                raise TimeoutError(f"{shown}: {changing}; try again when that has ended") from error
             except OSError as error:
                 raise OSError(f"{shown}: cannot be written ({error.strerror or error})") from error
         _holders[target] = _this_thread()

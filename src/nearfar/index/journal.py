@@ -3,7 +3,7 @@
 ``photos.index.journal`` belongs to ``photos.index``. It begins with 16 bytes that mark a journal and with the id of the
 index (32 hexadecimal digits). Each record is the length of a change (8 bytes), a checksum (4 bytes, CRC-32 of the
 length and the change) and the change itself, in the safetensors format. Numbers are little-endian. A record at the end
-that a killed process has left incomplete is not a change.
+that a killed process has left incomplete is not a change; a damaged one that others follow is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -154,22 +154,46 @@ def index_of(journal: IO[bytes], path: str | os.PathLike[str]) -> str:
 
 
 def changes_in(journal: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield each whole change of a journal, and where it ends, up to the first one that is not whole."""
-    end = BEGINNING
+    """Yield each whole change of a journal, and where it ends, up to an incomplete one at the end.
+
+    Raises
+    ------
+    ValueError
+        If a change is damaged that another one follows: a killed process does not leave that.
+    """
     size = os.fstat(journal.fileno()).st_size
-    journal.seek(end)
-    while size - end >= HEAD.size:
-        head = journal.read(HEAD.size)
-        if len(head) < HEAD.size:
-            return
-        length, checksum = HEAD.unpack(head)
-        if length > size - end - HEAD.size:
-            return
-        data = journal.read(length)
-        if len(data) < length or crc32(data, crc32(head[:8])) != checksum:
-            return
-        end += HEAD.size + length
-        yield data, end
+    record = _record_at(journal, BEGINNING, size)
+    while record is not None and record.whole:
+        yield record.data, record.end
+        record = _record_at(journal, record.end, size)
+    if record is not None:
+        follower = _record_at(journal, record.end, size)
+        if follower is not None and follower.whole:
+            remedy = "restore the journal, or move it elsewhere to do without its changes"
+            raise ValueError(f"the change that ends at byte {record.end:,} is not the one that was written; {remedy}")
+
+
+class Record(NamedTuple):
+    """A record of a journal: the change, where it ends, and whether its checksum is right."""
+
+    data: bytes
+    end: int
+    whole: bool
+
+
+def _record_at(journal: IO[bytes], start: int, size: int) -> Record | None:
+    """Return the record at a place in a journal of that many bytes; None if it ends before the record does."""
+    journal.seek(start)
+    head = journal.read(HEAD.size)
+    if len(head) < HEAD.size:
+        return None
+    length, checksum = HEAD.unpack(head)
+    if length > size - start - HEAD.size:
+        return None
+    data = journal.read(length)
+    if len(data) < length:
+        return None
+    return Record(data, start + HEAD.size + length, whole=crc32(data, crc32(head[:8])) == checksum)
 
 
 def append(path: str | os.PathLike[str], index: str, end: int, data: bytes) -> int:
