@@ -1,15 +1,18 @@
 """Losses of single samples, weights of samples, shares of classes, and a margin in soft triplets."""
 
+from copy import deepcopy
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import nearfar
-from nearfar.deep import LabelSets
-from nearfar.deep.objective.terms import SampleLoss
+from nearfar.deep import LabelSets, SampledClasses, ShardedClasses
+from nearfar.deep.objective.terms import AnchorLoss
+from nearfar.deep.proxies.heads import HeadLoss
 from tests.test_losses import CLASSES, DIM, TERMS, batch, make
 
-ANCHORS = [m for m in TERMS if issubclass(getattr(nearfar, m.name), SampleLoss)]
+ANCHORS = [m for m in TERMS if issubclass(getattr(nearfar, m.name), AnchorLoss | HeadLoss)]
 WITHOUT = {
     "ProxyAnchorLoss": "its anchors are the proxies",
     "HistogramLoss": "its value is not a mean over samples",
@@ -46,6 +49,77 @@ def test_what_has_no_losses_of_samples(name, why):
     x, y, _ = batch()
     with pytest.raises(TypeError, match=f"{name}: {why}"):
         made(name).sample_losses(x, y)
+
+
+WRAPPED = {
+    "sum": lambda: nearfar.TripletLoss(reduction="valid") + 0.5 * nearfar.AMSoftmaxLoss(CLASSES, DIM),
+    "scaled": lambda: 3 * nearfar.MarginLoss(),
+    "prefixes": lambda: nearfar.Matryoshka("NTXentLoss() + AMSoftmaxLoss()", dims=(2, DIM), num_classes=CLASSES),
+    "memory": lambda: nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=40),
+    "late memory": lambda: nearfar.CrossBatchMemory(nearfar.TripletLoss(), size=7, weight=0.3, start=1),
+    "drawn": lambda: SampledClasses(nearfar.CosFaceLoss(60, DIM), 0.3),
+    "drawn blocks": lambda: SampledClasses(nearfar.AdaFaceLoss(60, DIM, block=5), 0.3),
+    "drawn centers": lambda: SampledClasses(nearfar.SubCenterArcFaceLoss(60, DIM), 0.3),
+    "drawn of a head": lambda: SampledClasses(nearfar.CrossEntropyHead(60, DIM, smoothing=0.1), 0.3),
+    "sum of drawn": lambda: SampledClasses(nearfar.ArcFaceLoss(60, DIM), 0.3) + nearfar.SupConLoss(),
+    "class means": lambda: nearfar.ProxyNCALoss(CLASSES, DIM, proxies="class_mean"),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize("training", [True, False])
+def test_sample_losses_of_wrapped_losses_count_as_a_call(name, training):
+    """Two steps, by the value and by the losses of samples: the numbers, the gradients and the states are the same."""
+    torch.manual_seed(0)
+    one = WRAPPED[name]().double().train(training)
+    other = deepcopy(one)
+    for seed in (1, 2):
+        x, y, _ = batch(seed=seed, labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
+        torch.manual_seed(seed)
+        value = one(x, y)
+        torch.manual_seed(seed)
+        losses = other.sample_losses(x, y)
+        assert losses.shape == (24,)
+        torch.testing.assert_close(losses.mean(), value)
+        inputs = [x, *one.parameters()]
+        copies = [x, *other.parameters()]
+        slopes = torch.autograd.grad(value, [part for part in inputs if part.requires_grad])
+        found = torch.autograd.grad(losses.mean(), [part for part in copies if part.requires_grad])
+        torch.testing.assert_close(found, slopes)
+        torch.testing.assert_close(other.state_dict(), one.state_dict())
+
+
+def test_weights_of_wrapped_losses():
+    x, y, _ = batch()
+    w = torch.arange(24) % 3
+    term = nearfar.TripletLoss() + 0.5 * nearfar.AMSoftmaxLoss(CLASSES, DIM).double()
+    losses = term.sample_losses(x, y)
+    torch.testing.assert_close(term.weighted(x, y, w), (w * losses).sum() / w.sum())
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (lambda: nearfar.TripletLoss() + nearfar.EnergyConfusion(), "EnergyConfusion: its value is not a mean over"),
+        (lambda: nearfar.HORDE(DIM), "HORDE: its value is not a mean over samples, so samples have no losses of"),
+        (
+            lambda: nearfar.Matryoshka(nearfar.HistogramLoss(), dims=(2,)),
+            "HistogramLoss: its value is not a mean over samples",
+        ),
+        (
+            lambda: nearfar.CrossBatchMemory(nearfar.ProxyNCALoss(CLASSES, DIM)),
+            "CrossBatchMemory: .*: with a proxy loss",
+        ),
+        (lambda: SampledClasses(nearfar.ProxyAnchorLoss(CLASSES, DIM)), "ProxyAnchorLoss: its anchors are the proxies"),
+        (lambda: ShardedClasses(nearfar.CosFaceLoss(CLASSES, DIM)), r"ShardedClasses\(CosFaceLoss\): all processes"),
+    ],
+)
+def test_what_is_no_mean_over_samples_has_no_sample_losses(term, message):
+    x, y, _ = batch()
+    objective = term().double()
+    for call in (objective.sample_losses, lambda x, y: objective.weighted(x, y, torch.ones(24))):
+        with pytest.raises(TypeError, match=message):
+            call(x, y)
 
 
 @pytest.mark.parametrize("block", [None, 5])

@@ -88,13 +88,20 @@ class Matryoshka(Term):
         self.terms = nn.ModuleList(terms)
 
     def local_value(self, batch: Batch) -> Tensor:
+        return torch.stack([weight * term.local_value(prefix) for weight, term, prefix in self._prefixes(batch)]).sum()
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        losses = [weight * term.local_sample_losses(prefix) for weight, term, prefix in self._prefixes(batch)]
+        return torch.stack(losses).sum(0)
+
+    def _prefixes(self, batch: Batch) -> list[tuple[float, Term, Batch]]:
+        """Return the weight and the term of each prefix, and the batch of these first dimensions."""
         if self.dims[-1] > batch.x.shape[1]:
             got = batch.x.shape[1]
             raise ValueError(f"Matryoshka: embeddings: expected at least {self.dims[-1]} dimensions, got {got}")
-        values = []
-        for weight, dim, term in zip(self.weights, self.dims, cast(Iterable[Term], self.terms), strict=True):
-            values.append(weight * term.local_value(_prefix(batch, dim)))
-        return torch.stack(values).sum()
+        terms = cast(Iterable[Term], self.terms)
+        batches = [_prefix(batch, dim) for dim in self.dims]
+        return list(zip(self.weights, terms, batches, strict=True))
 
 
 def _prefix(batch: Batch, dim: int) -> Batch:

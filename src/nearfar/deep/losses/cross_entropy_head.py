@@ -101,10 +101,17 @@ class CrossEntropyHead(HeadLoss, DivisibleClasses):
         return {"proxies": self.proxies} if self.bias is None else {"proxies": self.proxies, "bias": self.bias}
 
     def compare_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        return self.reduced(self._losses(batch, y, *parameters).sum(), y != UNKNOWN)
+
+    def sample_losses_of_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        return self.reduced(self._losses(batch, y, *parameters) * len(y), y != UNKNOWN)
+
+    def _losses(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        """Return the losses of this process's samples, (k,), without the matrix of logits."""
         of_anchors = y[batch.anchors]
         own, others, sums = self.numbers(batch.x[batch.anchors], of_anchors, *parameters)
         losses = self.per_sample(own, others, sums / len(parameters[0]))
-        return self.reduced(torch.where(of_anchors != UNKNOWN, losses, 0.0).sum(), y != UNKNOWN)
+        return torch.where(of_anchors != UNKNOWN, losses, 0.0)
 
     def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
         own, others, sums = self.numbers(x, here.own, *parameters)

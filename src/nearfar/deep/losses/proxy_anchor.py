@@ -110,6 +110,9 @@ class ProxyAnchorLoss(ClassProxyLoss):
     def local_sample_losses(self, batch: Batch) -> Tensor:
         raise TypeError("ProxyAnchorLoss: its anchors are the proxies, so there is no loss per sample")
 
+    def sample_losses_of_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        return self.local_sample_losses(batch)  # raises
+
     def compare(self, batch: Batch) -> Tensor:
         proxies = self.reference(batch)[0]
         y = batch.classes("ProxyAnchorLoss")

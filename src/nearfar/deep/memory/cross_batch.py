@@ -7,6 +7,7 @@ With a proxy loss, the embeddings in the memory are further anchors, which are c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -109,14 +110,26 @@ class CrossBatchMemory(Term):
         return self.loss.class_centers()
 
     def local_value(self, batch: Batch) -> Tensor:
+        return self._with_memory(batch, self.loss.local_value, self.loss.compare)
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        if isinstance(self.loss, ClassProxyLoss):
+            detail = "with a proxy loss, embeddings in the memory have losses, too"
+            raise TypeError(f"CrossBatchMemory: its value is not a mean over the samples of a batch: {detail}")
+        return self._with_memory(batch, self.loss.local_sample_losses, self.loss.local_sample_losses)
+
+    def _with_memory(
+        self, batch: Batch, value_of: Callable[[Batch], Tensor], compared: Callable[[Batch], Tensor]
+    ) -> Tensor:
+        """Return ``value_of(batch)`` + w ``compared(batch and memory)``, and store the batch in training mode."""
         if batch.ref is not None:
             raise ValueError("CrossBatchMemory: ref does not apply, because the memory is the reference")
-        value = self.loss.local_value(batch)
+        value = value_of(batch)
         if not self.size:
             return value
         self._fit(batch)
         in_use = (self.steps >= self.start).to(value.dtype)  # a tensor, so that nothing waits for the device
-        remembered = self.loss.compare(self._against(batch))
+        remembered = compared(self._against(batch))
         if self.training:
             self._remember(batch)
         return value + self.weight * in_use * remembered

@@ -136,6 +136,93 @@ class Term(PreciseBuffers):
         """Return this process's share of the value; the shares of all processes add up to it."""
         raise NotImplementedError
 
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        """Return the losses of this process's samples, (k,); the mean over all samples is the value."""
+        detail = "its value is not a mean over samples, so samples have no losses of their own"
+        raise TypeError(f"{type(self).__name__}: {detail}")
+
+    def sample_losses(
+        self,
+        embeddings: Tensor,
+        labels: AnyLabels,
+        *,
+        ref: Tensor | None = None,
+        ref_labels: AnyLabels | None = None,
+        ids: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return the loss of each sample of this process; the mean over the samples of all processes is the value.
+
+        In training mode, this counts as a call: a term that remembers batches, such as `CrossBatchMemory`, stores this
+        one.
+
+        Parameters
+        ----------
+        embeddings, labels, ref, ref_labels, ids
+            As in a call of the term.
+
+        Returns
+        -------
+        (n,) tensor
+            Losses, 0 for samples that do not contribute to the value. What a loss adds once per call, such as a
+            penalty on its centers, is not included.
+
+        Raises
+        ------
+        TypeError
+            If the value of the term, or of a part of it, is not a mean over samples.
+
+        Examples
+        --------
+        >>> from nearfar import NTXentLoss
+        >>> loss = NTXentLoss()
+        >>> x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+        >>> y = torch.arange(8) // 2
+        >>> torch.testing.assert_close(loss.sample_losses(x, y).mean(), loss(x, y))
+        """
+        batch = global_batch(embeddings, labels, ref, ref_labels, None, ids)
+        with without_autocast(batch.x.device):
+            return self.local_sample_losses(batch)
+
+    def weighted(
+        self,
+        embeddings: Tensor,
+        labels: AnyLabels,
+        weights: Tensor,
+        *,
+        ref: Tensor | None = None,
+        ref_labels: AnyLabels | None = None,
+        ids: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return the weighted mean of `sample_losses`, sum_i w_i l_i / sum_i w_i.
+
+        To weight classes, pass ``weights=class_weights[labels]``.
+
+        Parameters
+        ----------
+        embeddings, labels, ref, ref_labels, ids
+            As in a call of the term.
+        weights : (n,) tensor
+            Weight w_i of each sample, at least 0.
+
+        Raises
+        ------
+        TypeError
+            If the value of the term, or of a part of it, is not a mean over samples.
+        ValueError
+            If there is not one weight for each embedding, or a weight is negative or not a number (checked on the CPU).
+        """
+        try:
+            check_tensor("embeddings", embeddings)
+            w = _checked_weights(weights, len(embeddings)).to(embeddings.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            if distributed.world() == 1:
+                raise
+            raise refused(error) from error
+        losses = self.sample_losses(embeddings, labels, ref=ref, ref_labels=ref_labels, ids=ids)
+        w = w.to(losses.dtype)
+        share = (w * losses).sum() / distributed.total(w.sum()).clamp_min(torch.finfo(w.dtype).tiny)
+        return distributed.all_reduce_loss(share)
+
     @property
     def reads_scores(self) -> bool:
         """Whether the term reads the class scores of another loss in the objective."""
@@ -249,7 +336,18 @@ class Sum(Term):
         return {f"{name}_{key}": value for name, (_, term) in rows for key, value in term.learned_values().items()}
 
     def local_value(self, batch: Batch) -> Tensor:
-        # class scores and centers of one term are handed to the others before any is evaluated
+        batch = self._shared(batch)
+        shares = [term.local_value(batch) for _, term in self.parts()]
+        values = distributed.total(torch.stack([share.detach() for share in shares]))
+        self.parts_ = dict(zip(self.names(), values, strict=True))
+        return torch.stack([w * share for w, share in zip(self.weights, shares, strict=True)]).sum()
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        batch = self._shared(batch)
+        return torch.stack([w * term.local_sample_losses(batch) for w, term in self.parts()]).sum(0)
+
+    def _shared(self, batch: Batch) -> Batch:
+        """Return the batch with the class scores and centers of one term, which others read."""
         if any(term.reads_scores for _, term in self.parts()):
             for _, term in self.parts():
                 batch = term.publish(batch)
@@ -261,10 +359,7 @@ class Sum(Term):
             if centers is not None:
                 centers = centers.to(batch.x.dtype)
             batch = batch._replace(centers=centers)
-        shares = [term.local_value(batch) for _, term in self.parts()]
-        values = distributed.total(torch.stack([share.detach() for share in shares]))
-        self.parts_ = dict(zip(self.names(), values, strict=True))
-        return torch.stack([w * share for w, share in zip(self.weights, shares, strict=True)]).sum()
+        return batch
 
     @property
     def stats_(self) -> dict[str, dict[str, float]]:
@@ -279,87 +374,7 @@ class Sum(Term):
         return super().__repr__()
 
 
-class SampleLoss(Term):
-    """Base class of losses that are a mean over samples, each of which has a loss of its own."""
-
-    def local_sample_losses(self, batch: Batch) -> Tensor:
-        """Return the losses of this process's samples, (k,); the mean over all samples is the value."""
-        raise NotImplementedError
-
-    def sample_losses(
-        self,
-        embeddings: Tensor,
-        labels: AnyLabels,
-        *,
-        ref: Tensor | None = None,
-        ref_labels: AnyLabels | None = None,
-        ids: Tensor | Sequence[int] | None = None,
-    ) -> Tensor:
-        """Return the loss of each sample of this process; the mean over all processes is the value of the loss.
-
-        Parameters
-        ----------
-        embeddings, labels, ref, ref_labels, ids
-            As in a call of the loss.
-
-        Returns
-        -------
-        (n,) tensor
-            Losses, 0 for samples that do not contribute to the value. Terms that a loss adds once per call, such as a
-            penalty on its centers, are not included.
-
-        Examples
-        --------
-        >>> from nearfar import NTXentLoss
-        >>> loss = NTXentLoss()
-        >>> x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
-        >>> y = torch.arange(8) // 2
-        >>> torch.testing.assert_close(loss.sample_losses(x, y).mean(), loss(x, y))
-        """
-        batch = global_batch(embeddings, labels, ref, ref_labels, None, ids)
-        with without_autocast(batch.x.device):
-            return self.local_sample_losses(batch)
-
-    def weighted(
-        self,
-        embeddings: Tensor,
-        labels: AnyLabels,
-        weights: Tensor,
-        *,
-        ref: Tensor | None = None,
-        ref_labels: AnyLabels | None = None,
-        ids: Tensor | Sequence[int] | None = None,
-    ) -> Tensor:
-        """Return the weighted mean of `sample_losses`, sum_i w_i l_i / sum_i w_i.
-
-        To weight classes, pass ``weights=class_weights[labels]``.
-
-        Parameters
-        ----------
-        embeddings, labels, ref, ref_labels, ids
-            As in a call of the loss.
-        weights : (n,) tensor
-            Weight w_i of each sample, at least 0.
-
-        Raises
-        ------
-        ValueError
-            If there is not one weight for each embedding, or a weight is negative or not a number (checked on the CPU).
-        """
-        try:
-            check_tensor("embeddings", embeddings)
-            w = _checked_weights(weights, len(embeddings)).to(embeddings.device)
-        except (TypeError, ValueError, RuntimeError) as error:
-            if distributed.world() == 1:
-                raise
-            raise refused(error) from error
-        losses = self.sample_losses(embeddings, labels, ref=ref, ref_labels=ref_labels, ids=ids)
-        w = w.to(losses.dtype)
-        share = (w * losses).sum() / distributed.total(w.sum()).clamp_min(torch.finfo(w.dtype).tiny)
-        return distributed.all_reduce_loss(share)
-
-
-class AnchorLoss(SampleLoss):
+class AnchorLoss(Term):
     """Base class of losses that are a sum over anchors, each compared with a reference, in blocks of anchors.
 
     Parameters

@@ -220,12 +220,16 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
         return spans(rows, self.num_classes, self.block, x.device)
 
     def local_sample_losses(self, batch: Batch) -> Tensor:
-        w = self.directions(self.reference(batch)[0])
+        proxies = self.reference(batch)[0]
         if isinstance(batch.y, LabelSets):
             shares = batch.y.hot.to(batch.x.dtype)
-            values = self._losses_of_shares(batch, w, shares)
+            values = self._losses_of_shares(batch, self.directions(proxies), shares)
             return values * (len(shares) / (shares.sum(1) > 0).sum().clamp_min(1))
-        y = batch.classes(type(self).__name__)
+        return self.sample_losses_of_classes(batch, batch.classes(type(self).__name__), proxies)
+
+    def sample_losses_of_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        (proxies,) = parameters
+        w = self.directions(proxies)
         found = self.find(batch.x, w, y)
 
         def one(x: Tensor, w: Tensor, lo: int, hi: int) -> Tensor:
@@ -351,6 +355,12 @@ class NeighborProxyLoss(ClassProxyLoss):
         if self.source == "class_mean" and self.training:
             self._follow(batch)
         return value
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        losses = super().local_sample_losses(batch)
+        if self.source == "class_mean" and self.training:
+            self._follow(batch)
+        return losses
 
     @torch.no_grad()
     def _follow(self, batch: Batch) -> None:

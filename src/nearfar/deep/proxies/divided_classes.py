@@ -65,6 +65,10 @@ class DivisibleClasses(Term):
         """
         raise NotImplementedError
 
+    def sample_losses_of_classes(self, batch: Batch, y: Tensor, *parameters: Tensor) -> Tensor:
+        """Return the losses of this process's samples, (k,), whose mean over all samples is `compare_classes`."""
+        raise NotImplementedError
+
     def compare_here(self, x: Tensor, here: ClassesHere, *parameters: Tensor) -> Tensor:
         """Return the value for the whole batch x (n, d), with the gradient in the classes of this process.
 

@@ -12,7 +12,7 @@ from ...settings import check_options
 from .. import distributed
 from ..objective.batch import Batch, check_width
 from ..objective.relations import UNKNOWN, LabelSets
-from ..objective.terms import SampleLoss
+from ..objective.terms import Term
 from ..pairwise.comparison import on_host, spans
 from ..unit_vectors import unit
 from .class_proxies import in_blocks
@@ -20,7 +20,7 @@ from .class_proxies import in_blocks
 REDUCTIONS = ("mean", "sum")
 
 
-class HeadLoss(SampleLoss):
+class HeadLoss(Term):
     """Base class of losses on the outputs of a linear head, which keeps the embedding separate from the outputs.
 
     A subclass implements

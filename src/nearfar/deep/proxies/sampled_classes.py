@@ -80,9 +80,18 @@ class SampledClasses(Term):
         return type(self.loss).__name__
 
     def local_value(self, batch: Batch) -> Tensor:
-        loss = self.loss
         if not self.training:
-            return loss.local_value(batch)
+            return self.loss.local_value(batch)
+        return self.loss.compare_classes(batch, *self._drawn(batch))
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        if not self.training:
+            return self.loss.local_sample_losses(batch)
+        return self.loss.sample_losses_of_classes(batch, *self._drawn(batch))
+
+    def _drawn(self, batch: Batch) -> list[Tensor]:
+        """Draw classes, and return the place of each sample's own class among them, (n,), and their parameters."""
+        loss = self.loss
         name = f"SampledClasses({self.title})"
         if batch.ref is not None:
             raise ValueError(f"{name}: ref does not apply, this loss compares with its own class proxies")
@@ -92,11 +101,11 @@ class SampledClasses(Term):
         own = torch.where(y == UNKNOWN, UNKNOWN, place)
         parameters = loss.class_parameters().values()
         check_width(name, batch.x, next(iter(parameters)).shape[1])
-        drawn = [
+        rows = [
             rows_of_classes(parameter, classes, loss.num_classes, sparse=self.sparse).to(batch.x.dtype)
             for parameter in parameters
         ]
-        return loss.compare_classes(batch, own, *drawn)
+        return [own, *rows]
 
     def publish(self, batch: Batch) -> Batch:
         return self.loss.publish(batch)

@@ -114,6 +114,10 @@ class ShardedClasses(Term):
         value = loss.compare_here(batch.x, here, *scaled)
         return value - value.detach() * (1 - 1 / self.processes)  # every process has the whole value
 
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        name = f"ShardedClasses({self.title})"
+        raise TypeError(f"{name}: all processes compute the loss of each sample together, so there is none per sample")
+
     def _compared(self, y: Tensor) -> tuple[ClassesHere, list[Tensor]]:
         """Return the classes here that a batch is compared with, and their parameters."""
         loss = self.loss

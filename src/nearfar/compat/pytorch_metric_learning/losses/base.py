@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ....deep import distributed
-from ....deep.objective.terms import AnchorLoss, Term
+from ....deep.objective.terms import Term
 from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
 from ..indices import Indices, lists_twice, of_all_processes, relation_of, sample_weights
 from ..mismatch import Mismatch
@@ -314,7 +314,7 @@ def weighted_value(
     term: Term, x: Tensor, y: Tensor, indices: Indices, ref: Tensor | None = None, ref_y: Tensor | None = None
 ) -> Tensor:
     """Return the mean of the losses of samples, each weighted by how often the indices list it, over all processes."""
-    losses = of_samples(term, x, y, ref=ref, ref_labels=ref_y)
+    losses = term.sample_losses(x, y, ref=ref, ref_labels=ref_y)
     n = len(x)
     sizes = [n]
     if distributed.world() > 1:
@@ -322,9 +322,3 @@ def weighted_value(
         indices = of_all_processes(indices, n, n if ref is None else len(ref))
     weights = sample_weights(indices, sum(sizes), anchors_only=ref is not None)[distributed.part_of(sizes)]
     return distributed.all_reduce_loss((losses * weights.to(losses)).sum() / max(sum(sizes), 1))
-
-
-def of_samples(term: Term, x: Tensor, y: Tensor, **more: Any) -> Tensor:
-    """Return the (n,) losses of the samples from a term of nearfar."""
-    assert isinstance(term, AnchorLoss)
-    return term.sample_losses(x, y, **more)

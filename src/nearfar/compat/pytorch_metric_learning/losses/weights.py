@@ -24,7 +24,7 @@ from ..indices import Indices, sample_weights
 from ..mismatch import Mismatch
 from ..reducers import BaseReducer, DivisorReducer
 from ..utils.loss_and_miner_utils import logsumexp
-from .base import LossDict, NeedsLabels, check_labels, elements, of_samples
+from .base import LossDict, NeedsLabels, check_labels, elements
 
 
 class WeightRegularizerMixin(NeedsLabels):
@@ -128,7 +128,8 @@ class WeightRegularizerMixin(NeedsLabels):
 
     def losses_of_samples(self, x: Tensor, y: Tensor) -> Tensor:
         with self.given_weights() as term:
-            return of_samples(term, x, y)
+            losses: Tensor = term.sample_losses(x, y)
+        return losses
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
         """Return the (n, C) logits of embeddings, without margin."""
