@@ -49,6 +49,26 @@ def test_names_of_data_that_are_not_utf_8_do_not_prevent_a_card(tmp_path):
     assert "- data: photos-?/\n" in write_card(tmp_path).read_text("utf-8")
 
 
+def test_a_card_says_where_nothing_was_trained(tmp_path):
+    config = {
+        "data": "photos/",
+        "objective": "SupConLoss()",
+        "freeze_trunk": True,
+        "trunk": "conv4",
+        "lr": 0.1,
+        "epochs": 1,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert "Trained with `SupConLoss()`." in model_card(tmp_path)  # from a hub, which gets no log
+    (tmp_path / "environment.json").write_text("{}")
+    text = model_card(tmp_path)
+    assert "nothing was trained" in text
+    assert "- trunk: conv4\n" in text
+    assert not any(word in text for word in ("SupConLoss", "lr:", "epochs:"))
+    (tmp_path / "log.jsonl").write_text("")
+    assert "Trained with `SupConLoss()`." in model_card(tmp_path)
+
+
 def test_a_card_says_how_it_was_scored_and_trained(run):
     text = model_card(run, license="apache-2.0", data="scanned digits")
     scores = json.loads((run / "scores.json").read_text())

@@ -137,6 +137,21 @@ def test_damaged_files_are_named(run: Path, name: str) -> None:
         report_run(run)
 
 
+@pytest.mark.slow
+def test_the_page_is_understood_without_its_anchors(run: Path) -> None:
+    (run / "environment.json").write_text(json.dumps({"weights": "Weights: random (conv4)."}))
+    scores = json.loads((run / "scores.json").read_text())
+    scores["scores"] |= {"n_lone": 3, "distance": "euclidean"}
+    (run / "scores.json").write_text(json.dumps(scores))
+    page = " ".join(read_page(report_run(run, test=open_task("digits").test.subset(np.arange(80)))).text.split())
+    assert "Scores Neighbors Confused classes Map Distances Directions Training Settings" in page
+    assert "An item is relevant to a query if it is of the same class." in page
+    assert "queries without a relevant item: 3 (left out of the means);" in page
+    assert "Compared by Euclidean distance;" in page
+    assert "weightsrandom (conv4)." in page
+    assert page.count("Each chart has its own scale.") == 1
+
+
 def test_the_table_of_steps_says_over_how_many_splits_its_means_are(run: Path) -> None:
     rows = [
         {

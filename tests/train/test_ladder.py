@@ -148,6 +148,12 @@ def test_the_mean_of_a_step_with_fewer_splits_is_comparable_with_the_others():
     assert "The higher scores of other steps may be due to chance." in found.sentence
 
 
+def test_the_mean_of_a_step_with_fewer_splits_follows_the_whitened_features():
+    whitened = rung("whitened", 0.6, 0.7, 0.9, 1.0)  # raw pixels vary in another way
+    found = Ladder("", (rung("pixels", 0.1, 0.9, 0.1, 0.1), whitened, rung("head", 0.5, 0.6)), "whitened", ratio=0.5)
+    assert_allclose([row["map_at_r_mean"] for row in found.to_dict()["rows"]], [0.3, 0.8, 0.7])  # 0.8 - 0.1
+
+
 def test_intervals_are_corrected_for_overlapping_splits():
     values = [0.1, 0.25, 0.2, 0.4]
     mean, half = mean_and_half(values, ratio=0.5)

@@ -13,7 +13,7 @@ from ..extras import hint
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import read_scores
 from ..quoting import quoted
-from .run import ReportError, naming_damage, read_object, run_name
+from .run import ReportError, is_untrained, naming_damage, read_object, run_name
 
 CARD = "README.md"
 UPLOADED = ("config.json", "best.safetensors", "scores.json", "training-items.safetensors", CARD)
@@ -34,6 +34,8 @@ SETTINGS = (
     "metric",
     "seed",
 )
+UNTRAINED_SETTINGS = ("trunk", "embedding_dim", "image_size", "metric", "seed")
+"""Settings that matter if nothing was trained."""
 
 
 def model_card(run: str | Path, *, name: str = "", license: str = "", data: str = "") -> str:
@@ -77,10 +79,12 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     title = name or run_name(folder)
     with naming_damage(folder):
         objective = config["objective"]
+        untrained = is_untrained(config, folder)
         scores = _scores(folder)
-        training = _training(folder, config, data or str(config.get("data", "")))
+        training = _training(folder, config, data or str(config.get("data", "")), untrained=untrained)
     lines = [*_header(license), f"# {title}", ""]
-    lines += [f"An embedding model, which maps similar items to nearby vectors. Trained with `{objective}`."]
+    origin = "A pretrained network; nothing was trained" if untrained else f"Trained with `{objective}`"
+    lines += [f"An embedding model, which maps similar items to nearby vectors. {origin}."]
     lines += ["", "## Use", "", *_usage(title), "", *scores, *training]
     terms = license or "none was given; ask the author of the model before you use it"
     lines += ["## License", "", f"{terms[0].upper()}{terms[1:]}.", ""]
@@ -194,13 +198,14 @@ def _scores(folder: Path) -> list[str]:
     return lines
 
 
-def _training(folder: Path, config: Mapping[str, Any], data: str) -> list[str]:
+def _training(folder: Path, config: Mapping[str, Any], data: str, *, untrained: bool) -> list[str]:
     environment = read_object(folder / "environment.json", needed=False)
     versions = environment.get("versions", {})
+    settings = UNTRAINED_SETTINGS if untrained else SETTINGS
     lines = ["## Training", "", f"- data: {data}"]
     if environment.get("weights"):
         lines += [f"- {str(environment['weights'])[0].lower()}{str(environment['weights'])[1:]}"]
-    lines += [f"- {name}: {config[name]}" for name in SETTINGS if config.get(name) is not None]
+    lines += [f"- {name}: {config[name]}" for name in settings if config.get(name) is not None]
     if config.get("preprocessing"):
         lines += [f"- preprocessing: {config['preprocessing']}"]
     if versions:

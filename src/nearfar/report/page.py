@@ -167,7 +167,7 @@ def _failings(analysis: Analysis) -> list[tuple[str, str]]:
             f"Most confused: {pair}; {worst.rate:.0%} of their queries have a nearest neighbor of the other class."
         )
         sentences.append(("confused", sentence))
-    if len(classes) > 1:
+    if len(classes) > 1 and recall[hardest] < 1:
         sentences.append(("confused", f"Hardest class: {names[classes[hardest]]}, Recall@1 {recall[hardest]:.2f}."))
     return sentences
 

@@ -254,9 +254,15 @@ def _title(config: Mapping[str, Any], folder: Path) -> str:
     """Return the objective and the data, or the network and the data if nothing was trained."""
     data = Path(config.get("data", "its data")).name
     what = config.get("objective", run_name(folder))
-    if config.get("freeze_trunk") and not (folder / "log.jsonl").is_file():
+    if is_untrained(config, folder):
         what = "Features of " + str(config.get("trunk", "the network")).partition("(")[0]
     return f"{what} on {data}"
+
+
+def is_untrained(config: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether a run is a trunk that nothing was trained on: it has an environment, but no log of a training."""
+    is_complete = (folder / "environment.json").is_file()  # unlike a run that was loaded from a hub
+    return bool(config.get("freeze_trunk")) and is_complete and not (folder / "log.jsonl").is_file()
 
 
 def _losses(log: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, float]]) -> list[Curve]:

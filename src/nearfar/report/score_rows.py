@@ -31,10 +31,10 @@ FACTS = {
     "n_gallery": "items that each query searches",
     "n_classes": "classes of queries",
     "n_lone": "queries without a relevant item",
-    "lone": "such queries",
     "clusterer": "clusters",
+    "inertia": "inertia of the clusters",
 }
-RULES = {"exclude": "left out of the means", "miss": "counted as misses"}
+RULES = {"exclude": "left out of the means", "miss": "counted as misses"}  # of queries without a relevant item
 EXTRAS = ("chance", "interval", "intervals")
 
 
@@ -113,11 +113,15 @@ def split_key(key: str) -> tuple[str, int | None]:
 def facts(content: ReportContent) -> dict[str, str]:
     """Return the other facts about the scores, such as counts and rules, as text."""
     texts = {}
-    for key, value in as_mapping(content.scores).items():
+    scores = as_mapping(content.scores)
+    rule = RULES.get(str(scores.get("lone")))
+    for key, value in scores.items():
         text = _format_value(value)
-        if describe(key) is None and text:
-            name = FACTS.get(key, key.replace("_", " "))
-            texts[name] = text
+        if key == "lone" or describe(key) is not None or not text:
+            continue
+        if key == "n_lone" and value and rule is not None:
+            text += f" ({rule})"
+        texts[FACTS.get(key, key.replace("_", " "))] = text
     return texts
 
 
@@ -128,7 +132,7 @@ def _order(key: str) -> tuple[int, int]:
 
 def _format_value(value: Any) -> str:
     if isinstance(value, str):
-        return RULES.get(value, value)
+        return value
     return f"{value:,.6g}" if _is_number(value) and isfinite(value) else ""
 
 

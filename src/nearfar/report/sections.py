@@ -20,6 +20,15 @@ from .score_rows import ScoreRow, facts, score_rows
 SHOWN_NEIGHBORS = 8  # neighbors shown for each query
 CROSSINGS = 4  # examples shown for each pair of confused classes
 SHOWN_FEATURES = 20
+LABELS = {
+    "against": "Comparison",
+    "confused": "Confused classes",
+    "spectrum": "Directions",
+    "ladder": "Steps",
+    "theory": "Seen and unseen",
+    "setup": "Settings",
+}
+"""Names of sections in the menu, where the anchor would not be understood."""
 DISTANCES = {
     "cosine": "cosine distance, 0 (same direction) to 2 (opposite)",
     "euclidean": "Euclidean distance, from 0",
@@ -43,6 +52,11 @@ class Section:
     id: str
     title: str
     values: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Its name in the menu of the page."""
+        return LABELS.get(self.id, self.id.capitalize())
 
 
 def scores(content: ReportContent) -> Section:
@@ -383,7 +397,7 @@ def setup(content: ReportContent) -> Section | None:
         "command": content.command,
         "settings": _settings(content),
         "marks": bool(content.defaults),
-        "environment": _flat(content.environment),
+        "environment": [(name, value.removeprefix("Weights: ")) for name, value in _flat(content.environment)],
         "notes": list(content.notes),
     }
     if any(value for name, value in values.items() if name != "marks"):

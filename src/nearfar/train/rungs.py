@@ -115,7 +115,8 @@ class Ladder:
     Notes
     -----
     Steps that train nothing are scored on more splits than the others. So that all means can be compared, the mean of a
-    step with fewer splits is that of the first step, plus their mean difference on the splits that they share. An
+    step with fewer splits is that of the last step that trains nothing, plus their mean difference on the splits that
+    they share: their scores on one split resemble each other more than those of raw pixels. An
     interval is that of the scores on the step's own splits, see `mean_and_half`. Fewer than five splits give none.
     """
 
@@ -152,9 +153,10 @@ class Ladder:
         return next(row for row in self.rows if row.step == step)
 
     def _mean(self, row: Rung, score: str = "map_at_r") -> float:
-        """Return the mean over the splits of the first step, corrected for splits that the row does not have."""
-        first = self.rows[0]
-        return float(np.mean(getattr(first, score))) + mean_difference(row, first, score)
+        """Return the mean over all splits, corrected for splits that the row does not have."""
+        most = len(self.rows[0].map_at_r)
+        reference = [other for other in self.rows if len(other.map_at_r) == most][-1]
+        return float(np.mean(getattr(reference, score))) + mean_difference(row, reference, score)
 
     def _mean_and_half(self, row: Rung, score: str) -> tuple[float, float]:
         values = getattr(row, score)
