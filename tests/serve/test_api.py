@@ -239,6 +239,14 @@ def test_metrics_count_requests_by_path(client):
     assert "nearfar_items 24" in text
 
 
+def test_wrong_paths_and_methods_point_to_the_documentation(client):
+    missing = client.get("/api/search-by-image")
+    assert (missing.status_code, missing.json()["error"]) == (404, "there is no such path; /docs describes the API")
+    wrong = client.get("/api/search")
+    assert (wrong.status_code, "POST or GET; /docs describes the API" in wrong.json()["error"]) == (405, True)
+    assert client.get("/static/none.js").json()["error"] == "no such file"
+
+
 def test_a_change_of_the_index_is_served_soon(client, folder, monkeypatch):
     monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
     with open_store(folder / "colors.index", "w") as store:
@@ -395,8 +403,10 @@ def test_clients_that_go_on_sending_after_the_answer_are_left(build, monkeypatch
     with running(build()) as port, socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(head)
         answer = b""
-        while b'Not Found"}' not in answer:
-            answer += connection.recv(65536)
+        while not answer.endswith(b'describes the API"}'):
+            part = connection.recv(65536)
+            assert part, f"the connection was closed after {answer}"
+            answer += part
         connection.sendall(b"a")
         assert connection.recv(65536) == b""
 

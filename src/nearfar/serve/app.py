@@ -42,6 +42,11 @@ MAX_NEIGHBORS = 200
 MAX_LISTED = 200  # maximum number of items in a response
 MAX_SIDE = 1024  # maximum side in pixels of a picture of an item
 MAX_NAME = 4096  # maximum number of characters of the name of an item
+ROUTING_ERRORS = {
+    "Not Found": "there is no such path; /docs describes the API",
+    "Method Not Allowed": "this path takes another method, such as POST or GET; /docs describes the API",
+}
+"""Messages for those of Starlette."""
 
 
 @dataclass(frozen=True)
@@ -273,9 +278,8 @@ class Api:
     async def _nearest(self, embedding: Callable[[Store], Any], query: SearchQuery) -> Response:
         def search(store: Store) -> Hits:
             hits = store.search(embedding(store), query.k, where=query.where, group_by=query.group_by)
-            self.collection.check_model(
-                store
-            )  # an index on a server may have noticed a new model only during the search
+            # the store of a server may have noticed only during the search that another model made the index again
+            self.collection.check_model(store)
             return hits
 
         return await self._answered(search, query)
@@ -400,7 +404,8 @@ def _number(request: Request, key: str, default: int, least: int, most: int) -> 
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return error_response(error.status_code, error.detail)
+    detail = ROUTING_ERRORS.get(error.detail, error.detail)
+    return error_response(error.status_code, detail)
 
 
 async def _unknown_error(request: Request, error: Exception) -> Response:
