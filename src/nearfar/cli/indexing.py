@@ -234,8 +234,8 @@ def index_to(
     new_about |= about
     # an item that is added again without a class, such as a single image, keeps its old class
     had = dict(zip(there.names, there.classes, strict=True))
-    given = [items.classes[number] for number in items.labels]
-    classes = [kind or had.get(name, "") for name, kind in zip(names, given, strict=True)]
+    new_classes = [items.classes[number] for number in items.labels]
+    classes = [kind or had.get(name, "") for name, kind in zip(names, new_classes, strict=True)]
     records = records_of(rows, names, labels=classes, columns=columns_for(columns, old, names, home))
 
     found = f"{count_of(len(rows), 'item')} embedded"

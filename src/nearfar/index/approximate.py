@@ -11,7 +11,7 @@ from ..numerics.distances import chunks, pair_distances, starts, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import PATH, quoted, shorten
 
-MORE = 2  # candidates asked of faiss, relative to the neighbors wanted
+FAISS_CANDIDATES = 2  # that faiss is asked for, for each neighbor that is wanted
 
 # What faiss's index factory is given. It reads more than that, but texts may come from strangers' files, and with some
 # it ends the process: nested brackets, graphs of one link, codes of no bits.
@@ -67,12 +67,12 @@ class Approximate:
             raise ImportError(f"engine={quoted(recipe)} needs faiss: pip install 'nearfar[ann]'") from error
         self.rows = rows
         self.distance = distance
-        given = self._given(rows)
+        compared = self._as_compared(rows)
         (made, _, settings) = recipe.partition(";")
         try:
             self._index: Any = faiss.index_factory(rows.shape[1], made, faiss.METRIC_L2)
-            self._index.train(given)
-            self._index.add(given)
+            self._index.train(compared)
+            self._index.add(compared)
         except RuntimeError as error:
             reason = shorten(str(error).strip().rpartition(": ")[2], PATH)
             raise ValueError(f"engine: faiss cannot index {len(rows)} rows as {quoted(made)} ({reason})") from None
@@ -90,19 +90,19 @@ class Approximate:
             known = "that of IVF is nprobe, that of HNSW efSearch"
             raise ValueError(f"engine: {quoted(made)} has no setting {quoted(name)} of the search ({known})") from None
 
-    def _given(self, rows: AnyArray) -> AnyArray:
-        """Rows as faiss compares them: the order of cosines is that of Euclidean distances between unit rows."""
+    def _as_compared(self, rows: AnyArray) -> AnyArray:
+        """Return rows as faiss compares them: the order of cosines is that of Euclidean distances between unit rows."""
         if self.distance != "cosine":
             return np.ascontiguousarray(rows, dtype=np.float32)
-        given = np.empty(rows.shape, dtype=np.float32)
+        unit = np.empty(rows.shape, dtype=np.float32)
         for start, part in zip(starts(rows), chunks(rows), strict=True):
-            given[start : start + len(part)] = unit_rows(part)
-        return given
+            unit[start : start + len(part)] = unit_rows(part)
+        return unit
 
     def nearest(self, queries: AnyArray, k: int) -> tuple[Array, Ints]:
         """Return distances (n, k) and rows (n, k), nearest first; infinity and -1 if fewer than k were found."""
-        wanted = min(MORE * k, len(self.rows))
-        found = self._index.search(self._given(queries), wanted)[1].astype(np.intp)
+        wanted = min(FAISS_CANDIDATES * k, len(self.rows))
+        found = self._index.search(self._as_compared(queries), wanted)[1].astype(np.intp)
         pairs = np.broadcast_to(np.arange(len(found))[:, None], found.shape)
         exact = pair_distances(queries, self.rows, pairs, np.maximum(found, 0), self.distance)
         exact[found < 0] = np.inf

@@ -15,12 +15,12 @@ from ..numerics.types import AnyArray, Array, Ints
 from .filters import Kind
 from .groups import first_of_groups
 from .index import Index
-from .records import Hits, Records, check_there, checked_about, checked_queries, nothing
+from .records import Hits, Records, check_column, checked_about, checked_queries, no_records
 
 T = TypeVar("T")
 
 
-def tried_again(read: Callable[..., T]) -> Callable[..., T]:
+def retried(read: Callable[..., T]) -> Callable[..., T]:
     """Let a method that reads try once more if a writer has replaced the items since the store was opened."""
 
     @wraps(read)
@@ -38,7 +38,7 @@ def tried_again(read: Callable[..., T]) -> Callable[..., T]:
 def _replaced(store: DatabaseStore) -> bool:
     """Return whether the items were replaced; they were not where nothing is left to be read."""
     try:
-        return store.look_again()
+        return store.refresh()
     except (OSError, ValueError):
         return False
 
@@ -91,17 +91,17 @@ class DatabaseStore(ABC):
         """Return all items."""
 
     @abstractmethod
-    def look_again(self) -> bool:
+    def refresh(self) -> bool:
         """Read again where the items are; return whether a writer has replaced them since they were opened."""
 
-    @tried_again
+    @retried
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         x = checked_queries(queries, self.dimensions, k)
         condition = self._condition(where)
         most = self.count(where)
         if not group_by:
             return self._nearest(x, condition, min(int(k), most))
-        check_there(group_by, self.columns())
+        check_column(group_by, self.columns())
         if most == 0:
             return self._nearest(x, condition, 0)
         return self._nearest_groups(x, condition, group_by, int(k), most)
@@ -205,4 +205,4 @@ def ranked(x: AnyArray, records: Records, query_rows: Ints, k: int, distance: st
 def no_hits(queries: AnyArray, dimensions: int) -> Hits:
     """Return the result of a search in an empty collection."""
     empty = np.empty((len(queries), 0))
-    return Hits(nothing(dimensions), empty, empty.astype(np.intp))
+    return Hits(no_records(dimensions), empty, empty.astype(np.intp))

@@ -13,10 +13,10 @@ from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools
 from .approximate import Approximate
 from .filters import Kind, mask, parse_filter
-from .index import Content, Index, Kept, Stored, merged, read_content, write_index
+from .index import Content, Index, Metadata, Stored, merged, read_content, write_index
 from .index_lock import index_lock
 from .journal import Change, append, can_grow, checked_change, packed_change, remove_stale, size_of
-from .records import Hits, Records, check_some_left, check_there, column_kinds, isin_few, names_in, picked_columns
+from .records import Hits, Records, check_column, check_some_left, column_kinds, isin_few, names_in, picked_columns
 
 LARGEST_PART = 0.1
 """Size of a journal relative to its file, beyond which the file is rewritten: readers read both."""
@@ -43,7 +43,7 @@ class FileStore:
         # a writer reads few of the embeddings
         self._stored, content = read_content(self.path, mapped=self.writes)
         if not self.writes:
-            self._stored = Stored(content.kept, content.rows, identity="")
+            self._stored = Stored(content.metadata, content.rows, identity="")
         self._hold(content)
         if not self.writes:
             self._searched()  # made now, because many threads may search it later
@@ -66,7 +66,7 @@ class FileStore:
         with ExitStack() as held:
             if lock:
                 held.enter_context(index_lock(path, wait=0))
-            kept = Kept(
+            metadata = Metadata(
                 names=records.names,
                 labels=records.labels,
                 columns=dict(records.columns),
@@ -74,15 +74,15 @@ class FileStore:
                 engine=engine,
                 about=dict(about),
             )
-            identity = write_index(path, kept, rows)
+            identity = write_index(path, metadata, rows)
             remove_stale(path, identity)
-            made = cls(path, writes=True, lock=False)
-            made._held = held.pop_all()
-        return made
+            store = cls(path, writes=True, lock=False)
+            store._held = held.pop_all()
+        return store
 
     @property
     def distance(self) -> str:
-        return self._stored.kept.distance
+        return self._stored.metadata.distance
 
     @property
     def about(self) -> dict[str, str]:
@@ -96,7 +96,7 @@ class FileStore:
         return self._stored.engine
 
     def columns(self) -> dict[str, Kind]:
-        labels = self._stored.kept.labels
+        labels = self._stored.metadata.labels
         kinds = self._stored.kinds | {"name": "text"}
         if labels is not None:
             kinds |= column_kinds({"label": labels})
@@ -108,8 +108,8 @@ class FileStore:
         return int(self._mask(where).sum())
 
     def column(self, name: str, where: str = "") -> AnyArray:
-        columns = self._merged().kept.all_columns()
-        check_there(name, columns)
+        columns = self._merged().metadata.all_columns()
+        check_column(name, columns)
         if not where:
             return columns[name]
         return columns[name][self._mask(where)]
@@ -117,14 +117,14 @@ class FileStore:
     def get(self, names: Sequence[str]) -> Records:
         content = self._merged()
         if self._places is None:
-            self._places = {name: row for row, name in enumerate(content.kept.names.tolist())}
+            self._places = {name: row for row, name in enumerate(content.metadata.names.tolist())}
         places = [self._places[name] for name in names_in(names) if name in self._places]
-        kept = content.kept
+        metadata = content.metadata
         return Records(
-            names=kept.names[places],
+            names=metadata.names[places],
             embeddings=content.pick(places),
-            labels=None if kept.labels is None else kept.labels[places],
-            columns=picked_columns(kept.columns, places),
+            labels=None if metadata.labels is None else metadata.labels[places],
+            columns=picked_columns(metadata.columns, places),
         )
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
@@ -147,7 +147,7 @@ class FileStore:
 
     def remove(self, names: Sequence[str]) -> None:
         gone = np.asarray(names_in(names), dtype=np.str_)
-        check_some_left(gone.tolist(), self._merged().kept.names, self._left_without(gone))
+        check_some_left(gone.tolist(), self._merged().metadata.names, self._left_without(gone))
         self._change(Change(gone, None, {}, ""))
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
@@ -187,10 +187,10 @@ class FileStore:
 
     def _left_without(self, gone: AnyArray) -> int:
         """Return how many items are left if some are removed."""
-        return int((~isin_few(self._merged().kept.names, gone)).sum())
+        return int((~isin_few(self._merged().metadata.names, gone)).sum())
 
     def _mask(self, where: str) -> Bools:
-        return mask(parse_filter(where, self.columns()), self._merged().kept.all_columns())
+        return mask(parse_filter(where, self.columns()), self._merged().metadata.all_columns())
 
     def _change(self, change: Change) -> None:
         """Append a change to the journal, or rewrite the file with it."""
@@ -212,7 +212,7 @@ class FileStore:
             self._hold(None)
         else:
             content = merged(after)
-            identity = write_index(self.path, content.kept, content.stacked())
+            identity = write_index(self.path, content.metadata, content.stacked())
             remove_stale(self.path, identity)
             self._open()
 
@@ -238,7 +238,7 @@ class Status(NamedTuple):
 
 def _status(path: Path) -> Status | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return Status(found.st_size, found.st_mtime_ns, found.st_ino)
+    return Status(status.st_size, status.st_mtime_ns, status.st_ino)

@@ -141,10 +141,10 @@ def mask(tree: Filter, columns: Mapping[str, AnyArray]) -> Bools:
     column = columns[tree.column]
     if tree.sign == "in":
         return np.isin(column, np.array(tree.values))
-    held = COMPARE[tree.sign](column, tree.values[0])
+    holds = COMPARE[tree.sign](column, tree.values[0])
     if tree.sign == "!=" and column.dtype.kind == "f":
-        held &= ~np.isnan(column)  # the other comparisons are false there by themselves
-    return held
+        holds &= ~np.isnan(column)  # the other comparisons are false there by themselves
+    return holds
 
 
 def sql(tree: Filter) -> str:

@@ -65,12 +65,12 @@ def numbered(column: AnyArray) -> Ints:
 def first_of_group_in_row(groups: Ints, positions: Ints) -> Bools:
     """Return a mask (n, count) of the positions that are the first of their group in their row; -1 never is."""
     there = positions >= 0
+    group = np.where(there, groups[np.maximum(positions, 0)], -1)  # of each position
     # in a stable order by group, the first of a group is the one that differs from its predecessor
-    own = np.where(there, groups[np.maximum(positions, 0)], -1)
-    order = np.argsort(own, axis=1, kind="stable")
-    ordered = np.take_along_axis(own, order, axis=1)
-    fresh = np.ones(own.shape, dtype=bool)
-    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    first = np.empty(own.shape, dtype=bool)
-    np.put_along_axis(first, order, fresh, axis=1)
+    order = np.argsort(group, axis=1, kind="stable")
+    ordered = np.take_along_axis(group, order, axis=1)
+    differs = np.ones(group.shape, dtype=bool)
+    differs[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.empty(group.shape, dtype=bool)
+    np.put_along_axis(first, order, differs, axis=1)
     return first & there

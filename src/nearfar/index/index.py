@@ -160,20 +160,20 @@ class Index:
         columns: Columns | None = None,
     ) -> None:
         rows = checked_rows(embeddings, "embeddings").copy()
-        kept = checked_kept(
+        metadata = checked_metadata(
             len(rows), names=names, labels=labels, distance=distance, engine=engine, about=about, columns=columns
         )
-        self._hold(rows, kept)
+        self._hold(rows, metadata)
 
-    def _hold(self, rows: AnyArray, kept: Kept) -> None:
+    def _hold(self, rows: AnyArray, metadata: Metadata) -> None:
         """Store everything, which is checked; `rows` are not copied, so that nobody else may change them."""
         self.embeddings = rows
-        self.names = kept.names
-        self.labels = kept.labels
-        self.columns = kept.columns
-        self.distance = kept.distance
-        self.engine = kept.engine
-        self.about = kept.about
+        self.names = metadata.names
+        self.labels = metadata.labels
+        self.columns = metadata.columns
+        self.distance = metadata.distance
+        self.engine = metadata.engine
+        self.about = metadata.about
         self._engine: Gallery | Approximate | None = None
         self._filters: dict[str, Filtered] = {}
 
@@ -181,11 +181,11 @@ class Index:
     def _of(cls, content: Content) -> Index:
         """Return the index that was read from a file, without another check."""
         index = cls.__new__(cls)
-        index._hold(content.embeddings(), content.kept)
+        index._hold(content.embeddings(), content.metadata)
         return index
 
-    def _kept(self) -> Kept:
-        return Kept(self.names, self.labels, self.columns, self.distance, self.engine, self.about)
+    def _metadata(self) -> Metadata:
+        return Metadata(self.names, self.labels, self.columns, self.distance, self.engine, self.about)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -257,7 +257,7 @@ class Index:
 
     def all_columns(self) -> dict[str, AnyArray]:
         """Return the columns that filters and groups can use: those of the index, the names and the labels."""
-        return self._kept().all_columns()
+        return self._metadata().all_columns()
 
     def duplicates(self, within: float) -> Groups:
         """Group items that are within a distance of each other, directly or through a chain; exact with every engine.
@@ -383,7 +383,7 @@ class Index:
 
     def _write(self, path: str | os.PathLike[str]) -> None:
         """Write the file, and remove the journal of the one before; the caller holds the lock."""
-        identity = write_index(path, self._kept(), self.embeddings)
+        identity = write_index(path, self._metadata(), self.embeddings)
         remove_stale(path, identity)
 
     @classmethod
@@ -478,7 +478,7 @@ class Index:
 
 
 @dataclass
-class Kept:
+class Metadata:
     """Everything in an index except its embeddings; see `Index`."""
 
     names: AnyArray
@@ -496,7 +496,7 @@ class Kept:
         return columns
 
 
-def checked_kept(
+def checked_metadata(
     n: int,
     *,
     names: Any,
@@ -505,9 +505,9 @@ def checked_kept(
     engine: str,
     about: dict[str, str] | None,
     columns: Columns | None,
-) -> Kept:
+) -> Metadata:
     """Check everything of an index of n items except its embeddings; raise a ValueError for what does not fit."""
-    kept = Kept(
+    metadata = Metadata(
         names=checked_names(names, n),
         labels=checked_labels(labels, n),
         columns=checked_columns(columns, n),
@@ -517,8 +517,8 @@ def checked_kept(
     )
     if engine != "exact":
         check_recipe(engine)
-    check_different(kept.names)
-    return kept
+    check_different(metadata.names)
+    return metadata
 
 
 @dataclass
@@ -527,7 +527,7 @@ class Stored:
 
     Attributes
     ----------
-    kept, rows : Kept, ndarray of float32, shape (n, d)
+    metadata, rows : Metadata, ndarray of float32, shape (n, d)
         What the first file holds.
     identity : str
         Id of the first file; "" if it was written before there were journals.
@@ -541,7 +541,7 @@ class Stored:
         Kinds of the columns, `about` and engine after all changes.
     """
 
-    kept: Kept
+    metadata: Metadata
     rows: AnyArray
     identity: str
     journaled: bool = False
@@ -549,16 +549,16 @@ class Stored:
     end: int = 0
 
     def __post_init__(self) -> None:
-        self.kinds = column_kinds(self.kept.columns)
-        self.about = self.kept.about
-        self.engine = self.kept.engine
+        self.kinds = column_kinds(self.metadata.columns)
+        self.about = self.metadata.about
+        self.engine = self.metadata.engine
 
     def check(self, change: Change) -> None:
         """Raise a ValueError if a change does not fit what is stored."""
         records = change.records
         if records is None:
             return
-        labels = self.kept.labels
+        labels = self.metadata.labels
         check_new(records, dimensions=self.rows.shape[1], labels=labels, columns=self.kinds)
         if labels is not None and records.labels is not None:
             joined_labels(labels[:0], records.labels[:0])  # raises if one has numbers and the other text
@@ -587,21 +587,21 @@ class Content:
 
     Attributes
     ----------
-    kept : Kept
+    metadata : Metadata
         Everything else, of the rows that are kept and then of the later ones.
     rows, keep : ndarray of float32, shape (n, d), and of bool, shape (n,)
-        Rows of the file, and which of them are kept.
+        Rows of the file, and which of them are metadata.
     later : ndarray of float32, shape (m, d)
         Rows that were added later.
     """
 
-    kept: Kept
+    metadata: Metadata
     rows: AnyArray
     keep: Bools
     later: AnyArray
 
     def __len__(self) -> int:
-        return len(self.kept.names)
+        return len(self.metadata.names)
 
     def stacked(self) -> tensor_file.Stacked:
         """Return the embeddings to write; they are read while they are written, so that they need no memory."""
@@ -621,7 +621,7 @@ class Content:
     def joined(self) -> Content:
         """Return the same content with all embeddings in one array."""
         rows = self.embeddings()
-        return Content(self.kept, rows, np.ones(len(rows), dtype=bool), self.later[:0])
+        return Content(self.metadata, rows, np.ones(len(rows), dtype=bool), self.later[:0])
 
     def pick(self, places: Sequence[int]) -> AnyArray:
         """Return the embeddings of some items."""
@@ -642,7 +642,7 @@ class Content:
 
 def merged(stored: Stored) -> Content:
     """Return what an index holds after all changes, in the order of a file that was rewritten at each of them."""
-    base = stored.kept
+    base = stored.metadata
     d = stored.rows.shape[1]
     if not stored.changes:
         return Content(base, stored.rows, np.ones(len(base.names), dtype=bool), np.empty((0, d), dtype=np.float32))
@@ -664,7 +664,7 @@ def merged(stored: Stored) -> Content:
         column = [base.columns[name][keep] if name in base.columns else missing(kind, n)]
         column += [part.columns[name] if name in part.columns else missing(kind, len(part)) for part in added]
         columns[name] = np.concatenate(column)
-    kept = Kept(
+    metadata = Metadata(
         names=np.concatenate([base.names[keep], *(part.names for part in added)]),
         labels=labels,
         columns=columns,
@@ -673,7 +673,7 @@ def merged(stored: Stored) -> Content:
         about=stored.about,
     )
     later = np.concatenate([np.empty((0, d), dtype=np.float32), *(part.embeddings for part in added)])
-    return Content(kept, stored.rows, keep, later)
+    return Content(metadata, stored.rows, keep, later)
 
 
 def read_content(path: str | os.PathLike[str], *, mapped: bool) -> tuple[Stored, Content]:
@@ -736,7 +736,7 @@ def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
         raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
     try:
         rows = checked_rows(arrays["embeddings"], "embeddings")  # read just now, so that no copy is needed
-        kept = checked_kept(
+        metadata = checked_metadata(
             len(rows),
             names=words(arrays["names"]),
             labels=words_or_numbers(arrays.get("labels")),
@@ -750,22 +750,22 @@ def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
     identity = text.get("id", "")
     if not ID.fullmatch(identity):
         identity = ""
-    return Stored(kept, rows, identity, journaled=format == JOURNALED_FORMAT and identity != "")
+    return Stored(metadata, rows, identity, journaled=format == JOURNALED_FORMAT and identity != "")
 
 
-def write_index(path: str | os.PathLike[str], kept: Kept, embeddings: AnyArray | tensor_file.Stacked) -> str:
+def write_index(path: str | os.PathLike[str], metadata: Metadata, embeddings: AnyArray | tensor_file.Stacked) -> str:
     """Write a file that `read_content` reads, and return its id. A journal that is there is stale afterwards."""
-    about = checked_about(kept.about)
+    about = checked_about(metadata.about)
     if os.path.exists(f"{os.path.realpath(path)}.journal"):
         check_replaceable(path)
     identity = secrets.token_hex(16)
-    others = described(kept.names, kept.labels, kept.columns)
+    others = described(metadata.names, metadata.labels, metadata.columns)
     n, d = embeddings.shape
     size = 4 * n * d + sum(array.nbytes for array in others.values())
     text = {
         "format": JOURNALED_FORMAT if size >= JOURNALED_FROM else FORMAT,
-        "distance": kept.distance,
-        "engine": kept.engine,
+        "distance": metadata.distance,
+        "engine": metadata.engine,
         "about": json.dumps(about),
         "id": identity,
     }

@@ -147,10 +147,10 @@ def index_of(journal: IO[bytes], path: str | os.PathLike[str]) -> str:
     """Return the id of the index to which a journal belongs; raise a ValueError if the file is no journal."""
     journal.seek(0)
     beginning = journal.read(BEGINNING)
-    name = beginning[len(JOURNAL_MARK) :].decode("ascii", "replace")
-    if not beginning.startswith(JOURNAL_MARK) or not ID.fullmatch(name):
+    identity = beginning[len(JOURNAL_MARK) :].decode("ascii", "replace")
+    if not beginning.startswith(JOURNAL_MARK) or not ID.fullmatch(identity):
         raise ValueError(f"{journal_of(path)} is not a journal of an index, or is damaged; move it elsewhere")
-    return name
+    return identity
 
 
 def changes_in(journal: IO[bytes]) -> Iterator[tuple[bytes, int]]:

@@ -26,19 +26,19 @@ from ..io.uris import COLLECTION
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, tried_again
+from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, retried
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
 from .records import (
     Hits,
     Records,
+    check_column,
     check_new,
     check_some_left,
-    check_there,
     checked_about,
     missing,
     names_in,
-    nothing,
+    no_records,
 )
 
 FORMAT = "nearfar collection 1"
@@ -114,11 +114,11 @@ class LanceStore(DatabaseStore):
                 }
                 _build(table, state)
                 _write_about(path, state)
-            made = cls(path, writes=True, lock=False)
-            made._held = held.pop_all()
-        return made
+            store = cls(path, writes=True, lock=False)
+            store._held = held.pop_all()
+        return store
 
-    def look_again(self) -> bool:
+    def refresh(self) -> bool:
         state = _read_about(self.path)
         replaced = state["table"] != self._state["table"]
         if replaced:
@@ -128,7 +128,7 @@ class LanceStore(DatabaseStore):
         return replaced
 
     @property
-    @tried_again
+    @retried
     def dimensions(self) -> int:
         with lance_errors(self.uri):
             return int(self._table.schema.field("embedding").type.list_size)
@@ -140,21 +140,21 @@ class LanceStore(DatabaseStore):
         recall = self._state["recall"]
         return f"approximate (ivf, {probes} lists looked into; recall@10 {recall:.3f} when it was built)"
 
-    @tried_again
+    @retried
     def columns(self) -> dict[str, Kind]:
         with lance_errors(self.uri):
             fields = [field for field in self._table.schema if field.name != "embedding"]
         return {field.name: "text" if str(field.type).endswith("string") else "number" for field in fields}
 
-    @tried_again
+    @retried
     def count(self, where: str = "") -> int:
         condition = self._condition(where)
         with lance_errors(self.uri):
             return int(self._table.count_rows(condition))
 
-    @tried_again
+    @retried
     def column(self, name: str, where: str = "") -> AnyArray:
-        check_there(name, self.columns())
+        check_column(name, self.columns())
         condition = self._condition(where)
         with lance_errors(self.uri):
             query = self._table.search().select([name]).limit(self._table.count_rows())
@@ -163,7 +163,7 @@ class LanceStore(DatabaseStore):
             rows = query.to_arrow()
         return _from_arrow(rows, name)
 
-    @tried_again
+    @retried
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
         parts = []
@@ -172,7 +172,7 @@ class LanceStore(DatabaseStore):
             with lance_errors(self.uri):
                 parts.append(self._table.search().where(_named(some)).limit(len(some)).to_arrow())
         if not any(len(part) for part in parts):
-            return nothing(self.dimensions)
+            return no_records(self.dimensions)
         import pyarrow
 
         found = self._records(pyarrow.concat_tables(parts))
@@ -229,8 +229,8 @@ class LanceStore(DatabaseStore):
         self._check_kind_of_labels(records)
         with lance_errors(self.uri):
             if gone:
-                come = set(records.names.tolist())
-                self._delete([name for name in names_in(gone) if name not in come])
+                added = set(records.names.tolist())
+                self._delete([name for name in names_in(gone) if name not in added])
             self._add_columns(records)
             kinds = {name: kind for name, kind in self.columns().items() if name not in ("name", "label")}
             rows = _arrow(records, kinds)
@@ -265,7 +265,7 @@ class LanceStore(DatabaseStore):
         _write_about(self.path, state)
         self._state = state
 
-    @tried_again
+    @retried
     def _everything(self) -> Records:
         with lance_errors(self.uri):
             return self._records(self._table.to_arrow())
@@ -323,8 +323,8 @@ class LanceStore(DatabaseStore):
                 self._db.drop_table(name)
 
     def _records(self, rows: Any) -> Records:
-        own = ("name", "label", "embedding")
-        columns = {name: _from_arrow(rows, name) for name in rows.column_names if name not in own}
+        standard = ("name", "label", "embedding")
+        columns = {name: _from_arrow(rows, name) for name in rows.column_names if name not in standard}
         labels = _from_arrow(rows, "label") if "label" in rows.column_names else None
         values = np.empty(0, dtype=np.float32)
         if len(rows):

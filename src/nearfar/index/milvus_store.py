@@ -26,20 +26,20 @@ from ..io.uris import Address, address_of
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, tried_again
+from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, retried
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .index_lock import index_lock
 from .records import (
     Hits,
     Records,
+    check_column,
     check_new,
     check_some_left,
-    check_there,
     checked_about,
     column_kinds,
     missing,
     names_in,
-    nothing,
+    no_records,
 )
 
 FORMAT = "nearfar collection 1"
@@ -58,7 +58,6 @@ MAX_TEXT_BYTES = 65_535  # of a name, a class, a cell, and of the state of a col
 SECONDS = 60.0  # for one request
 SECONDS_TO_CONNECT = 5.0
 ROW_KEY = "key"  # primary key of a row: a hash of its name, so that no name can break a condition
-OWN = (ROW_KEY, "name", "label", "embedding")
 
 
 class MilvusStore(DatabaseStore):
@@ -116,11 +115,11 @@ class MilvusStore(DatabaseStore):
             state["items"] = _make_items(client, address, state, count=len(records))
             _send(client, address, state, records)
             _write_about(client, address, state)
-            made = cls(str(address), writes=True, lock=False)
-            made._held = held.pop_all()
-        return made
+            store = cls(str(address), writes=True, lock=False)
+            store._held = held.pop_all()
+        return store
 
-    def look_again(self) -> bool:
+    def refresh(self) -> bool:
         state = _read_about(self._client, self.address)
         replaced = state["items"] != self._state["items"]
         self._state = state
@@ -141,7 +140,7 @@ class MilvusStore(DatabaseStore):
             kinds["label"] = self._state["labels"]
         return kinds | self._state["columns"]
 
-    @tried_again
+    @retried
     def count(self, where: str = "") -> int:
         with self._request():
             rows = self._client.query(
@@ -149,15 +148,15 @@ class MilvusStore(DatabaseStore):
             )
         return int(rows[0]["count(*)"])
 
-    @tried_again
+    @retried
     def column(self, name: str, where: str = "") -> AnyArray:
-        check_there(name, self.columns())
+        check_column(name, self.columns())
         values: list[Any] = []
         for rows in self._rows(where, [name]):
             values += [row[name] for row in rows]
         return self._array(name, values)
 
-    @tried_again
+    @retried
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
         found: dict[str, Any] = {}
@@ -168,7 +167,7 @@ class MilvusStore(DatabaseStore):
             found.update({row["name"]: row for row in rows})
         there = [found[name] for name in wanted if name in found]
         if not there:
-            return nothing(self.dimensions)
+            return no_records(self.dimensions)
         return self._records(there)
 
     def _nearest(self, x: AnyArray, condition: str | None, k: int) -> Hits:
@@ -193,7 +192,7 @@ class MilvusStore(DatabaseStore):
             for place, hits in enumerate(found):
                 rows += [hit["entity"] for hit in hits]
                 query_rows += [start + place] * len(hits)
-        records = nothing(self.dimensions)
+        records = no_records(self.dimensions)
         if rows:
             records = self._records(rows)
         return ranked(x, records, np.asarray(query_rows, dtype=np.intp), k, self.distance)
@@ -216,8 +215,8 @@ class MilvusStore(DatabaseStore):
         fresh = {name: of for name, of in column_kinds(records.columns).items() if name not in self._state["columns"]}
         if fresh:
             self._recreate(columns=self._state["columns"] | fresh)
-        come = set(records.names.tolist())
-        left = [name for name in names_in(gone) if name not in come]
+        added = set(records.names.tolist())
+        left = [name for name in names_in(gone) if name not in added]
         with self._request():
             self._delete(left)
             _send(self._client, self.address, self._state, records)
@@ -241,7 +240,7 @@ class MilvusStore(DatabaseStore):
         _write_about(self._client, self.address, state)
         self._state = state
 
-    @tried_again
+    @retried
     def _everything(self) -> Records:
         rows = [row for part in self._rows("", ["*"]) for row in part]
         return self._records(rows)

@@ -102,10 +102,10 @@ class Hits(NamedTuple):
         >>> Hits(records_of([[0.0], [1.0]], ["a", "b"]), np.array([[0.5, np.inf]]), np.array([[1, -1]])).names.tolist()
         [['b', '']]
         """
-        found = np.full(self.positions.shape, "", dtype=self.records.names.dtype)
+        names = np.full(self.positions.shape, "", dtype=self.records.names.dtype)
         there = self.positions >= 0
-        found[there] = self.records.names[self.positions[there]]
-        return found
+        names[there] = self.records.names[self.positions[there]]
+        return names
 
     def without_self(self, names: Sequence[str], k: int, *, column: str = "", values: Sequence[Any] = ()) -> Hits:
         """Return the k nearest neighbors of queries that are items of the collection, without the items themselves.
@@ -131,20 +131,20 @@ class Hits(NamedTuple):
                [0]])
         """
         there = self.positions >= 0
-        found = self.positions[there]
+        rows = self.positions[there]
         counts = there.sum(axis=1)
-        own = np.zeros(self.positions.shape, dtype=bool)  # (n, k + 1): is this neighbor the query itself, or its group?
-        own[there] = self.records.names[found] == np.repeat(names, counts)
+        itself = np.zeros(self.positions.shape, dtype=bool)  # (n, k + 1): is the neighbor the query, or of its group?
+        itself[there] = self.records.names[rows] == np.repeat(names, counts)
         if column:
-            groups = self.records.column(column)[found]
+            groups = self.records.column(column)[rows]
             same = groups == np.repeat(values, counts)  # a missing number, NaN, differs from itself
             if groups.dtype.kind == "U":
                 same &= groups != ""
-            own[there] |= same
-        order = np.argsort(own, axis=1, kind="stable")[:, :k]  # the item itself last, the others as they were
+            itself[there] |= same
+        order = np.argsort(itself, axis=1, kind="stable")[:, :k]  # the item itself last, the others as they were
         return self._replace(
-            distances=np.take_along_axis(np.where(own, np.inf, self.distances), order, axis=1),
-            positions=np.take_along_axis(np.where(own, -1, self.positions), order, axis=1),
+            distances=np.take_along_axis(np.where(itself, np.inf, self.distances), order, axis=1),
+            positions=np.take_along_axis(np.where(itself, -1, self.positions), order, axis=1),
         )
 
 
@@ -173,17 +173,17 @@ def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Colu
     """
     rows = checked_rows(embeddings, "embeddings").copy()
     n = len(rows)
-    found = Records(checked_names(names, n), rows, checked_labels(labels, n), checked_columns(columns, n))
-    check_different(found.names)
-    return found
+    records = Records(checked_names(names, n), rows, checked_labels(labels, n), checked_columns(columns, n))
+    check_different(records.names)
+    return records
 
 
 def checked_about(about: Mapping[str, str] | None) -> dict[str, str]:
     """Return what is stored with a collection as a dict; raise a ValueError unless it is text."""
-    found = dict(about or {})
-    if not all(isinstance(key, str) and isinstance(value, str) for key, value in found.items()):
-        raise ValueError(f"about: expected a dict of text, got {quoted(found)}")
-    return found
+    entries = dict(about or {})
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in entries.items()):
+        raise ValueError(f"about: expected a dict of text, got {quoted(entries)}")
+    return entries
 
 
 def names_in(names: str | Iterable[str]) -> list[str]:
@@ -193,7 +193,7 @@ def names_in(names: str | Iterable[str]) -> list[str]:
     return [str(name) for name in names]
 
 
-def nothing(dimensions: int) -> Records:
+def no_records(dimensions: int) -> Records:
     """Return records without items, of embeddings with that many dimensions."""
     return Records(np.empty(0, dtype=np.str_), np.empty((0, dimensions), dtype=np.float32))
 
@@ -222,11 +222,11 @@ def checked_rows(x: Any, name: str) -> AnyArray:
     ValueError
         If they are not finite, or larger than float32 can hold.
     """
-    given = as_rows(x, name)
+    values = as_rows(x, name)
     with np.errstate(over="ignore"):
-        rows = given.astype(np.float32, copy=False)
-    # as_rows has found `given` finite, so that only a conversion can have made infinities
-    if rows is not given and not np.isfinite(rows).all():
+        rows = values.astype(np.float32, copy=False)
+    # `as_rows` returns finite values, so that only the conversion can make infinities
+    if rows is not values and not np.isfinite(rows).all():
         raise ValueError(f"{name}: expected values that float32 holds, up to 3.4e38")
     return rows
 
@@ -245,10 +245,10 @@ def checked_names(names: Any, n: int, taken: AnyArray | tuple[()] = ()) -> AnyAr
     """
     if names is None:
         return _free_numbers(n, taken)
-    found = np.asarray(names, dtype=np.str_)
-    if found.shape != (n,):
-        raise ValueError(f"names: expected {n}, one per embedding, got shape {found.shape}")
-    return found
+    array = np.asarray(names, dtype=np.str_)
+    if array.shape != (n,):
+        raise ValueError(f"names: expected {n}, one per embedding, got shape {array.shape}")
+    return array
 
 
 def _free_numbers(n: int, taken: AnyArray | tuple[()]) -> AnyArray:
@@ -282,14 +282,14 @@ def checked_labels(labels: Any, n: int) -> AnyArray | None:
     ready = isinstance(labels, np.ndarray) and labels.dtype.kind in "iuU"  # no labels in a list would become numbers
     if not ready and hasattr(labels, "tolist"):  # tensors and columns of pandas, too
         labels = labels.tolist()
-    found = np.asarray(labels)
-    if found.shape != (n,):
-        raise ValueError(f"labels: expected {n}, one per embedding, got shape {found.shape}")
-    if found.dtype.kind not in "iuUS":
-        raise ValueError(f"labels: expected whole numbers or text, got dtype {found.dtype}")
-    if found.dtype.kind in "iu":
-        return found.astype(np.int64)
-    return found.astype(np.str_)
+    array = np.asarray(labels)
+    if array.shape != (n,):
+        raise ValueError(f"labels: expected {n}, one per embedding, got shape {array.shape}")
+    if array.dtype.kind not in "iuUS":
+        raise ValueError(f"labels: expected whole numbers or text, got dtype {array.dtype}")
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    return array.astype(np.str_)
 
 
 def joined_labels(labels: AnyArray, new: AnyArray) -> AnyArray:
@@ -316,10 +316,10 @@ def checked_columns(columns: Columns | None, n: int) -> dict[str, AnyArray]:
     ValueError
         If a name cannot be used in a filter, a length is not n, or values are neither numbers nor text.
     """
-    given = dict(columns or {})
-    if len(given) > MAX_COLUMNS:
-        raise ValueError(f"columns: expected up to {MAX_COLUMNS}, got {len(given)}")
-    return {name: _checked_column(name, values, n) for name, values in given.items()}
+    columns = dict(columns or {})
+    if len(columns) > MAX_COLUMNS:
+        raise ValueError(f"columns: expected up to {MAX_COLUMNS}, got {len(columns)}")
+    return {name: _checked_column(name, values, n) for name, values in columns.items()}
 
 
 def _checked_column(name: Any, values: Any, n: int) -> AnyArray:
@@ -327,19 +327,19 @@ def _checked_column(name: Any, values: Any, n: int) -> AnyArray:
         raise ValueError(f"columns: expected names of letters, digits and _, got {quoted(name)}; rename it")
     if name in RESERVED:
         raise ValueError(f"columns: {quoted(name)} is reserved in an index; rename it")
-    found = np.asarray(values)
-    if found.dtype == object:
-        found = _of_objects(found)
-    if found.shape != (n,):
-        raise ValueError(f"columns: expected {n} values of {quoted(name)}, one per item, got shape {found.shape}")
-    if found.dtype.kind in "US":
-        text = found.astype(np.str_)
+    array = np.asarray(values)
+    if array.dtype == object:
+        array = _of_objects(array)
+    if array.shape != (n,):
+        raise ValueError(f"columns: expected {n} values of {quoted(name)}, one per item, got shape {array.shape}")
+    if array.dtype.kind in "US":
+        text = array.astype(np.str_)
         if text.dtype.itemsize // 4 > MAX_TEXT:
             raise ValueError(f"columns: a text in {quoted(name)} is longer than {MAX_TEXT:,} characters")
         return text
-    if found.dtype.kind not in "fiub":
-        raise ValueError(f"columns: expected numbers or text in {quoted(name)}, got dtype {found.dtype}")
-    numbers = found.astype(np.float64)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"columns: expected numbers or text in {quoted(name)}, got dtype {array.dtype}")
+    numbers = array.astype(np.float64)
     if np.isinf(numbers).any():
         raise ValueError(f"columns: {quoted(name)} holds infinity; leave such a value out (NaN)")
     return numbers
@@ -425,7 +425,7 @@ def missing(kind: Kind, n: int) -> AnyArray:
     return np.full(n, "", dtype=np.str_)
 
 
-def check_there(name: str, columns: Collection[str]) -> None:
+def check_column(name: str, columns: Collection[str]) -> None:
     """Raise a ValueError if a collection does not have a column."""
     if name not in columns:
         raise ValueError(f"column: there is no column {quoted(name)}; there are {', '.join(columns)}")

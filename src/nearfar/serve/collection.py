@@ -107,8 +107,8 @@ class Collection:
         self.read_pictures = read_pictures
         self.embed = embed
         self.embed_text = embed_text
-        self._one = threading.Lock()  # protects the opening of the index
-        self._network = threading.Lock()  # one forward pass at a time, because several would only need more memory
+        self._lock = threading.Lock()  # protects the opening of the index
+        self._network_lock = threading.Lock()  # one forward pass at a time, because several would only need more memory
         self._store = open_store()
         self._model = model_of(self._store)
         self._seen = self._stamp()
@@ -122,15 +122,15 @@ class Collection:
         If it cannot be opened again, for example because it was deleted, the index that is open is kept.
         """
         if time.monotonic() - self._looked >= LOOK_EVERY:
-            with self._one:
+            with self._lock:
                 self._looked = time.monotonic()
                 stamp = self._stamp()
                 if stamp != self._seen:
                     self._seen = stamp
-                    self._open_again()
+                    self._reopen()
         return self._store
 
-    def _open_again(self) -> None:
+    def _reopen(self) -> None:
         try:
             self._store = self.open_store()
         except (OSError, ValueError) as error:
@@ -165,7 +165,7 @@ class Collection:
         try:
             reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
             items = image_source(UPLOAD, reader, [""]).items
-            with self._network:
+            with self._network_lock:
                 return self.embed(items)
         except BadImageError as error:
             raise NotAnImageError(str(error)) from error
@@ -175,7 +175,7 @@ class Collection:
         if self.embed_text is None:
             return None
         self.check_model(store)
-        with self._network:
+        with self._network_lock:
             return self.embed_text(text)
 
     def picture(self, name: str, side: int) -> bytes | None:

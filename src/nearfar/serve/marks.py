@@ -27,7 +27,7 @@ class WrongLabels:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         marks = self._read()
         self._lines = len(marks)
         self._marks = dict(marks)  # the last mark of an item counts
@@ -42,7 +42,7 @@ class WrongLabels:
         OSError
             If the table cannot be written.
         """
-        with self._one:
+        with self._lock:
             if self._lines >= MAX_MARKS:
                 raise ValueError(f"{self.path.name} is full with {MAX_MARKS:,} marks; correct the labels and remove it")
             text = StringIO()

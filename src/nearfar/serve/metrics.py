@@ -12,14 +12,14 @@ class Metrics:
     """Counts and times of all responses since the start of the server."""
 
     def __init__(self) -> None:
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._count = Counter[tuple[str, int]]()
         self._within = Counter[tuple[str, float]]()
         self._seconds = Counter[str]()
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count one request; `path` is the path of a route, so that there are few different ones."""
-        with self._one:
+        with self._lock:
             self._count[path, status] += 1
             self._seconds[path] += seconds  # type: ignore[assignment]  # a sum of floats
             for bucket in BUCKETS:
@@ -29,7 +29,7 @@ class Metrics:
     def text(self, items: float) -> str:
         """Return all metrics in the text format of Prometheus; the number of items is NaN if it is unknown."""
         number = "NaN" if items != items else str(items)
-        with self._one:
+        with self._lock:
             lines = [
                 "# TYPE nearfar_items gauge",
                 f"nearfar_items {number}",
