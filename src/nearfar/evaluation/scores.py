@@ -145,10 +145,11 @@ class Scores:
 
     def protocol_line(self) -> str:
         """Return one sentence on the queries, items and classes, the distance, and queries without a relevant item."""
-        lone = "left out" if self.lone == "exclude" else "counted as misses"
+        rule = "left out" if self.lone == "exclude" else "counted as misses"
+        lone = f"{self.n_lone:,} without a relevant item {rule}" if self.n_lone else "each has a relevant item"
         return (
             f"{self.n_queries:,} queries of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
-            f"({self.protocol}, {self.distance} distance); {self.n_lone:,} without a relevant item {lone}; "
+            f"({self.protocol}, {self.distance} distance); {lone}; "
             f"ties: {self.ties}{self._reranked_by()}"
         )
 
