@@ -56,6 +56,25 @@ def test_geometric_means_of_very_small_and_very_large_scatters(learner, unit):
     assert_allclose(found / found.max(), expected / expected.max(), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("shrinkage", ["lw", "oas", "mcd", 0.1, None])
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_shares_of_the_identity_of_very_small_and_very_large_rows(shrinkage, pooled, unit):
+    # the shares are quotients of fourth powers of the rows, which would be 0 or infinite
+    learner = nearfar.CovarianceMetric(shrinkage=shrinkage, pooled=pooled, random_state=0)
+    expected = distances(fit(learner, X, Y), X)
+    assert_allclose(distances(fit(learner, unit * X, Y), unit * X), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("shrinkage", ["lw", "oas"])
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_shares_of_the_identity_of_few_rows_of_any_size(shrinkage, unit):
+    wide = np.random.default_rng(1).normal(size=(12, 30))
+    learner = nearfar.CovarianceMetric(shrinkage=shrinkage)
+    expected = distances(fit(learner, wide), wide)
+    assert_allclose(distances(fit(learner, unit * wide), unit * wide), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("unit", [1e-100, 1e-90])
 def test_a_product_of_scatters_that_underflows_is_one_clear_error(unit):
     with pytest.raises(ValueError, match=r"^GMML: values became zero .*; scale the features of X$"):

@@ -48,8 +48,9 @@ def ledoit_wolf(X: Array, S: Array, freedom: int | None = None) -> float:
     freedom : int, optional
         Number of degrees of freedom of the centered rows. By default, n.
     """
-    fourth = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / len(X)
-    return ledoit_wolf_share(S, fourth, freedom or len(X))
+    unit = float(np.trace(S)) / len(S) or 1.0  # without which fourth powers of the rows could overflow or vanish
+    square = np.einsum("nd,nd->n", X, X) / unit
+    return ledoit_wolf_share(S / unit, float(square @ square) / len(X), freedom or len(X))
 
 
 def ledoit_wolf_share(S: Array, fourth: float, freedom: float) -> float:
@@ -86,17 +87,21 @@ def few_rows(
     _, s, V = np.linalg.svd(X, full_matrices=False)
     w = s**2 / n  # eigenvalues of the covariance S other than 0
     mean = w.sum() / d
-    size = float(w @ w)  # |S|^2
-    spread = size - d * mean**2  # |S - tr(S) / d I|^2
+    if mean == 0:
+        return None
+    relative = w / mean  # fourth powers of the rows could overflow or vanish
+    size = float(relative @ relative)  # |S / mean|^2
+    spread = size - d  # |S / mean - I|^2
     if shrinkage == "lw":
-        error = float(np.sum(np.einsum("nd,nd->n", X, X) ** 2)) / n - size
+        square = np.einsum("nd,nd->n", X, X) / mean
+        error = float(square @ square) / n - size
         if spread > 0:
             share = min(max(error, 0.0) / freedom / spread, 1.0)
         else:
             share = 0.0
     elif shrinkage == "oas":
         if spread > 0:
-            share = min((size / d**2 + mean**2) / ((n + 1) * spread / d**2), 1.0)
+            share = min((size / d**2 + 1) / ((n + 1) * spread / d**2), 1.0)
         else:
             share = 1.0
     else:

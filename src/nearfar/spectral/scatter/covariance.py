@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.covariance import MinCovDet, oas
+from sklearn.covariance import MinCovDet
 
 from ...estimators.base import Workspace, with_signature_hint
 from ...estimators.sums import LabelSums
@@ -93,14 +93,14 @@ def constant_column(k: int) -> str:
 def oracle_share(C: Array, n: float) -> float:
     """Return the share of the identity in scikit-learn's oracle approximating shrinkage estimator, for n rows."""
     d = len(C)
-    size = float(np.mean(C**2))
-    mean = float(np.trace(C)) / d
-    spread = (n + 1) * (size - mean**2 / d)
+    mean = float(np.trace(C)) / d or 1.0
+    size = float(np.mean((C / mean) ** 2))
+    spread = (n + 1) * (size - 1 / d)
     if d == 1:
         return 0.0
     if spread <= 0:
         return 1.0
-    return min((size + mean**2) / spread, 1.0)
+    return min((size + 1) / spread, 1.0)
 
 
 def given_share(shrinkage: float | str | None) -> float:
@@ -114,11 +114,12 @@ def given_share(shrinkage: float | str | None) -> float:
 
 def estimated(X: Array, shrinkage: float | str | None, seed: Any, freedom: int) -> Array:
     """Return the covariance, divided by n, of centered rows with `freedom` degrees of freedom."""
-    if shrinkage == "oas":
-        return oas(X, assume_centered=True)[0]
     if shrinkage == "mcd":
-        return MinCovDet(assume_centered=True, random_state=seed).fit(X).covariance_
+        unit = scatter.unit(X)
+        return MinCovDet(assume_centered=True, random_state=seed).fit(X / unit).covariance_ * unit**2
     S = X.T @ X / len(X)
+    if shrinkage == "oas":
+        return mahalanobis.shrink(S, oracle_share(S, len(X)))
     if shrinkage == "lw":
         return mahalanobis.shrink(S, mahalanobis.ledoit_wolf(X, S, freedom))
     return mahalanobis.shrink(S, given_share(shrinkage))
