@@ -1,8 +1,12 @@
 """Learners whose problem has no unit of length of its own find the same metric, up to scale, in any units of X."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
 from tests.learners import data, distances, fit
@@ -54,6 +58,28 @@ def test_geometric_means_of_very_small_and_very_large_scatters(learner, unit):
     expected = distances(fit(learner, X, Y), X)
     found = distances(fit(learner, unit * X, Y), unit * X)
     assert_allclose(found / found.max(), expected / expected.max(), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        nearfar.NCA(init_scale="median", max_iter=10),
+        nearfar.NCA(2, max_iter=10),  # starts from discriminants, whose within-class covariance is I
+        nearfar.NCA(init_scale="median", dtype="float32", max_iter=10),
+        nearfar.NCA(init_scale="median", batch_size=32, max_iter=5, random_state=0),
+        nearfar.FastNCA(init_scale="median", max_iter=10),
+        nearfar.FastNCA(2, max_iter=10),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("unit", [1e-100, 1e-3, 30.0, 1e100])
+def test_a_search_from_a_start_without_units_takes_the_same_steps_in_any_unit(learner, unit):
+    learner = clone(learner)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        expected = distances(learner.fit(X, Y), X)
+        found = distances(learner.fit(unit * X, Y), unit * X)
+    assert_allclose(found, expected, rtol=1e-6, atol=1e-9 * expected.max())
 
 
 @pytest.mark.parametrize("shrinkage", ["lw", "oas", "mcd", 0.1, None])

@@ -199,6 +199,17 @@ def unit(X: Array) -> float:
     return float(2.0 ** np.round(np.log2(size)))
 
 
+def deviation(X: Array) -> float:
+    """Return the root of the mean variance of n rows along the min(n - 1, d) directions in which they differ.
+
+    It is the same in the coordinates of the span of their differences. If no two rows differ, 1 is returned.
+    """
+    n, d = X.shape
+    largest = float(np.abs(X).max(initial=0.0)) or 1.0
+    variance = float(np.var(X / largest, axis=0).sum()) / max(1, min(n - 1, d))
+    return largest * float(np.sqrt(variance)) or 1.0
+
+
 def chunklets_apart(X: Array, chunklets: Ints, apart: Bools) -> Array:
     """Return the mean of (mu_l - mu_m)(mu_l - mu_m)' over pairs (l, m) of different chunklets, in both orders.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...estimators.base import FromLabels, Mahalanobis, Workspace
-from ...numerics import checks, initialization
+from ...numerics import checks, initialization, scatter
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
 from .fast_search import maximize_listed
@@ -20,7 +20,10 @@ from .search import Ridge
 
 def fast_nca(X: Array, labels: Ints, L0: Array, k: int = 10, reg: float = 0.0, **search: Any) -> Solution:
     """Return L (r, d), searched from L0; `search` holds kind, refresh, max_iter, tol and report. See `FastNCA`."""
-    return maximize_listed(X, labels, L0, k, ridge=Ridge(reg), **search)
+    # K = unit L on rows X / unit: the steps of the search then do not depend on the unit of the rows
+    unit = scatter.deviation(X)
+    found = maximize_listed(X / unit, labels, unit * L0, k, ridge=Ridge(reg / unit / unit), **search)
+    return found.with_x(found.x / unit)
 
 
 class FastNCA(FromLabels, Mahalanobis):

@@ -67,9 +67,10 @@ def maximize_listed(
     for _ in range(refresh + 1):
         lists = listed_softmax.nearest_lists(rows, labels, k)
         n = float(lists.weight.sum())
-        found = neighborhood.maximize(over(lists, X, kind), found.x, ridge=ridge, n=n, **search)
+        terms = over(lists, X, kind)
+        found = neighborhood.maximize(terms, found.x, ridge=ridge, n=n, **search)
         if not (spent or warm):
-            found = neighborhood.warned_if_stuck(found, L0, n, kind, ridge)
+            found = neighborhood.warned_if_stuck(found, L0, n, kind, ridge, terms)
         spent = spent + found.n_iter
         history = np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T

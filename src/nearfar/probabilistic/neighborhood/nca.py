@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...estimators.base import FromLabels, Mahalanobis, Workspace, error_context, with_signature_hint
-from ...numerics import checks, gradient_descent, initialization
+from ...numerics import checks, gradient_descent, initialization, scatter
 from ...numerics.optimize import Solution
 from ...numerics.types import AnyArray, Array, Ints
 from .. import neighbor_softmax
@@ -35,11 +35,16 @@ def nca(
     **search: Any,
 ) -> Solution:
     """Return L (k, d), searched from L0; `search` holds max_iter, tol, dtype, report and warm. See `NCA`."""
-    rows = neighbor_softmax.sorted_rows(X, labels)
-    search["ridge"] = Ridge(reg)
+    # K = unit L on rows X / unit: the steps of a search then do not depend on the unit of the rows
+    unit = scatter.deviation(X)
+    K0 = unit * L0
+    rows = neighbor_softmax.sorted_rows(X / unit, labels)
+    search["ridge"] = Ridge(reg / unit / unit)
     if batch_size is None or batch_size >= len(rows.X):
-        return neighborhood.maximize_dense(rows, objective, L0, patience=PATIENCE, **search)
-    return neighborhood.maximize_in_batches(rows, objective, L0, batch_size=batch_size, seed=seed, **search)
+        found = neighborhood.maximize_dense(rows, objective, K0, patience=PATIENCE, **search)
+    else:
+        found = neighborhood.maximize_in_batches(rows, objective, K0, batch_size=batch_size, seed=seed, **search)
+    return found.with_x(found.x / unit)
 
 
 class NCA(FromLabels, Mahalanobis):

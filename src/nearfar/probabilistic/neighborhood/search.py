@@ -139,11 +139,12 @@ def in_sums(found: Solution, terms: Terms, ridge: Ridge, n: float) -> Solution:
     return found.times(-n)
 
 
-def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge) -> Solution:
-    """Return the solution; warn if a search for accuracy stays at its start because each row has one neighbor there.
+def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge, terms: Terms) -> Solution:
+    """Return the solution; warn if the search stays at its start because the kernel is too narrow or too wide there.
 
-    All probabilities are then 0 or 1, so that their sum is an integer and the gradient is 0 (unlike the gradient of the
-    log-probabilities). If the neighbor of every row is of its class, there is nothing left to learn, and no warning.
+    If it is too narrow for a search for accuracy, all probabilities are 0 or 1, so that their sum is an integer and the
+    gradient is 0 (unlike the gradient of the log-probabilities). If the neighbor of every row is of its class, there is
+    nothing left to learn, and no warning. If it is too wide, F is what it is at L = 0.
     """
     # compare directions only, because a ridge alone shortens L
     if L0.any():
@@ -151,11 +152,17 @@ def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridg
     else:
         kept = 0.0
     stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
+    if not stays:
+        return found
     right = found.value + ridge(found.x)[0]
-    if kind == "accuracy" and stays and right < n - 0.5 and abs(right - round(right)) < WHOLE_NUMBER_TOL:
+    if not ridge.weight and abs(right - terms(np.zeros_like(L0))[0]) <= VANISHED * n:
+        cause = "rows are too close together for a kernel of unit width, so that all are equally likely neighbors"
+    elif kind == "accuracy" and right < n - 0.5 and abs(right - round(right)) < WHOLE_NUMBER_TOL:
         cause = "rows are too far apart for a kernel of unit width, so that each has only one neighbor"
-        hint = 'scale the features, or set init_scale="median" if the learner has it'
-        warn(f"the search stays at its start, because {cause}; {hint}")
+    else:
+        return found
+    hint = 'scale the features, or set init_scale="median" if the learner has it'
+    warn(f"the search stays at its start, because {cause}; {hint}")
     return found
 
 
@@ -187,11 +194,11 @@ def maximize_dense(
         found = search(L0, dtype, max_iter, tol)
         if warm:
             return found
-        return warned_if_stuck(found, L0, settings["n"], kind, ridge)
+        return warned_if_stuck(found, L0, settings["n"], kind, ridge, dense(rows, kind, weight))
     coarse = search(L0, dtype, max(1, max_iter - FINE), max(tol, 1e-5))
     fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
     if not warm:
-        fine = warned_if_stuck(fine, L0, settings["n"], kind, ridge)
+        fine = warned_if_stuck(fine, L0, settings["n"], kind, ridge, dense(rows, kind, weight))
     history = np.concatenate([coarse.history, fine.history])
     spent = coarse.n_iter + fine.n_iter
     converged = coarse.converged or fine.converged
@@ -241,4 +248,4 @@ def maximize_in_batches(
     found = in_sums(found.with_x(found.x, objective=value), terms, ridge, n)
     if warm:
         return found
-    return warned_if_stuck(found, L0, n, kind, ridge)
+    return warned_if_stuck(found, L0, n, kind, ridge, terms)
