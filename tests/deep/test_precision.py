@@ -119,7 +119,7 @@ def test_standardized_rows_of_a_cast_network_are_in_its_precision():
     torch.testing.assert_close(found.float(), exact, rtol=2**-8, atol=0)
 
 
-CHOOSES = {"HDMLLoss": "rounding changes which triplets have the median distances"}
+CHOOSES = {"HDMLLoss": "rounding changes which negatives are semi-hard"}
 
 
 @pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)

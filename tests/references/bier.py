@@ -34,7 +34,7 @@ def reference(x, y, *, pooled=None, scores=None, proxies=None, groups=3, alpha=2
                 value = weight * torch.log1p(torch.exp(slope * (s - beta)))
                 sums[m - 1][1 - similar] = sums[m - 1][1 - similar] + value
                 boosted = (1 - 2 / (m + 1)) * boosted + 2 / (m + 1) * s.item()
-                weight = abs(slope) / (1 + math.exp(-slope * (boosted - beta)))
+                weight = 1 / (1 + math.exp(-slope * (boosted - beta)))
     total = x.sum() * 0
     for of_group in sums:
         for part, number in zip(of_group, numbers, strict=True):

@@ -10,14 +10,19 @@ DETACHED = True  # the generator's inputs, and its weights in the loss of the em
 
 
 def triplets(x, y):
-    """Return for every anchor its positive and its negative at the median distance, the lower of two."""
+    """Return every positive pair with the nearest negative that is farther than the positive, or else the farthest."""
     found = []
     for a in range(len(x)):
-        others = sorted(range(len(x)), key=lambda i: float((x[i] - x[a]).square().sum()))
-        near = [i for i in others if i != a and y[i] == y[a] != -1]
-        far = [i for i in others if y[i] != y[a] and -1 not in (y[i], y[a])]
-        if near and far:
-            found.append((a, near[(len(near) - 1) // 2], far[(len(far) - 1) // 2]))
+        distance = [float((point - x[a]).square().sum()) for point in x]
+        near = [i for i in range(len(x)) if i != a and y[i] == y[a] != -1]
+        far = [i for i in range(len(x)) if y[i] != y[a] and -1 not in (y[i], y[a])]
+        for p in near if far else ():
+            farther = [i for i in far if distance[i] > distance[p]]
+            if farther:
+                negative = min(farther, key=distance.__getitem__)
+            else:
+                negative = max(far, key=distance.__getitem__)
+            found.append((a, p, negative))
     return found
 
 

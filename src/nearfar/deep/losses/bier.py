@@ -1,11 +1,12 @@
 """Boosting independent embeddings robustly, BIER (Opitz, Waltner, Possegger & Bischof, 2017).
 
     L = sum_m [ mean_P w_m l(s_m) + mean_N w_m l(s_m) ]            m = 1..M: groups of the embedding's dimensions
-    w_1 = 1,  w_{m+1} = |l'(S_m)|,  S_m = (1 - eta_m) S_{m-1} + eta_m s_m,  eta_m = 2/(m + 1),  S_0 = 0
+    w_1 = 1,  w_{m+1} = |l'(S_m)| / c,  S_m = (1 - eta_m) S_{m-1} + eta_m s_m,  eta_m = 2/(m + 1),  S_0 = 0
     l(s) = log(1 + e^{-alpha (s - beta)}) for similar pairs P, log(1 + e^{alpha eta (s - beta)}) for dissimilar ones N
 
-s_m: cosine of a pair in group m. The weights emphasize the pairs that the earlier groups together, as in boosting, have
-not learned yet; they are constants of the gradient.
+s_m: cosine of a pair in group m; c: alpha for similar pairs, alpha eta for dissimilar ones. The weights, between 0 and
+1, emphasize the pairs that the earlier groups together, as in boosting, have not learned yet; they are constants of the
+gradient.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def bier(rows: Rows, lengths: tuple[int, ...], alpha: float, beta: float, eta: f
         sums += [torch.where(kept, value, 0.0).sum(1) for kept in (rows.pos, rows.neg)]
         rate = 2 / (place + 1)
         boosted = (1 - rate) * boosted + rate * s.detach()
-        weight = slope.abs() * torch.sigmoid(slope * (boosted - beta))
+        weight = torch.sigmoid(slope * (boosted - beta))
     numbers = torch.stack([count(rows.pos), count(rows.neg)], 1)
     return torch.stack(sums, 1), numbers.repeat(1, len(lengths))
 
@@ -76,7 +77,8 @@ class BIERLoss(RowLoss):
     For search, the paper concatenates the groups after scaling each to unit length and weighting it; here, the whole
     embedding is used.
 
-    The published code leaves the factor alpha, or alpha eta, of the derivative l' out of the weights w.
+    The weights are those of the published code. The paper does not divide them by c, so that dissimilar pairs weigh eta
+    times as much as similar ones in all groups but the first; with the default eta, such groups learn badly.
 
     The groups stay different with one of the two further losses of the paper's journal version (2020):
     ``BIERLoss() + 0.1 * IndependentActivations()``, or, for A-BIER, ``BIERLoss() + 0.01 * GroupAdversary(512)``. The

@@ -27,9 +27,9 @@ from ..objective.network_layers import BorrowsLayer
 from ..objective.parser import parse_objective
 from ..objective.relations import UNKNOWN
 from ..objective.terms import Term
-from ..pairwise.comparison import Rows, Triplets, safe_sqrt
+from ..pairwise.comparison import safe_sqrt
 from ..pairwise.row_loss import RowLoss
-from ..pairwise.triplets import mined_rows, through, triplet_value
+from ..pairwise.triplets import mined_rows, semi_hard, through, triplet_value
 
 
 def harder(a: Tensor, p: Tensor, n: Tensor, kept: Tensor) -> Tensor:
@@ -43,23 +43,6 @@ def harder(a: Tensor, p: Tensor, n: Tensor, kept: Tensor) -> Tensor:
     ratio = (near + (far - near) * kept) / torch.where(farther, far, 1.0)
     moved = a + ratio[:, None] * (n - a)
     return torch.where(farther[:, None], moved, n)
-
-
-def typical(rows: Rows) -> Triplets:
-    """Pair every anchor with the positive and the negative at the median distances from it, one triplet per anchor.
-
-    They represent a random choice, but depend neither on the order of the batch nor on a generator.
-    """
-    positive, some_positive = _median(rows.d.detach(), rows.pos)
-    negative, some_negative = _median(rows.d.detach(), rows.neg)
-    return Triplets(positive, negative, some_positive & some_negative)
-
-
-def _median(d: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the (b, 1) columns of the (lower) medians of the masked distances, and whether a row has any."""
-    columns = torch.where(mask, d, torch.inf).argsort(1)
-    place = (mask.sum(1, keepdim=True) - 1).clamp_min(0) // 2
-    return columns.gather(1, place), mask.any(1, keepdim=True)
 
 
 class HDMLLoss(BorrowsLayer, Term):
@@ -92,8 +75,9 @@ class HDMLLoss(BorrowsLayer, Term):
         Number of steps over which J_avg and J_gen_avg are averages, at least 1. The paper uses an epoch, its published
         code 64 steps. In the first window, real triplets alone count.
     miner : callable, optional
-        Miner that selects triplets. By default, every anchor has the positive and the negative at the median distances
-        from it. The paper draws both at random, as ``RandomNegative(1)`` does.
+        Miner that selects triplets. By default, every positive pair has the nearest negative that is farther than the
+        positive, or the farthest if there is none. The paper draws positives and negatives at random, as
+        ``RandomNegative(1)`` does.
 
     Attributes
     ----------
@@ -240,7 +224,7 @@ class HDMLLoss(BorrowsLayer, Term):
     def _triplets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the (t,) numbers of anchors, positives and negatives of this process, and which are triplets."""
         rows = mined_rows(batch, self.loss, self.miner, normalize=self.loss.normalize)
-        triplets = rows.triplets or typical(rows)
+        triplets = rows.triplets or semi_hard(rows)
         anchors = torch.arange(batch.anchors.start, batch.anchors.stop, device=batch.x.device)
         anchor = anchors[:, None].expand_as(triplets.keep)
         return anchor.flatten(), triplets.positive.flatten(), triplets.negative.flatten(), triplets.keep.flatten()
