@@ -863,7 +863,7 @@ def test_a_table_of_embeddings_is_scored_shown_and_indexed(capsys, monkeypatch, 
     ]
     assert verified[0] == verified[1]
     assert run(capsys, monkeypatch, "report", file, "-o", tmp_path / "page.html")[0] == 0
-    assert f"{distance} distance" in (tmp_path / "page.html").read_text()
+    assert f"{distance} distance" in (tmp_path / "page.html").read_text().lower()
     code, out, _ = run(capsys, monkeypatch, "index", file, "-o", tmp_path / "a.index")
     assert (code, f"Index of 24 x 3, {distance}," in out) == (0, True)
     code, out, _ = run(capsys, monkeypatch, "search", tmp_path / "a.index", file, "-k", "1")

@@ -187,7 +187,7 @@ class ActiveSetSearch:
         if self.method == "pgd":
             found = on_metric(self.problem, K, edges, hinge, steps, self.report)
             return psd.components(found.x), [], found.n_iter
-        seen: deque[Pushed] = deque(maxlen=max(1, steps // 2) if keep else 0)
+        seen: deque[Pushed] = deque(maxlen=int(max(1, steps // 2)) if keep else 0)
 
         def fun(K: Array) -> tuple[float, Array]:
             value, gradient, pushed = self.problem(K, edges, hinge)
