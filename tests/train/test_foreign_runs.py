@@ -69,7 +69,7 @@ def test_one_record_goes_through_run_checkpoint_embedding_and_export(timm, photo
 
     page = report_run(run.folder).read_text()
     assert "preprocessing.mean" in page
-    assert "Weights: random (timm:test_resnet" in page
+    assert "random (timm:test_resnet" in page
     assert read_about(run.folder / "best.safetensors")["weights"].startswith("Weights: random")
 
 
