@@ -292,12 +292,18 @@ def contents_of_start(path):
     return contents(Index.load(path))
 
 
-def test_a_flipped_bit_ends_the_journal(tmp_path, journaled):
-    path, own = tmp_path / "x.index", tmp_path / "x.index.journal"
+def with_two_changes(folder):
+    """Write an index and two changes to its journal; return both paths, and the bytes up to the second change."""
+    path, own = folder / "x.index", folder / "x.index.journal"
     with started(path) as store:
         store.remove("n0")
         first = own.stat().st_size
         store.remove("n1")
+    return path, own, first
+
+
+def test_a_flipped_bit_ends_the_journal(tmp_path, journaled):
+    path, own, first = with_two_changes(tmp_path)
     whole = own.read_bytes()
     for place in range(first, len(whole)):
         own.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
@@ -305,11 +311,7 @@ def test_a_flipped_bit_ends_the_journal(tmp_path, journaled):
 
 
 def test_a_damaged_change_that_others_follow_is_an_error(tmp_path, journaled):
-    path, own = tmp_path / "x.index", tmp_path / "x.index.journal"
-    with started(path) as store:
-        store.remove("n0")
-        first = own.stat().st_size
-        store.remove("n1")
+    path, own, first = with_two_changes(tmp_path)
     whole = own.read_bytes()
     for place in range(journal.BEGINNING + 8, first):  # all but the length
         own.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
