@@ -156,8 +156,45 @@ def test_strategies_are_refused_in_the_words_of_metric_learn():
 
 def test_a_metric_takes_vectors():
     metric = quietly(make("ITML", PAIRED["ITML"]).fit, X[PAIRS], SIGNS).get_metric()
-    with pytest.raises(ValueError, match="1-D"):
-        metric(X[:4], X[1:5])
+    assert metric(X[:1], X[1:2].T) == metric(X[0], X[1])
+    for wrong in (X[:4], X[:2]):
+        with pytest.raises(ValueError, match="1-D"):
+            metric(wrong, X[0])
+
+
+def test_bounds_are_two_numbers_in_any_shape():
+    def bounds_of(bounds):
+        return quietly(metric_learn.ITML(max_iter=5).fit, X[PAIRS], SIGNS, bounds=bounds).bounds_
+
+    for bounds in ([1.0, 9.0], [[1.0, 9.0]], np.array([[1], [9]])):
+        assert_array_equal(bounds_of(bounds), [1.0, 9.0])
+    for wrong in ([1.0], [1.0, 2.0, 3.0], []):
+        with pytest.raises(ValueError, match="`bounds` should be an array-like of two elements"):
+            bounds_of(wrong)
+
+
+DRAWING = [name for name in LABELED if name.endswith("_Supervised")]
+
+
+@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize("labels", [np.int64, np.float64], ids=["int", "float"])
+def test_rows_with_a_negative_label_have_none(name, labels):
+    y = Y.astype(labels)
+    y[::4] = -1
+    y[::8] = -2
+    moved = np.where(y[:, None] < 0, 50 * np.random.default_rng(1).normal(size=X.shape), X)
+    learner = make(name, LABELED[name], random_state=0)
+    found = quietly(clone(learner).fit, X, y).components_
+    assert_array_equal(quietly(clone(learner).fit, moved, y).components_, found)
+    assert_array_equal(quietly(clone(learner).fit, X[y >= 0], y[y >= 0]).components_, found)
+    with pytest.raises(ValueError, match="every label is negative"):
+        learner.fit(X, np.full(len(X), -1))
+
+
+@pytest.mark.parametrize("name", [name for name in LABELED if name not in DRAWING])
+def test_negative_labels_are_classes_where_nothing_is_drawn(name):
+    found = quietly(make(name, LABELED[name]).fit, X, Y - 1).components_
+    assert_allclose(found, quietly(make(name, LABELED[name]).fit, X, Y).components_)
 
 
 def test_triplets_of_equal_points_are_left_out():

@@ -66,12 +66,18 @@ def points_of(preprocessor: Preprocessor, indicators: AnyArray) -> AnyArray:
 
 
 class VectorDistance(LinearDistance):
-    """The learned distance of two vectors, which must be vectors."""
+    """The learned distance of two vectors, each of shape (d,), (1, d) or (d, 1)."""
 
     def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
-        if np.ndim(u) != 1 or np.ndim(v) != 1:
-            raise ValueError(f"Input vector should be 1-D; got arrays of {np.ndim(u)} and {np.ndim(v)} dimensions.")
-        return super().__call__(u, v, squared)
+        return super().__call__(vector(u), vector(v), squared)
+
+
+def vector(point: AnyArray) -> AnyArray:
+    """Return a point as a vector (d,), whatever axes of length 1 it has."""
+    found = np.atleast_1d(np.squeeze(point))
+    if found.ndim != 1:
+        raise ValueError(f"Input vector should be 1-D; got an array of shape {np.shape(point)}.")
+    return found
 
 
 class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -184,7 +190,7 @@ class LikeMetricLearn(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
 
 class LabelLearner(LikeMetricLearn):
-    """Learners with `fit(X, y)`."""
+    """Learners with `fit(X, y)`, to which every label is a class."""
 
     def fit(self, X: AnyArray, y: AnyArray) -> Any:
         """Learn from points (n, d), or their indicators (n,), and their labels (n,)."""
@@ -195,6 +201,21 @@ class LabelLearner(LikeMetricLearn):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+class DrawingLearner(LabelLearner):
+    """Learners that draw constraints from labels: rows with a negative label have none, and are left out."""
+
+    def _rows(self, X: AnyArray, y: AnyArray | None = None, numeric: bool = False) -> Any:
+        if y is None:
+            return super()._rows(X)
+        X, y = super()._rows(X, y)
+        if y.dtype.kind not in "if":
+            return X, y
+        known = y >= 0
+        if not known.any():
+            raise ValueError("y should hold labels of at least 0; every label is negative, which means unlabeled.")
+        return X[known], y[known]
 
 
 class PairLearner(LikeMetricLearn):
@@ -371,7 +392,7 @@ def checked_bounds(bounds: AnyArray | None) -> AnyArray | None:
     """Return two rising bounds above 0: equal ones are set apart, and 0 is raised, as metric-learn does."""
     if bounds is None:
         return None
-    found = check_array(bounds, ensure_2d=False, ensure_min_samples=2).astype(np.float64)
+    found = check_array(bounds, allow_nd=True, ensure_min_samples=0, ensure_2d=False).astype(np.float64).ravel()
     if found.shape != (2,):
         raise ValueError("`bounds` should be an array-like of two elements.")
     if found[0] > found[1]:
@@ -534,7 +555,7 @@ class RCA(LikeMetricLearn):
         return nearfar.RCA(self.n_components)
 
 
-class RCA_Supervised(LabelLearner):
+class RCA_Supervised(DrawingLearner):
     """Relevant component analysis on chunks that are drawn from labels: `nearfar.RCA`."""
 
     _drawn = {"n_chunklets": "n_chunks", "chunklet_size": "chunk_size"}
@@ -613,7 +634,7 @@ class ITML(ITMLSettings, PairLearner):
         return self._fit_pairs(pairs, y, calibration_params, bounds=checked_bounds(bounds))
 
 
-class ITML_Supervised(ITMLSettings, LabelLearner):
+class ITML_Supervised(ITMLSettings, DrawingLearner):
     """`ITML` on pairs that are drawn from labels."""
 
     _drawn = {"n_pairs": "n_constraints"}
@@ -694,7 +715,7 @@ class MMC(MMCSettings, PairLearner):
         self.convergence_threshold = "deprecated"
 
 
-class MMC_Supervised(MMCSettings, LabelLearner):
+class MMC_Supervised(MMCSettings, DrawingLearner):
     """`MMC` on pairs that are drawn from labels."""
 
     _drawn = {"n_pairs": "n_constraints"}
@@ -765,7 +786,7 @@ class SDML(SDMLSettings, PairLearner):
         self.random_state = random_state
 
 
-class SDML_Supervised(SDMLSettings, LabelLearner):
+class SDML_Supervised(SDMLSettings, DrawingLearner):
     """`SDML` on pairs that are drawn from labels."""
 
     _drawn = {"n_pairs": "n_constraints"}
@@ -838,7 +859,7 @@ class LSML(LSMLSettings, QuadrupletLearner):
         return self._take(learner.fit(rows, quadruplets=numbers, quadruplet_weights=weights))
 
 
-class LSML_Supervised(LSMLSettings, LabelLearner):
+class LSML_Supervised(LSMLSettings, DrawingLearner):
     """`LSML` on quadruplets that are drawn from labels."""
 
     _drawn = {"n_quadruplets": "n_constraints"}
@@ -935,7 +956,7 @@ class SCML(SCMLSettings, TripletLearner):
         return self._take(self._made(rows.shape[1]).fit(rows, triplets=numbers[apart]))
 
 
-class SCML_Supervised(SCMLSettings, LabelLearner):
+class SCML_Supervised(SCMLSettings, DrawingLearner):
     """`SCML` on triplets that are drawn from labels."""
 
     _drawn = {"n_neighbors": "k_genuine", "n_impostors": "k_impostor"}
