@@ -15,8 +15,10 @@ from nearfar.data.items import open_items
 from nearfar.data.readers import files as files_module
 from nearfar.data.readers.arrays import read_array, read_arrays
 from nearfar.data.readers.files import ZipFiles
-from nearfar.io.untrusted import DEEPEST, Unreadable, check_expansion, parse_json, read_file
+from nearfar.io.untrusted import DEEPEST, Unreadable, check_expansion, images_from, parse_json, read_file
 from nearfar.quoting import quoted
+
+from ..commands import run
 
 
 def images(folder, n=2):
@@ -77,7 +79,8 @@ def test_ordinary_data_are_not_refused_for_how_well_they_pack():
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_only_regular_files_are_read(tmp_path, kind):
+def test_only_regular_files_are_read(tmp_path, kind, monkeypatch):
+    monkeypatch.setenv("NEARFAR_IMAGES", "/dev")
     folder = images(tmp_path / "images")
     bad = folder / "a" / "zz.png"
     os.mkfifo(bad) if kind == "pipe" else bad.symlink_to("/dev/zero")
@@ -93,6 +96,7 @@ def test_only_regular_files_are_read(tmp_path, kind):
     with pytest.raises(DataError, match=f"it is a {kind}"):
         open_dataset(table)
     assert len(open_dataset(table, skip_bad=True)) == 2
+    monkeypatch.delenv("NEARFAR_IMAGES")
     for name in ("x.csv", "x.npz", "x.npy", "x.zip", "x.jsonl", "x.parquet", "x.png"):
         other = tmp_path / name
         os.mkfifo(other) if kind == "pipe" else other.symlink_to("/dev/zero")
@@ -220,3 +224,73 @@ def test_members_that_are_listed_as_too_large_are_not_unpacked(tmp_path, monkeyp
     monkeypatch.setattr(files_module, "read_stream", None)
     with pytest.raises(DataError, match=r"x.png: cannot be read .it is larger than 512 MB, the maximum size of a file"):
         archive.read("a/x.png")
+
+
+def beside(folder, way):
+    """Data in a folder of which one image leads to a private picture outside, in one of several ways."""
+    private = folder / "private"
+    data = images(folder / "data")
+    private.mkdir()
+    Image.new("L", (8, 8), 9).save(private / "0.png")
+    if way == "link to a file":
+        (data / "a" / "9.png").symlink_to(private / "0.png")
+        return data
+    if way == "link to a folder":
+        (data / "c").symlink_to(private)
+        return data
+    if way == "link in a table":
+        (data / "a" / "9.png").symlink_to(private / "0.png")
+        name = "a/9.png"
+    else:
+        name = {"absolute": str(private / "0.png"), "above": "../private/0.png"}[way]
+    (data / "table.csv").write_text(f"path,label\na/0.png,a\nb/0.png,b\n{name},c\n")
+    return data / "table.csv"
+
+
+WAYS = ("link to a file", "link to a folder", "link in a table", "absolute", "above")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_images_are_read_only_from_below_the_folder_of_the_data(tmp_path, way, skip_bad):
+    source = beside(tmp_path, way)
+    for opened in (open_dataset, open_items):
+        with pytest.raises(DataError, match=r"is not read, because it leads to .*private.*with --images .*private"):
+            opened(source, skip_bad=skip_bad)
+    with images_from(tmp_path / "private"):
+        items = open_dataset(source, skip_bad=skip_bad)
+    assert 9 in [int(items.read(i).max()) for i in range(len(items))]
+
+
+def test_every_command_on_images_reads_further_folders_only_if_asked(tmp_path, capsys, monkeypatch):
+    source = beside(tmp_path, "absolute")
+    code, _, err = run(capsys, monkeypatch, "inspect", source)
+    assert code == 2
+    assert "allow that folder with --images" in err
+    code, _, _ = run(capsys, monkeypatch, "inspect", source, "--images", tmp_path / "private")
+    assert code == 0
+    with pytest.raises(ValueError, match=r"images: expected a folder, got '.*nowhere', which is none"):
+        images_from(tmp_path / "nowhere").__enter__()
+    assert "NEARFAR_IMAGES" not in os.environ
+
+
+def test_shards_and_parts_of_data_sets_are_read_only_from_below_their_folder(tmp_path):
+    outside = tmp_path / "outside.tar"
+    outside.touch()
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "0.tar").symlink_to(outside)
+    with pytest.raises(DataError, match="is not read, because it leads to"):
+        open_dataset(tmp_path / "shards")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["../elsewhere"]}')
+    with pytest.raises(DataError, match=r"lists '../elsewhere', which is not a file in the folder"):
+        open_dataset(tmp_path / "saved")
+
+
+def test_the_folder_that_is_given_may_itself_be_a_link(tmp_path):
+    images(tmp_path / "there")
+    (tmp_path / "here").symlink_to(tmp_path / "there")
+    assert len(open_dataset(tmp_path / "here")) == 4
+    (tmp_path / "one.png").symlink_to(tmp_path / "there" / "a" / "0.png")
+    assert len(open_items(tmp_path / "one.png")) == 1

@@ -20,7 +20,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 from .. import __version__
 from ..children import isolate_children
 from ..extras import hint
-from ..io.untrusted import DEEPEST
+from ..io.untrusted import DEEPEST, images_from
 from ..progress import listening
 from ..quoting import PATH, shorten
 from ..trust import trusting
@@ -55,6 +55,7 @@ from .options import (
     Epochs,
     HowScored,
     HowSplit,
+    Images,
     ImageSize,
     Label,
     LearningRate,
@@ -236,6 +237,7 @@ def train(
     standardize: Standardize = False,
     seed: Seed = None,
     settings: Settings = (),
+    images: Images = (),
     skip_bad: SkipBad = False,
     partial: Partial = False,
     resume: Annotated[bool, Parameter(group=RUN)] = False,
@@ -309,6 +311,9 @@ def train(
         Random seed for weights, batches, augmentation and the split.
     settings
         Any other setting as name=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images that cannot be decoded; their number is reported. Also allowed with --resume.
     partial
@@ -366,7 +371,7 @@ def train(
     from .steps import check_step_options, train_by_steps
 
     check_step_options(ladder, step, resume=resume, devices=devices)
-    with trusting(*trust):
+    with images_from(*images), trusting(*trust):
         if final is not None:
             others = {
                 **chosen,
@@ -405,6 +410,7 @@ def embed(
     texts: Annotated[bool, Parameter(negative=(), group=RUN)] = False,
     dims: Annotated[int | None, Parameter(group=RUN)] = None,
     label: Label = None,
+    images: Images = (),
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     trust: Trust = (),
@@ -431,6 +437,9 @@ def embed(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
     overwrite
@@ -440,7 +449,7 @@ def embed(
     """
     from .embedding import embed_to
 
-    with trusting(*trust):
+    with images_from(*images), trusting(*trust):
         print(embed_to(run, data, out, skip_bad, label, dims, texts=texts, overwrite=overwrite))
 
 
@@ -473,6 +482,7 @@ def compare(
     image_size: ImageSize = None,
     standardize: Standardize = False,
     settings: Settings = (),
+    images: Images = (),
     skip_bad: SkipBad = False,
     partial: Partial = False,
     ladder: Annotated[Literal["no", "yes"], Parameter(group=STEPS)] = "no",
@@ -547,6 +557,9 @@ def compare(
         Standardize each column to mean 0 and standard deviation 1; the scaling is saved with the model.
     settings
         Any other setting as name=value, such as --set schedule=cosine --set lr_proxies=0.01. Repeat for several.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
     partial
@@ -602,7 +615,7 @@ def compare(
     if only:
         raise ValueError("--only: works only with --recipe TABLE, such as jrd/ablation, whose rows have names")
     varied = varied_settings(vary)
-    with trusting(*trust):
+    with images_from(*images), trusting(*trust):
         config = make_config(chosen, settings, recipe, varied=varied.keys(), protocol=protocol)
         if ladder == "yes":
             steps = table_of_steps(config, full=False)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ..io.untrusted import images_from
 from ..trust import trusting
 from .options import (
     DATA,
@@ -15,6 +16,7 @@ from .options import (
     MEASURED,
     RETRIEVAL,
     VERIFICATION,
+    Images,
     Label,
     Quiet,
     SkipBad,
@@ -64,6 +66,7 @@ def evaluate(
     queries: Annotated[int | None, few_shot("queries")] = None,
     episodes: Annotated[int | None, few_shot("episodes")] = None,
     classifier: Annotated[Literal["prototype", "nearest", "scores"] | None, few_shot("classifier")] = None,
+    images: Images = (),
     skip_bad: SkipBad = False,
     seen_too: Annotated[bool, Parameter(name="--all", group=DATA)] = False,
     rerank: Annotated[str | None, Parameter(group=RETRIEVAL)] = None,
@@ -115,6 +118,9 @@ def evaluate(
     classifier
         Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of the
         pair network of the run.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
@@ -155,7 +161,7 @@ def evaluate(
     check_protocol(protocol, given)
     how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score or "best"}
     selection = select_items(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
-    with trusting(*trust):
+    with images_from(*images), trusting(*trust):
         if protocol == "retrieval":
             from .scoring import Variant, score
 

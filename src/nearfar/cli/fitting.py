@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
+from ..io.untrusted import images_from
 from ..progress import stage
 from .options import (
     DATA,
     TRAINING,
+    Images,
     Label,
     Out,
     Overwrite,
@@ -46,6 +48,7 @@ def fit(
     label: Label = None,
     standardize: Standardize = False,
     seed: Annotated[int, Parameter(group=TRAINING)] = 0,
+    images: Images = (),
     skip_bad: SkipBad = False,
     final: Annotated[bool, Parameter(group=TRAINING)] = False,
     overwrite: Overwrite = False,
@@ -83,6 +86,9 @@ def fit(
         For linear learners only.
     seed
         Random seed for the learner and the split.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
     final
@@ -94,7 +100,8 @@ def fit(
     """
     check_out(out, overwrite=overwrite)
     how: dict[str, Any] = {"test": test, "test_classes": test_classes, "split": split, "label": label, "seed": seed}
-    lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, final=final, **how)
+    with images_from(*images):
+        lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, final=final, **how)
     if not quiet:
         print(lines)
 

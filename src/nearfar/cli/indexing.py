@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
+from ..io.untrusted import images_from
 from ..io.uris import shown
 from ..quoting import count_of, quoted
 from ..trust import trusting
@@ -38,7 +39,7 @@ from .index_files import (
     store_summary,
     weights_of,
 )
-from .options import CHANGES, DATA, INDEX, Label, Out, Overwrite, SkipBad, Trust, check_out
+from .options import CHANGES, DATA, INDEX, Images, Label, Out, Overwrite, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset
@@ -59,6 +60,7 @@ def index(
     threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
     label: Label = None,
+    images: Images = (),
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     trust: Trust = (),
@@ -105,6 +107,9 @@ def index(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
     overwrite
@@ -138,7 +143,7 @@ def index(
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
     if not is_folder(out) and not is_address(out):
         check_out(out)
-    with index_lock(out), trusting(*trust):
+    with index_lock(out), images_from(*images), trusting(*trust):
         if not (add or overwrite) and has_collection(out):
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         if is_index(source):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from .options import DATA, FORECAST, RUN, Label, Partial, Split, TestClasses, TestData
+from ..io.untrusted import images_from
+from .options import DATA, FORECAST, RUN, Images, Label, Partial, Split, TestClasses, TestData
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -25,6 +26,7 @@ def inspect(
     seed: Annotated[int, Parameter(group=DATA)] = 0,
     split: Annotated[Split, Parameter(group=DATA)] = "classes",
     label: Label = None,
+    images: Images = (),
     partial: Partial = False,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     time: Annotated[bool, Parameter(group=FORECAST)] = False,
@@ -54,6 +56,9 @@ def inspect(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     partial
         For a trial, accept an incomplete official archive (cub:, cars:, sop:, inshop:); its counts are not checked.
     out
@@ -74,7 +79,8 @@ def inspect(
     if out is not None:
         check_out(out)
     how: dict[str, Any] = {"seed": seed, "split": split, "label": label, "partial": partial}
-    found = inspect_data(data, test=test, test_classes=test_classes, **how)
+    with images_from(*images):
+        found = inspect_data(data, test=test, test_classes=test_classes, **how)
     if out is not None:
         with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
@@ -85,7 +91,8 @@ def inspect(
 
         chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
         config = make_config({**chosen, "seed": seed, "label": label, "partial": partial or None}, settings, recipe)
-        print(f"\nTraining takes {forecast(config)}.")
+        with images_from(*images):
+            print(f"\nTraining takes {forecast(config)}.")
         if recipe is None and runs_ladder_by_default(config):
             print("Before it, `nearfar train` compares cheaper steps for about a minute (--ladder no skips them).")
     elif found.protocol:  # the data can be split for a training

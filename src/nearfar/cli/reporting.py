@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..io.untrusted import images_from
 from ..progress import stage
 from ..trust import trusting
-from .options import DATA, RUN, Label, SkipBad, Trust, check_out
+from .options import DATA, RUN, Images, Label, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,7 @@ def report(
     against: Annotated[Path | None, Parameter(group=RUN)] = None,
     label: Label = None,
     out: Annotated[Path | None, Parameter(["--out", "-o"], group=RUN)] = None,
+    images: Images = (),
     skip_bad: SkipBad = False,
     seen_too: Annotated[bool, Parameter(name="--all", group=DATA)] = False,
     trust: Trust = (),
@@ -58,6 +60,9 @@ def report(
     out
         The page to write. By default report.html in the folder of the run, report-NAME.html for other DATA,
         report-against-NAME.html with --against; for a file, a page in its folder with its name instead of report.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images of DATA that cannot be decoded; their number is reported.
     seen_too
@@ -72,7 +77,7 @@ def report(
             raise ValueError(f"--out: {out}: expected a file that ends in .html")
         check_out(out)
     files = [source] if against is None else [source, against]
-    with trusting(*trust):
+    with images_from(*images), trusting(*trust):
         selection = select_items(data, label=label, skip_bad=skip_bad, files=files, seen_too=seen_too)
         print(report_to(source, selection, out, against))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ..io.untrusted import images_from
 from ..io.uris import shown
 from ..quoting import count_of, quoted
 from ..trust import trusting
@@ -48,6 +49,7 @@ def search(
     run: Annotated[Path | None, Parameter(group=QUERIES)] = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     label: Annotated[str | None, Parameter(group=QUERIES)] = None,
+    images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False, group=QUERIES)] = (),
     skip_bad: Annotated[bool, Parameter(group=QUERIES)] = False,
     rerank: Annotated[str | None, Parameter(group=NEIGHBORS)] = None,
     adapter: Annotated[Path | None, Parameter(group=QUERIES)] = None,
@@ -85,6 +87,9 @@ def search(
         page with pictures, instead of printing it.
     label
         Column of a table of queries that holds their classes; it is not used as a feature.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of QUERY. Repeat
+        for several.
     skip_bad
         Skip queries that cannot be decoded; their number is reported.
     rerank
@@ -97,7 +102,7 @@ def search(
         Allow the run that made the index to import your module, such as mynets; its code is executed. Repeat for
         several modules.
     """
-    with trusting(*trust):
+    with images_from(*images), trusting(*trust):
         lines = search_in(
             file,
             query,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..io.untrusted import images_from
 from ..quoting import quoted, significant
 from ..trust import trusting
 from .image_paths import relative_path
-from .options import FOUND, RUN, Label, Overwrite, SkipBad, Trust, check_out
+from .options import FOUND, RUN, Images, Label, Overwrite, SkipBad, Trust, check_out
 from .search_results import write_table
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def suspects(
     across: Annotated[int | None, Parameter(group=FOUND)] = None,
     negatives: Annotated[int | None, Parameter(group=FOUND)] = None,
     label: Label = None,
+    images: Images = (),
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     trust: Trust = (),
@@ -68,6 +70,9 @@ def suspects(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    images
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
+        several.
     skip_bad
         Skip images that cannot be decoded; their number is reported.
     overwrite
@@ -87,14 +92,14 @@ def suspects(
         dataset, rows, distance = items_of_index(source)
     else:
         selection = select_items(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
-        with trusting(*trust):
+        with images_from(*images), trusting(*trust):
             dataset, rows = open_embeddings(source, selection)
         distance = distance_of(source, dataset)
     if decided is not None:
         assert out is not None
         decisions = read_decisions(decided, dataset)
-        images = images_of(source, dataset, data)
-        print(write_corrected(out, dataset, rows, decisions, images, distance=distance))
+        folder = images_of(source, dataset, data)
+        print(write_corrected(out, dataset, rows, decisions, folder, distance=distance))
     elif across is not None:
         print(pairs_across(dataset, rows, across, out))
     elif negatives is not None:

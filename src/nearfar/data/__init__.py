@@ -4,6 +4,7 @@ Importing this package imports neither torch nor Pillow; `nearfar.data.loader` a
 the torch side.
 """
 
+from ..io.untrusted import images_from
 from .checks.inspection import Inspection, inspect_data
 from .dataset import DataError, DataNotFoundError, Dataset, Task, carve_validation
 from .items import from_datasets, open_items
@@ -17,6 +18,7 @@ __all__ = [
     "Task",
     "carve_validation",
     "from_datasets",
+    "images_from",
     "inspect_data",
     "open_dataset",
     "open_items",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..progress import counted
 from .dataset import ArrayReader, DataError, Dataset, Source, number_labels, unwrapped
-from .readers.files import Files, file_behind
+from .readers.files import Files, OutsideError, file_behind
 from .shrunk import ShrunkCopies, open_copies
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -413,6 +413,8 @@ class ImageReader:
     def _data(self, i: int) -> bytes:
         try:
             return self.files.read(self.paths[i])
+        except OutsideError:
+            raise
         except DataError as error:
             raise BadImageError(str(error)) from error
 
@@ -560,6 +562,6 @@ def _why_unreadable(read: Callable[[int], NDArray[Any]], i: int) -> str:
     """Return why an item cannot be read, or "" if it can."""
     try:
         read_small(read, i, 1)
-    except DataError as error:
+    except BadImageError as error:
         return str(error)
     return ""

@@ -79,7 +79,8 @@ def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | N
             raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {some([*arrays]) or 'none'}")
         return _unlabeled_rows(path, arrays[key], arrays)
     if path.suffix.lower() in SUFFIXES:
-        return _loose(path.name, ImageReader(FolderFiles(str(path.parent)), (path.name,)), skip_bad)
+        folder = FolderFiles(str(path.parent), also=(str(path.resolve().parent),))  # a link that was given is followed
+        return _loose(path.name, ImageReader(folder, (path.name,)), skip_bad)
     if path.suffix.lower() in OTHERS:
         raise DataError(f"{path}: images of this format are not supported; save it as one of {', '.join(SUFFIXES)}")
     if path.name.endswith(TABLES):

@@ -1,4 +1,7 @@
-"""Files from strangers: only regular files are read, up to a maximum size, and JSON up to a maximum depth."""
+"""Files from strangers: only regular files below a given folder are read, up to a maximum size.
+
+JSON is read up to a maximum depth.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,24 @@ import io
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from ..quoting import PATH, quoted
+
 __all__ = [
+    "Outside",
     "Unreadable",
     "check_expansion",
     "check_regular",
     "check_size",
+    "further_folders",
+    "images_from",
     "open_regular",
     "parse_json",
+    "path_below",
     "read_file",
     "read_json",
     "read_stream",
@@ -53,6 +63,100 @@ class Unreadable(OSError):
 
     def __str__(self) -> str:
         return str(self.strerror)
+
+
+class Outside(Unreadable):
+    """A path leads out of the folder below which files are read."""
+
+
+IMAGES = "NEARFAR_IMAGES"
+"""Environment variable: further folders from which images are read, separated as those of PATH are."""
+
+
+@contextmanager
+def images_from(*folders: str | os.PathLike[str]) -> Iterator[None]:
+    """Also read images from these folders: data that are opened inside may name files below them, or link to them.
+
+    Child processes inherit the folders, which are in the environment variable NEARFAR_IMAGES.
+
+    Parameters
+    ----------
+    *folders : path
+        The folders.
+
+    Raises
+    ------
+    ValueError
+        If one is not a folder.
+
+    Examples
+    --------
+    >>> with images_from("/"):
+    ...     further_folders()
+    ('/',)
+    """
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise ValueError(f"images: expected a folder, got {quoted(os.fspath(folder), PATH)}, which is none")
+    before = os.environ.get(IMAGES)
+    if folders:
+        more = [os.path.realpath(folder) for folder in folders]
+        os.environ[IMAGES] = os.pathsep.join([*further_folders(), *more])
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[IMAGES] = before
+        elif folders:
+            os.environ.pop(IMAGES, None)
+
+
+def further_folders() -> tuple[str, ...]:
+    """Return the folders of `images_from` and of the environment variable NEARFAR_IMAGES, without links."""
+    given = os.environ.get(IMAGES, "").split(os.pathsep)
+    return tuple(os.path.realpath(folder) for folder in given if folder)
+
+
+def path_below(
+    folder: str | os.PathLike[str], name: str | os.PathLike[str], also: Sequence[str | os.PathLike[str]] = ()
+) -> str:
+    """Return the absolute path of a file, after all links, if it is below a folder.
+
+    Parameters
+    ----------
+    folder : path
+        The folder.
+    name : path
+        Path of the file, relative to the folder, or absolute. The file need not exist.
+    also : sequence of path
+        Further folders below which the file may be.
+
+    Raises
+    ------
+    Outside
+        If the path leads out of all of these folders, by "..", as an absolute path or through links.
+    ValueError
+        If the name has a zero byte.
+
+    Examples
+    --------
+    >>> path_below("/", "a/../b.png")
+    '/b.png'
+    """
+    found = os.path.realpath(os.path.join(folder, name))
+    for top in (folder, *also):
+        if _is_below(found, os.path.realpath(top)):
+            return found
+    parent = found if os.path.isdir(found) else os.path.dirname(found)
+    raise Outside(
+        f"it leads to {quoted(found, PATH)}, outside of the folder {quoted(os.fspath(folder), PATH)}; if you trust the "
+        f"data, allow that folder with --images {parent} (images_from({parent!r}) in Python)"
+    )
+
+
+def _is_below(path: str, top: str) -> bool:
+    """Return whether an absolute path is that of a folder or leads below it; neither has links."""
+    return path == top or path.startswith(top if top.endswith(os.sep) else top + os.sep)
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:

@@ -53,7 +53,7 @@ def _mark(files: FolderFiles | ZipFiles | TarFiles, path: str) -> tuple[int, int
     """Return properties of a file that distinguish most files, at little cost."""
     if isinstance(files, ZipFiles | TarFiles):
         return files.mark(path)
-    with Path(files.root, path).open("rb") as file:
+    with Path(files.path(path)).open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - ENDS))
         return size, file.read()

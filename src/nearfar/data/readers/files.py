@@ -12,7 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from ...io.untrusted import LARGEST_IMAGE, PIECE, Unreadable, check_regular, check_size, read_file, read_stream
+from ...io.untrusted import (
+    LARGEST_IMAGE,
+    PIECE,
+    Outside,
+    Unreadable,
+    check_regular,
+    check_size,
+    further_folders,
+    path_below,
+    read_file,
+    read_stream,
+)
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .hidden_files import hidden
@@ -35,6 +46,10 @@ OTHER_TARS = (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 """Endings of tar archives with compressions that are not supported."""
 
 
+class OutsideError(DataError):
+    """A file is not read, because its path leads out of the folder of the data."""
+
+
 class Files(Protocol):
     """Named files below one root; names are relative and use forward slashes."""
 
@@ -52,9 +67,18 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """The files below a folder, without hidden ones."""
+    """The files below a folder, without hidden ones.
+
+    Parameters
+    ----------
+    root : str
+        Path of the folder.
+    also : tuple of str
+        Further folders to which absolute paths, paths with ".." and links may lead.
+    """
 
     root: str
+    also: tuple[str, ...] = field(default_factory=further_folders)
 
     def names(self) -> list[str]:
         return sorted(self._walk())
@@ -62,16 +86,29 @@ class FolderFiles:
     def _walk(self) -> Iterator[str]:
         for folder, inner, files in os.walk(self.root, followlinks=True):
             inner[:] = [name for name in inner if not (hidden(name) or _links_to_parent(folder, name))]
+            for name in inner:
+                if os.path.islink(os.path.join(folder, name)):
+                    self.path(os.path.relpath(os.path.join(folder, name), self.root))
             relative = Path(folder).relative_to(self.root)
             yield from ((relative / name).as_posix() for name in files if not hidden(name))
 
     def top_folders(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not hidden(entry.name))
 
+    def path(self, name: str) -> str:
+        """Return the path of a file after all links; raise an OutsideError if it leads out of the folder."""
+        try:
+            return path_below(self.root, name, self.also)
+        except Outside as error:
+            where = shorten(str(Path(self.root, name)), PATH)
+            raise OutsideError(f"{where}: is not read, because {error}") from error
+
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
         try:
-            return read_file(path, LARGEST_IMAGE)
+            return read_file(self.path(name), LARGEST_IMAGE)
+        except DataError:
+            raise
         except Unreadable as error:
             raise DataError(f"{shorten(str(path), PATH)}: cannot be read ({error})") from error
         except OSError as error:
@@ -188,6 +225,9 @@ def _shards_in(folder: Path) -> ShardFiles | None:
     names = sorted(entry.name for entry in os.scandir(folder) if not hidden(entry.name))
     shards = tuple(name for name in names if name.endswith(TARS))
     if shards and all(name.endswith((*TARS, ".json", ".txt", ".md", ".idx")) for name in names):
+        files = FolderFiles(str(folder))
+        for shard in shards:
+            files.path(shard)
         return ShardFiles(str(folder), shards)
     return None
 

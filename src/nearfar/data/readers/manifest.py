@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -93,11 +94,11 @@ def read_manifest(
 
     Notes
     -----
-    Columns are `path` (relative to the table, or absolute) and `label`; optional ones are `split` (train, validation,
-    test, query, gallery), `query` and `gallery` (true or false, for the test rows), `group` (camera, video: as in
-    `Dataset`), and `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty for the whole image). Other
-    columns are not read. The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2 are accepted as well, and Path,
-    Label, Class, and so on.
+    Columns are `path` (relative to the folder of the table, below which the images must be) and `label`; optional ones
+    are `split` (train, validation, test, query, gallery), `query` and `gallery` (true or false, for the test rows),
+    `group` (camera, video: as in `Dataset`), and `x1, y1, x2, y2` (crop box in pixels: left, top, right, bottom; empty
+    for the whole image). Other columns are not read. The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2
+    are accepted as well, and Path, Label, Class, and so on.
 
     Without `path`, a row consists of the numbers (or true and false) in all other columns. `name` (or `text`, if it
     contains texts) is its name, and the label may also be in `class`, `target` or `y`. If there are texts in `text` and
@@ -171,9 +172,12 @@ def _source(
     labels = _labels(path, column, unlabeled)
     roles = _roles(path, table)
     split = _split(path, table)
-    files: Files = stored or FolderFiles(str(path.parent))
-    if not skip_bad and stored is None:
-        _check_files(path, files, paths)
+    folder = FolderFiles(str(path.parent))
+    if stored is None:
+        _check_inside(folder, paths)
+        if not skip_bad:
+            _check_files(path, folder, paths)
+    files: Files = stored or folder
     reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, whole), image_size)
     groups = _groups(path, table)
     about: dict[str, Any] = {"roles": roles, "split": split, "groups": groups, "texts": texts}
@@ -558,6 +562,13 @@ def _pixel(value: Any) -> int:
 
 def _shown_box(values: Sequence[Any]) -> str:
     return f"[{', '.join(map(quoted, values))}]"
+
+
+def _check_inside(folder: FolderFiles, paths: Sequence[str]) -> None:
+    """Raise an OutsideError if a path leads out of the folder of the table; links are resolved when they are read."""
+    for name in paths:
+        if (os.path.isabs(name) or ".." in name) and "\0" not in name:
+            folder.path(name)
 
 
 def _check_files(path: Path, files: Files, paths: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...io.untrusted import LARGEST_IMAGE, Unreadable, read_file, read_json
+from ...io.untrusted import LARGEST_IMAGE, Outside, Unreadable, further_folders, path_below, read_file, read_json
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .parquet import class_names, columns_of, pictures_in
@@ -166,7 +166,19 @@ def _listed(file: Path, field: str) -> list[str]:
     names = content.get(field) if isinstance(content, Mapping) else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise DataError(f"{file}: expected a list of names as {field}; {SAVE}")
+    for name in names:
+        _check_inside(file, name)
     return names
+
+
+def _check_inside(file: Path, name: Any) -> None:
+    """Raise a DataError unless a name in a JSON file is that of a file or a folder beside it, and no link out."""
+    if not isinstance(name, str) or Path(name).name != name:
+        raise DataError(f"{file}: lists {quoted(name)}, which is not a file in the folder")
+    try:
+        path_below(file.parent, name, further_folders())
+    except Outside as error:
+        raise DataError(f"{file}: lists {quoted(name)}, which is not read, because {error}") from error
 
 
 def _table(folder: Path) -> Any:
@@ -180,13 +192,12 @@ def _table(folder: Path) -> Any:
     listed = state.get("_data_files") if isinstance(state, Mapping) else None
     names = []
     if isinstance(listed, list):
-        names = [one.get("filename") for one in listed if isinstance(one, Mapping)]
+        names = [one.get("filename", "") for one in listed if isinstance(one, Mapping)]
     if not names or state.get("_indices_data_files"):
         raise DataError(f"{folder / STATE}: expected a list of files, and no separate order of their rows; {SAVE}")
     parts = []
     for name in names:
-        if not isinstance(name, str) or Path(name).name != name:
-            raise DataError(f"{folder / STATE}: lists {quoted(name)}, which is not a file in the folder")
+        _check_inside(folder / STATE, name)
         with pyarrow.memory_map(str(folder / name)) as source:
             parts.append(pyarrow.ipc.open_stream(source).read_all())
     return pyarrow.concat_tables(parts)
