@@ -174,7 +174,7 @@ def test_near_items_are_near_in_the_distance_of_the_index(distance):
     assert_array_equal(np.flatnonzero(index.duplicates(within).numbers == 0), sorted((i[order[0]], j[order[0]])))
 
 
-@pytest.mark.parametrize("labels", [None, np.arange(30) - 5, ["Größe", "b\0", ""] * 10])
+@pytest.mark.parametrize("labels", [None, np.arange(30) - 5, ["Größe", "b\0b", ""] * 10])
 def test_saved_and_loaded_is_the_same(tmp_path, labels):
     names = [f"ordner/ä {i}\n.jpg" for i in range(30)]
     index = Index(rows(30), names=names, labels=labels, distance="euclidean", about={"source": "runs/a"})
@@ -280,6 +280,8 @@ def test_bad_input_leaves_the_index_as_it_was():
         Index(rows(3), distance="manhattan")
     with pytest.raises(ValueError, match="whole numbers or text"):
         Index(rows(3), labels=[0.5, 1.0, 2.0])
+    with pytest.raises(ValueError, match="do not end with the character NUL"):
+        Index(rows(3), labels=["a", "a\0", "b"])
 
 
 @pytest.mark.parametrize("distance", DISTANCES)

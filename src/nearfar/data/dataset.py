@@ -15,13 +15,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..labels import class_name, named_classes
 from ..quoting import PATH, count_of, quoted, shorten
 
 Kind = Literal["image", "row", "text"]
 Named = str | os.PathLike[str]
 """A source of data as a user names it: a path, or a name such as "digits"."""
-MISSING = ("None", "nan", "NaT", "<NA>")
-"""Texts of values that mean a missing label, including those of pandas."""
 
 
 class DataError(ValueError):
@@ -402,20 +401,17 @@ class Source:
 
 def number_labels(labels: Sequence[Any] | NDArray[Any]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Return the names of the classes in sorted order (numbers by value), and the index of every item's class."""
-    array = np.asarray(labels)
-    # an array of a list would turn a NaN among texts into the text "nan"
-    values: Any = labels if isinstance(labels, (list, tuple)) else array
-    missing = 0
-    # arrays of integers and of text have no missing values
-    if array.ndim == 1 and (values is not array or array.dtype.kind not in "biuSU"):
-        missing = sum(not isinstance(label, (str, bytes)) and str(label) in MISSING for label in values)
-    if missing:
-        raise DataError(f"{missing} of {len(array)} labels are missing (None or NaN)")
     try:
-        names, indices = np.unique(array, return_inverse=True)
-    except TypeError as error:
-        raise DataError(f"labels must be of one type ({error})") from error
-    return tuple(map(str, names)), indices.astype(np.int64).reshape(-1)
+        values, indices = named_classes(labels)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    kinds = {isinstance(value, (str, bytes)) for value in values}
+    if len(kinds) > 1:
+        raise DataError("labels must be of one type; got text and numbers")
+    names = tuple(map(class_name, values))
+    if any(name.endswith("\0") for name in names):  # an array of text would drop it
+        raise DataError("labels must not end with the character NUL")
+    return names, indices
 
 
 def check_seed(seed: int) -> None:

@@ -51,6 +51,7 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from ..fit_warnings import warn
+from ..labels import as_array
 from ..numerics import checks, constraints
 from ..numerics.constraints import LabelPairs, Pairs
 from ..numerics.types import AnyArray, Bools, Ints
@@ -431,7 +432,7 @@ class FromSets(MetricLearner):
         return self._fit(X, y, unlabeled=unlabeled)
 
     def _supervise(self, X: AnyArray, y: AnyArray | None, *, unlabeled: Any = None, **given: Any) -> Supervised:
-        if y is None or np.asarray(y).shape[1:] in ((), (1,)):
+        if y is None or as_array(y, "y").shape[1:] in ((), (1,)):
             known = self._labeled(X, y, unlabeled)
             checks.require_classes(known.labels)
             labels = known.labels[:, None]

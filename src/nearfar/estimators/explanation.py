@@ -109,7 +109,7 @@ def explain(
         checks.counts(2, n_fits=n_fits)
         checks.between(0, 1, level=level)
         rows = np.asarray(X, dtype=np.float64)
-        labels = checks.encode(np.asarray(checks.numbered(y)))[1]
+        labels = checks.encode(checks.numbered(y))[1]
         names = [str(name) for name in getattr(X, "columns", [f"x{k}" for k in range(rows.shape[1])])]
         if prefit:
             fitted = learner

@@ -22,6 +22,7 @@ from .. import catalog
 from ..io import tensor_file
 from ..io.training_marks import TrainingMarks
 from ..io.untrusted import parse_json
+from ..labels import as_array
 from ..neighbors import nearest
 from ..numerics import constraints
 from ..numerics.pair_differences import pair_squares
@@ -291,7 +292,7 @@ class Fitted(BaseEstimator):
             if holds_tuples(X, 2) and not self._matrices:
                 similar = constraints.check_pair_labels(y, len(X))
                 return float(roc_auc_score(similar, self.pair_score(X)))
-            labels = np.asarray(y)
+            labels = as_array(y, "y")
             n = X.shape[0] if issparse(X) else len(X)
             if labels.shape != (n,):
                 raise ValueError(f"y must hold one class per row of X, shape ({n},); got shape {labels.shape}")

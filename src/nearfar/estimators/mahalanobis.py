@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import settings
 from ..fit_warnings import warn
+from ..labels import as_array
 from ..numerics import checks, psd, scatter
 from ..numerics.constraints import Pairs
 from ..numerics.optimize import Report, Solution
@@ -284,7 +285,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         """
         if y is None:
             raise ValueError(f"requires y to be passed, but the target y is None{needs}")
-        given = y
+        given = as_array(y, "y")
         X, y, codes = self._coded(X, y, unlabeled)
         checks.require_discrete(y)
         order = self._order(X)
@@ -292,13 +293,14 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         numbers, labels = checks.encode(codes[order], unlabeled=-1)
         # one row of each class 0, 1, ...; np.unique puts the code -1 first, and the slice leaves it out
         first = np.unique(codes, return_index=True)[1][-len(numbers) :]
-        return Labeled(X[order], labels, order, np.asarray(given)[first][numbers])
+        return Labeled(X[order], labels, order, given[first][numbers])
 
     def _coded(
         self, X: AnyArray, y: AnyArray, unlabeled: Any, reset: bool = True, least: int | None = None
     ) -> tuple[AnyArray, AnyArray, Ints]:
         """Return checked rows and labels, and the labels' codes 0, 1, ..., with -1 for rows without a label."""
         checks.require_same_type(y, unlabeled)
+        y = as_array(y, "y")
         names = checks.numbered(y, unlabeled)
         if names is not y and unlabeled is not None:
             unlabeled = -1  # `numbered` has written -1 for it

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
+from ..labels import as_array
 from ..numerics.types import AnyArray
 from .validation import error_context
 
@@ -64,7 +65,7 @@ class PairClassifier(ClassifierMixin, BaseEstimator):
         """
         with error_context(self):
             points = self._points(X)
-            classes, codes = np.unique(np.asarray(y), return_inverse=True)
+            classes, codes = np.unique(as_array(y, "y"), return_inverse=True)
             if len(classes) != 2:
                 got = classes[:5].tolist()
                 raise ValueError(f"y must hold two values, the larger one for similar pairs; got {got}")

@@ -26,6 +26,7 @@ from sklearn.utils import _safe_indexing
 from .. import settings
 from ..fit_warnings import warn
 from ..io.training_marks import TrainingMarks
+from ..labels import as_array
 from ..numerics import checks, class_sums
 from ..numerics.class_sums import ClassMoments
 from ..numerics.optimize import Solution
@@ -227,7 +228,7 @@ class FromSums(MetricLearner):
             codes = np.zeros(X.shape[0], dtype=np.intp)
             names: tuple[Any, ...] = (ALL_ROWS,)
         else:
-            given = np.asarray(y)
+            given = as_array(y, "y")
             X, y, codes = self._coded(X, y, unlabeled, reset=reset, least=1)
             checks.require_discrete(y)
             y = np.ravel(given)

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from ..labels import class_numbers
 from ..neighbors.kmeans import Rows, kmeans
 from ..numerics.distances import as_rows, check_distance, unit_rows
 from ..numerics.types import Array, Ints
 from ..progress import counted
-from .labels import class_numbers
 
 NAMES = ("labels", "clusters")
 

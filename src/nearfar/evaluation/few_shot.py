@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..labels import check_lengths, class_numbers
 from ..numerics.distances import as_rows, check_distance, unit_rows
 from ..numerics.episodes import EpisodeShape, check_count, check_shape, draw_episodes
 from ..numerics.types import AnyArray, Array, Bools
 from .intervals import Interval, interval
-from .labels import check_lengths, class_numbers
 
 CLASSIFIERS = ("prototype", "nearest")
 GATHERED_VALUES = 2**22  # number of embedding values that are gathered at a time

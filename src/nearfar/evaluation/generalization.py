@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from ..labels import check_lengths, class_numbers
 from ..neighbors.nearest import nearest
 from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Bools, Ints
 from .intervals import Interval, interval, stratified_parts
-from .labels import check_lengths, class_numbers
 
 
 def h_divergence(

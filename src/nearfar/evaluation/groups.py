@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..labels import check_lengths, class_numbers
 from ..numerics.types import Ints
-from .labels import check_lengths, class_numbers
 
 
 class Members:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..labels import check_lengths, class_numbers
 from ..numerics.distances import as_rows
 from ..numerics.types import Array, Ints
-from .labels import check_lengths, class_numbers
 from .protocol import mean_score
 from .retrieval import retrieve
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..extras import hint
+from ..labels import check_lengths, named_classes
 from ..neighbors.nearest import nearest
 from ..numerics.distances import as_rows
-from .labels import check_lengths, named_classes
 from .protocol import mean_score
 from .retrieval import retrieve
 from .threshold_curves import Verification

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ..labels import as_array, class_numbers
 from ..numerics.distances import distance_blocks
 from ..numerics.types import AnyArray, Array, Bools, Ints
 from ..quoting import quoted
-from .labels import class_numbers
 
 SCORES = ("best", "mean")
 
@@ -78,7 +78,7 @@ class Products:
         self.classes = y_class[order][self.begins]
         mixed = self.classes[product] != y_class
         if mixed.any():
-            one = np.asarray(group_by, dtype=object)[int(np.argmax(mixed))]
+            one = as_array(group_by).tolist()[int(np.argmax(mixed))]
             raise ValueError(f"group_by: {quoted(one)} has items of several classes; expected one class per product")
         self.product = product
         self.place = np.empty(len(order), dtype=np.intp)  # position of each photo in the sorted order

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..labels import class_numbers
 from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Ints
 from .chance import random_map_at_r, random_mrr, random_precision, random_recall
 from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
-from .labels import class_numbers
 from .reranking import read_reranking
 from .retrieval import Retrieval, retrieve
 from .scores import OF_PRODUCTS, OTHER_GROUPS, Scores

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..labels import check_lengths, class_numbers
 from ..neighbors.blocks import Block, Product, Space, passes
 from ..neighbors.nearest import Ranked, parts, rank_block, true_cells
 from ..numerics.distances import as_rows
 from ..numerics.types import Array, Bools, Ints
 from ..quoting import quoted
 from .groups import Members, kinds_of
-from .labels import check_lengths, class_numbers
 from .products import Products
 from .rerank import RankedByValues, row_blocks, smallest
 from .reranking import compared

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..labels import class_numbers
 from ..neighbors.codes import calibrate, from_int8, signs_of, to_binary, to_int8
 from ..numerics.distances import as_rows, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
-from .labels import class_numbers
 from .protocol import mean_score
 from .rerank import RankedByValues, smallest
 from .retrieval import retrieve

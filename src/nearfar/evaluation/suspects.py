@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..labels import check_lengths, class_numbers, named_classes
 from ..neighbors.near_pairs import NearPairs
 from ..neighbors.nearest import nearest
 from ..numerics import scatter
@@ -24,7 +25,6 @@ from ..numerics.distances import as_rows, unit_rows
 from ..numerics.types import Array, Bools, Ints
 from ..numerics.whitening import discriminant_whitening
 from .groups import Members
-from .labels import check_lengths, class_numbers
 from .rerank import row_blocks, smallest
 
 SHRINKAGE = 0.3  # shrinkage of the covariance within classes
@@ -129,9 +129,7 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
     suggested = scores.argmax(axis=1)
     doubt = scores[at, suggested] - given
     doubt[sizes[numbers] < 2] = -np.inf
-    first = np.unique(numbers, return_index=True)[1]
-    listed = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    return Suspects(doubt=doubt, suggested=suggested, classes=[listed[place] for place in first])
+    return Suspects(doubt=doubt, suggested=suggested, classes=named_classes(labels)[0])
 
 
 def stratified_folds(labels: Ints, folds: int, rng: np.random.Generator) -> Ints:

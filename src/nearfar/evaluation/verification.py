@@ -8,13 +8,12 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..labels import check_lengths, class_numbers
 from ..neighbors.blocks import on_grid
 from ..numerics.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
 from ..numerics.types import AnyArray, Bools, Ints
 from .groups import kinds_of
-from .labels import check_lengths
 from .retrieval import protocol_of
 from .threshold_curves import Verification, checked_rates, scored
 
@@ -175,20 +174,20 @@ def verify_pairs(
     found = scored(thresholds, np.stack(counts), rates, distance)
     if folds is None:
         return found
-    return replace(found, fold_accuracies=_by_folds(at, kinds == 1, np.asarray(folds)))
+    return replace(found, fold_accuracies=_by_folds(at, kinds == 1, class_numbers(folds, names=("folds",))[0]))
 
 
-def _by_folds(at: Ints, same: Bools, folds: NDArray[Any]) -> list[float]:
+def _by_folds(at: Ints, same: Bools, folds: Ints) -> list[float]:
     """Return the balanced accuracy of the pairs of each fold at the best threshold of all other folds."""
     check_lengths(len(at), folds, "folds")
-    names, number = np.unique(folds, return_inverse=True)
-    pairs = np.array([np.bincount(number[kind], minlength=len(names)) for kind in (same, ~same)])
-    if len(names) < 2 or not pairs.all():
-        raise ValueError(f"folds: expected two or more, each with pairs of both kinds; got {len(names)}")
+    count = 1 + int(folds.max(initial=-1))
+    pairs = np.array([np.bincount(folds[kind], minlength=count) for kind in (same, ~same)])
+    if count < 2 or not pairs.all():
+        raise ValueError(f"folds: expected two or more, each with pairs of both kinds; got {count}")
     whole = [np.bincount(at[kind], minlength=1 + at.max()) for kind in (same, ~same)]
     accuracies = []
-    for fold in range(len(names)):
-        inside = [np.bincount(at[kind & (number == fold)], minlength=len(whole[0])) for kind in (same, ~same)]
+    for fold in range(count):
+        inside = [np.bincount(at[kind & (folds == fold)], minlength=len(whole[0])) for kind in (same, ~same)]
         here = [np.cumsum(own) / own.sum() for own in inside]
         tar, far = (np.cumsum(every - own) / (every - own).sum() for every, own in zip(whole, inside, strict=True))
         best = int(np.argmax(tar - far))

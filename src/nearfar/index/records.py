@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..io.untrusted import parse_json
+from ..labels import as_array
 from ..numerics.distances import as_rows
 from ..numerics.types import AnyArray, Array, Bools, Ints
 from ..quoting import quoted
@@ -279,13 +280,14 @@ def checked_labels(labels: Any, n: int) -> AnyArray | None:
     """Return labels as an array of int64 or text, shape (n,); None stays None."""
     if labels is None:
         return None
-    ready = isinstance(labels, np.ndarray) and labels.dtype.kind in "iuU"  # no labels in a list would become numbers
-    if not ready and hasattr(labels, "tolist"):  # tensors and columns of pandas, too
-        labels = labels.tolist()
-    array = np.asarray(labels)
+    array = as_array(labels)
+    if array.dtype.kind == "f" and (array == np.floor(array)).all():  # of a column that had missing numbers
+        array = array.astype(np.int64)
     if array.shape != (n,):
         raise ValueError(f"labels: expected {n}, one per embedding, got shape {array.shape}")
     if array.dtype.kind not in "iuUS":
+        if any(isinstance(label, str) and label.endswith("\0") for label in array.tolist()):
+            raise ValueError("labels: expected texts that do not end with the character NUL")
         raise ValueError(f"labels: expected whole numbers or text, got dtype {array.dtype}")
     if array.dtype.kind in "iu":
         return array.astype(np.int64)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..labels import as_array, class_name
 from . import tensor_file
 from .untrusted import parse_json
 
@@ -187,14 +188,12 @@ def _class_names(labels: Any) -> list[str]:
     """Return the names of classes as in a table of rows and labels."""
     if labels is None:
         return []
-    values = np.asarray(labels)
+    values = as_array(labels)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
         return []
-    if values.dtype.kind == "f":
-        if not np.isfinite(values).all() or (values != np.floor(values)).any():
-            return []
-        values = values.astype(np.int64)
-    names = [str(value) for value in np.unique(values.astype(str) if values.dtype.kind == "O" else values)]
-    return [name for name in names if values.dtype.kind not in "iO" or name != "-1"]
+    if values.dtype.kind == "f" and not (np.isfinite(values) & (values == np.floor(values))).all():
+        return []
+    names = sorted({class_name(value) for value in set(values.tolist())})
+    return [name for name in names if values.dtype.kind not in "ifO" or name != "-1"]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..fit_warnings import warn
+from ..labels import as_array, is_missing
 from ..quoting import count_of, quoted
 from ..settings import no_option
 from .types import AnyArray, Array, Bools, Ints
@@ -172,7 +173,7 @@ def is_label(y: AnyArray, label: Any) -> Bools:
 
 
 def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
-    """Return labels as numbers if they are objects, or a list of text and numbers; return other labels unchanged.
+    """Return labels as numbers if they are objects, or a list of text and numbers; return other labels as an array.
 
     Labels that equal `unlabeled` become -1, and all other labels become 0, 1, ...
 
@@ -188,17 +189,11 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
     """
     if np.ndim(unlabeled) != 0:
         raise ValueError(f"unlabeled must be one value; got {quoted(unlabeled)}")
-    names = np.asarray(y)
-    if (
-        names.dtype.kind in "US"
-        and isinstance(y, (list, tuple))
-        and not all(isinstance(name, (str, bytes)) for name in y)
-    ):
-        names = np.array(y, dtype=object)  # NumPy would turn the numbers into text, and -1 into a class
+    names = as_array(y, "y")
     if names.dtype.kind == "f" and np.isnan(names).any():
         names = names.astype(object)
     if names.dtype != object or names.ndim != 1:
-        return y
+        return names
     missing = sum(is_missing(label) for label in names)
     if missing:
         detail = f"y: {missing} of {len(names)} labels are missing"
@@ -211,11 +206,6 @@ def numbered(y: AnyArray, unlabeled: Any = None) -> AnyArray:
     codes = np.full(len(names), -1, dtype=np.intp)
     codes[known] = encode(names[known])[1]
     return codes
-
-
-def is_missing(label: Any) -> bool:
-    """Return whether the label is None, NaN, or the NA of pandas, which cannot be compared."""
-    return label is None or type(label).__name__ == "NAType" or bool(label != label)
 
 
 def require_same_type(y: Any, unlabeled: Any) -> None:

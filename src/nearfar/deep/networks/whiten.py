@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...labels import as_array
 from ...numerics.types import AnyArray, Ints
 from ...numerics.whitening import discriminant_whitening, unit_rows
 from ..precision import PreciseBuffers
@@ -42,7 +43,7 @@ class Whiten(PreciseBuffers):
     def learn(self, embeddings: AnyArray, labels: Ints) -> None:
         """Fit mean and weight to raw embeddings (n, d) and their classes (n,)."""
         rows = unit_rows(np.asarray(embeddings, dtype=np.float64))
-        fitted = discriminant_whitening(rows, np.asarray(labels))
+        fitted = discriminant_whitening(rows, as_array(labels))
         self.mean.copy_(torch.from_numpy(fitted.mean))
         self.weight.copy_(torch.from_numpy(fitted.components))
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ...labels import as_array
 from .. import distributed
 from ..autograd import traced
 from .relations import MAX_LISTED_LABELS, UNKNOWN, Labels, LabelSets, is_classes, is_relation, labeled
@@ -181,7 +183,7 @@ def _pooled(pooled: Tensor, n: int) -> Tensor:
 
 
 def _ids(ids: Tensor | Sequence[int], n: int, device: torch.device) -> Tensor:
-    numbers = torch.as_tensor(ids, device=device)
+    numbers = _numbers("ids", ids, device)
     if numbers.shape != (n,) or numbers.is_floating_point():
         raise ValueError(f"ids: expected ({n},) integers, got {numbers.dtype} of shape {tuple(numbers.shape)}")
     return numbers.long()
@@ -243,7 +245,9 @@ def _numbers(name: str, labels: Tensor | Sequence[int], device: torch.device) ->
     if isinstance(labels, Tensor):
         return labels.to(device)
     try:
-        return torch.as_tensor(labels, device=device)
+        values = as_array(labels, name)
+        # a copy, because columns of pandas and Arrow cannot be written to; rows of a relation may be tuples
+        return torch.as_tensor(np.array(values.tolist() if values.dtype == object else values), device=device)
     except (TypeError, ValueError, RuntimeError) as error:
         got = f"expected (n,) integers or a relation matrix, got {labels!r:.40}"
         numbered = "np.unique(classes, return_inverse=True)[1] numbers classes, once for all samples"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
-from ...numerics.checks import is_missing
+from ...labels import as_array, class_numbers, is_missing
 from ...settings import Checked
 from .. import distributed
 from ..objective.relations import UNKNOWN
@@ -52,7 +52,7 @@ class Classes(NamedTuple):
 
 def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
     """Sort samples by class; labels are (n,) integers (-1 unknown, left out), strings, or anything that sorts."""
-    labels = np.asarray(labels)
+    labels = as_array(labels)
     if labels.ndim != 1:
         raise ValueError(f"labels: expected one class per sample, got an array of shape {labels.shape}")
     if labels.dtype.kind in "biuSU":
@@ -64,7 +64,8 @@ def by_class(labels: ArrayLike | Sequence[Any]) -> Classes:
     known = np.arange(len(labels))
     if labels.dtype.kind in "iu":
         known = known[labels != UNKNOWN]
-    _, of_class, counts = np.unique(labels[known], return_inverse=True, return_counts=True)
+    (of_class,) = class_numbers(labels[known])
+    counts = np.bincount(of_class)
     order = known[np.argsort(of_class, kind="stable")]
     return Classes(order, np.cumsum(counts) - counts, counts)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...labels import as_array
 from .base import ClassBatchSampler, Classes, Ints, by_class
 
 
@@ -80,7 +81,7 @@ class ClassRatioSampler(ClassBatchSampler):
             by_class(labels),
             max(1, round(ratio * batch_size)),
             f"ratio={ratio}",
-            samples=len(np.asarray(labels)),
+            samples=len(as_array(labels)),
             batch_size=batch_size,
             seed=seed,
             rounds=rounds,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
+from ...labels import as_array
 from ...neighbors.kmeans import kmeans
 from ...numerics.distances import unit_rows
 from ...numerics.types import AnyArray
@@ -135,7 +136,7 @@ class ClusterSampler(EmbeddingSampler):
         check_integer("clusters", clusters, least=1)
         if until is not None:
             check_integer("until", until, least=1)
-        samples = len(np.asarray(labels))
+        samples = len(as_array(labels))
         super().__init__((samples,), clusters, batch_size=batch_size, seed=seed, every=every)
         if batch_size % m:
             raise ValueError(f"batch_size: must be a multiple of m, got batch_size={batch_size} and m={m}")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...labels import as_array
 from ...numerics.episodes import EpisodeShape, check_shape, draw_episodes
 from .base import BatchSampler, Classes, Ints, by_class
 
@@ -90,7 +91,7 @@ class EpisodeSampler(BatchSampler):
         self.classes = classes.only(keep)
         self.left_out = int((~keep).sum())
         self.n_episodes = n_episodes
-        super().__init__(len(np.asarray(labels)), self.shape.size, seed)
+        super().__init__(len(as_array(labels)), self.shape.size, seed)
 
     def plan(self, rng: np.random.Generator) -> Ints:
         return episodes(self.classes, self.shape, self.n_episodes, rng)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...labels import as_array, class_numbers
 from .base import ClassBatchSampler, Classes, Ints, by_class, check_integer, deal_classes
 
 
@@ -83,10 +84,10 @@ class HierarchicalSampler(ClassBatchSampler):
         self.per_group = batch_size // (m * groups_per_batch)  # classes
         self.members = by_class(labels)
         super().__init__(
-            _grouped(self.members, groups, len(np.asarray(labels))),
+            _grouped(self.members, groups, len(as_array(labels))),
             groups_per_batch,
             f"groups_per_batch={groups_per_batch}",
-            samples=len(np.asarray(labels)),
+            samples=len(as_array(labels)),
             batch_size=batch_size,
             seed=seed,
             rounds=1,
@@ -107,10 +108,10 @@ class HierarchicalSampler(ClassBatchSampler):
 
 def _grouped(members: Classes, groups: ArrayLike, samples: int) -> Classes:
     """Return the classes sorted by group, with numbers of classes instead of samples."""
-    of_sample = np.asarray(groups)
+    of_sample = as_array(groups, "groups")
     if of_sample.shape != (samples,):
         raise ValueError(f"groups: expected one for each of {samples} labels, got shape {of_sample.shape}")
-    _, numbers = np.unique(of_sample, return_inverse=True)
+    (numbers,) = class_numbers(of_sample, names=("groups",))
     numbers = numbers[members.order]
     of_class = numbers[members.starts] if len(members.starts) else numbers
     other = np.flatnonzero(numbers != np.repeat(of_class, members.counts))

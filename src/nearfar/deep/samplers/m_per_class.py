@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...labels import as_array
 from .base import ClassBatchSampler, Classes, Ints, by_class, chances_of, check_integer, deal_classes
 
 
@@ -98,7 +99,7 @@ class MPerClassSampler(ClassBatchSampler):
             raise ValueError(f"batch_size: must be a multiple of m, got batch_size={batch_size} and m={m}")
         classes = by_class(labels)
         keep = classes.counts >= (1 if allow_repeat else m)
-        self.chances = None if weights is None else chances_of(weights, len(np.asarray(labels)))
+        self.chances = None if weights is None else chances_of(weights, len(as_array(labels)))
         reason = f"fewer than {m} samples"
         if self.chances is not None and len(classes.starts):
             keep = keep & (np.add.reduceat(self.chances[classes.order], classes.starts) > 0)
@@ -110,7 +111,7 @@ class MPerClassSampler(ClassBatchSampler):
             classes.only(keep),
             batch_size // m,
             why,
-            samples=len(np.asarray(labels)),
+            samples=len(as_array(labels)),
             batch_size=batch_size,
             seed=seed,
             rounds=rounds,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...labels import as_array
 from .base import BatchSampler, Classes, Ints, by_class, deal, hands_of, other_class, same_class
 
 
@@ -84,7 +85,7 @@ class PairSampler(BatchSampler):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(len(np.asarray(labels)), batch_size, seed)
+        super().__init__(len(as_array(labels)), batch_size, seed)
         self.classes = by_class(labels)
         self.similar = similar
         self.drop_last = drop_last

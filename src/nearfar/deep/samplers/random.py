@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...labels import as_array
 from .base import BatchSampler, Ints, chances_of, deal, hands_of
 
 
@@ -51,7 +52,7 @@ class RandomBatchSampler(BatchSampler):
         drop_last: bool = False,
         weights: ArrayLike | None = None,
     ) -> None:
-        super().__init__(len(np.asarray(labels)), batch_size, seed)
+        super().__init__(len(as_array(labels)), batch_size, seed)
         self.drop_last = drop_last
         self.chances = None if weights is None else chances_of(weights, self.samples)
         if self.samples < batch_size:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...labels import as_array
 from ...neighbors.nearest import nearest
 from ...numerics.types import AnyArray
 from .base import Classes, Ints, by_class, check_integer, deal, same_class
@@ -116,7 +117,7 @@ class SmartMiningSampler(EmbeddingSampler):
         check_integer("neighbors", neighbors, least=negatives)
         if rounds is not None:
             check_integer("rounds", rounds, least=1)
-        samples = len(np.asarray(labels))
+        samples = len(as_array(labels))
         super().__init__((samples, neighbors), samples, batch_size=batch_size, seed=seed, every=every)
         self.classes = by_class(labels)
         self.negatives = negatives

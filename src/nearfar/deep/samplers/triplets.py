@@ -11,6 +11,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...labels import as_array
 from .base import BatchSampler, Classes, Ints, by_class, deal, hands_of, other_class, same_class
 
 
@@ -58,7 +59,7 @@ class TripletSampler(BatchSampler):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(len(np.asarray(labels)), batch_size, seed)
+        super().__init__(len(as_array(labels)), batch_size, seed)
         self.classes = by_class(labels)
         self.drop_last = drop_last
         self.given = None if triplets is None else _given(triplets, self.samples)

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_consistent_length
 import nearfar
 
 from ...estimators.base import KernelMetric, MetricLearner, Supervised, Workspace, error_context, with_signature_hint
+from ...labels import as_array
 from ...numerics import checks
 from ...numerics.kernels import Kernel
 from ...numerics.optimize import Solution
@@ -154,10 +155,11 @@ class Kernelized(KernelMetric):
         else:
             order = self._order(X)
         checks.require_same_type(y, unlabeled)
+        y = as_array(y, "y")
         labels = checks.numbered(y, unlabeled)
         if unlabeled is not None:
             supervision["unlabeled"] = unlabeled if labels is y else -1
-        return Supervised(X[order], ({"y": np.asarray(labels)[order], **supervision},), order)
+        return Supervised(X[order], ({"y": labels[order], **supervision},), order)
 
     def _workspace(self, X: AnyArray, order: Ints | None) -> Workspace:
         checks.counts(1, **checks.not_none(rank=self.rank))
