@@ -9,10 +9,12 @@ import faulthandler
 import sys
 import time
 from collections import Counter
+from itertools import count, islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.fuzz.cases import KINDS, kind_of
 from tests.fuzz.runner import corpus, run_case
 
 
@@ -20,19 +22,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--kind", choices=sorted(KINDS), help="only cases of one kind of file")
     parser.add_argument("--keep", type=Path, help="a new folder for the files of the last case")
     options = parser.parse_args()
     faulthandler.enable()
     start, failures = time.monotonic(), []
     with corpus() as valid:
-        seeds = range(options.seed, options.seed + options.cases)
-        for seed in seeds:
-            failure = run_case(seed, valid, options.keep if seed == seeds[-1] else None)
+        wanted = (seed for seed in count(options.seed) if options.kind in (None, kind_of(seed)))
+        for done, seed in enumerate(islice(wanted, options.cases), start=1):
+            failure = run_case(seed, valid, options.keep if done == options.cases else None)
             if failure is not None:
                 failures.append(failure)
                 print(failure, flush=True)
-            if seed % 500 == 499:
-                print(f"... {seed + 1 - options.seed} cases, {len(failures)} failed", file=sys.stderr, flush=True)
+            if done % 500 == 0:
+                print(f"... {done} cases, {len(failures)} failed", file=sys.stderr, flush=True)
     took = time.monotonic() - start
     print(f"{options.cases} cases in {took:.0f} s: {len(failures)} failed")
     if failures:

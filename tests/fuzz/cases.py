@@ -302,6 +302,50 @@ def pairs(rng: Random, folder: Path) -> Words:
     return ["evaluate", "rows.npz", "--protocol", "verification", "--pairs", file.name]
 
 
+SETTINGS_OF_TEXTS = (
+    "modules.json",
+    "1_Pooling/config.json",
+    "2_Dense/config.json",
+    "3_LayerNorm/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+"""Files of a text model that say how it embeds."""
+
+
+def text_model(rng: Random, folder: Path) -> Words:
+    """The model of texts itself, and its tokenizer."""
+    names = ("config.json", "tokenizer.json", "tokenizer_config.json")
+    file = folder / "model" / pick(rng, (*names, *names, "model.safetensors", "2_Dense/model.safetensors"))
+    if file.suffix == ".safetensors":
+        file.write_bytes(mutate.changed_safetensors(rng, file.read_bytes()))
+    elif rng.random() < 0.8:
+        file.write_text(mutate.changed_json(rng, file.read_text()))
+    else:
+        file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
+    return text_words(rng)
+
+
+def text_settings(rng: Random, folder: Path) -> Words:
+    """What the folder of a text model says about its embeddings."""
+    file = folder / "model" / pick(rng, SETTINGS_OF_TEXTS)
+    way = rng.random()
+    if way < 0.85:
+        file.write_text(mutate.changed_json(rng, file.read_text()))
+    elif way < 0.95:
+        file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
+    else:
+        file.unlink()
+    return text_words(rng)
+
+
+def text_words(rng: Random) -> Words:
+    """A command that reads the folder of a text model."""
+    options = pick(rng, ("", "", "(pool='max')", "(prompt='document')", "(prompt='blue ')"))
+    small = ["--set", "steps=1", "--batch-size", "4", "--sampler", "random", "--embedding-dim", "3", "--quiet"]
+    return ["train", "texts.csv", "--out", "new", "--trunk", f"transformers:model{options}", *small]
+
+
 OPTIONS: dict[str, Words] = {
     "--embedding-dim": ["train", "rows.csv", "--out", "new"],
     "--batch-size": ["train", "rows.csv", "--out", "new"],
@@ -377,6 +421,8 @@ KINDS: dict[str, tuple[Case, int]] = {
     "pairs": (pairs, 4),
     "option": (option, 8),
     "field": (field, 6),
+    "text model": (text_model, 3),
+    "settings of a text model": (text_settings, 4),
 }
 """What is changed, and how often relative to the others."""
 

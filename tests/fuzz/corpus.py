@@ -7,10 +7,12 @@ import os
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 from PIL import Image
+from safetensors.torch import save_file
 
 import nearfar.index
 from nearfar import cli
@@ -80,11 +82,70 @@ def pictures(folder: Path) -> None:
             Image.fromarray(pixels).save(folder / "images" / label / f"{i}.{ending}")
 
 
+def text_model(folder: Path) -> None:
+    """Write a tiny text model with everything that its folder may say, and a table of texts."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from torch import nn
+
+    words = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat"]
+    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    marks = {"pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 12}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, **marks).save_pretrained(folder / "model")
+    sizes: dict[str, Any] = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
+    config = transformers.BertConfig(vocab_size=len(words), max_position_embeddings=16, **sizes)
+    transformers.BertModel(config, add_pooling_layer=False).save_pretrained(folder / "model")
+    kinds = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize")
+    places = ("", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number))
+    listed = [
+        {"idx": number, "name": str(number), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for number, (kind, place) in enumerate(zip(kinds, places, strict=True))
+    ]
+    settings: dict[str, Any] = {
+        "modules.json": listed,
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": 8,
+            "pooling_mode_cls_token": True,
+            "include_prompt": True,
+        },
+        "2_Dense/config.json": {
+            "in_features": 8,
+            "out_features": 4,
+            "bias": True,
+            "activation_function": "torch.nn.modules.activation.Tanh",
+        },
+        "3_LayerNorm/config.json": {"dimension": 4},
+        "sentence_bert_config.json": {"max_seq_length": 10, "do_lower_case": True},
+        "config_sentence_transformers.json": {
+            "prompts": {"query": "red ", "document": ""},
+            "default_prompt_name": "query",
+            "similarity_fn_name": "cosine",
+            "truncate_dim": 3,
+        },
+    }
+    for name, content in settings.items():
+        (folder / "model" / name).parent.mkdir(exist_ok=True)
+        (folder / "model" / name).write_text(json.dumps(content))
+    for place, layer in (("2_Dense", nn.Sequential()), ("3_LayerNorm", nn.Sequential())):
+        layer.add_module(*(("linear", nn.Linear(8, 4)) if place == "2_Dense" else ("norm", nn.LayerNorm(4))))
+        save_file(layer.state_dict(), folder / "model" / place / "model.safetensors")
+    texts = [f"{color} {thing}" for thing in ("shoe", "hat", "coat") for color in ("red", "blue", "green", "a big")]
+    lines = [f"{text},{text.split()[-1]}" for text in texts]
+    (folder / "texts.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+
+
 def make(folder: Path) -> None:
     """Write all of them below a folder: also a run, a learner, indexes and a comparison."""
     os.environ.setdefault("NEARFAR_CACHE", str(folder / "cache"))
     pictures(folder)
     tables(folder)
+    text_model(folder)
     X, labels = rows()
     names = [str(i) for i in range(len(X))]
     np.savez(folder / "rows.npz", X=X.astype(np.float32), y=labels, names=names)

@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 
 pytest.importorskip("torch")
+pytest.importorskip("transformers")
 pytest.importorskip("pyarrow")
 pytest.importorskip("resource")
 pytestmark = pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import sys
 
@@ -20,6 +21,7 @@ from nearfar.deep.networks.tokens import Tokens
 from nearfar.deep.networks.trunks import find_preprocessing, make_trunk
 from nearfar.deep.networks.weights import TrunkError
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, train
+from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 
 WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
 CLASSES = ["shoe", "hat", "coat", "red", "blue", "green", "small", "large"]
@@ -126,6 +128,43 @@ def test_a_run_embeds_texts_without_the_folder_of_its_model(run, table):
     assert embeddings.shape == (64, 4)
     again = embed_run(run, items.subset([5, 7]))
     np.testing.assert_allclose(again, embeddings[[5, 7]], rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_is_scored_without_the_folder_of_its_model(run):
+    assert evaluate_run(run, clustering=False).scores.recall_at[1] >= 0
+
+
+def test_texts_longer_than_those_of_the_training_are_not_cut_off(run, tmp_path):
+    table = tmp_path / "long.csv"
+    table.write_text("text,label\nred shoe hat coat,a\nred shoe hat coat small blue green,a\n")
+    short, long = embed_run(run, table)
+    assert np.abs(short - long).max() > 1e-3
+
+
+def test_a_run_that_does_not_say_how_it_pools_is_refused(run, table, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(run, old)
+    tensors, about = load_tensors(run / "best.safetensors")
+    assert about["architecture"].pop("text_pooling")["modes"] == ["mean"]
+    save_tensors(old / "best.safetensors", tensors, {name: about[name] for name in about})
+    with pytest.raises(TrunkError, match=r"does not say how its text model pools tokens, .*; train it again"):
+        embed_run(old, table)
+
+
+def test_a_run_goes_on_only_with_the_pooling_it_began_with(bert, table, tmp_path):
+    own = tmp_path / "model"
+    shutil.copytree(bert, own)
+    how = {"data": str(table), "trunk": f"transformers:{own}", "objective": "TripletLoss()", "ks": [1]}
+    config = TrainConfig.of(**how, embedding_dim=4, epochs=1, batch_size=8, sampler="m_per_class:4", device="cpu")
+    run = train(config, tmp_path / "run", progress=False)
+    (own / "1_Pooling").mkdir()
+    (own / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
+    (own / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(TrainError, match="another tokenizer, prompt or pooling than in the run; restore the folder"):
+        train(config.replace(epochs=2), run.folder, resume=True, progress=False)
+    assert "pooled by mean" in read_about(run.folder / "best.safetensors")["weights"]
 
 
 def test_words_are_searched_in_an_index_of_texts(run, table, tmp_path, capsys, monkeypatch):

@@ -150,6 +150,14 @@ def text_length_of(about: dict[str, Any]) -> int | None:
     return length
 
 
+def prompt_of(about: dict[str, Any]) -> str:
+    """Return the text that a network of texts puts in front of each of them; "" for most."""
+    prompt = about["prompt"]
+    if not isinstance(prompt, str):
+        raise TrainError(f"checkpoint: the prompt of texts must be a text, got {quoted(prompt)}")
+    return prompt
+
+
 def first_weights(about: dict[str, Any]) -> str:
     """Return the origin of the weights with which training started; empty for older checkpoints."""
     weights = about.get("weights", "")

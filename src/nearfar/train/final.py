@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from .config import TrainConfig, TrainError
 from .loading import folder_and_config
 from .run import Run
 from .rungs import save_frozen
+from .task import with_resolved_folder
 from .trainer import train
 from .watchers import Watcher
 
-TRANSFORMERS = re.compile(r"(\s*transformers:)([^()\s]+)")
 PATHS = ("data", "test", "pretrained", "trunk_weights", "network_weights")
 """Settings that may be paths, relative to the folder in which the run was started."""
 
@@ -120,14 +119,6 @@ def with_resolved_teachers(objective: str, start: Path | None) -> str:
         resolved = repr(resolve_source(str(path.value), start))
         objective = objective[: quoted_path.start()] + resolved + objective[quoted_path.end() :]
     return objective
-
-
-def with_resolved_folder(trunk: str, start: Path | None) -> str:
-    """Return a trunk of transformers in a folder, which refers to `start` if it does not exist here."""
-    match = TRANSFORMERS.match(trunk)
-    if match is None:
-        return trunk
-    return f"{match[1]}{resolve_source(match[2], start)}{trunk[match.end() :]}"
 
 
 def final_summary(run: Run) -> str:

@@ -70,7 +70,7 @@ def pair_scores(parts: Parts, pairs: Dataset) -> dict[str, float]:
 
     images = images_once(pairs)
     of_images = embed_both(parts, images)
-    of_texts = embed_both(parts, text_set(pairs, parts.texts.tokens, parts.texts.length), embed_rows)
+    of_texts = embed_both(parts, text_set(pairs, parts.texts.tokens), embed_rows)
     if not (np.isfinite(of_images).all() and np.isfinite(of_texts).all()):  # here, where all processes see it
         raise TrainError(f"the network gives embeddings of {pairs.name} that are not finite; lower the learning rate")
     if not parts.accelerator.is_main_process:

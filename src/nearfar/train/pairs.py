@@ -28,7 +28,7 @@ from ..deep.proxies.heads import HeadLoss
 from ..numerics.types import Ints
 from .config import TrainConfig, TrainError
 from .features import Floats, encode
-from .task import tokenized, tokenizer_folder
+from .task import text_tokens, tokenized, tokenizer_folder
 
 if TYPE_CHECKING:
     from ..evaluation.scores import Scores
@@ -90,7 +90,7 @@ class TextRows(NamedTuple):
     @classmethod
     def of(cls, train: Dataset, config: TrainConfig, start: Path | None) -> TextRows:
         """Tokenize the texts of the training; rows are as long as the longest of them, up to the model's limit."""
-        tokens = Tokens.of_folder(tokenizer_folder(config, start))
+        tokens = text_tokens(config, start)
         return cls(tokens, torch.from_numpy(tokens.rows(train.texts_given)))
 
 
@@ -186,9 +186,9 @@ def start_in_shared_space(embedder: Embedder) -> None:
             tower.layer.bias.zero_()
 
 
-def text_set(pairs: Dataset, tokens: Tokens, length: int) -> Dataset:
+def text_set(pairs: Dataset, tokens: Tokens) -> Dataset:
     """Return the texts of pairs as a data set of rows of token numbers, named by their first words."""
-    texts = tokenized(replace(pairs, kind="text", stored=None), tokens, length)
+    texts = tokenized(replace(pairs, kind="text", stored=None), tokens)
     return replace(texts, names=tuple(first_words(pairs.texts_given)))
 
 

@@ -23,7 +23,7 @@ from ..deep.networks.standardize import Standardize
 from ..deep.networks.tokens import Tokens
 from ..deep.networks.whiten import Whiten
 from ..progress import counted
-from .checkpoint import columns_of, first_weights, read_about, replace_file, shape_of, text_length_of
+from .checkpoint import columns_of, first_weights, prompt_of, read_about, replace_file, shape_of
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .loading import build_embedder, folder_and_config
@@ -156,9 +156,7 @@ def as_trained(
     shape = shape_of(about)
     columns = columns_of(about)
     if dataset.kind == "text":
-        dataset = _as_tokens(dataset, about, owner)
-        if text_length_of(about) is not None:
-            return dataset, {}
+        return tokenized(dataset, tokens_of(about, owner, dataset.name)), {}
     dataset = dataset.in_columns(columns, f"the network of {owner}")
     _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)
@@ -169,15 +167,12 @@ def as_trained(
     return dataset, sizes
 
 
-def _as_tokens(dataset: Dataset, about: dict[str, Any], owner: str) -> Dataset:
-    """Return texts as rows of token numbers, from the tokenizer in the checkpoint."""
+def tokens_of(about: dict[str, Any], owner: str, name: str) -> Tokens:
+    """Return the tokenizer in a checkpoint, for the texts of the data set `name`."""
     content = about.get("tokenizer")
     if not isinstance(content, str):
-        raise TrainError(
-            f"{dataset.name}: expected rows or images, because the network of {owner} does not embed texts"
-        )
-    length = text_length_of(about) or shape_of(about)[0]
-    return tokenized(dataset, Tokens(content, f"checkpoint of {owner}"), length)
+        raise TrainError(f"{name}: expected rows or images, because the network of {owner} does not embed texts")
+    return Tokens(content, f"checkpoint of {owner}", prompt_of(about))
 
 
 def takes_texts(run: str | Path) -> bool:
@@ -296,7 +291,7 @@ def _evaluate_pairs(
 
     In `test.npz` the texts are the queries and the images the gallery.
     """
-    texts = text_set(task.test, Tokens(about["tokenizer"], f"checkpoint of {folder.path}"), about["text_length"])
+    texts = text_set(task.test, tokens_of(about, str(folder.path), task.test.name))
     images = images_once(task.test)
     embedded = {"": embed_texts(embedder, texts), "gallery_": embed(embedder, images, **sizes_of(config))}
     how: dict[str, Any] = {"ks": config.ks, "clustering": False}
@@ -363,12 +358,10 @@ def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task
     refuse_final(folder.path, config)
     if isinstance(run, Run) and run.task is not None:
         return run.task
-    task = open_data(config, folder.start)
-    # older runs do not record their training classes
-    if folder.best.is_file():
-        learned = read_about(folder.best).get("classes")
-    else:
-        learned = None
+    about: dict[str, Any] = read_about(folder.best) if folder.best.is_file() else {}
+    tokens = tokens_of(about, str(folder.path), config.data) if "tokenizer" in about else None
+    task = open_data(config, folder.start, tokens)
+    learned = about.get("classes")  # older runs do not record their training classes
     if learned in (None, class_mark(task)):
         return task
     changed = "NOT the data of the training: the training classes have changed, and may be in this test."

@@ -32,6 +32,7 @@ from ..deep.networks.preprocessing import FROM_HEADER
 from ..deep.networks.recomputing import checkpoint_gradients
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.tokens import Tokens
+from ..deep.networks.transformers_text_trunk import TransformersTextTrunk
 from ..deep.networks.transformers_trunk import TransformersTrunk, architecture_of
 from ..deep.networks.trunks import make_trunk
 from ..deep.networks.weights import NETWORK, Trunk, load_weights
@@ -63,7 +64,7 @@ from .pairs import (
 )
 from .positives import check_batch_size, check_positives
 from .start import start_embedding
-from .task import class_mark, item_shape, tokenizer_folder, whole_crop
+from .task import class_mark, item_shape, text_tokens, whole_crop, with_resolved_folder
 from .teachers import ask_teachers
 from .weight_averages import Averages
 
@@ -203,10 +204,10 @@ class Parts:
         if self.config.final is not None:
             about["final"] = self.config.final
         if self.texts is not None:
-            about["tokenizer"] = self.texts.tokens.content
+            about |= text_metadata(self.texts.tokens)
             about["text_length"] = self.texts.length
         elif train.texts is not None:
-            about["tokenizer"] = Tokens.of_folder(tokenizer_folder(self.config, self.start)).content
+            about |= text_metadata(text_tokens(self.config, self.start))
         for name, tower in (("architecture", self.step.embedder), ("text_architecture", self.step.embedder.text)):
             module = None if tower is None else getattr(tower.trunk, "module", None)
             if isinstance(module, TransformersTrunk):
@@ -478,7 +479,7 @@ def make_embedder(
         weights = resolve_source(config.weights_file, start)
     with named_by(config.origin):
         trunk = make_trunk(
-            config.trunk,
+            with_resolved_folder(config.trunk, start),
             shape,
             weights=weights,
             pretrained=config.pretrained is True,
@@ -511,11 +512,8 @@ def _text_tower(
         return None
     if length is None:
         raise TrainError("checkpoint: damaged; it lacks text_length, the length of the texts of its second tower")
-    name = config.text_trunk
-    if architecture is None:
-        name = f"transformers:{tokenizer_folder(config, start)}"
     with named_by(config.origin):
-        trunk = make_trunk(name, (length,), architecture=architecture)
+        trunk = make_trunk(with_resolved_folder(config.text_trunk, start), (length,), architecture=architecture)
     return Embedder(trunk, config.embedding_dim, dropout=config.dropout)
 
 
@@ -539,6 +537,10 @@ def weights_note(config: TrainConfig, embedder: Embedder) -> str:
     """Return a sentence on the origin of the trunk's weights, and one on images if the header of the file has one."""
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     note = cast(Trunk, embedder.trunk).provenance.sentence(config.trunk, parameters)
+    for tower in filter(None, (embedder, embedder.text)):
+        module = getattr(tower.trunk, "module", None)
+        if isinstance(module, TransformersTextTrunk):
+            note += f" Texts are pooled by {module.pooling}."
     if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
         note += f" Images are prepared as in {config.preprocessing.source}."
     return note
@@ -587,6 +589,11 @@ def _sets(
                 unseen = cached_features(embedder, unseen, **sizes)
     size = min(len(train), 1000) if unseen is None else len(unseen)
     return train, unseen, replace(seen_sample(train, size, config.seed), name=f"{train.name}, seen classes")
+
+
+def text_metadata(tokens: Tokens) -> dict[str, str]:
+    """Return the metadata of a checkpoint from which its texts are tokenized."""
+    return {"tokenizer": tokens.content, "prompt": tokens.prompt}
 
 
 def checked(config: TrainConfig) -> TrainConfig:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from ..deep.compositions.divide_and_conquer import DivideAndConquer
 from ..deep.networks.adapters import merged
+from ..deep.networks.text_settings import pooling_of
+from ..deep.networks.transformers_trunk import POOLING
 from ..deep.samplers.clusters import ClusterSampler
 from ..deep.samplers.embedded import EmbeddingSampler
 from ..quoting import count_of
@@ -104,7 +106,21 @@ def restore_weights(
         counts = f"{about['num_classes']} training classes in the run, {now['num_classes']} now"
         raise TrainError(f"resume: the data have other training classes than those of the run ({counts})")
     with fitting(RESUMED, CHANGED):
+        check_same_texts(about, now)
         return _weights_back(parts, tensors, state)
+
+
+def check_same_texts(about: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise a TrainError if texts become features in another way now than in a checkpoint."""
+    same = all(about.get(name) == now.get(name) for name in ("tokenizer", "prompt"))
+    for name in ("architecture", "text_architecture"):
+        if POOLING in (now.get(name) or {}):
+            same = same and pooling_of(about[name].get(POOLING)) == pooling_of(now[name][POOLING])
+    if not same:
+        raise TrainError(
+            "resume: the folder of the text model has another tokenizer, prompt or pooling than in the run; "
+            "restore the folder, or start a new run"
+        )
 
 
 def _weights_back(parts: Parts, tensors: dict[str, Tensor], state: dict[str, Any]) -> Position:

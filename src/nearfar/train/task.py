@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -25,13 +26,17 @@ from .config import TrainConfig, TrainError
 if TYPE_CHECKING:
     from ..deep.networks.tokens import Tokens
 
+TRANSFORMERS = re.compile(r"(\s*transformers:)([^()\s]+)")
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that are commonly used with photographs of 84x84 pixels
 SMALLEST_PHOTO = 64  # smallest shorter side in pixels that is still useful for a network for larger images
 SIZE_SAMPLE = 16  # number of images of a set whose sizes are read
 
 
-def open_data(config: TrainConfig, start: Path | None = None) -> Task:
-    """Open the task of a config. Relative paths that do not exist in the current folder refer to `start`."""
+def open_data(config: TrainConfig, start: Path | None = None, tokens: Tokens | None = None) -> Task:
+    """Open the task of a config. Relative paths that do not exist in the current folder refer to `start`.
+
+    Texts are tokenized by `tokens`, or by default by the tokenizer in the folder of the trunk.
+    """
     if config.data == GIVEN:
         raise TrainError("the network was fitted on items in memory, which were not saved; give the data to score")
     try:
@@ -42,36 +47,47 @@ def open_data(config: TrainConfig, start: Path | None = None) -> Task:
         else:
             nor = ""
         raise DataNotFoundError(f"{error}{nor}") from None
-    task = with_tokens(task, config, start)
+    if task.train.kind == "text":
+        task = with_tokens(task, text_tokens(config, start) if tokens is None else tokens)
     if config.symmetries == "none":
         return task
     return with_more_classes(task, config.symmetries)
 
 
-def with_tokens(task: Task, config: TrainConfig, start: Path | None = None) -> Task:
-    """Return a task of texts with rows of token numbers instead; other tasks are returned unchanged.
+def with_tokens(task: Task, tokens: Tokens) -> Task:
+    """Return a task of texts with rows of token numbers instead.
 
-    Rows are as long as the longest text of the training, up to the limit of tokenizer and model.
+    Rows are as long as the longest text, up to the limit of tokenizer and model.
     """
-    if task.train.kind != "text":
-        return task
-    from ..deep.networks.tokens import Tokens
+    parts: dict[str, Dataset | None] = {
+        "train": task.train,
+        "validation": task.validation,
+        "test": task.test,
+        "gallery": task.gallery,
+    }
+    sets = {name: tokenized(part, tokens) for name, part in parts.items() if part is not None}
+    length = max(items.read(0).size for items in sets.values() if len(items))
+    padded: dict[str, Any] = {name: _padded(items, length) for name, items in sets.items()}
+    return replace(task, **padded)
 
-    tokens = Tokens.of_folder(tokenizer_folder(config, start))
-    length = tokens.rows(task.train.texts_given).shape[1]
-    validation = task.validation
-    if validation is not None:
-        validation = tokenized(validation, tokens, length)
-    gallery = task.gallery
-    if gallery is not None:
-        gallery = tokenized(gallery, tokens, length)
-    return replace(
-        task,
-        train=tokenized(task.train, tokens, length),
-        validation=validation,
-        test=tokenized(task.test, tokens, length),
-        gallery=gallery,
-    )
+
+def _padded(dataset: Dataset, length: int) -> Dataset:
+    """Return rows of token numbers with more padding, up to a length."""
+    from ..deep.networks.tokens import NO_TOKEN
+
+    rows = dataset.array
+    assert rows is not None
+    rows = np.pad(rows, ((0, 0), (0, length - rows.shape[1])), constant_values=NO_TOKEN)
+    return replace(dataset, read=ArrayReader(rows), array=rows)
+
+
+def text_tokens(config: TrainConfig, start: Path | None = None) -> Tokens:
+    """Return the tokenizer of a config, with the prompt that its folder or the options of its trunk give."""
+    from ..deep.networks.tokens import Tokens
+    from ..deep.networks.trunks import parse_trunk
+
+    folder = tokenizer_folder(config, start)
+    return Tokens.of_folder(folder, parse_trunk(config.text_trunk or config.trunk)[1])
 
 
 def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
@@ -96,9 +112,17 @@ def tokenizer_folder(config: TrainConfig, start: Path | None = None) -> Path:
     return folder
 
 
-def tokenized(dataset: Dataset, tokens: Tokens, length: int) -> Dataset:
-    """Return a set of texts as rows of token numbers, (n, length)."""
-    rows = tokens.rows(dataset.texts_given, length)
+def with_resolved_folder(trunk: str, start: Path | None) -> str:
+    """Return a trunk of transformers in a folder, which refers to `start` if it does not exist here."""
+    match = TRANSFORMERS.match(trunk)
+    if match is None:
+        return trunk
+    return f"{match[1]}{resolve_source(match[2], start)}{trunk[match.end() :]}"
+
+
+def tokenized(dataset: Dataset, tokens: Tokens) -> Dataset:
+    """Return a set of texts as rows of token numbers, as long as the longest text."""
+    rows = tokens.rows(dataset.texts_given)
     return replace(dataset, kind="row", read=ArrayReader(rows), array=rows)
 
 

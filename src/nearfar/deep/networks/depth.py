@@ -69,7 +69,8 @@ def _layers(module: nn.Module, place: str) -> list[tuple[str, nn.Module]]:
     layers: list[tuple[str, nn.Module]] = []
     for name, child in children:
         whole = f"{place}.{name}" if place else name
-        if len(children) == 1 or _is_sequence(child) or _holds_sequence(child):
+        is_model = name == "inner"  # inside a trunk of this library, where layers may follow it
+        if is_model or len(children) == 1 or _is_sequence(child) or _holds_sequence(child):
             layers += _layers(child, whole)
         else:
             layers.append((whole, child))

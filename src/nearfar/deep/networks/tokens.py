@@ -1,11 +1,11 @@
-"""Texts as rows of token numbers, made by the tokenizer in a model's folder. Nothing in that file is run as code.
+"""Texts as rows of token numbers, made by the tokenizer in a model's folder. Nothing in that folder is run as code.
 
 A row has a fixed number of tokens, padded with -1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...io.untrusted import parse_json
+from ...quoting import shorten
+from .text_settings import read_text_settings
 from .weights import TrunkError
 
 TOKENIZER = "tokenizer.json"
 NO_TOKEN = -1
+TOKENIZER_CONFIG = "tokenizer_config.json"
+UNLIMITED = 2**20
+"""Tokenizers without a limit state one above this."""
+REASON = 200
 MAX_TOKENS = 128  # per text, if neither tokenizer nor model has a limit: the cost of attention grows with the square
 
 
@@ -29,6 +35,8 @@ class Tokens:
         Content of the file.
     source : str
         Name of the model in messages.
+    prompt : str
+        Text that is put in front of each text.
 
     Raises
     ------
@@ -36,7 +44,7 @@ class Tokens:
         If the package tokenizers is not installed, or `content` is not a tokenizer.
     """
 
-    def __init__(self, content: str, source: str) -> None:
+    def __init__(self, content: str, source: str, prompt: str = "") -> None:
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -47,21 +55,78 @@ class Tokens:
             raise TrunkError(f"{source}: not a tokenizer ({str(error).splitlines()[0]:.150})") from error
         self.content = content
         self.source = source
+        self.prompt = prompt
         limit = self._tokenizer.truncation
         self.max_tokens = int(limit["max_length"]) if limit else MAX_TOKENS
+        self._side = limit["direction"] if limit else "right"
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
     @classmethod
-    def of_folder(cls, folder: Path) -> Tokens:
-        """Read the tokenizer of a model's folder, and the maximum number of tokens of the model."""
+    def of_folder(cls, folder: Path, options: Mapping[str, Any] | None = None) -> Tokens:
+        """Read the tokenizer of a model's folder, with the prompt and the maximum number of tokens of the model.
+
+        Parameters
+        ----------
+        folder : Path
+            Folder of the model.
+        options : mapping, optional
+            Options of the user, as in `read_text_settings`.
+        """
         file = folder / TOKENIZER
         if not file.is_file():
             detail = "save it with AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)"
             raise TrunkError(f"trunk transformers:{folder}: has no {TOKENIZER}, which texts need; {detail}")
-        tokens = cls(file.read_text("utf-8"), str(file))
-        tokens.max_tokens = min(tokens.max_tokens, _positions(folder))
+        settings = read_text_settings(folder, options or {})
+        try:
+            content = file.read_text("utf-8")
+        except ValueError as error:
+            raise TrunkError(f"{file}: not a tokenizer ({error})") from error
+        tokens = cls(content, str(file), settings.prompt)
+        if (folder / TOKENIZER_CONFIG).is_file():
+            tokens._set_up(folder)
+        if settings.lower_case:
+            tokens._lower_case()
+        tokens.max_tokens = min(settings.max_tokens or tokens.max_tokens, _positions(folder))
+        fewest = tokens._tokenizer.num_special_tokens_to_add(False) + 1
+        if tokens.max_tokens < fewest:
+            raise TrunkError(f"trunk transformers:{folder}: expected at least {fewest} tokens, got {tokens.max_tokens}")
+        tokens._tokenizer.enable_truncation(tokens.max_tokens, direction=tokens._side)
+        tokens.content = tokens._tokenizer.to_str()  # a checkpoint stores what was set here, too
+        tokens._tokenizer.no_truncation()
         return tokens
+
+    def _set_up(self, folder: Path) -> None:
+        """Set up the tokenizer as transformers does: its settings add marks at the ends, and limit the length."""
+        try:
+            from transformers import AutoTokenizer
+
+            whole = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+            self._tokenizer = whole.backend_tokenizer
+            kinds = set(whole("a")["token_type_ids"] if "token_type_ids" in whole.model_input_names else [0])
+            length = whole.model_max_length
+        except Exception as error:  # a damaged folder makes it raise nearly anything
+            reason = shorten(" ".join(str(error).split()) or type(error).__name__, REASON)
+            raise TrunkError(f"{folder / TOKENIZER_CONFIG}: its tokenizer cannot be used ({reason})") from error
+        if kinds - {0}:
+            raise TrunkError(f"{folder / TOKENIZER_CONFIG}: tokens of several types are not supported")
+        if isinstance(length, int) and 1 <= length < UNLIMITED:
+            self.max_tokens = length
+        self._side = whole.truncation_side
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def _lower_case(self) -> None:
+        """Convert texts to lower case before anything else, as sentence-transformers does."""
+        from tokenizers.normalizers import Lowercase, Sequence
+
+        before = self._tokenizer.normalizer
+        self._tokenizer.normalizer = Lowercase() if before is None else Sequence([Lowercase(), before])
+
+    def count_prompt(self) -> int:
+        """Return the number of tokens at the start of a text that belong to the prompt, with the mark before it."""
+        with_marks = self._tokenizer.encode(self.prompt)
+        return len(with_marks.ids) - with_marks.special_tokens_mask[-1]
 
     def rows(self, texts: Sequence[str], length: int | None = None) -> NDArray[np.float32]:
         """Return the token numbers of texts, (n, length), padded with -1.
@@ -74,9 +139,10 @@ class Tokens:
             Number of tokens of a row. Longer texts are truncated, but keep the marks that the tokenizer adds at the
             end. By default, the length of the longest of these texts, up to the limit of tokenizer and model.
         """
-        self._tokenizer.enable_truncation(self.max_tokens if length is None else length)
+        self._tokenizer.enable_truncation(self.max_tokens if length is None else length, direction=self._side)
+        whole = [f"{self.prompt}{text}" for text in texts]
         try:
-            numbers = [encoded.ids for encoded in self._tokenizer.encode_batch([str(text) for text in texts])]
+            numbers = [encoded.ids for encoded in self._tokenizer.encode_batch_fast(whole)]
         finally:
             self._tokenizer.no_truncation()
         if length is None:

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from .tokens import NO_TOKEN
+from .text_settings import Dense, LayerNorm, Pooling, TextSettings, UnitLength, read_text_settings
+from .tokens import NO_TOKEN, Tokens
 from .transformers_trunk import TransformersTrunk
+from .weights import TrunkError, load_weights
+
+LAYER_FILES = ("model.safetensors", "pytorch_model.bin")
+FEWEST = 1e-9
+"""Least sum of the weights of a mean, as in sentence-transformers; it is smaller only without tokens."""
+
+
+class ToUnitLength(nn.Module):
+    """Scales vectors (n, d) to unit length."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.normalize(features, dim=-1)
 
 
 class TransformersTextTrunk(TransformersTrunk):
@@ -18,13 +36,15 @@ class TransformersTextTrunk(TransformersTrunk):
     ----------
     inner : Module
         Model of transformers.
-    pool : {"tokens", "pooler"}
-        How features are computed: "tokens" is the mean over the tokens of a text; "pooler" is the model's own pooler,
-        as in the text towers of CLIP and SigLIP.
+    pooling : Pooling
+        How the features of a text are computed from those of its tokens, and the layers that follow. "pooler" is the
+        model's own pooler, as in the text towers of CLIP and SigLIP.
     """
 
-    def __init__(self, inner: nn.Module, pool: str = "tokens") -> None:
-        super().__init__(inner, pool)
+    def __init__(self, inner: nn.Module, pooling: Pooling) -> None:
+        super().__init__(inner, "+".join(pooling.modes))
+        self.pooling = pooling
+        self.layers = nn.Sequential(*(_layer(layer) for layer in pooling.layers))
 
     def maps(self, images: Tensor) -> Tensor:
         """Return the last hidden states of the tokens, (n, L, C)."""
@@ -33,13 +53,20 @@ class TransformersTextTrunk(TransformersTrunk):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the (n, D) features of rows of token numbers (n, L), padded with -1."""
-        outputs = self._outputs(images)
-        if self.pool == "pooler":
+        rows = _without_padding(images)
+        outputs = self._outputs(rows)
+        parts = [self._pooled(outputs, rows, mode) for mode in self.pooling.modes]
+        features: Tensor = self.layers(torch.cat(parts, dim=1))
+        return features[:, : self.pooling.truncate_dim]
+
+    def _pooled(self, outputs: Any, rows: Tensor, mode: str) -> Tensor:
+        if mode == "pooler":
             pooled: Tensor = outputs.pooler_output
             return pooled
-        hidden: Tensor = outputs.last_hidden_state
-        weights = _places(images).to(hidden.dtype)[:, :, None]
-        return (hidden * weights).sum(1) / weights.sum(1)
+        places = _places(rows)
+        counted = places & (torch.arange(rows.shape[1], device=rows.device) >= self.pooling.prompt_tokens)
+        counted |= places & ~counted.any(1, keepdim=True)  # texts that are cut off within the prompt
+        return pool_tokens(outputs.last_hidden_state, counted, mode)
 
     def _outputs(self, rows: Tensor) -> Any:
         config: Any = self.inner.config
@@ -47,15 +74,114 @@ class TransformersTextTrunk(TransformersTrunk):
         ids = torch.where(rows > NO_TOKEN, rows, filler).long()
         return self.inner(input_ids=ids, attention_mask=_places(rows).long())
 
+    def extra_repr(self) -> str:
+        """Return the pooling as text, which distinguishes the features of a frozen trunk from others."""
+        return f"pooling={self.pooling!r}"
+
+
+def pool_tokens(tokens: Tensor, counted: Tensor, mode: str) -> Tensor:
+    """Pool the features of the tokens of each text to one vector, as sentence-transformers does.
+
+    Parameters
+    ----------
+    tokens : (n, L, C) tensor
+        Features of the tokens, with the padding at the end.
+    counted : (n, L) bool tensor
+        Which tokens are pooled.
+    mode : {"mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"}
+        "mean" and "max" are over all tokens; "cls" and "lasttoken" are the first and the last one;
+        "mean_sqrt_len_tokens" is the sum divided by the square root of the number of tokens; "weightedmean" weights
+        each token by its place, 1, 2, 3, ...
+
+    Returns
+    -------
+    Tensor of shape (n, C)
+        Pooled features.
+    """
+    if mode == "max":
+        return tokens.masked_fill(~counted[:, :, None], -torch.inf).amax(1)
+    if mode in ("cls", "lasttoken"):
+        place = counted.int().argmax(1)
+        if mode == "lasttoken":
+            place = counted.shape[1] - 1 - counted.flip(1).int().argmax(1)
+        return tokens[torch.arange(len(tokens), device=tokens.device), place]
+    weights = counted.to(tokens.dtype)
+    if mode == "weightedmean":
+        weights = weights * torch.arange(1, counted.shape[1] + 1, device=tokens.device)
+    total = (tokens * weights[:, :, None]).sum(1)
+    count = weights.sum(1, keepdim=True).clamp(min=FEWEST)
+    return total / (count.sqrt() if mode == "mean_sqrt_len_tokens" else count)
+
+
+def _layer(layer: Dense | LayerNorm | UnitLength) -> nn.Module:
+    """Return a layer after the pooling, whose weights have the names that sentence-transformers gives them."""
+    if isinstance(layer, UnitLength):
+        return ToUnitLength()
+    if isinstance(layer, LayerNorm):
+        return nn.Sequential(OrderedDict(norm=nn.LayerNorm(layer.dimension)))
+    linear = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias)
+    return nn.Sequential(OrderedDict(linear=linear, activation=getattr(nn, layer.activation)()))
+
+
+def _without_padding(rows: Tensor) -> Tensor:
+    """Return the rows without the columns at the end in which no text has a token; at least one column remains."""
+    longest = int(_places(rows).sum(1).max()) if len(rows) else 1
+    return rows[:, :longest]
+
 
 def _places(rows: Tensor) -> Tensor:
     """Return the attention mask of rows, (n, L) bool. The first place counts even if the text is empty."""
     return (rows > NO_TOKEN) | (torch.arange(rows.shape[1], device=rows.device) == 0)
 
 
-def text_half(model: nn.Module) -> TransformersTextTrunk:
-    """Return the trunk of a text model, or of the text tower of a model of images and texts."""
-    inner = getattr(model, "text_model", model)
-    config: Any = inner.config
-    pool = "pooler" if str(config.model_type).endswith("_text_model") else "tokens"
-    return TransformersTextTrunk(inner, pool)
+def build_text_trunk(model: nn.Module, folder: Path | None, options: Mapping[str, Any]) -> TransformersTextTrunk:
+    """Return the trunk of a text model, with the pooling and the layers that its folder states.
+
+    Parameters
+    ----------
+    model : Module
+        Model of transformers: a text model, or a model of images and texts, whose text tower is taken.
+    folder : Path or None
+        Folder of the model; None for a model without weights.
+    options : mapping
+        Options of the user, as in `read_text_settings`.
+    """
+    inner = text_half(model)
+    settings = TextSettings() if folder is None else read_text_settings(folder, options)
+    pooling = own_pooling(inner) if settings.pooling is None else settings.pooling
+    if folder is not None and settings.prompt and not settings.pools_prompt:
+        count = Tokens.of_folder(folder, options).count_prompt()
+        pooling = msgspec.structs.replace(pooling, prompt_tokens=count)
+    trunk = TransformersTextTrunk(inner, pooling)
+    for layer, place in zip(trunk.layers, settings.folders, strict=True):
+        if next(layer.parameters(), None) is not None:
+            _load_layer(layer, Path(str(folder)) / place)
+    return trunk
+
+
+def text_half(model: nn.Module) -> nn.Module:
+    """Return a text model, the text tower of a model of images and texts, or the encoder of one with a decoder."""
+    if hasattr(model, "encoder") and hasattr(model, "decoder"):
+        return cast(nn.Module, model.encoder)
+    return cast(nn.Module, getattr(model, "text_model", model))
+
+
+def own_pooling(model: nn.Module) -> Pooling:
+    """Return the pooling of a model whose folder states none.
+
+    Towers of models of images and texts have a pooler of their own. Models made to continue texts, whose last token
+    alone has seen the whole text, pool that token, and others the mean, as in sentence-transformers.
+    """
+    config: Any = model.config
+    if str(config.model_type).endswith("_text_model"):
+        return Pooling(modes=("pooler",))
+    names = getattr(config, "architectures", None) or [""]
+    continues = names[0].endswith("ForCausalLM") and getattr(config, "is_causal", True)
+    return Pooling(modes=("lasttoken" if continues else "mean",))
+
+
+def _load_layer(layer: nn.Module, folder: Path) -> None:
+    file = next((folder / name for name in LAYER_FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise TrunkError(f"{folder}: has no {LAYER_FILES[0]}, the weights of a layer that modules.json names")
+    load_weights(layer, file)

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -18,12 +19,15 @@ from ...io.untrusted import parse_json
 from .hubs import Start, check_options, installed, of_torchvision, unreachable
 from .pooling import pool_features
 from .preprocessing import Preprocessing, make, of_processor
+from .text_settings import OPTIONS, pooling_of
 from .tokens import TOKENIZER
 from .weights import Provenance, TrunkError, pickles_are_safe
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 POOLERS = ("pooler.", "head.")
 """Prefixes of the names of the weights that pool the tokens of a model to one vector."""
+POOLING = "text_pooling"
+"""Name of the pooling of a text model among its settings in a checkpoint."""
 SIGLIP = ("siglip", "siglip2")
 TEXT_HALVES = {"siglip_text_model": "SiglipTextModel", "siglip2_text_model": "Siglip2TextModel"}
 SIGLIP_DIM = 768
@@ -120,9 +124,10 @@ def find_preprocessing(
     pretrained : bool
         Whether the hub may be asked.
     """
+    options = {option: value for option, value in options.items() if option not in OPTIONS}
     check_options("transformers", options)
     try:
-        if Path(name).is_dir() and _is_of_texts(Path(name)) and not overrides:
+        if Path(name).is_dir() and _is_of_texts(Path(name)) and not overrides.keys() - set(OPTIONS):
             return None
         if Path(name).is_dir():
             config, source = _processor_in(Path(name), overrides)
@@ -200,7 +205,9 @@ def _read(file: Path) -> dict[str, Any]:
 
 def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tuple[TransformersTrunk, Provenance]:
     """Build a model, and return it with the provenance of its weights; `trunk.untrained` names the random ones."""
+    of_texts = {option: options.pop(option) for option in OPTIONS if option in options}
     check_options("transformers", options)
+    _check_kind(name, shape, start, of_texts)
     transformers = installed("transformers")
     where, missing = Provenance(), None
     try:
@@ -227,9 +234,7 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
             raise of_torchvision(error, "transformers") from error
         raise
     if len(shape) == 1:
-        from .transformers_text_trunk import text_half
-
-        trunk: TransformersTrunk = text_half(model)
+        trunk = _of_texts(model, name, start, of_texts)
         trunk.projection = _projection(model, "text_projection")
         trunk.untrained = [key for key, _ in trunk.inner.named_parameters()] if missing is None else missing
         return trunk, where
@@ -238,6 +243,26 @@ def build(name: str, shape: tuple[int, ...], start: Start, **options: Any) -> tu
     trunk.projection = _projection(model, "visual_projection")
     trunk.untrained = [key for key, _ in inner.named_parameters()] if missing is None else missing
     return trunk, where
+
+
+def _check_kind(name: str, shape: tuple[int, ...], start: Start, of_texts: Mapping[str, Any]) -> None:
+    """Raise a TrunkError for a text model without a folder, and for options of texts in a model of images."""
+    if len(shape) == 1 and start.pretrained and start.architecture is None and not Path(name).is_dir():
+        raise TrunkError(
+            f"transformers:{name}: texts need the folder of a model with its tokenizer; download it with "
+            f"`hf download {name} --local-dir FOLDER`, and give transformers:FOLDER"
+        )
+    if len(shape) == 3 and "prompt" in of_texts:
+        raise TrunkError(f"transformers:{name}: prompt is an option for texts, and the items are images; leave it out")
+
+
+def _of_texts(model: nn.Module, name: str, start: Start, options: Mapping[str, Any]) -> TransformersTrunk:
+    """Return the trunk of a text model, pooled as its checkpoint says or else as its folder does."""
+    from .transformers_text_trunk import TransformersTextTrunk, build_text_trunk, text_half
+
+    if start.architecture is not None:
+        return TransformersTextTrunk(text_half(model), pooling_of(start.architecture.get(POOLING)))
+    return build_text_trunk(model, Path(name) if Path(name).is_dir() else None, options)
 
 
 def _projection(model: nn.Module, name: str) -> Tensor | None:
@@ -312,7 +337,8 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 def _of_architecture(transformers: Any, architecture: Mapping[str, Any]) -> Any:
     """Build a model from the settings in a checkpoint, which may come from a stranger."""
-    settings = {key: value for key, value in architecture.items() if key not in ("model_type", "transformers_version")}
+    ours = ("model_type", "transformers_version", POOLING)
+    settings = {key: value for key, value in architecture.items() if key not in ours}
     check_options("transformers", settings)
     kind = str(architecture["model_type"])
     config = transformers.AutoConfig.for_model(kind, **settings)
@@ -326,7 +352,11 @@ def architecture_of(trunk: TransformersTrunk) -> dict[str, Any]:
     config: Any = trunk.inner.config  # a PretrainedConfig of transformers
     settings: dict[str, Any] = json.loads(config.to_json_string(use_diff=False))
     left_out = ("auto_map", "_name_or_path", "dtype", "torch_dtype")  # code, a path, and dtypes: weights are float32
-    return {key: value for key, value in settings.items() if key not in left_out}
+    settings = {key: value for key, value in settings.items() if key not in left_out}
+    pooling = getattr(trunk, "pooling", None)
+    if pooling is not None:
+        settings[POOLING] = msgspec.to_builtins(pooling)
+    return settings
 
 
 def _settings(name: str, options: Mapping[str, Any]) -> Any:

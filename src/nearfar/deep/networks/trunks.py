@@ -20,6 +20,7 @@ from ...trust import LIBRARIES, OwnCodeError, import_own, is_defined_in
 from . import timm_trunk, transformers_trunk
 from .hubs import Start
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
+from .text_settings import OPTIONS
 from .timm_trunk import TimmTrunk
 from .transformers_trunk import POOLERS, TransformersTrunk, own_pool
 from .weights import Provenance, Trunk, TrunkError, load_weights, read_header
@@ -87,10 +88,7 @@ def make_trunk(
         if hub is None:
             trunk, where = _of_this_library(name, shape, options, pretrained), Provenance()
         else:
-            for option in OVERRIDES:
-                options.pop(option, None)
-            if hub != "transformers" or len(shape) == 3:  # transformers also has models of texts, which take rows
-                _channels(hub, shape)
+            options = _without_overrides(hub, shape, options)
             start = Start(pretrained and weights is None, preprocessing, architecture)
             trunk, where = HUBS[hub].build(name.partition(":")[2], shape, start, **options)
         if weights is not None:
@@ -157,6 +155,14 @@ def _hub(name: str) -> str | None:
     if colon and hub in HUBS:
         return hub
     return None
+
+
+def _without_overrides(hub: str, shape: Shape, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a model without those for images; text models take rows of token numbers."""
+    if hub == "transformers" and len(shape) == 1:
+        return {name: value for name, value in options.items() if name not in OVERRIDES or name in OPTIONS}
+    _channels(hub, shape)
+    return {name: value for name, value in options.items() if name not in OVERRIDES}
 
 
 def _of_this_library(name: str, shape: Shape, options: dict[str, Any], pretrained: bool) -> nn.Module:
