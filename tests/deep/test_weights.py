@@ -10,15 +10,16 @@ import nearfar
 from nearfar.deep import LabelSets, SampledClasses, ShardedClasses
 from nearfar.deep.objective.terms import AnchorLoss
 from nearfar.deep.proxies.heads import HeadLoss
-from tests.test_losses import CLASSES, DIM, TERMS, batch, make
+from tests.test_losses import CLASSES, DIM, TERMS, batch, make, relation
 
 ANCHORS = [m for m in TERMS if issubclass(getattr(nearfar, m.name), AnchorLoss | HeadLoss)]
 WITHOUT = {
     "ProxyAnchorLoss": "its anchors are the proxies",
     "HistogramLoss": "its value is not a mean over samples",
 }
-ADDS = {"SoftTripleLoss": {"tau": 0}, "MarginLoss": {"nu": 0}, "SNRContrastiveLoss": {"zero_mean": 0}}
-OTHER = {"VICRegLoss": "its variances and covariances are no sample's", "NPairLoss": "its penalty is of the batch"}
+WITH_LOSSES = [m for m in TERMS if m.name == "Matryoshka" or (m in ANCHORS and m.name not in WITHOUT)]
+ADDS = {"SoftTripleLoss": {"tau": 0.2}, "MarginLoss": {"nu": 0.3}, "SNRContrastiveLoss": {"zero_mean": 0.1}}
+ADDS |= {"ALMNLoss": {"reg": 0.1}}  # what these and VICRegLoss and NPairLoss add once per call
 PROXIES = ["AMSoftmaxLoss", "ArcFaceLoss", "ProxyNCAPlusPlusLoss", "ProxyNCALoss", "SoftTripleLoss", "AdaFaceLoss"]
 
 
@@ -27,21 +28,56 @@ def made(name, **how):
     return make(method, **{**ADDS.get(name, {}), **how})
 
 
-@pytest.mark.parametrize("method", [m for m in ANCHORS if m.name not in {*WITHOUT, *OTHER}], ids=lambda m: m.name)
-def test_the_mean_of_sample_losses_is_the_value(method):
-    x, y, _ = batch(labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
-    term = made(method.name)
+def value_and_sample_losses(term, x, y, **ref):
     torch.manual_seed(0)
-    value = term(x, y)
+    value = term(x, y, **ref)
     torch.manual_seed(0)
-    losses = term.sample_losses(x, y)
-    assert losses.shape == (24,)
-    expected = value * 24 if getattr(term, "reduction", "") == "sum" else value
-    mean = losses.mean() * (24 if getattr(term, "reduction", "") == "sum" else 1)
-    torch.testing.assert_close(mean, expected)
-    (one,) = torch.autograd.grad(value, x, retain_graph=True)
-    (other,) = torch.autograd.grad(losses.mean(), x)
-    torch.testing.assert_close(one, other)
+    return value, term.sample_losses(x, y, **ref)
+
+
+def labels_of_all_kinds(y, ref_y):
+    """Return labels and those of references: classes, a relation matrix and label sets, without and with references."""
+    sets = [LabelSets.of([[c] if c >= 0 else [] for c in part.tolist()], num_classes=CLASSES) for part in (y, ref_y)]
+    return {
+        "classes": (y, {}),
+        "relation": (relation(y, y), {}),
+        "sets": (sets[0], {}),
+        "reference": (y, {"ref_labels": ref_y}),
+        "relation to a reference": (relation(y, ref_y), {"ref_labels": ref_y}),
+        "sets of a reference": (sets[0], {"ref_labels": sets[1]}),
+    }
+
+
+@pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
+def test_the_mean_of_sample_losses_is_the_value_or_there_are_none(method):
+    x, y, pooled = batch(labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
+    ref, ref_y, _ = batch(10, seed=2)
+    with_losses = set()
+    for kind, (labels, others) in labels_of_all_kinds(y, ref_y).items():
+        given = {"ref": ref.detach(), **others} if others else {}
+        try:
+            value, losses = value_and_sample_losses(made(method.name), x, labels, **given)
+        except (TypeError, ValueError):  # a kind that the loss does not take, or no losses of samples
+            continue
+        with_losses.add(kind)
+        assert losses.shape == (24,)
+        torch.testing.assert_close(losses.mean(), value)
+        (one,) = torch.autograd.grad(value, x, retain_graph=True)
+        (other,) = torch.autograd.grad(losses.mean(), x)
+        torch.testing.assert_close(one, other)
+    assert ("classes" in with_losses) == (method in WITH_LOSSES)
+
+
+@pytest.mark.parametrize("name", [*ADDS, "VICRegLoss", "NPairLoss"])
+def test_weights_leave_what_is_added_once_per_call(name):
+    x, y, _ = batch()
+    without = {"VICRegLoss": {"variance": 0, "covariance": 0}, "NPairLoss": {"reg": 0}}
+    without |= {name: dict.fromkeys(settings, 0) for name, settings in ADDS.items()}
+    whole, bare = made(name), made(name, **without[name])
+    w = torch.arange(24) % 3
+    added = whole(x, y) - bare(x, y)
+    assert added > 0
+    torch.testing.assert_close(whole.weighted(x, y, w), bare.weighted(x, y, w) + added)
 
 
 @pytest.mark.parametrize(("name", "why"), WITHOUT.items())
@@ -56,6 +92,7 @@ WRAPPED = {
     "scaled": lambda: 3 * nearfar.MarginLoss(),
     "prefixes": lambda: nearfar.Matryoshka("NTXentLoss() + AMSoftmaxLoss()", dims=(2, DIM), num_classes=CLASSES),
     "memory": lambda: nearfar.CrossBatchMemory(nearfar.ContrastiveLoss(), size=40),
+    "memory of what adds": lambda: nearfar.CrossBatchMemory(nearfar.VICRegLoss(), size=40, weight=0.3),
     "late memory": lambda: nearfar.CrossBatchMemory(nearfar.TripletLoss(), size=7, weight=0.3, start=1),
     "drawn": lambda: SampledClasses(nearfar.CosFaceLoss(60, DIM), 0.3),
     "drawn blocks": lambda: SampledClasses(nearfar.AdaFaceLoss(60, DIM, block=5), 0.3),
@@ -126,7 +163,7 @@ def test_what_is_no_mean_over_samples_has_no_sample_losses(term, message):
 @pytest.mark.parametrize("name", [*PROXIES, "CrossEntropyHead", "KLHead"])
 def test_samples_of_several_classes_have_losses_and_weights(name, block):
     x, y, _ = batch()
-    term = made(name, block=block)
+    term = made(name, block=block, **({"tau": 0} if name == "SoftTripleLoss" else {}))
     g = torch.Generator().manual_seed(0)
     shares = torch.rand(24, CLASSES, generator=g, dtype=torch.float64)
     shares = shares / shares.sum(1, keepdim=True)

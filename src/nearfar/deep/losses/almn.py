@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from .. import distributed
 from ..objective.batch import Batch
 from ..pairwise.comparison import Rows, count, safe_sqrt
 from ..pairwise.hinges import positives
@@ -74,8 +73,7 @@ class ALMNLoss(RowLoss):
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return almn(rows, self.k)
 
-    def local_value(self, batch: Batch) -> Tensor:
-        value = super().local_value(batch)
+    def penalty(self, batch: Batch) -> Tensor | None:
         if not self.reg:
-            return value
-        return value + self.reg / 2 / (max(len(batch.x), 1) * distributed.world()) * batch.x.square().sum()
+            return None
+        return self.reg / 2 / max(len(batch.x), 1) * batch.x.square().sum()

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from ...deprecation import renamed_settings
-from .. import distributed
 from ..objective.batch import Batch, check_range
 from ..objective.relations import UNKNOWN
 from ..pairwise.comparison import Comparison, Rows, count
@@ -138,13 +137,11 @@ class MarginLoss(ContextualRowLoss):
             beta = beta[rows.first : rows.first + len(rows.d), None]  # (n,) -> (b, 1), those of the block's anchors
         return margin(rows, self.margin, beta)
 
-    def local_value(self, batch: Batch) -> Tensor:
-        value = super().local_value(batch)
+    def penalty(self, batch: Batch) -> Tensor | None:
         if not self.nu:
-            return value
+            return None
         beta = self.boundaries(batch)
-        # nu mean_a beta_a; each process adds an equal share of it
-        return value + self.nu * beta.sum() / max(beta.numel(), 1) / distributed.world()
+        return self.nu * beta.sum() / max(beta.numel(), 1)  # nu mean_a beta_a
 
 
 def _offsets(name: str, number: int | None) -> nn.Parameter | None:

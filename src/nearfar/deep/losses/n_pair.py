@@ -16,7 +16,6 @@ from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
 from ...settings import check_options
-from .. import distributed
 from ..objective.batch import Batch
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import hinges, near_columns, negatives, positives
@@ -100,9 +99,7 @@ class NPairLoss(RowLoss):
             return n_pair(rows)
         return n_pair_hinge(rows, self.margin)
 
-    def local_value(self, batch: Batch) -> Tensor:
-        value = super().local_value(batch)
+    def penalty(self, batch: Batch) -> Tensor | None:
         if not self.reg:
-            return value
-        # reg / B sum_i |z_i|^2; each process adds an equal share of it
-        return value + self.reg / (max(len(batch.x), 1) * distributed.world()) * batch.x.square().sum()
+            return None
+        return self.reg / max(len(batch.x), 1) * batch.x.square().sum()  # reg / B sum_i |z_i|^2

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from .. import distributed
 from ..objective.batch import Batch
 from ..pairwise.comparison import Comparison, Rows, count
 from ..pairwise.contextual import ContextualRowLoss
@@ -112,8 +111,7 @@ class SNRContrastiveLoss(ContextualRowLoss):
     def second_pass(self, rows: Rows, signals: Signals) -> tuple[Tensor, Tensor]:
         return snr_contrastive(rows, signals, self.pos_margin, self.neg_margin)
 
-    def local_value(self, batch: Batch) -> Tensor:
-        value = super().local_value(batch)
+    def penalty(self, batch: Batch) -> Tensor | None:
         if not self.zero_mean:
-            return value
-        return value + self.zero_mean * batch.x.sum(1).abs().sum() / max(len(batch.x), 1) / distributed.world()
+            return None
+        return self.zero_mean * batch.x.sum(1).abs().sum() / max(len(batch.x), 1)

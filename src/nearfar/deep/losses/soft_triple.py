@@ -12,7 +12,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .. import distributed
 from ..objective.batch import Batch
 from ..proxies.class_centers import similarity, spread
 from ..proxies.class_proxies import ClassProxyLoss
@@ -102,14 +101,12 @@ class SoftTripleLoss(ClassProxyLoss):
         w = self._centers(self.reference(batch)[0])
         return batch._replace(scores=similarity(unit(batch.x), w, self.gamma))
 
-    def local_value(self, batch: Batch) -> Tensor:
+    def penalty(self, batch: Batch) -> Tensor | None:
+        if not self.tau:
+            return None
         K = self.centers
         w = self._centers(self.proxies.to(batch.x.dtype))
-        pairs = self.num_classes * K * (K - 1)
-        value = super().local_value(batch)
-        if self.tau:
-            return value + self.tau / max(pairs, 1) * spread(w) / distributed.world()
-        return value
+        return self.tau / max(self.num_classes * K * (K - 1), 1) * spread(w)
 
     def _centers(self, w: Tensor) -> Tensor:
         """Return the centers, (K, C, d)."""

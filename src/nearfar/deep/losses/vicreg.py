@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ...deprecation import renamed_settings
-from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN, is_classes
 from ..pairwise.comparison import Comparison, Rows, count, on_host
@@ -141,13 +140,13 @@ class VICRegLoss(RowLoss):
         apart, pairs = of_classes(c)
         return self.invariance * apart, pairs
 
-    def local_value(self, batch: Batch) -> Tensor:
-        value = super().local_value(batch)
+    def penalty(self, batch: Batch) -> Tensor | None:
         views = [batch.x] if batch.ref is None else [batch.x, batch.ref]
         if not all(len(z) for z in views):
-            return value
+            return None
+        found = batch.x.new_zeros(())
         for z in views:
             v, c = vicreg(z, self.gamma, self.eps)
             both = self.variance * v + self.covariance * c
-            value = value + both * (2 / len(views)) / distributed.world()  # a single view is both Z and Z'
-        return value
+            found = found + both * (2 / len(views))  # a single view is both Z and Z'
+        return found

@@ -116,7 +116,7 @@ class CrossBatchMemory(Term):
         if isinstance(self.loss, ClassProxyLoss):
             detail = "with a proxy loss, embeddings in the memory have losses, too"
             raise TypeError(f"CrossBatchMemory: its value is not a mean over the samples of a batch: {detail}")
-        return self._with_memory(batch, self.loss.local_sample_losses, self.loss.local_sample_losses)
+        return self._with_memory(batch, self.loss.local_sample_losses, self.loss.compare_samples)
 
     def _with_memory(
         self, batch: Batch, value_of: Callable[[Batch], Tensor], compared: Callable[[Batch], Tensor]

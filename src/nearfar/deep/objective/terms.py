@@ -164,7 +164,7 @@ class Term(PreciseBuffers):
         -------
         (n,) tensor
             Losses, 0 for samples that do not contribute to the value. What a loss adds once per call, such as a
-            penalty on its centers, is not included.
+            penalty on its centers, is in every one of them, and so once in their mean, also in a weighted one.
 
         Raises
         ------
@@ -406,9 +406,24 @@ class AnchorLoss(Term):
         """
         raise NotImplementedError
 
+    def penalty(self, batch: Batch) -> Tensor | None:
+        """Return what the method adds to the value once per call, such as a penalty on its centers, or None."""
+        return None
+
     def local_value(self, batch: Batch) -> Tensor:
-        """Return this process's share of the value: `compare`, and what a method adds once per call."""
-        return self.compare(batch)
+        """Return this process's share of the value: `compare`, and an equal share of the penalty."""
+        value = self.compare(batch)
+        penalty = self.penalty(batch)
+        return value if penalty is None else value + penalty / distributed.world()
+
+    def compare_samples(self, batch: Batch) -> Tensor:
+        """Return the losses of this process's samples without the penalty, (k,); their mean is that of `compare`."""
+        return super().local_sample_losses(batch)  # raises
+
+    def local_sample_losses(self, batch: Batch) -> Tensor:
+        losses = self.compare_samples(batch)
+        penalty = self.penalty(batch)
+        return losses if penalty is None else losses + penalty  # in each, so that any weighted mean has it once
 
     @property
     def stats_(self) -> dict[str, float]:

@@ -110,9 +110,9 @@ class RowLoss(AnchorLoss):
             more=self.differentiable_tensors(comparison),
         )
 
-    def local_sample_losses(self, batch: Batch) -> Tensor:
+    def compare_samples(self, batch: Batch) -> Tensor:
         if type(self).divided is not RowLoss.divided:
-            return super().local_sample_losses(batch)  # raises: this loss makes its value of the sums in another way
+            return super().compare_samples(batch)  # raises: this loss makes its value of the sums in another way
         num, den = each_anchor(
             self.rows, self.comparison(batch), miner=self.miner, block=self.block, single_block=self.single_block
         )

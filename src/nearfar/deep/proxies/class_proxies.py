@@ -219,7 +219,7 @@ class ClassProxyLoss(AnchorLoss, DivisibleClasses):
     def _blocks(self, rows: slice, x: Tensor) -> list[tuple[int, int]]:
         return spans(rows, self.num_classes, self.block, x.device)
 
-    def local_sample_losses(self, batch: Batch) -> Tensor:
+    def compare_samples(self, batch: Batch) -> Tensor:
         proxies = self.reference(batch)[0]
         if isinstance(batch.y, LabelSets):
             shares = batch.y.hot.to(batch.x.dtype)
