@@ -878,5 +878,36 @@ def shared_losses(rank, world):
         torch.testing.assert_close(part.grad / world, x.grad[own])
 
 
+def shared_weights(rank, world):
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    own = slice(0, 10) if rank == 0 else slice(10, 24)
+    for text in ("losses.ArcFaceLoss(C, D)", "losses.ProxyAnchorLoss(C, D)", "losses.MarginLoss(learn_beta=True)"):
+        wrapped, single = [], []
+        for steps in (wrapped, single):
+            torch.manual_seed(0)
+            loss = eval(text, {**OURS, "C": C, "D": D}).double()
+            optimizer = torch.optim.SGD(loss.parameters(), lr=0.1)
+            for step in range(5):
+                x, y = batch(step)
+                optimizer.zero_grad()
+                if steps is wrapped:
+                    DistributedLossWrapper(loss)(x[own].detach(), y[own]).backward()
+                else:
+                    with alone():
+                        loss(x.detach(), y).backward()
+                optimizer.step()
+            steps += [parameter.detach() for parameter in loss.parameters()]
+        torch.testing.assert_close(wrapped, single, msg=text)  # in each process, and so the same in all
+    empty = slice(0, 24) if rank == 0 else slice(24, 24)  # a process without samples keeps no other waiting
+    x, y = batch()
+    loss = losses.ArcFaceLoss(C, D).double()
+    DistributedLossWrapper(loss)(x[empty].detach(), y[empty]).backward()
+    assert loss.W.grad.any()
+
+
+def test_parameters_are_the_same_in_all_processes():
+    run_in_processes(shared_weights, 2)
+
+
 def test_several_processes_share_a_batch():
     run_in_processes(shared_losses, 2)

@@ -408,6 +408,17 @@ def test_divergence_equals_the_distributions_of_torch():
     assert (divergence(mu * 0, logvar * 0) == 0).all()
 
 
+@pytest.mark.parametrize("far", [-1e3, 1e3])
+def test_a_variance_beyond_its_limits_is_led_back(far):
+    """Features that are not standardized can begin there; without a gradient, the code would remain noise."""
+    network = Codec([3, 2], "relu", outputs=2)
+    x, e = torch.randn(8, 3), torch.randn(8, 2)
+    bias = network.encoder[-1].bias
+    bias.data[2:] = far
+    variational_autoencoder(network, x, e, 1.0).backward()
+    assert (bias.grad[2:] * far > 0).all()
+
+
 def test_without_variance_it_is_the_plain_autoencoder():
     x = tensor()
     network, plain = Codec([5, 4, 3], "relu", outputs=2).double(), Codec([5, 4, 3], "relu").double()

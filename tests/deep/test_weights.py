@@ -50,7 +50,7 @@ def labels_of_all_kinds(y, ref_y):
 
 @pytest.mark.parametrize("method", TERMS, ids=lambda m: m.name)
 def test_the_mean_of_sample_losses_is_the_value_or_there_are_none(method):
-    x, y, pooled = batch(labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
+    x, y, _ = batch(labels=[0, 0, 1, 1, 1, 2, 3, 4, 4, 5, -1, -1] * 2)
     ref, ref_y, _ = batch(10, seed=2)
     with_losses = set()
     for kind, (labels, others) in labels_of_all_kinds(y, ref_y).items():

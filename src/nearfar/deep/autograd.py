@@ -68,6 +68,11 @@ def host_array(x: Tensor) -> NDArray[Any]:
     return x.cpu().numpy()
 
 
+def clipped(x: Tensor, lowest: float, highest: float) -> Tensor:
+    """Return x clipped to a range with the gradient of x itself, which also returns what lies outside the range."""
+    return x.detach().clamp(lowest, highest) + (x - x.detach())
+
+
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate a function that `torch.compile` must call as it is, without looking into it.
 

@@ -183,6 +183,34 @@ class _Gather(torch.autograd.Function):
         return None, *found
 
 
+class _Averaged(torch.autograd.Function):
+    """See `averaged`."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.group = _group()
+        ctx.world = world()
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        total = grads[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=ctx.group)
+        return total / ctx.world
+
+
+def averaged(x: Tensor) -> Tensor:
+    """Return x, whose gradient is the mean over the processes, as DistributedDataParallel gives it to parameters.
+
+    Every process must use the result in a value that it differentiates.
+    """
+    if world() == 1:
+        return x
+    same: Tensor = _Averaged.apply(x)  # type: ignore[no-untyped-call]  # torch declares no types for apply
+    return same
+
+
 def part_of(sizes: Sequence[int]) -> slice:
     """Return the slice of this process's rows among those of all processes, given the number of rows of each."""
     first = sum(sizes[: rank()])

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from ...deprecation import renamed_settings
-from ..pairwise.comparison import Rows, count
+from ..autograd import in_transform
+from ..objective.batch import Batch
+from ..pairwise.comparison import Comparison, Rows, count
 from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import near_and_rivals
 from ..pairwise.row_loss import RowLoss
 
 LEAST_TEMPERATURE = 0.01  # of those that are learned, as in CLIP
+MOST_LOG_SCALE = -log(LEAST_TEMPERATURE)
 
 
 def nt_xent(rows: Rows, temperature: float | Tensor) -> tuple[Tensor, Tensor]:
@@ -42,7 +45,8 @@ class NTXentLoss(RowLoss):
         Temperature T that divides the cosines, positive. It may be a tensor that requires a gradient.
     learn_temperature : bool
         Whether to learn the temperature from this start, as CLIP does (Radford et al., 2021): the parameter `log_scale`
-        is log 1/T, and T does not fall below 0.01.
+        is log 1/T. Each call in training mode first returns it to the range in which T is at least 0.01, where it
+        also has a gradient.
     miner : callable, optional
         Miner that selects the positives and negatives that count, such as ``BatchHard()``. By default, all of them
         count.
@@ -76,6 +80,12 @@ class NTXentLoss(RowLoss):
         self.temperature = temperature
         self.log_scale = nn.Parameter(torch.tensor([-log(temperature)])) if learn_temperature else None
 
+    def comparison(self, batch: Batch) -> Comparison:
+        if self.log_scale is not None and self.training and not in_transform():
+            # beyond the range the value has no gradient, which would leave the parameter there for ever
+            self.log_scale.data.clamp_(max=MOST_LOG_SCALE)
+        return super().comparison(batch)
+
     def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
         return nt_xent(rows, self.present_temperature(rows.d.dtype))
 
@@ -83,7 +93,7 @@ class NTXentLoss(RowLoss):
         """Return the temperature; if it is learned, as a tensor (1,) with its gradient."""
         if self.log_scale is None:
             return self.temperature
-        return self.log_scale.to(dtype).neg().exp().clamp_min(LEAST_TEMPERATURE)
+        return self.log_scale.clamp_max(MOST_LOG_SCALE).to(dtype).neg().exp()
 
     def learned_values(self) -> dict[str, float]:
         temperature = self.present_temperature()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...settings import check_options
+from ..autograd import clipped
 from ..objective.batch import Batch
 from ..objective.terms import SetTerm
 from ..pairwise.hinges import hinges
@@ -147,7 +148,7 @@ class VirtualSampleLoss(SavedDraws, SetTerm):
         """Return g of the similar and of the dissimilar pairs i < j."""
         if self.normalize:
             h = unit(h)
-        g = (-h @ h.T).clamp_max(MAX_EXPONENT).exp()
+        g = clipped(-h @ h.T, -torch.inf, MAX_EXPONENT).exp()
         upper = torch.ones_like(g, dtype=torch.bool).triu(1)
         same = y[:, None] == y
         return g[upper & same], g[upper & ~same]

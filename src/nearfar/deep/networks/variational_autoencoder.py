@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...numerics.types import AnyArray, Seed
+from ..autograd import clipped
 from .reconstruction.codecs import Codec, Hidden, squared_error, widths
 from .reconstruction.learner import Reconstruction, check_numbers
 
-MAX_LOG_VARIANCE = 20.0  # log s^2 is clipped to plus or minus this
+MAX_LOG_VARIANCE = 20.0  # log s^2 is clipped to plus or minus this, from where its gradient leads back
 
 
 def divergence(mu: Tensor, logvar: Tensor) -> Tensor:
@@ -29,7 +30,7 @@ def divergence(mu: Tensor, logvar: Tensor) -> Tensor:
 def variational_autoencoder(network: Codec, x: Tensor, e: Tensor, beta: float) -> Tensor:
     """Return the mean squared error of one draw's reconstruction plus beta times the mean divergence."""
     mu, logvar = network.encoder(x).chunk(2, 1)
-    logvar = logvar.clamp(-MAX_LOG_VARIANCE, MAX_LOG_VARIANCE)
+    logvar = clipped(logvar, -MAX_LOG_VARIANCE, MAX_LOG_VARIANCE)
     decoded = network.decoder(mu + (logvar / 2).exp() * e)
     return (squared_error(x, decoded) + beta * divergence(mu, logvar)).mean()
 

@@ -150,6 +150,8 @@ def make_batch(
         if distributed.world() == 1:  # with several, a process may have columns for its own references only
             check_columns(y, n if ref is None else len(ref))
         _check_entries(y)
+        if ref is None:
+            _check_one_hot(y)
     return Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
 
 
@@ -206,6 +208,8 @@ def _check_kinds(y: Labels, ref_y: Labels | None) -> None:
         widths = [labels.hot.shape[1] for labels in (y, ref_y) if isinstance(labels, LabelSets)]
         if ref_y is not None and (len(widths) < 2 or widths[0] != widths[1]):
             raise ValueError(f"ref_labels: expected LabelSets of {widths[0]} columns like the labels")
+    elif ref_y is not None and is_relation(y) and not is_classes(ref_y):
+        raise ValueError("ref_labels: expected one class per row, or none with a relation matrix, got another matrix")
     elif ref_y is not None and is_classes(y) and not is_classes(ref_y):
         raise ValueError("ref_labels: expected one class per row like the labels, got a relation or label sets")
 
@@ -223,6 +227,15 @@ def _check_entries(y: Labels) -> None:
     if y.numel() and bool(y.amax() > 1):
         expected = f"the relation matrix holds numbers up to 1, which says the same, got {float(y.amax()):.3g}"
         raise ValueError(f"labels: {expected}; divide scores by their maximum")
+
+
+def _check_one_hot(y: Tensor) -> None:
+    """Raise if a relation of a batch with itself has one-hot rows and is not symmetric, so that it has classes."""
+    if y.shape[0] != y.shape[1] or y.device.type != "cpu" or traced():
+        return
+    if bool(((y == 1).sum(1) == 1).all() & ((y != 0).sum(1) == 1).all()) and not torch.equal(y, y.T):
+        detail = "each row has a single 1, and the matrix is not symmetric, as for classes in one-hot rows"
+        raise ValueError(f"labels: {detail}; pass labels.argmax(1), or -1 where a relation is unknown")
 
 
 def _floats(name: str, x: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
     L = -sum_I 1/N_I sum_{i < j in I} e^{-||x_i - x_j||^2 / 2}        N_I = n_I (n_I - 1) / 2
 
 x: unit embeddings. With a reference set, the N_I pairs consist of a sample and a reference of class I. With a relation
-matrix, they are the known pairs, and a class is a set of samples that chains of similar pairs connect. Added to a loss,
-the term compresses the seen classes, which the paper shows to hurt unseen ones.
+matrix, they are the known pairs, and a class is a set of samples and references that chains of similar pairs connect.
+Added to a loss, the term compresses the seen classes, which the paper shows to hurt unseen ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..autograd import host_array, uncompiled
 from ..objective.batch import Batch
-from ..objective.relations import masks
+from ..objective.relations import UNKNOWN, masks
 from ..pairwise.comparison import Comparison, Rows, spans
 from ..pairwise.contextual import ContextualRowLoss
 
@@ -43,17 +43,21 @@ def intra_class(rows: Rows, pairs: ClassPairs | None) -> Tensor:
 
 
 @uncompiled
-def joined(similar: Tensor, same: bool) -> tuple[Tensor, Tensor]:
-    """Return numbers of the groups of the rows (n,) and the columns (m,) of a mask that chains of True join.
+def joined(relation: Tensor, same: bool) -> tuple[Tensor, Tensor]:
+    """Return numbers of the groups of the rows (n,) and the columns (m,) of a relation that chains of 1 join.
 
-    `same` says that row i and column i are one sample.
+    `same` says that row i and column i are one sample. A square relation whose diagonal is unknown says so, too: nobody
+    compared any sample with itself. Otherwise, two samples that are similar to each other's copies only would be two
+    classes.
     """
-    n, m = similar.shape
-    row, column = np.nonzero(host_array(similar))
+    n, m = relation.shape
+    known = host_array(relation)
+    same = same or (n == m and bool((known.diagonal() == UNKNOWN).all()))
+    row, column = np.nonzero(known > 0)
     shift = 0 if same else n
     size = max(n, shift + m)
     graph = coo_array((np.ones(len(row), dtype=np.int8), (row, shift + column)), shape=(size, size))
-    groups = torch.from_numpy(connected_components(graph, directed=False)[1]).long().to(similar.device)
+    groups = torch.from_numpy(connected_components(graph, directed=False)[1]).long().to(relation.device)
     return groups[:n], groups[shift : shift + m]
 
 
@@ -72,6 +76,10 @@ class IntraClassPenalty(ContextualRowLoss):
     -----
     The sum over the classes is the paper's, so the value grows with the number of classes in the batch. Classes of one
     sample contribute 0.
+
+    With `ref` and a relation matrix, samples and references are of one class if a chain of similar pairs connects them.
+    If the matrix is square and its diagonal is unknown (-1), reference i is taken to be sample i, as for a copy of the
+    batch.
     """
 
     def __init__(self, *, normalize: bool = True, block: int | None = None) -> None:
@@ -85,8 +93,10 @@ class IntraClassPenalty(ContextualRowLoss):
             return None
         blocks = spans(slice(0, len(c.x)), len(c.ref), self.block, c.x.device)
         similar = [c.block(c.x, c.ref, lo, hi).pos.sum(1).to(c.ref.dtype) for lo, hi in blocks]
+        if matrix and not blocks:
+            return ClassPairs(c.ref.new_zeros(len(c.ref)))
         if matrix:
-            of_row, of_column = joined(masks(c.y, c.ref_y, slice(None))[0], c.is_self)
+            of_row, of_column = joined(c.y, c.is_self)
             pairs = c.ref.new_zeros(len(of_row) + len(of_column)).index_add(0, of_row, torch.cat(similar))
             return ClassPairs(pairs[of_column])
         number = c.ref.new_zeros(len(c.ref))

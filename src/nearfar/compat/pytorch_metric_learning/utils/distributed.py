@@ -1,10 +1,12 @@
-"""Several processes: every loss here sees the batches of all, so the wrapper of losses only passes calls on."""
+"""Several processes: every loss here sees the batches of all; the wrapper keeps its parameters alike."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from ....deep import distributed
 
@@ -15,7 +17,10 @@ def is_distributed() -> bool:
 
 
 class DistributedLossWrapper(nn.Module):
-    """A loss under several processes, as it is without the wrapper.
+    """A loss under several processes, whose parameters, such as class weights, get the same gradient in all of them.
+
+    A process computes its share of the loss. Without the wrapper, the gradients of the shares are averaged only if the
+    network and the loss are one module in DistributedDataParallel.
 
     Parameters
     ----------
@@ -31,7 +36,14 @@ class DistributedLossWrapper(nn.Module):
         self.efficient = efficient
 
     def forward(self, *args: Any, **settings: Any) -> Any:
-        return self.loss(*args, **settings)
+        parameters = {name: part for name, part in self.loss.named_parameters() if part.requires_grad}
+        if not is_distributed() or not parameters:
+            return self.loss(*args, **settings)
+        shared = {name: distributed.averaged(part) for name, part in parameters.items()}
+        value = functional_call(self.loss, shared, args, settings)
+        if isinstance(value, Tensor):  # even of a process without samples, since the others wait for its gradient
+            value = value + 0 * torch.stack([part.sum() for part in shared.values()]).sum()
+        return value
 
 
 class DistributedMinerWrapper(nn.Module):
