@@ -259,3 +259,14 @@ def test_marks_of_rows_are_those_of_the_formula(monkeypatch):
             word = (word + j) * factor % 2**64
             total += (word ^ (word >> 32)) * factor
         assert int(np.int64(mark).view(np.uint64)) == mixed(total % 2**64)
+
+
+def test_classes_of_a_learner_in_another_spelling_are_named(tmp_path, capsys, monkeypatch):
+    for name, classes in {"train": ("Cat", "owl"), "test": ("cat", "Dog")}.items():
+        rows = [f"{i % 7},{i % 5 + len(name)},{label}" for i, label in enumerate(classes * 6)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,b,label", *rows]))
+    learner = tmp_path / "rca.safetensors"
+    out = run(capsys, monkeypatch, "fit", tmp_path / "train.csv", "RCA()", "--final", "-o", learner)[2]
+    assert out == ""
+    _, out, _ = run(capsys, monkeypatch, "evaluate", learner, tmp_path / "test.csv")
+    assert "1 of 2 classes are spelled almost like classes in the training of rca.safetensors (cat)" in out

@@ -235,14 +235,33 @@ def _shortest(number: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return the same text for the names of classes that differ only by case, spaces, or zeros around a number.
+    """Return the same text for names of classes that differ only by case, spaces, or zeros around a number.
 
     >>> [folded(name) for name in ("Cat", " cat", "007", "7.0", "7")]
     ['cat', 'cat', '7', '7', '7']
+
+    Names of a single letter keep their case.
+
+    >>> [folded(name) for name in ("A", "a")]
+    ['A', 'a']
     """
-    text = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+    text = " ".join(unicodedata.normalize("NFKC", name).split())
+    if len(text) > 1:  # a single letter is often a character to recognize
+        text = text.casefold()
     if DIGITS.fullmatch(text):
         sign, digits = ("-", text[1:]) if text[0] == "-" else ("", text)
         whole, _, fraction = digits.partition(".")
         return _shortest(f"{sign}{whole.lstrip('0') or '0'}.{fraction}")
     return text
+
+
+def spelled_alike(names: Iterable[str], others: Iterable[str]) -> list[tuple[str, str]]:
+    """Return a name and the other one for each name that is none of the others, but only spelled in another way.
+
+    >>> spelled_alike(["Cat", "owl", "007"], ["cat", "owl", "7.0"])
+    [('007', '7.0'), ('Cat', 'cat')]
+    """
+    others = set(others)
+    spelled = {folded(other): other for other in sorted(others)}
+    new = sorted(set(names) - others)
+    return [(name, spelled[folded(name)]) for name in new if folded(name) in spelled]

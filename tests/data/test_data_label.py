@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data import DataError, inspect_data, open_dataset, open_task
+from nearfar.data.checks.training_items import TrainingItems
 from nearfar.data.items import open_items
 
 from .conftest import png, write, zipped
@@ -146,3 +147,42 @@ def test_data_are_inspected_by_the_named_column(tmp_path):
     assert sum(part.classes for part in inspect_data(table(tmp_path, columns), label="kind").parts) == 8
     few = {"width": [1.0, 2.0], "kind": ["a", "b"]}  # no task, but what there is is told
     assert inspect_data(table(tmp_path, few), label="kind").parts[0].classes == 2
+
+
+SPELLINGS = {"ints and floats": ([1, 2], [1.0, 3.0]), "numbers with zeros": (["1", "2"], ["1.0", "3.00"])}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "npz", "parquet"])
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_equal_numbers_are_one_class_in_all_files(tmp_path, ending, spelling):
+    paths = []
+    for part, classes in zip(("train", "test"), SPELLINGS[spelling], strict=True):
+        (tmp_path / part).mkdir()
+        columns = {"a": [0.5, 1.5, 2.5] * 2, "b": [1.0, 2.0] * 3, "label": np.repeat(classes, 3).tolist()}
+        if ending == "npz":
+            paths.append(tmp_path / part / "table.npz")
+            np.savez(paths[-1], X=np.transpose([columns["a"], columns["b"]]), y=columns["label"])
+        else:
+            paths.append(table(tmp_path / part, columns, ending))
+    task = open_task(paths[0], test=paths[1], validation=0)
+    assert (task.train.classes, task.test.classes) == (("1", "2"), ("1", "3"))
+    assert "NOT zero-shot: 1 class name occurs in training and test (1)" in task.protocol
+
+
+def test_a_missing_label_does_not_rename_the_others(tmp_path):
+    (tmp_path / "a.csv").write_text("a,label\n0.5,1.0\n0.25,\n1,2.0\n3,1\n")
+    assert open_items(tmp_path / "a.csv").classes == ("", "1", "2")
+
+
+def test_classes_that_are_spelled_almost_alike_are_named(tmp_path):
+    for name, classes in {"train": ("Cat", "007", "owl", "A"), "test": ("cat", "7", "Owls", "a")}.items():
+        rows = [f"{i},{label}" for i, label in enumerate(classes * 2)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["a,label", *rows]))
+    found = inspect_data(tmp_path / "train.csv", test=tmp_path / "test.csv")
+    clause = "2 test classes are spelled almost like classes of the training ('7' like '007', 'cat' like 'Cat')"
+    assert f"perhaps NOT zero-shot: {clause}" in found.protocol
+    assert any(remark.startswith(clause) for remark in found.remarks)
+    for name in ("train.csv", "test.csv"):
+        seen = open_dataset(tmp_path / name)
+        marked = TrainingItems.of(open_dataset(tmp_path / "train.csv"))
+        assert marked.spelled_alike(seen) == (["7", "cat"] if name == "test.csv" else [])

@@ -295,10 +295,15 @@ def _note_on_seen(dataset: Dataset, model: Path, count: int, *, kept: bool, all_
 
 def _note_on_classes(dataset: Dataset, model: Path, marked: TrainingItems) -> str:
     known = marked.known_classes(dataset)
-    if not known:
-        return ""
     total = np.count_nonzero(dataset.class_counts)
-    return f"{known} of {total} classes have the names of classes {IN_TRAINING} {name_of(model)}: not zero-shot"
+    there = f"{IN_TRAINING} {name_of(model)}"
+    if known:
+        return f"{known} of {total} classes have the names of classes {there}: not zero-shot"
+    alike = marked.spelled_alike(dataset)
+    if alike:
+        spelled = f"{len(alike)} of {total} classes are spelled almost like classes {there}"
+        return f"{spelled} ({some(alike, 3)}): perhaps not zero-shot"
+    return ""
 
 
 def training_items_of(model: Path) -> TrainingItems | None:

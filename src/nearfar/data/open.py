@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from ..labels import spelled_alike
 from ..quoting import PATH, count_of, quoted
 from .dataset import (
     DataError,
@@ -471,6 +472,9 @@ def _assemble(
             known = "training or validation and in the test"
         verb = "occurs" if len(shared) == 1 else "occur"
         clauses.append(f"NOT zero-shot: {count_of(len(shared), 'class name')} {verb} in {known} ({some(shared, 3)})")
+    alike = spelled_alike(test.classes, known_names(train, validation))
+    if alike and not split.startswith(CLOSED):
+        clauses.append(f"perhaps NOT zero-shot: {about_spelling(alike)}")
     clauses.extend(dict.fromkeys(note for _, part in parts if part is not None for note in part.notes))
     return Task(
         name=name,
@@ -484,8 +488,21 @@ def _assemble(
 
 def repeated_classes(train: Dataset, validation: Dataset | None, test: Dataset) -> list[str]:
     """Return the classes of the test that also occur in training or validation."""
-    seen = {*train.classes, *(() if validation is None else validation.classes)}
-    return sorted(seen & set(test.classes))
+    return sorted(known_names(train, validation) & set(test.classes))
+
+
+def known_names(train: Dataset, validation: Dataset | None) -> set[str]:
+    """Return the names of the classes of training and validation."""
+    return {*train.classes, *(() if validation is None else validation.classes)}
+
+
+def about_spelling(alike: Sequence[tuple[str, str]]) -> str:
+    """Return a clause on test classes whose names are those of training classes in another spelling."""
+    examples = [f"{quoted(name)} like {quoted(other)}" for name, other in alike[:3]]
+    more = ", ..." if len(alike) > 3 else ""
+    verb = "is" if len(alike) == 1 else "are"
+    count = count_of(len(alike), "test class")
+    return f"{count} {verb} spelled almost like classes of the training ({', '.join(examples)}{more})"
 
 
 def same_classes(test: Dataset, gallery: Dataset) -> tuple[Dataset, Dataset]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..labels import as_array, class_name
+from ..labels import as_array, class_name, folded
 from . import tensor_file
 from .untrusted import parse_json
 
@@ -25,6 +25,7 @@ BYTES = 8
 
 ITEMS = "training/items"
 CLASSES = "training/classes"
+SPELLINGS = "training/spellings"
 ABOUT = "training"
 
 NUMBERS_AT_ONCE = 2**17
@@ -46,6 +47,8 @@ class TrainingMarks:
         Sorted distinct marks; empty if there were more than `MOST` items.
     classes : ndarray of int64, shape (c,)
         Sorted marks of the names of the classes.
+    spellings : ndarray of int64, shape (s,)
+        Sorted marks of these names without case, spaces and zeros around numbers (`nearfar.labels.folded`).
     count : int
         Number of items, including repeated ones.
     columns : tuple of str
@@ -56,6 +59,7 @@ class TrainingMarks:
 
     items: NDArray[np.int64]
     classes: NDArray[np.int64]
+    spellings: NDArray[np.int64]
     count: int
     columns: tuple[str, ...] = ()
     final: bool = False
@@ -68,7 +72,7 @@ class TrainingMarks:
             items = np.unique(mark_rows(rows))
         else:
             items = np.empty(0, np.int64)
-        return cls(items, np.unique(mark_names(_class_names(labels))), count, tuple(columns))
+        return cls(items, *mark_classes(_class_names(labels)), count, tuple(columns))
 
     @property
     def complete(self) -> bool:
@@ -82,12 +86,15 @@ class TrainingMarks:
             items = np.union1d(self.items, other.items)
         else:
             items = np.empty(0, np.int64)
-        return replace(self, items=items, classes=np.union1d(self.classes, other.classes), count=count)
+        classes = np.union1d(self.classes, other.classes)
+        spellings = np.union1d(self.spellings, other.spellings)
+        return replace(self, items=items, classes=classes, spellings=spellings, count=count)
 
     def packed(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the arrays and the texts to store in a file of tensors."""
         about = {"count": self.count, "columns": list(self.columns), "final": self.final}
-        return {ITEMS: self.items, CLASSES: self.classes}, {ABOUT: json.dumps(about)}
+        arrays = {ITEMS: self.items, CLASSES: self.classes, SPELLINGS: self.spellings}
+        return arrays, {ABOUT: json.dumps(about)}
 
     @classmethod
     def unpacked(cls: type[Marked], arrays: dict[str, Any], text: dict[str, str]) -> Marked | None:
@@ -98,7 +105,7 @@ class TrainingMarks:
         ValueError
             If the marks are damaged.
         """
-        if ABOUT not in text or ITEMS not in arrays or CLASSES not in arrays:
+        if ABOUT not in text or not {ITEMS, CLASSES, SPELLINGS} <= arrays.keys():
             return None
         try:
             about = parse_json(text[ABOUT])
@@ -108,7 +115,8 @@ class TrainingMarks:
         if not sound or not isinstance(about.get("columns"), list):
             raise ValueError("the list of its training items is damaged")
         columns = tuple(map(str, about["columns"]))
-        return cls(arrays[ITEMS], arrays[CLASSES], about["count"], columns, about.get("final") is True)
+        marks = (arrays[ITEMS], arrays[CLASSES], arrays[SPELLINGS])
+        return cls(*marks, about["count"], columns, about.get("final") is True)
 
     def write(self, path: Path) -> None:
         """Write a file with these marks, completely or not at all."""
@@ -173,6 +181,12 @@ def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def mark_names(names: Iterable[str]) -> NDArray[np.int64]:
     """Return a mark of every name."""
     return np.array([mark(name.encode(errors="surrogateescape")) for name in names], dtype=np.int64)
+
+
+def mark_classes(names: Iterable[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sorted marks of the names of classes, and of their spellings."""
+    names = list(names)
+    return np.unique(mark_names(names)), np.unique(mark_names(map(folded, names)))
 
 
 def mark(*parts: bytes) -> int:

@@ -12,11 +12,22 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from ...labels import spelled_alike
 from ...progress import counted
 from ...quoting import count_of
 from ..dataset import DataError, Dataset, Kind, Named, Task, some
 from ..decode import BadImageError
-from ..open import CLOSED, DRAWN, Split, open_dataset, open_source, open_task, repeated_classes
+from ..open import (
+    CLOSED,
+    DRAWN,
+    Split,
+    about_spelling,
+    known_names,
+    open_dataset,
+    open_source,
+    open_task,
+    repeated_classes,
+)
 from .columns import remarks_on_columns, remarks_on_gallery, remarks_on_groups
 
 T = TypeVar("T")
@@ -310,6 +321,10 @@ def remarks_on_classes(found: Inspection, task: Task) -> Iterator[str]:
             f"{count_of(len(both), 'class')} {verb} in {known} and in the test ({some(both, EXAMPLES)}): scores do not "
             "measure how well unseen classes are distinguished."
         )
+    alike = spelled_alike(task.test.classes, known_names(task.train, task.validation))
+    if alike and CLOSED not in task.protocol:
+        clause = about_spelling(alike)
+        yield f"{clause[0].upper()}{clause[1:]}: if they are the same classes, write their names alike."
     alone = any(part.role == "all" for part in found.parts)
     for role, part in parts_by_role(task, alone).items():
         lone = [part.classes[c] for c in np.flatnonzero(part.class_counts == 1)]

@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ...io.training_marks import TrainingMarks, are_kept, mark, mark_names, mark_rows
+from ...io.training_marks import TrainingMarks, are_kept, mark, mark_classes, mark_names, mark_rows
+from ...labels import folded
 from ...progress import counted
 from ..dataset import Dataset, unwrapped
 from ..decode import ImageReader
@@ -31,8 +32,8 @@ class TrainingItems(TrainingMarks):
             items = np.unique(np.concatenate([mark_items(part) for part in given]))
         else:
             items = np.empty(0, np.int64)
-        classes = np.unique(np.concatenate([mark_names(part.classes) for part in given]))
-        return cls(items, classes, count, given[0].columns, final)
+        marks = mark_classes(name for part in given for name in part.classes)
+        return cls(items, *marks, count, given[0].columns, final)
 
     def among(self, dataset: Dataset) -> NDArray[np.bool_]:
         """Return whether the model was trained on each item of a set, shape (n,)."""
@@ -40,8 +41,18 @@ class TrainingItems(TrainingMarks):
 
     def known_classes(self, dataset: Dataset) -> int:
         """Count the non-empty classes of a set that have the name of a training class."""
-        names = [name for name, count in zip(dataset.classes, dataset.class_counts, strict=True) if count]
-        return int(np.isin(mark_names(names), self.classes).sum())
+        return int(np.isin(mark_names(occurring(dataset)), self.classes).sum())
+
+    def spelled_alike(self, dataset: Dataset) -> list[str]:
+        """Return the non-empty classes of a set whose name is that of a training class in another spelling."""
+        names = occurring(dataset)
+        alike = np.isin(mark_names(map(folded, names)), self.spellings) & ~np.isin(mark_names(names), self.classes)
+        return [name for name, is_alike in zip(names, alike, strict=True) if is_alike]
+
+
+def occurring(dataset: Dataset) -> list[str]:
+    """Return the names of the classes that have items."""
+    return [name for name, count in zip(dataset.classes, dataset.class_counts, strict=True) if count]
 
 
 def mark_items(dataset: Dataset) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ...io.untrusted import check_expansion, check_regular
+from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, Dataset, Source, some
 from .files import BROKEN
@@ -103,14 +104,17 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
         from ..decode import fit
 
         array = np.stack([fit(image, image_size) for image in array])
-    items = Dataset.from_array(Path(path).stem, array, labels, names=names_in(arrays, len(array), prefix))
+    written = without_spellings_of_numbers(labels.tolist()) if labels.dtype.kind == "U" else labels
+    items = Dataset.from_array(Path(path).stem, array, written, names=names_in(arrays, len(array), prefix))
     groups = arrays.get(f"{prefix}groups")
     if groups is not None and groups.shape != labels.shape:
         raise DataError(
             f"{path}: {prefix}groups has shape {groups.shape}; expected {labels.shape}, one per row of {key}"
         )
     classes = _classes(path, items, labels, arrays.get(f"{prefix}classes"))
-    return replace(items, classes=classes, groups=None if groups is None else groups.astype(np.str_))
+    return replace(
+        items, classes=classes, groups=None if groups is None else np.array(list(map(class_name, groups.tolist())))
+    )
 
 
 def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> list[str] | None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
 from ..decode import SUFFIXES, Box, ImageReader, guess_channels, image_source
@@ -450,17 +451,20 @@ def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[An
     if several is not None:
         what = f"row {several + 1} has the label {quoted(column[several])}"
         raise DataError(f"{path}: {what}; expected a text or a number")
+    if not empty:
+        return without_spellings_of_numbers(column)
     missing = set(empty)
-    if empty:
-        return [unlabeled if i in missing else str(value) for i, value in enumerate(column)]
-    return list(column)
+    given = without_spellings_of_numbers(value for i, value in enumerate(column) if i not in missing)
+    names = iter(map(class_name, given))
+    return [unlabeled if i in missing else next(names) for i in range(len(column))]
 
 
 def _groups(path: Path, table: Table) -> NDArray[np.str_] | None:
     """Return the camera, video or the like of every row; None if the table has no such column."""
     if "group" not in table:
         return None
-    names = ["" if value is None or value != value else str(value) for value in table["group"]]
+    groups = without_spellings_of_numbers(table["group"])
+    names = ["" if value is None or value != value else class_name(value) for value in groups]
     if "" in names:
         rows = _rows_from(names.count(""), names.index(""))
         raise DataError(f"{path}: the group is empty in {rows}; expected a group in every row")
