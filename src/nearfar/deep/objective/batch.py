@@ -150,8 +150,7 @@ def make_batch(
         if distributed.world() == 1:  # with several, a process may have columns for its own references only
             check_columns(y, n if ref is None else len(ref))
         _check_entries(y)
-        if ref is None:
-            _check_one_hot(y)
+        _check_one_hot(y, ref)
     return Batch(x, y, slice(0, n), pooled, ref=ref, ref_y=ref_y, ids=ids)
 
 
@@ -229,9 +228,9 @@ def _check_entries(y: Labels) -> None:
         raise ValueError(f"labels: {expected}; divide scores by their maximum")
 
 
-def _check_one_hot(y: Tensor) -> None:
+def _check_one_hot(y: Tensor, ref: Tensor | None) -> None:
     """Raise if a relation of a batch with itself has one-hot rows and is not symmetric, so that it has classes."""
-    if y.shape[0] != y.shape[1] or y.device.type != "cpu" or traced():
+    if ref is not None or y.shape[0] != y.shape[1] or y.device.type != "cpu" or traced():
         return
     if bool(((y == 1).sum(1) == 1).all() & ((y != 0).sum(1) == 1).all()) and not torch.equal(y, y.T):
         detail = "each row has a single 1, and the matrix is not symmetric, as for classes in one-hot rows"
