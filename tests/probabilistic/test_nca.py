@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -20,7 +21,7 @@ from nearfar.probabilistic import neighbor_softmax
 from nearfar.probabilistic.neighborhood import fast_search, listed_softmax, search
 from nearfar.probabilistic.neighborhood.search import Ridge
 from tests.finite_differences import derivative_along
-from tests.learners import accuracy, data, fit, toy
+from tests.learners import accuracy, data, distances, fit, toy
 from tests.references import fast_nca as fast_loops
 from tests.references import nca as loops
 
@@ -214,10 +215,10 @@ def test_float32_search_keeps_to_its_iterations_and_tells_when_they_are_too_few(
     assert not learner.converged_
 
 
-def test_median_start_rescues_far_rows():
+def test_a_start_that_cannot_be_left_is_scaled_to_the_distances_of_the_rows():
     X, y = toy()
     far = 1e3 * X
-    assert fit(NCA(init_scale="median"), far, y).objective_ > fit(NCA(), far, y).objective_ + 10
+    assert_allclose(fit(NCA(init_scale="median"), far, y).components_, fit(NCA(), far, y).components_)
 
 
 @pytest.mark.parametrize("init", ["pca", "lda", "identity", "random", "auto"])
@@ -539,43 +540,71 @@ def test_streamed_rows_are_not_held_to_the_span_of_the_first():
     assert np.linalg.matrix_rank(learner.components_) == 44
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [
-        NCA(),
-        NCA(dtype="float32"),
-        NCA(batch_size=60, max_iter=5),
-        FastNCA(),
-        KernelNCA(kernel="linear"),
-        KernelFastNCA(kernel="linear"),
-    ],
-)
-def test_a_search_that_stays_at_its_start_says_so(learner):
+STARTING = [
+    NCA(),
+    NCA(dtype="float32"),
+    NCA(batch_size=60, max_iter=5),
+    FastNCA(),
+    KernelNCA(kernel="linear"),
+    KernelFastNCA(kernel="linear"),
+]
+
+
+@pytest.mark.parametrize("learner", [*STARTING[:4], KernelNCA(kernel="linear", reg=0)], ids=repr)
+@pytest.mark.parametrize("unit", [30.0, 1e4])
+def test_a_search_leaves_a_start_where_rows_are_far_apart(learner, unit):
+    A, a = load_wine(return_X_y=True)
+    A = unit * (A - A.mean(axis=0)) / A.std(axis=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*stays at its start")
+        d = distances(clone(learner).fit(A, a), A)
+    plain = pdist(A)
+    assert np.abs(d / d.max() - plain / plain.max()).max() > 0.1
+
+
+@pytest.mark.parametrize("learner", STARTING, ids=repr)
+def test_a_search_that_stays_at_its_start_says_so_and_has_not_converged(learner, monkeypatch):
     A, a = load_wine(return_X_y=True)
     A = (A - A.mean(axis=0)) / A.std(axis=0)
-    with pytest.warns(
-        UserWarning, match="NCA: the search stays at its start, because rows are too far apart.* scale the features"
-    ) as said:
-        learner.fit(1e4 * A, a)
-    said = [warning for warning in said if warning.category is UserWarning]
-    assert [warning.filename for warning in said] == [__file__]
+    with monkeypatch.context() as patch:
+        patch.setattr("nearfar.numerics.initialization.median_scaled", lambda X, L: L)  # no start can be left
+        with pytest.warns(
+            ConvergenceWarning,
+            match="NCA: the search stays at its start, because rows are too far apart.* scale the features",
+        ) as said:
+            learner.fit(1e4 * A, a)
+        assert not learner.converged_
+        said = [warning for warning in said if "stays at its start" in str(warning.message)]
+        assert [warning.filename for warning in said] == [__file__]
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*stays at its start")
         learner.fit(A, a)
         clone(learner).set_params(warm_start=True).fit(A, a).fit(A, a)  # stays where it has been before
-        if "init_scale" in learner.get_params():
-            clone(learner).set_params(init_scale="median").fit(1e4 * A, a)
         # all is right at the start: nothing is left to learn
         clone(learner).fit(1e4 * np.c_[3.0 * a, A[:, :2] / 100], a)
 
 
-@pytest.mark.parametrize(
-    "learner", [NCA(), NCA(objective="log"), NCA(dtype="float32"), FastNCA(), KernelNCA(kernel="linear", reg=0)]
-)
-def test_a_search_without_a_gradient_between_very_near_rows_says_so(learner):
+def test_a_search_whose_gradient_is_lost_in_the_unit_of_a_kernel_has_not_converged():
     X, y = data()
-    with pytest.warns(UserWarning, match="stays at its start, because rows are too close together .* scale the feat"):
+    learner = KernelNCA(kernel="linear", reg=0)
+    with pytest.warns(ConvergenceWarning, match="stays at its start, because .* scale the features"):
         learner.fit(1e-30 * X, y)
+    assert not learner.converged_
+
+
+@pytest.mark.parametrize("learner", [NCA(), NCA(objective="log"), NCA(dtype="float32"), FastNCA()])
+def test_a_search_without_a_gradient_between_very_near_rows_leaves_its_start_or_says_so(learner, monkeypatch):
+    X, y = data()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*stays at its start")
+        d = distances(clone(learner).fit(1e-30 * X, y), 1e-30 * X)
+    plain = pdist(X)
+    assert np.abs(d / d.max() - plain / plain.max()).max() > 0.1
+    with monkeypatch.context() as patch:
+        patch.setattr("nearfar.numerics.initialization.median_scaled", lambda X, L: L)
+        with pytest.warns(ConvergenceWarning, match="stays at its start, because rows are too close together .* scale"):
+            learner.fit(1e-30 * X, y)
+        assert not learner.converged_
     fit(learner.set_params(warm_start=True), X, y)
 
 

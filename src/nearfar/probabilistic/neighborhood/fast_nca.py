@@ -49,7 +49,8 @@ class FastNCA(FromLabels, Mahalanobis):
     init : {"auto", "lda", "pca", "identity", "random"} or array-like of shape (r, d)
         Start of the search, as for `NCA`.
     init_scale : {None, "median"}
-        With "median", scale the start so that the median squared distance between rows is 1.
+        With "median", scale the start so that the median squared distance between rows is 1. A search that cannot leave
+        its start begins again as with "median".
     max_iter : int
         Maximum number of iterations of each search: one, and one more for each refresh.
     tol : float

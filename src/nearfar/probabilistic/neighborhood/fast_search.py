@@ -48,7 +48,7 @@ def maximize_listed(
     near : ndarray of shape (n, q), optional
         Rows whose Euclidean distances determine the first neighbors. By default, X.
     warm : bool
-        Whether L0 is the result of another search, so that no warning is given if this search stays there.
+        Whether L0 is the result of another search, at which this search may stay.
     **search
         Arguments max_iter, tol and report of `search.maximize`.
 
@@ -68,9 +68,7 @@ def maximize_listed(
         lists = listed_softmax.nearest_lists(rows, labels, k)
         n = float(lists.weight.sum())
         terms = over(lists, X, kind)
-        found = neighborhood.maximize(terms, found.x, ridge=ridge, n=n, **search)
-        if not (spent or warm):
-            found = neighborhood.warned_if_stuck(found, L0, n, kind, ridge, terms)
+        found = search_lists(terms, found.x, X, kind, ridge, n, warm or spent > 0, **search)
         spent = spent + found.n_iter
         history = np.concatenate([history, np.asarray(found.history)])
         rows = X @ found.x.T
@@ -79,6 +77,23 @@ def maximize_listed(
     table = np.full((len(known), last.shape[1]), -1)
     table[at] = np.where(last >= 0, at[last], -1)
     return found.with_x(found.x, n_iter=spent, history=history, attributes={"neighbors": table})
+
+
+def search_lists(
+    terms: Terms, L0: Array, X: Array, kind: str, ridge: Ridge, n: float, warm: bool, **search: Any
+) -> Solution:
+    """Return components at a maximum of F - ridge over fixed lists of n anchors, searched from L0."""
+
+    def find(L: Array) -> Solution:
+        return neighborhood.maximize(terms, L, ridge=ridge, n=n, **search)
+
+    if warm:
+        return find(L0)
+
+    def cause(found: Solution, L: Array) -> str:
+        return neighborhood.standstill(found, L, n, kind, ridge, terms)
+
+    return neighborhood.search_off_start(find, cause, L0, X)
 
 
 def over(lists: Lists, X: Array, kind: str) -> Terms:

@@ -68,7 +68,8 @@ class NCA(FromLabels, Mahalanobis):
         else "identity".
     init_scale : {None, "median"}
         With "median", scale the start so that the median squared distance between rows is 1. The softmax has unit
-        bandwidth: if the rows lie far apart, each has only one likely neighbor and the gradient vanishes.
+        bandwidth: if the rows lie far apart, each has only one likely neighbor and the gradient vanishes. A search that
+        cannot leave its start for this reason begins again as with "median".
     batch_size : int, optional
         Number of anchors per step of Adam; every step compares them with all rows. By default, L-BFGS is run on all
         anchors at once.

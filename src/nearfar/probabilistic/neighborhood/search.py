@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...fit_warnings import warn
-from ...numerics import checks, gradient_descent
+from ...numerics import checks, gradient_descent, initialization
 from ...numerics.constraints import generator
 from ...numerics.optimize import Report, Solution, lbfgs, one_thread
 from ...numerics.types import Array, Ints, Seed
@@ -16,9 +17,12 @@ from .. import neighbor_softmax
 from ..neighbor_softmax import AnchorBlock, SortedRows
 
 FINE = 5  # iterations in float64 after a search in float32
-STILL = 1e-2  # relative change of the components, up to scale, below which a search has not moved
+STILL = 0.15  # relative change of the components, up to scale, below which a search has not moved
 WHOLE_NUMBER_TOL = 1e-3  # distance of a sum of probabilities from a whole number below which each is 0 or 1
 VANISHED = 1e-8  # relative distance from the objective at L = 0 below which the components count as 0
+TOO_WIDE = "rows are too close together for a kernel of unit width, so that all are equally likely neighbors"
+TOO_NARROW = "rows are too far apart for a kernel of unit width, so that each has only one neighbor"
+NO_GRADIENT = "the gradient is too small there"
 Terms = Callable[[Array], tuple[float, Array]]  # L -> F, dF/dL
 
 
@@ -139,31 +143,64 @@ def in_sums(found: Solution, terms: Terms, ridge: Ridge, n: float) -> Solution:
     return found.times(-n)
 
 
-def warned_if_stuck(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge, terms: Terms) -> Solution:
-    """Return the solution; warn if the search stays at its start because the kernel is too narrow or too wide there.
+def moves(x: Array, x0: Array) -> bool:
+    """Return whether a search from x0 has led to other directions x; a ridge alone, which shortens x0, does not."""
+    kept = 0.0
+    if x0.any():
+        kept = float(np.vdot(x, x0)) / float(np.vdot(x0, x0))
+    return float(np.linalg.norm(x - kept * x0)) > STILL * float(np.linalg.norm(x))
+
+
+def standstill(found: Solution, L0: Array, n: float, kind: str, ridge: Ridge, terms: Terms) -> str:
+    """Return why the search stays at its start: the kernel is too narrow or too wide there; "" if it does not stay.
 
     If it is too narrow for a search for accuracy, all probabilities are 0 or 1, so that their sum is an integer and the
     gradient is 0 (unlike the gradient of the log-probabilities). If the neighbor of every row is of its class, there is
-    nothing left to learn, and no warning. If it is too wide, F is what it is at L = 0.
+    nothing left to learn, and "" is returned. If it is too wide, F is what it is at L = 0. A gradient that is small for
+    another reason, such as rows of a kernel in a small unit, leaves the search exactly at its start.
     """
-    # compare directions only, because a ridge alone shortens L
-    if L0.any():
-        kept = float(np.vdot(found.x, L0)) / float(np.vdot(L0, L0))
-    else:
-        kept = 0.0
-    stays = float(np.linalg.norm(found.x - kept * L0)) <= STILL * float(np.linalg.norm(found.x))
-    if not stays:
-        return found
+    if moves(found.x, L0):
+        return ""
     right = found.value + ridge(found.x)[0]
     if not ridge.weight and abs(right - terms(np.zeros_like(L0))[0]) <= VANISHED * n:
-        cause = "rows are too close together for a kernel of unit width, so that all are equally likely neighbors"
-    elif kind == "accuracy" and right < n - 0.5 and abs(right - round(right)) < WHOLE_NUMBER_TOL:
-        cause = "rows are too far apart for a kernel of unit width, so that each has only one neighbor"
-    else:
+        return TOO_WIDE
+    if kind == "accuracy" and right < n - 0.5 and abs(right - round(right)) < WHOLE_NUMBER_TOL:
+        return TOO_NARROW
+    if right < n - 0.5 and np.array_equal(found.x, L0):
+        return NO_GRADIENT
+    return ""
+
+
+def search_off_start(
+    search: Callable[[Array], Solution], cause: Callable[[Solution, Array], str], L0: Array, X: Array
+) -> Solution:
+    """Search from L0, or if the search cannot leave it, from L0 in the scale of the distances between the rows X.
+
+    Parameters
+    ----------
+    search : callable
+        Function that takes a start and returns what is found from there.
+    cause : callable
+        Function that takes what was found and its start, and returns why the search has stayed there, or "".
+    L0 : ndarray of shape (k, d)
+        First start.
+    X : ndarray of shape (n, d)
+        Rows.
+
+    Returns
+    -------
+    Solution
+        It has not converged if the search leaves neither start.
+    """
+    found = search(L0)
+    if not cause(found, L0):
         return found
-    hint = 'scale the features, or set init_scale="median" if the learner has it'
-    warn(f"the search stays at its start, because {cause}; {hint}")
-    return found
+    L0 = initialization.median_scaled(X, L0)
+    found = search(L0)
+    why = cause(found, L0)
+    if not why:
+        return found
+    return replace(found, converged=False, message=f"the search stays at its start, because {why}; scale the features")
 
 
 def maximize_dense(
@@ -181,24 +218,31 @@ def maximize_dense(
 ) -> Solution:
     """Find components over all pairs of rows; with "float32", search in float32 and end with a few steps in float64.
 
-    A `warm` start is the result of another search, so no warning is given if this search stays there.
+    A `warm` start is the result of another search, at which this search may stay.
     """
     weight = rows.weight
     settings: dict[str, Any] = {"ridge": ridge, "n": float(weight.sum()), "report": report}
 
-    def search(L: Array, dtype: str, max_iter: int, tol: float) -> Solution:
-        return maximize(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings)
+    def search_in(dtype: str, L: Array, max_iter: int, tol: float, **more: Any) -> Solution:
+        return maximize(dense(rows.astype(dtype), kind, weight), L, max_iter=max_iter, tol=tol, **settings, **more)
 
-    if dtype == "float64":
-        settings["patience"] = patience
-        found = search(L0, dtype, max_iter, tol)
-        if warm:
-            return found
-        return warned_if_stuck(found, L0, settings["n"], kind, ridge, dense(rows, kind, weight))
-    coarse = search(L0, dtype, max(1, max_iter - FINE), max(tol, 1e-5))
-    fine = search(coarse.x, "float64", max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
-    if not warm:
-        fine = warned_if_stuck(fine, L0, settings["n"], kind, ridge, dense(rows, kind, weight))
+    def search(L: Array) -> Solution:
+        if dtype == "float64":
+            return search_in("float64", L, max_iter, tol, patience=patience)
+        coarse = search_in("float32", L, max(1, max_iter - FINE), max(tol, 1e-5))
+        fine = search_in("float64", coarse.x, max(1, min(FINE, max_iter - coarse.n_iter)), max(tol, 1e-5))
+        return in_two_precisions(coarse, fine)
+
+    if warm:
+        return search(L0)
+    terms = dense(rows, kind, weight)
+    return search_off_start(
+        search, lambda found, L: standstill(found, L, settings["n"], kind, ridge, terms), L0, rows.X
+    )
+
+
+def in_two_precisions(coarse: Solution, fine: Solution) -> Solution:
+    """Return the result of a search in float32 and of the steps in float64 that end it as that of one search."""
     history = np.concatenate([coarse.history, fine.history])
     spent = coarse.n_iter + fine.n_iter
     converged = coarse.converged or fine.converged
@@ -241,11 +285,14 @@ def maximize_in_batches(
         part_of_ridge = ridge._replace(weight=ridge.weight * share)
         return negative(L, dense(rows, kind, weight, batch), part_of_ridge, n)
 
-    step = gradient_descent.step_length(L0)
-    found = gradient_descent.descend(on_batch, epoch, L0, step=step, max_iter=max_iter, tol=tol, report=report)
     terms = dense(rows, kind, weight)
-    value = negative(found.x, terms, ridge, n)[0]
-    found = in_sums(found.with_x(found.x, objective=value), terms, ridge, n)
+
+    def search(L: Array) -> Solution:
+        step = gradient_descent.step_length(L)
+        found = gradient_descent.descend(on_batch, epoch, L, step=step, max_iter=max_iter, tol=tol, report=report)
+        value = negative(found.x, terms, ridge, n)[0]
+        return in_sums(found.with_x(found.x, objective=value), terms, ridge, n)
+
     if warm:
-        return found
-    return warned_if_stuck(found, L0, n, kind, ridge, terms)
+        return search(L0)
+    return search_off_start(search, lambda found, L: standstill(found, L, n, kind, ridge, terms), L0, rows.X)

@@ -13,19 +13,32 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ....estimators.base import Mahalanobis, Supervised, Workspace, error_context, with_signature_hint
-from ....fit_warnings import warn
 from ....numerics import checks, gradient_descent, initialization, scatter
 from ....numerics.optimize import Report, Solution, lbfgs
 from ....numerics.types import AnyArray, Array
+from .. import search as neighborhood
 from .regression import leave_one_out_error
 
 START_TOL = 1e-3  # tol of the search that finds the directions of a start
 # largest gradient at which a search may end; it is small, because all gradients are small if rows are close together
 MAX_FINAL_GRADIENT = 1e-12
+SMALL_ERROR = 1e-2  # share of the squares of the targets below which an error, or a difference of two, is small
 
 
-def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | None = None, **search: Any) -> Solution:
-    """Return L (k, d), searched from L0 for targets Y (n, m); `search` holds max_iter. See `MLKR`."""
+def mlkr(
+    X: Array,
+    Y: Array,
+    L0: Array,
+    *,
+    tol: float = 1e-9,
+    report: Report | None = None,
+    warm: bool = False,
+    **search: Any,
+) -> Solution:
+    """Return L (k, d), searched from L0 for targets Y (n, m); `search` holds max_iter. See `MLKR`.
+
+    A `warm` start is the result of another search, at which this search may stay.
+    """
     size = float(np.abs(X).max()) or 1.0
     unit = size * (float(np.sqrt(np.mean((X / size) ** 2))) or 1.0)
     largest = float(np.abs(Y).max())
@@ -38,19 +51,37 @@ def mlkr(X: Array, Y: Array, L0: Array, *, tol: float = 1e-9, report: Report | N
         assert report is not None
         report(k, value * spread**2, rest)
 
-    # the objective is a share of the squares of the targets, so that `tol` does not depend on their units
-    found = lbfgs(
-        lambda K: leave_one_out_error(K, R, T),
-        K0,
-        stop=gradient_descent.hardly_changes(tol),
-        tol=min(MAX_FINAL_GRADIENT, 1e-3 * tol),
-        report=None if report is None else in_units_of_targets,
-        **search,
-    )
-    if len(X) > 2 and X.any() and np.array_equal(found.x, K0):
-        cause = "rows are too far apart for a kernel of unit width, or too close together"
-        warn(f'the search stays at its start, because {cause}; scale the features, or set init_scale="median"')
+    def find(K: Array) -> Solution:
+        # the objective is a share of the squares of the targets, so that `tol` does not depend on their units
+        return lbfgs(
+            lambda K: leave_one_out_error(K, R, T),
+            K,
+            stop=gradient_descent.hardly_changes(tol),
+            tol=min(MAX_FINAL_GRADIENT, 1e-3 * tol),
+            report=None if report is None else in_units_of_targets,
+            **search,
+        )
+
+    if warm or len(X) <= 2 or not X.any():  # nothing is to be learned from two rows, or from equal ones
+        found = find(K0)
+    else:
+        found = neighborhood.search_off_start(find, lambda found, K: standstill(found, K, R, T), K0, R)
     return found.times(spread**2).with_x(found.x / unit)
+
+
+def standstill(found: Solution, K0: Array, R: Array, T: Array) -> str:
+    """Return why a search stays at its start K0, where the kernel is too narrow or too wide; "" if it does not stay.
+
+    R are the rows and T the targets, whose squares sum to 1.
+    """
+    if found.value <= SMALL_ERROR or neighborhood.moves(found.x, K0):
+        return ""
+    if abs(found.value - leave_one_out_error(np.zeros_like(K0), R, T)[0]) <= neighborhood.VANISHED:
+        return neighborhood.TOO_WIDE
+    # a kernel of half the width predicts the same: each row has one neighbor
+    if abs(found.value - leave_one_out_error(2 * found.x, R, T)[0]) <= SMALL_ERROR:
+        return neighborhood.TOO_NARROW
+    return ""
 
 
 class MLKR(Mahalanobis):
@@ -70,7 +101,8 @@ class MLKR(Mahalanobis):
         `n_components` is below d, else "identity".
     init_scale : {None, "median"}
         With "median", scale the start so that the median squared distance between rows is 1. The kernel has unit width:
-        if the rows lie far apart, each has only one neighbor with weight and the gradient vanishes.
+        if the rows lie far apart, each has only one neighbor with weight and the gradient vanishes. A search that
+        cannot leave its start for this reason begins again as with "median".
     max_iter : int
         Maximum number of iterations.
     tol : float
@@ -172,6 +204,7 @@ class MLKR(Mahalanobis):
                 init = "identity" if k == X.shape[1] else "whole"
         whole = isinstance(init, str) and init == "whole"
         L0 = work.start((k, X.shape[1]))
+        warm = L0 is not None
         if L0 is None:
             if whole:
                 L0 = scatter.span_or_axes(X, k)
@@ -182,7 +215,8 @@ class MLKR(Mahalanobis):
             if whole:
                 L = mlkr(X, Y, L0, tol=START_TOL, max_iter=self.max_iter).x
                 L0 = initialization.principal(X @ L.T, k) @ L
-        return mlkr(X, Y, L0, **self._search())
+                warm = True
+        return mlkr(X, Y, L0, warm=warm, **self._search())
 
     def score(self, X: AnyArray, y: AnyArray) -> float:
         """Return the coefficient of determination R^2 of kernel regression, each row predicted from the others.
