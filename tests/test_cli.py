@@ -873,12 +873,12 @@ def test_a_table_of_embeddings_is_scored_shown_and_indexed(capsys, monkeypatch, 
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"id": range(9), "vector": 1}, "Every embedding consists of a list of numbers and id: remove columns"),
+        ({"size": range(9), "vector": 1}, "Every embedding consists of a list of numbers and size: remove columns"),
         (
-            {"sku": range(9), "price": range(9), "vector": 1},
-            "and sku, price: remove columns that are not features from",
+            {"stock": range(9), "price": range(9), "vector": 1},
+            "and stock, price: remove columns that are not features from",
         ),
-        ({"id": range(9), "a": range(9)}, "The column 'id' seems to number the rows, but is used as a feature"),
+        ({"row": range(9), "a": range(9)}, "The column 'row' seems to number the rows, but is used as a feature"),
         ({"name": range(9), "vector": 1}, ""),
         ({"width": range(9), "a": range(9)}, ""),
     ],

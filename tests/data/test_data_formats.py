@@ -293,8 +293,8 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         (
             "file,label\nx.png,1\ny.png,2\n",
             "column 'file' has 'x.png' in row 1, but features must be numbers; encode the column or remove it. Give "
-            "the column of the classes with --label, and put names of rows into a column `name` and paths of images "
-            "into `path`. The table has file,label",
+            "the column of the classes with --label, put names of rows into a column `name` "
+            "(or give their column with --name), and paths of images into `path`. The table has file,label",
         ),
         (
             "image,class\nclass0/0.png,a\nclass0/1.png,b\n",
@@ -709,7 +709,7 @@ def test_bytes_in_an_npz_are_text(tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 @pytest.mark.parametrize("column", ["embedding", "Embeddings"])
-def test_texts_with_labels_and_embeddings_are_embeddings_named_by_their_texts(tmp_path, kind, column):
+def test_texts_with_labels_and_embeddings_are_embeddings_named_by_their_ids_or_texts(tmp_path, kind, column):
     texts = ["a cat, black", "1 dog", "cats"]
     rows = [[0.5, 1.0], [2.0, -3.0], [1e-3, 4.0]]
     table = {"id": [7, 8, 9], "text": texts, "label": ["cat", "dog", "cat"], column: rows}
@@ -725,7 +725,8 @@ def test_texts_with_labels_and_embeddings_are_embeddings_named_by_their_texts(tm
             writer = csv.writer(opened, delimiter="," if kind == "csv" else "\t")
             writer.writerows([[*table], *zip(*table.values(), strict=True)])
     items = open_dataset(file)
-    assert items.names == tuple(texts)
+    assert items.names == ("7", "8", "9")
+    assert open_dataset(file, name="text").names == tuple(texts)
     assert [items.classes[label] for label in items.labels] == table["label"]
     np.testing.assert_array_equal(items.array, np.array(rows, dtype=np.float32))
     assert items.columns == (f"{column}[0]", f"{column}[1]")

@@ -165,7 +165,7 @@ def test_columns_of_rounding_errors_are_no_features_of_another_size(tmp_path):
     assert not any("feature" in remark.lower() for remark in inspect_data(str(tmp_path / "even.npz")).remarks)
 
 
-@pytest.mark.parametrize("name", ["id", "Index", "Unnamed: 0"])
+@pytest.mark.parametrize("name", ["row", "Index", "Unnamed: 0"])
 def test_a_column_that_numbers_the_rows_is_remarked_on(tmp_path, name):
     rng = np.random.default_rng(0)
     rows = [f"{k},{a:.3f},{b:.3f},c{k % 60}" for k, (a, b) in enumerate(rng.normal(size=(120, 2)))]

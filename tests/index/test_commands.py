@@ -285,3 +285,98 @@ def test_what_was_reported_survives_a_kill_at_any_moment(uri, capsys, monkeypatc
             assert added - there <= removed_soon  # by a removal that was under way
             kept = there
             assert len(store.search(np.ones((1, 4)), 5).records)
+
+
+def parts(folder, ending, n=5):
+    """Write the files of two days under one name, with `id` 0 to 4 and 5 to 9; return their rows."""
+    rows = np.random.default_rng(0).normal(size=(2 * n, 4))
+    for k, day in enumerate(("mon", "tue")):
+        (folder / day).mkdir()
+        part = rows[n * k : n * k + n]
+        cells = {f"c{j}": part[:, j] for j in range(4)} | {"item_id": np.arange(n * k, n * k + n), "label": ["a"] * n}
+        if ending == "npz":
+            np.savez(folder / day / "new.npz", embeddings=part, labels=["a"] * n, ids=cells["item_id"])
+        elif ending == "csv":
+            lines = [",".join(cells), *(",".join(map(str, row)) for row in zip(*cells.values(), strict=True))]
+            (folder / day / "new.csv").write_text("\n".join(lines))
+        else:
+            pyarrow = pytest.importorskip("pyarrow")
+            pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(cells), folder / day / "new.parquet")
+    return rows
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+def test_the_file_of_the_next_day_is_added_by_its_ids(ending, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    rows = parts(tmp_path, ending)
+    run(capsys, monkeypatch, "index", f"mon/new.{ending}", "-o", "x.index")
+    code, out, _ = run(capsys, monkeypatch, "index", f"tue/new.{ending}", "-o", "x.index", "--add", "--new")
+    assert code == 0
+    assert "5 items embedded" in out
+    found = nearfar.index.Index.load("x.index")
+    assert found.names.tolist() == [str(i) for i in range(10)]
+    np.testing.assert_allclose(found.embeddings, rows, rtol=1e-6)
+
+
+@pytest.mark.parametrize("more", [[], ["--new"]])
+def test_items_that_are_named_by_position_never_replace_others(uri, more, capsys, monkeypatch, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(10, 4))
+    for k, day in enumerate(("mon", "tue", "wed")):
+        (tmp_path / day).mkdir()
+        np.save(tmp_path / day / "new.npy", rows[:5] if day == "wed" else rows[5 * k : 5 * k + 5])
+    run(capsys, monkeypatch, "index", "mon/new.npy", "-o", uri)
+    code, _, err = run(capsys, monkeypatch, "index", "tue/new.npy", "-o", uri, "--add", *more)
+    assert code == 2
+    told = "--add: 5 new items would replace items with other content, because the names are only the position in the "
+    assert err.startswith(f"nearfar: {told}file, such as 'new[0]'; name the items with --name COLUMN")
+    with nearfar.index.open(uri) as store:
+        np.testing.assert_allclose(store.get(["new[0]"]).embeddings, rows[:1], rtol=1e-6)
+    code, _, _ = run(capsys, monkeypatch, "index", "wed/new.npy", "-o", uri, "--add", *more)
+    assert code == 0  # the same items again
+
+
+def test_positions_remain_positions_in_embedded_files(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    (tmp_path / "train.csv").write_text(
+        "".join(["a,b,label\n", *(f"{i},{i * i},{'abcd'[i % 4]}\n" for i in range(16))])
+    )
+    run(capsys, monkeypatch, "fit", "train.csv", "RCA", "--out", "rca.safetensors", "--quiet")
+    for day in ("mon", "tue"):
+        np.save("new.npy", rng.normal(size=(3, 2)))
+        run(capsys, monkeypatch, "embed", "rca.safetensors", "new.npy", "-o", "new.npz", "--overwrite")
+        code, _, err = run(
+            capsys, monkeypatch, "index", "new.npz", "-o", "x.index", *(["--add"] if day == "tue" else [])
+        )
+    assert code == 2
+    assert "would replace items with other content" in err
+
+
+def test_a_query_at_the_same_position_of_another_file_is_not_left_out(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(4, 3))
+    np.save("rows.npy", rows)
+    run(capsys, monkeypatch, "index", "rows.npy", "-o", "x.index")
+    for queries, left_out in ((rows, True), (rows[[1, 0]], False)):
+        np.save("rows.npy", queries)
+        run(capsys, monkeypatch, "search", "x.index", "rows.npy", "-k", "4", "--exclude-self", "-o", "hits.csv")
+        nearest = Path("hits.csv").read_text().splitlines()[1].split(",")
+        assert (float(nearest[2]) > 1e-6) == left_out
+
+
+def test_names_are_in_any_column_that_is_named(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("shelf,width,height,label\nA,1,2,x\nB,3,1,y\n")
+    code, _, err = run(capsys, monkeypatch, "index", "rows.csv", "-o", "x.index")
+    assert code == 2
+    assert "column 'shelf' has 'A' in row 1" in err
+    assert "--name" in err
+    run(capsys, monkeypatch, "index", "rows.csv", "-o", "x.index", "--name", "shelf")
+    assert nearfar.index.Index.load("x.index").names.tolist() == ["A", "B"]
+    (tmp_path / "prices.csv").write_text("shelf,price\nB,2\nA,1\n")
+    code, out, _ = run(capsys, monkeypatch, "index", "-o", "x.index", "--columns", "prices.csv", "--name", "shelf")
+    assert "columns of 2 items updated" in out
+    with nearfar.index.open("x.index") as store:
+        assert store.get(["A"]).columns["price"].tolist() == [1]
+    code, _, err = run(capsys, monkeypatch, "search", "x.index", "rows.csv", "--name", "label2")
+    assert "has no column 'label2'; it has shelf,width,height,label" in err

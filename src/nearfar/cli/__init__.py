@@ -59,6 +59,7 @@ from .options import (
     ImageSize,
     Label,
     LearningRate,
+    Name,
     Objective,
     Out,
     Overwrite,
@@ -410,6 +411,7 @@ def embed(
     texts: Annotated[bool, Parameter(negative=(), group=RUN)] = False,
     dims: Annotated[int | None, Parameter(group=RUN)] = None,
     label: Label = None,
+    name: Name = None,
     images: Images = (),
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
@@ -437,6 +439,9 @@ def embed(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
@@ -450,7 +455,7 @@ def embed(
     from .embedding import embed_to
 
     with images_from(*images), trusting(*trust):
-        print(embed_to(run, data, out, skip_bad, label, dims, texts=texts, overwrite=overwrite))
+        print(embed_to(run, data, out, skip_bad, label, dims, name=name, texts=texts, overwrite=overwrite))
 
 
 @app.command(group=TRAIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from ..data.checks.training_items import FILE, TrainingItems
 from ..data.dataset import some
 from ..data.items import UNKNOWN_CLASS
 from ..data.open import match_classes, of_classes, open_source, same_classes
-from ..data.readers.arrays import read_arrays, read_gallery
+from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
 from ..data.readers.text_tables import TABLES
 from ..data.readers.texts import text_items
 from ..hub import load_learner
@@ -44,6 +44,7 @@ class Selection(NamedTuple):
     data : DATA of the command line; None means the test of the run, or the items of the file of embeddings
     classes : classes to score; empty means all
     label : column of the classes in a table; None means the default
+    name : column of the names of the rows of a table; None means the default
     skip_bad : whether images that cannot be decoded are left out
     unseen_by : models whose training items are left out of the data
     seen_too : whether training items are scored, too
@@ -53,6 +54,7 @@ class Selection(NamedTuple):
     data: str | None
     classes: Sequence[str] = ()
     label: str | None = None
+    name: str | None = None
     skip_bad: bool = False
     unseen_by: Sequence[Path] = ()
     seen_too: bool = False
@@ -70,6 +72,7 @@ def select_items(
     classes: Sequence[str] = (),
     *,
     label: str | None = None,
+    name: str | None = None,
     skip_bad: bool = False,
     files: Sequence[Path] = (),
     seen_too: bool = False,
@@ -83,10 +86,11 @@ def select_items(
     table = data is not None or any(file.name.endswith(TABLES) for file in files)
     if group_by is not None and not table:
         raise ValueError("--group-by: needs a table of data or of embeddings; give one as DATA or SOURCE")
-    if label is not None and not table:
-        raise ValueError(
-            "--label: needs a table of data or of embeddings; give one as DATA or SOURCE, or leave --label out"
-        )
+    for option, column in {"--label": label, "--name": name}.items():
+        if column is not None and not table:
+            raise ValueError(
+                f"{option}: needs a table of data or of embeddings; give one as DATA or SOURCE, or leave {option} out"
+            )
     if skip_bad and data is None:
         raise ValueError(
             "--skip-bad: works only with DATA; the test of a run leaves out the images that its training left out "
@@ -101,6 +105,7 @@ def select_items(
         data=data,
         classes=classes,
         label=label,
+        name=name,
         skip_bad=skip_bad,
         unseen_by=models,
         seen_too=seen_too,
@@ -172,23 +177,27 @@ def open_embeddings(
     """
     if is_embeddings(source):
         refuse_data(source, selection.data)
-        dataset = open_dataset(str(source), classes=selection.classes, label=label_of(source, selection))
+        how: dict[str, Any] = {"classes": selection.classes, **columns_of(source, selection)}
+        dataset = open_dataset(str(source), **how)
         dataset = with_classes(dataset) if labeled else dataset
         return dataset, rows_of(dataset, source)
     dataset = open_all_items(source, selection)
     return dataset, embed_with(source, dataset)
 
 
-def label_of(source: Path, selection: Selection) -> str | None:
-    """Return the --label of a file of embeddings; for an .npz it is None, because the option is about another table."""
-    return selection.label if source.name.endswith(TABLES) else None
+def columns_of(source: Path, selection: Selection) -> dict[str, str | None]:
+    """Return --label and --name of a table of embeddings; an .npz has none, because they are about another table."""
+    if not source.name.endswith(TABLES):
+        return {"label": None, "name": None}
+    return {"label": selection.label, "name": selection.name}
 
 
 def open_queries_and_gallery(
-    data: str, selection: Selection, label: str | None, *, apart: bool = True
+    data: str, selection: Selection, columns: Mapping[str, str | None], *, apart: bool = True
 ) -> tuple[Dataset, Dataset | None]:
     """Open data. If it is divided into queries and a gallery and `apart`, return these two, else all items and None."""
-    opened = open_source(data, label=label, group=selection.group_by, skip_bad=selection.skip_bad)
+    how: dict[str, Any] = {**columns, "group": selection.group_by, "skip_bad": selection.skip_bad}
+    opened = open_source(data, **how)
     roles = np.array([]) if opened.roles is None else opened.roles
     if not apart or not {"query", "gallery"} <= set(roles.tolist()):
         return of_classes(opened.items, selection.classes), None
@@ -213,7 +222,9 @@ def open_with_gallery(source: Path, selection: Selection, *, labeled: bool = Tru
     """
     if is_embeddings(source):
         refuse_data(source, selection.data)
-        dataset, gallery = open_queries_and_gallery(str(source), selection, label_of(source, selection), apart=labeled)
+        dataset, gallery = open_queries_and_gallery(
+            str(source), selection, columns_of(source, selection), apart=labeled
+        )
         dataset = with_classes(dataset) if labeled else dataset
         gallery = (read_gallery(source) if source.suffix == ".npz" else None) or gallery
         rows = rows_of(dataset, source)
@@ -241,7 +252,8 @@ def open_evaluated_items(
     Training items of the models are left out of the data, unless items are `listed` in pairs.
     """
     if selection.data is not None:
-        dataset, gallery = open_queries_and_gallery(selection.data, selection, selection.label, apart=apart)
+        columns = {"label": selection.label, "name": selection.name}
+        dataset, gallery = open_queries_and_gallery(selection.data, selection, columns, apart=apart)
         for model in selection.unseen_by:
             check_there(model)
         return unseen(dataset, selection.unseen_by, keep=selection.seen_too or listed), gallery
@@ -395,6 +407,7 @@ def embed_to(
     label: str | None = None,
     dims: int | None = None,
     *,
+    name: str | None = None,
     texts: bool = False,
     overwrite: bool = False,
 ) -> str:
@@ -413,7 +426,7 @@ def embed_to(
     if texts:
         dataset = texts_of_pairs(data, label, skip_bad)
     else:
-        dataset = open_items(data, label=label, skip_bad=skip_bad)
+        dataset = open_items(data, label=label, name=name, skip_bad=skip_bad)
     embeddings = embed_with(source, dataset)
     if dims is not None:
         if not 1 <= dims <= embeddings.shape[1]:
@@ -428,6 +441,8 @@ def embed_to(
             "names": names,
             "distance": distance_of(source, dataset),
         }
+        if dataset.unnamed:
+            about[UNNAMED] = True
         if dataset.groups is not None:
             about["groups"] = dataset.groups
         if named_by_paths(dataset, data):  # for reports, which show the images

@@ -18,6 +18,7 @@ from .options import (
     VERIFICATION,
     Images,
     Label,
+    Name,
     Quiet,
     SkipBad,
     TestClasses,
@@ -57,6 +58,7 @@ def evaluate(
     *,
     classes: TestClasses = (),
     label: Label = None,
+    name: Name = None,
     protocol: Annotated[Measured, Parameter(group=MEASURED)] = "retrieval",
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", show_default=False, group=RETRIEVAL)] = (),
     fars: Annotated[tuple[float, ...], Parameter(name="--far", show_default=False, group=VERIFICATION)] = (),
@@ -118,6 +120,9 @@ def evaluate(
     classifier
         Classify few-shot queries by the nearest class mean, the nearest support sample, or the highest score of the
         pair network of the run.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
@@ -160,7 +165,7 @@ def evaluate(
     given = {name: value for name, value in episode_options.items() if value is not None}
     check_protocol(protocol, given)
     how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score or "best"}
-    selection = select_items(data, classes, label=label, skip_bad=skip_bad, files=[source], **how)
+    selection = select_items(data, classes, label=label, name=name, skip_bad=skip_bad, files=[source], **how)
     with images_from(*images), trusting(*trust):
         if protocol == "retrieval":
             from .scoring import Variant, score

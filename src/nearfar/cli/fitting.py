@@ -18,6 +18,7 @@ from .options import (
     TRAINING,
     Images,
     Label,
+    Name,
     Out,
     Overwrite,
     Quiet,
@@ -46,6 +47,7 @@ def fit(
     test_classes: TestClasses = (),
     split: Annotated[Split, Parameter(group=DATA)] = "classes",
     label: Label = None,
+    name: Name = None,
     standardize: Standardize = False,
     seed: Annotated[int, Parameter(group=TRAINING)] = 0,
     images: Images = (),
@@ -86,6 +88,9 @@ def fit(
         For linear learners only.
     seed
         Random seed for the learner and the split.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
@@ -101,7 +106,7 @@ def fit(
     check_out(out, overwrite=overwrite)
     how: dict[str, Any] = {"test": test, "test_classes": test_classes, "split": split, "label": label, "seed": seed}
     with images_from(*images):
-        lines = fit_to(data, learner, out, standardize=standardize, skip_bad=skip_bad, final=final, **how)
+        lines = fit_to(data, learner, out, name=name, standardize=standardize, skip_bad=skip_bad, final=final, **how)
     if not quiet:
         print(lines)
 
@@ -115,6 +120,7 @@ def fit_to(
     test_classes: Sequence[str] = (),
     split: Split = "classes",
     label: str | None = None,
+    name: str | None = None,
     standardize: bool = False,
     seed: int = 0,
     skip_bad: bool = False,
@@ -140,9 +146,9 @@ def fit_to(
     if final:
         held_out = {"test": test, "test_class": test_classes or None, "split": None if split == "classes" else split}
         refuse_beside_final(held_out, "fits on all of DATA, without a test")
-        task = open_whole(data, label=label, skip_bad=skip_bad)
+        task = open_whole(data, label=label, name=name, skip_bad=skip_bad)
     else:
-        how: dict[str, Any] = {"label": label, "seed": seed, "skip_bad": skip_bad}
+        how: dict[str, Any] = {"label": label, "name": name, "seed": seed, "skip_bad": skip_bad}
         task = task_to_fit(data, test=test, test_classes=test_classes, split=split, **how)
     X = items_of(task.train)
     scale = None
@@ -214,7 +220,9 @@ def fit_standardized(learner: Any, X: AnyArray, labels: AnyArray) -> AnyArray:
     return np.asarray(scaler.scale_)
 
 
-def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = False) -> Task | None:
+def halves(
+    data: str, seed: int, label: str | None = None, name: str | None = None, skip_bad: bool = False
+) -> Task | None:
     """Return a task that learns from one half of every class; None if there are enough classes to hold some out."""
     import numpy as np
 
@@ -223,7 +231,7 @@ def halves(data: str, seed: int, label: str | None = None, skip_bad: bool = Fals
     from ..data.open import open_source
     from .embedding import left_out
 
-    source = open_source(data, label=label, skip_bad=skip_bad)
+    source = open_source(data, label=label, name=name, skip_bad=skip_bad)
     items = source.items
     if source.roles is not None or len(items.classes) >= ENOUGH:
         return None

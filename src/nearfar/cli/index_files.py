@@ -108,20 +108,24 @@ def weights_of(source: Path) -> str:
 
 
 def open_embedded(
-    source: Path | None, data: str | None, skip_bad: bool = False, label: str | None = None
+    source: Path | None,
+    data: str | None,
+    skip_bad: bool = False,
+    label: str | None = None,
+    name: str | None = None,
 ) -> tuple[Dataset, AnyArray]:
     """Open items and embed them; without a source, the items are embeddings already."""
-    items = items_of(data, skip_bad, label)
+    items = items_of(data, skip_bad, label, name)
     return items, embed_items(source, items, Path(str(data)))
 
 
-def items_of(data: str | None, skip_bad: bool = False, label: str | None = None) -> Dataset:
+def items_of(data: str | None, skip_bad: bool = False, label: str | None = None, name: str | None = None) -> Dataset:
     """Open the items to embed."""
     from ..data.items import open_items
 
     if not data:
         raise ValueError("DATA: expected the items to embed, for example a folder of images")
-    return open_items(data, label=label, skip_bad=skip_bad)
+    return open_items(data, label=label, name=name, skip_bad=skip_bad)
 
 
 def embed_items(source: Path | None, items: Dataset, data: Path) -> AnyArray:

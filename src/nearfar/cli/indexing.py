@@ -39,12 +39,15 @@ from .index_files import (
     store_summary,
     weights_of,
 )
-from .options import CHANGES, DATA, INDEX, Images, Label, Out, Overwrite, SkipBad, Trust, check_out
+from .options import CHANGES, DATA, INDEX, Images, Label, Name, Out, Overwrite, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     from ..data import Dataset
     from ..index import Records, Store
-    from ..numerics.types import AnyArray
+    from ..numerics.types import AnyArray, Bools
+
+SAME_CONTENT = 1e-4
+"""Embeddings of one item in other batches, or read from a store, differ by at most this share of their length."""
 
 
 def index(
@@ -60,6 +63,7 @@ def index(
     threshold: Annotated[float | None, Parameter(group=INDEX)] = None,
     dims: Annotated[int | None, Parameter(group=INDEX)] = None,
     label: Label = None,
+    name: Name = None,
     images: Images = (),
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
@@ -84,8 +88,8 @@ def index(
         table with an approximate index for many items (needs the extra lance); or http://HOST:19530/photos, a
         collection of a Milvus server (needs the extra store; the environment variable MILVUS_TOKEN holds its token).
     add
-        Add items to the index in OUT. Items with the same name are replaced. If a new item has no class, it keeps the
-        class of the old one.
+        Add items to the index in OUT. Items with the same name are replaced, unless their names are only their
+        positions in a file. If a new item has no class, it keeps the class of the old one.
     new
         With --add, embed and add only items with new names. A changed image with the same name is not new.
     remove
@@ -97,8 +101,8 @@ def index(
         there on. With --add, the default is the engine of the index. SOURCE is not needed to change it.
     columns
         Table with further columns, such as price and shop, for --where and --group-by of `nearfar search`. Its column
-        `name`, or `path`, says which item a row describes. Without SOURCE, it updates the columns of items that are in
-        the index.
+        `name`, or `path`, or --name, says which item a row describes. Without SOURCE, it updates the columns of items
+        that are in the index.
     threshold
         Maximum distance of a match, which is stored with the index; `nearfar evaluate --protocol identification`
         measures it. SOURCE is not needed to set it.
@@ -107,6 +111,9 @@ def index(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
@@ -137,7 +144,7 @@ def index(
             alone_too = "only --remove, --threshold, --engine and --columns work without it"
             raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock(out):
-            print(changed(out, remove, about, engine=engine or "", columns=columns))
+            print(changed(out, remove, about, engine=engine or "", columns=columns, name=name))
         return
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
@@ -150,7 +157,7 @@ def index(
             check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims])
             print(copied(source, out, about, engine=engine or ""))
             return
-        print(index_to(source, data, out, label=label, columns=columns, about=about, **how))
+        print(index_to(source, data, out, label=label, name=name, columns=columns, about=about, **how))
 
 
 def check_dims(dims: int, *, new_index: bool) -> None:
@@ -189,6 +196,7 @@ def index_to(
     engine: str | None,
     skip_bad: bool,
     label: str | None = None,
+    name: str | None = None,
     columns: Path | None = None,
     about: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
@@ -217,8 +225,10 @@ def index_to(
     there = there.without(gone)
 
     # the items that are added
-    items = items_of(data, skip_bad, label)
+    items = items_of(data, skip_bad, label, name)
     names = names_relative_to_index(there.names if old is not None else None, home, items, str(data))
+    if old is not None and items.unnamed:
+        check_same_content(old, items, names, set(there.names), made_by, Path(str(data)))
     known = 0
     if old is not None and new:
         items, names, known = split_off_new(items, names, there.names)
@@ -241,7 +251,7 @@ def index_to(
     had = dict(zip(there.names, there.classes, strict=True))
     new_classes = [items.classes[number] for number in items.labels]
     classes = [kind or had.get(name, "") for name, kind in zip(names, new_classes, strict=True)]
-    records = records_of(rows, names, labels=classes, columns=columns_for(columns, old, names, home))
+    records = records_of(rows, names, labels=classes, columns=columns_for(columns, old, names, home, name))
 
     found = f"{count_of(len(rows), 'item')} embedded"
     if old is None:
@@ -278,11 +288,13 @@ def about_data(old: Mapping[str, str], data: str, label: str | None) -> dict[str
     return found
 
 
-def columns_for(table: Path | None, old: Store | None, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
+def columns_for(
+    table: Path | None, old: Store | None, names: Sequence[str], home: Path, key: str | None
+) -> dict[str, AnyArray]:
     """Return the columns of items: those of a table, and the other columns of items that are added again."""
     found: dict[str, AnyArray] = {}
     if table is not None:
-        found = columns_of(table, names, home)
+        found = columns_of(table, names, home, key)
     if old is not None:
         found |= kept_columns(old, names, found)
     return found
@@ -336,6 +348,42 @@ def names_relative_to_index(known: Sequence[str] | None, home: Path, items: Data
     return from_home(names, home, known)
 
 
+def check_same_content(
+    store: Store, items: Dataset, names: Sequence[str], known: Collection[str], made_by: Path | None, data: Path
+) -> None:
+    """Raise a ValueError if items without names of their own would replace others of an index.
+
+    Items of another file, or of the file of another day, have the same positions.
+    """
+    places = [place for place, name in enumerate(names) if name in known]
+    if not places:
+        return
+    there = items.subset(places)
+    rows = first_dims(embed_items(made_by, there, data), store.about)
+    repeated = [names[place] for place in places]
+    other = [name for name, same in zip(repeated, has_same_content(store, repeated, rows), strict=True) if not same]
+    if other:
+        made_of = "first words" if items.kind == "text" else "position in the file"
+        raise ValueError(
+            f"--add: {count_of(len(other), 'new item')} would replace items with other content, because the names are "
+            f"only the {made_of}, such as {quoted(other[0])}; name the items with --name COLUMN, or in a column `name` "
+            "or `id` (the array `names` of an .npz)"
+        )
+
+
+def has_same_content(store: Store, names: Sequence[str], rows: AnyArray) -> Bools:
+    """Return whether the items of an index with these names have the embeddings (n, d), up to rounding; (n,)."""
+    import numpy as np
+
+    there = store.get([*dict.fromkeys(names)])
+    if len(there) == 0:
+        return np.zeros(len(rows), dtype=bool)
+    places = {name: place for place, name in enumerate(there.names.tolist())}
+    found = np.array([places.get(name, -1) for name in names])  # (n,)
+    difference = np.linalg.norm(rows - there.embeddings[found], axis=1)
+    return (found >= 0) & (difference <= SAME_CONTENT * np.linalg.norm(rows, axis=1))
+
+
 def split_off_new(items: Dataset, names: list[str], there: Sequence[str]) -> tuple[Dataset, list[str], int]:
     """Return the items whose names are not in an index, their names, and how many of the items are in it."""
     known = set(there)
@@ -344,7 +392,13 @@ def split_off_new(items: Dataset, names: list[str], there: Sequence[str]) -> tup
 
 
 def changed(
-    out: Path, remove: Sequence[str], about: Mapping[str, str], *, engine: str, columns: Path | None = None
+    out: Path,
+    remove: Sequence[str],
+    about: Mapping[str, str],
+    *,
+    engine: str,
+    columns: Path | None = None,
+    name: str | None = None,
 ) -> str:
     """Remove items from an index, or change its columns, its threshold or its engine. Return one line on it."""
     store = open_index(out, "w")
@@ -352,7 +406,7 @@ def changed(
     gone = Present.of(store).named_by(remove, home)
     changes = [f"{key} {value}" for key, value in about.items()]
     if columns is not None:
-        described = with_columns(store, columns, gone, home)
+        described = with_columns(store, columns, gone, home, name)
         store.add(described, gone=gone, engine=engine, about=about)  # one change: all of it is written, or nothing
         changes.insert(0, f"columns of {count_of(len(described), 'item')} updated")
     else:
@@ -452,20 +506,20 @@ def kept_columns(old: Store, names: Sequence[str], more: Collection[str]) -> dic
     return found
 
 
-def with_columns(store: Store, table: Path, gone: Sequence[str], home: Path) -> Records:
+def with_columns(store: Store, table: Path, gone: Sequence[str], home: Path, key: str | None) -> Records:
     """Return the items of an index that a table describes, but for some, with the columns of the table."""
     from ..index import Records
 
     left = Present.of(store).without(gone).names
-    _, places = rows_for(table, left, home)
+    _, places = rows_for(table, left, home, key)
     described = [name for name, place in zip(left, places, strict=True) if place is not None]
-    columns = columns_of(table, described, home)
+    columns = columns_of(table, described, home, key)
     items = store.get(described)
     return Records(items.names, items.embeddings, items.labels, {**items.columns, **columns})
 
 
-def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyArray]:
-    """Read columns for items from a table whose column `name` or `path` identifies the item of each row.
+def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = None) -> dict[str, AnyArray]:
+    """Read columns for items from a table whose column `key` identifies the item of each row, as for `rows_for`.
 
     Columns with a special meaning in tables of images (label, split, group, crop box) are left out.
 
@@ -477,8 +531,8 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
     from ..data.readers.manifest import ABOUT, EMBEDDING, LABELS, SIDES
     from ..index.records import RESERVED, parsed_column
 
-    cells, places = rows_for(table, names, home)
-    others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "")
+    cells, places = rows_for(table, names, home, key)
+    others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "", key)
     found = {}
     for name, values in cells.items():
         if name not in others and not EMBEDDING.fullmatch(name):
@@ -488,8 +542,12 @@ def columns_of(table: Path, names: Sequence[str], home: Path) -> dict[str, AnyAr
     return found
 
 
-def rows_for(table: Path, names: Sequence[str], home: Path) -> tuple[Mapping[str, Any], list[int | None]]:
-    """Read a table whose column `name` or `path` identifies the item of each row.
+def rows_for(
+    table: Path, names: Sequence[str], home: Path, key: str | None = None
+) -> tuple[Mapping[str, Any], list[int | None]]:
+    """Read a table whose column `key` identifies the item of each row.
+
+    By default, that is `name` or `path`, or a column such as `id` whose cells are different.
 
     Returns
     -------
@@ -498,14 +556,21 @@ def rows_for(table: Path, names: Sequence[str], home: Path) -> tuple[Mapping[str
     places : list of int or None
         The row that describes each item (n,), or None.
     """
+    from ..data.dataset import some
+    from ..data.readers.ids import ids_of, is_id
     from ..data.readers.manifest import read_columns
 
     cells = read_columns(table)
-    key = next((name for name in ("name", "path") if name in cells), None)
+    if key is not None and key not in cells:
+        raise ValueError(f"--name: {table}: has no column {quoted(key)}; it has {some([*cells])}")
+    ids = [name for name, values in cells.items() if is_id(name) and ids_of(values) is not None]
+    key = key or next((name for name in ("name", "path", *ids) if name in cells), None)
     if key is None:
-        raise ValueError(f"--columns: {table}: expected a column name or path, which identifies the item of each row")
-    if key == "name":
-        rows = {str(name): row for row, name in enumerate(cells["name"])}
+        which = "which identifies the item of each row"
+        raise ValueError(f"--columns: {table}: expected a column name or path, {which}, or --name COLUMN")
+    if key != "path":
+        named = ids_of(cells[key]) or [str(name) for name in cells[key]]
+        rows = {name: row for row, name in enumerate(named)}
     else:
         here = Path.cwd()
         forms = forms_of(names, home)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..io.untrusted import images_from
-from .options import DATA, FORECAST, RUN, Images, Label, Partial, Split, TestClasses, TestData
+from .options import DATA, FORECAST, RUN, Images, Label, Name, Partial, Split, TestClasses, TestData
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -26,6 +26,7 @@ def inspect(
     seed: Annotated[int, Parameter(group=DATA)] = 0,
     split: Annotated[Split, Parameter(group=DATA)] = "classes",
     label: Label = None,
+    name: Name = None,
     images: Images = (),
     partial: Partial = False,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
@@ -56,6 +57,9 @@ def inspect(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
@@ -78,7 +82,7 @@ def inspect(
         raise ValueError(f"--{'recipe' if recipe else 'set'}: works only with --time, which times a training")
     if out is not None:
         check_out(out)
-    how: dict[str, Any] = {"seed": seed, "split": split, "label": label, "partial": partial}
+    how: dict[str, Any] = {"seed": seed, "split": split, "label": label, "name": name, "partial": partial}
     with images_from(*images):
         found = inspect_data(data, test=test, test_classes=test_classes, **how)
     if out is not None:

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..progress import stage
 from ..trust import trusting
-from .options import DATA, RUN, Images, Label, SkipBad, Trust, check_out
+from .options import DATA, RUN, Images, Label, Name, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +34,7 @@ def report(
     *,
     against: Annotated[Path | None, Parameter(group=RUN)] = None,
     label: Label = None,
+    name: Name = None,
     out: Annotated[Path | None, Parameter(["--out", "-o"], group=RUN)] = None,
     images: Images = (),
     skip_bad: SkipBad = False,
@@ -60,6 +61,9 @@ def report(
     out
         The page to write. By default report.html in the folder of the run, report-NAME.html for other DATA,
         report-against-NAME.html with --against; for a file, a page in its folder with its name instead of report.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
@@ -78,7 +82,7 @@ def report(
         check_out(out)
     files = [source] if against is None else [source, against]
     with images_from(*images), trusting(*trust):
-        selection = select_items(data, label=label, skip_bad=skip_bad, files=files, seen_too=seen_too)
+        selection = select_items(data, label=label, name=name, skip_bad=skip_bad, files=files, seen_too=seen_too)
         print(report_to(source, selection, out, against))
 
 

@@ -16,7 +16,7 @@ from ..quoting import count_of, quoted
 from ..trust import trusting
 from .image_paths import base_folder_of, pictures_of
 from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
-from .indexing import names_relative_to_index
+from .indexing import has_same_content, names_relative_to_index
 from .options import NEIGHBORS, QUERIES, RUN, Trust, check_out
 from .search_results import (
     classes_of,
@@ -49,6 +49,7 @@ def search(
     run: Annotated[Path | None, Parameter(group=QUERIES)] = None,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     label: Annotated[str | None, Parameter(group=QUERIES)] = None,
+    name: Annotated[str | None, Parameter(group=QUERIES)] = None,
     images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False, group=QUERIES)] = (),
     skip_bad: Annotated[bool, Parameter(group=QUERIES)] = False,
     rerank: Annotated[str | None, Parameter(group=NEIGHBORS)] = None,
@@ -87,6 +88,9 @@ def search(
         page with pictures, instead of printing it.
     label
         Column of a table of queries that holds their classes; it is not used as a feature.
+    name
+        Column of a table of queries that holds the names of its rows. By default `name`, or a column such as id, sku,
+        item_id or uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of QUERY. Repeat
         for several.
@@ -115,6 +119,7 @@ def search(
             adapter=adapter,
             out=out,
             label=label,
+            name=name,
             skip_bad=skip_bad,
             rerank=rerank,
         )
@@ -166,6 +171,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
     adapter: Path | None,
     out: Path | None,
     label: str | None,
+    name: str | None,
     skip_bad: bool,
     rerank: str | None,
 ) -> str:
@@ -182,7 +188,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
     store.count(where)  # refuses a wrong condition
     check_group_column(store, group_by)
 
-    items, rows = embed_query(store.about, file, query, run, adapter, skip_bad=skip_bad, label=label)
+    items, rows = embed_query(store.about, file, query, run, adapter, skip_bad=skip_bad, label=label, name=name)
     queries = first_dims(rows, store.about)
     names = names_of(items, query)
 
@@ -196,9 +202,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
         # the threshold of an index does not apply to the distances of a re-ranking method
         hits = rerank_index(store, queries, wanted, rerank)
     if exclude_self:
-        in_index = names_relative_to_index(
-            store.column("name").tolist(), base_folder_of(store.about, file), items, query
-        )
+        in_index = names_in_index(store, file, items, query, queries)
         values = values_of(store, group_by, in_index) if group_by else ()
         hits = hits.without_self(in_index, k, column=group_by, values=values)
     all_counts = neighbor_counts(hits)
@@ -232,6 +236,15 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
         without = int((counts == 0).sum())
         count = f"up to {count} within {limit:g}; {without:,} {'has' if without == 1 else 'have'} none"
     return f"{out}: {count}{left_out(items)}"
+
+
+def names_in_index(store: Store, file: Path, items: Dataset, query: str, rows: AnyArray) -> list[str]:
+    """Return the names of queries as an index has them; "" for a position in a file at which the index has another."""
+    names = names_relative_to_index(store.column("name").tolist(), base_folder_of(store.about, file), items, query)
+    if not items.unnamed:
+        return names
+    same = has_same_content(store, names, rows)
+    return [name if is_same else "" for name, is_same in zip(names, same, strict=True)]
 
 
 def check_neighbors(query: str, k: int, within: float | None) -> None:
@@ -268,6 +281,7 @@ def embed_query(
     *,
     skip_bad: bool,
     label: str | None,
+    name: str | None,
 ) -> tuple[Dataset, AnyArray]:
     """Open queries and embed them, with `run` and the adapter or with the model that made the index.
 
@@ -277,11 +291,11 @@ def embed_query(
     if adapter is not None:
         from ..index import QueryAdapter
 
-        items, rows = open_embedded(run, query, skip_bad, label)
+        items, rows = open_embedded(run, query, skip_bad, label, name)
         return items, QueryAdapter.load(adapter).transform(rows)
     source = embedder_of(about, file, run)
     if source is None or not source.is_dir() or Path(query).exists():
-        return open_embedded(source, query, skip_bad, label)
+        return open_embedded(source, query, skip_bad, label, name)
 
     from ..train.scoring import takes_texts
     from .embedding import embed_with
@@ -290,7 +304,7 @@ def embed_query(
         items = text_query(query)
         return items, embed_with(source, items)
     try:
-        return open_embedded(source, query, skip_bad, label)
+        return open_embedded(source, query, skip_bad, label, name)
     except FileNotFoundError as error:
         no_texts = f"it cannot be searched as a text, because {source} has no text tower; train one with --text-trunk"
         raise FileNotFoundError(f"{error}; {no_texts}") from error

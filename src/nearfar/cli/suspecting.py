@@ -12,7 +12,7 @@ from ..io.untrusted import images_from
 from ..quoting import quoted, significant
 from ..trust import trusting
 from .image_paths import relative_path
-from .options import FOUND, RUN, Images, Label, Overwrite, SkipBad, Trust, check_out
+from .options import FOUND, RUN, Images, Label, Name, Overwrite, SkipBad, Trust, check_out
 from .search_results import write_table
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def suspects(
     across: Annotated[int | None, Parameter(group=FOUND)] = None,
     negatives: Annotated[int | None, Parameter(group=FOUND)] = None,
     label: Label = None,
+    name: Name = None,
     images: Images = (),
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
@@ -70,6 +71,9 @@ def suspects(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
@@ -91,7 +95,9 @@ def suspects(
         refuse_data(source, data)
         dataset, rows, distance = items_of_index(source)
     else:
-        selection = select_items(data, label=label, skip_bad=skip_bad, files=[source], seen_too=data is not None)
+        selection = select_items(
+            data, label=label, name=name, skip_bad=skip_bad, files=[source], seen_too=data is not None
+        )
         with images_from(*images), trusting(*trust):
             dataset, rows = open_embeddings(source, selection)
         distance = distance_of(source, dataset)

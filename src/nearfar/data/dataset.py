@@ -124,6 +124,8 @@ class Dataset:
     texts : ndarray of str, shape (n,), or None
         Text of each item, if the items are texts or rows that a tokenizer has made of them; or the caption of each
         image, if they are pairs of both.
+    unnamed : bool
+        Whether the items have no names of their own: `names` were made of their positions, or of their first words.
     """
 
     name: str
@@ -139,6 +141,7 @@ class Dataset:
     groups: NDArray[np.str_] | None = None
     stored: Callable[[int], NDArray[Any]] | None = None
     texts: NDArray[np.str_] | None = None
+    unnamed: bool = False
 
     @classmethod
     def from_array(
@@ -194,6 +197,7 @@ class Dataset:
             raise DataError(f"{name}: {len(array)} items but {len(indices)} labels")
         if texts is not None and len(texts) != len(array):
             raise DataError(f"{name}: {len(array)} images but {len(texts)} texts; expected one text for each image")
+        unnamed = names is None
         if names is None:
             names = [f"{name}[{i}]" for i in range(len(array))]
         return cls(
@@ -208,6 +212,7 @@ class Dataset:
             bad=tuple(bad),
             columns=tuple(columns),
             texts=None if texts is None else np.array(texts, dtype=np.str_),
+            unnamed=unnamed,
         )
 
     def __len__(self) -> int:
@@ -322,6 +327,7 @@ class Dataset:
             groups=groups,
             texts=texts,
             stored=JoinedReader(self.stored or self.read, len(self), other.stored or other.read),
+            unnamed=self.unnamed or other.unnamed,
         )
 
     def in_columns(self, wanted: Sequence[str], taker: str) -> Dataset:

@@ -486,6 +486,8 @@ def image_source(
     split: str = "",
     groups: NDArray[np.str_] | None = None,
     texts: NDArray[np.str_] | None = None,
+    names: Sequence[str] | None = None,
+    unnamed: bool = False,
     skip_bad: bool = False,
 ) -> Source:
     """Make a `Source` of image files.
@@ -504,6 +506,10 @@ def image_source(
         As in `Source`.
     groups, texts : ndarray of str, optional
         As in `Dataset`.
+    names : sequence of str, optional
+        One name per file. By default, the paths.
+    unnamed : bool
+        As in `Dataset`.
     skip_bad : bool
         Whether to decode every file once now and leave out those that fail; their names are in `items.bad`.
     """
@@ -517,9 +523,10 @@ def image_source(
         classes=tuple(classes),
         kind="image",
         read=reader,
-        names=reader.names,
+        names=reader.names if names is None else tuple(names),
         groups=groups,
         texts=texts,
+        unnamed=unnamed,
     )
     if skip_bad:
         items, roles = _without_bad(items, roles)

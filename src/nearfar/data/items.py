@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from .dataset import DataError, Dataset, Named, as_text, some
 from .decode import SUFFIXES, ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .open import open_dataset, resolve_source
-from .readers.arrays import DATA, LABELS, finite_singles, load_npz, names_in, read_array
+from .readers.arrays import DATA, LABELS, UNNAMED, finite_singles, load_npz, names_in, read_array
 from .readers.files import Files, FolderFiles, is_archive, open_files, stem_of
 from .readers.folder import OTHERS, read_folder, unread
 from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TARS, TarFiles
-from .readers.text_tables import TABLES, check_label
+from .readers.text_tables import TABLES, check_column
 
 UNKNOWN_CLASS = ""
 """Class of items without a class."""
 
 
-def open_items(source: Named, *, label: str | None = None, skip_bad: bool = False) -> Dataset:
+def open_items(source: Named, *, label: str | None = None, name: str | None = None, skip_bad: bool = False) -> Dataset:
     """Open items of any source that `open_dataset` opens, and tables, arrays and images without labels.
 
     It also opens a single image file or a folder of loose images. Items without a class, such as images next to class
@@ -39,6 +39,9 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         As for `open_task`.
     label : str, optional
         Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
+    name : str, optional
+        Column of a table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
+        `item_id` or `uid` whose cells are different.
     skip_bad : bool
         Leave out images that cannot be decoded; their names are in `bad`.
 
@@ -53,20 +56,20 @@ def open_items(source: Named, *, label: str | None = None, skip_bad: bool = Fals
         If the data cannot be used; the message is one line.
     """
     path = Path(as_text(source))
-    if label is not None:
-        check_label(as_text(source), label)
+    check_column(as_text(source), "label", label)
+    check_column(as_text(source), "name", name)
     found = None
     if path.is_file():
-        found = _items_in_file(path, label, skip_bad)
+        found = _items_in_file(path, label, name, skip_bad)
     elif path.is_dir():
-        found = _items_in_folder(path, label, skip_bad)
+        found = _items_in_folder(path, label, name, skip_bad)
     if found is not None:
         return found
     # every item has a class, or the source is a built-in set, or `open_dataset` raises an error
     return open_dataset(source, skip_bad=skip_bad)
 
 
-def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | None:
+def _items_in_file(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset | None:
     """Open the items of a file, some of which may have no class; None if all have one."""
     if path.suffix == ".npy":
         return _unlabeled_rows(path, _array_in(path), {})
@@ -84,24 +87,24 @@ def _items_in_file(path: Path, label: str | None, skip_bad: bool) -> Dataset | N
     if path.suffix.lower() in OTHERS:
         raise DataError(f"{path}: images of this format are not supported; save it as one of {', '.join(SUFFIXES)}")
     if path.name.endswith(TABLES):
-        return _items_in_table(path, label, skip_bad)
+        return _items_in_table(path, label, name, skip_bad)
     if is_archive(path):
         return _open_loose_images(path, skip_bad)
     return None
 
 
-def _items_in_folder(path: Path, label: str | None, skip_bad: bool) -> Dataset | None:
+def _items_in_folder(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset | None:
     """Open the items of a folder, some of which may have no class; None if all have one."""
     if is_saved(path):
-        return _items_in_table(path, label, skip_bad)
+        return _items_in_table(path, label, name, skip_bad)
     return _open_loose_images(path, skip_bad)
 
 
-def _items_in_table(path: Path, label: str | None, skip_bad: bool) -> Dataset:
+def _items_in_table(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset:
     """Open the items of a table, or of a saved data set of Hugging Face."""
     from .readers.manifest import read_manifest
 
-    return read_manifest(path, label=label, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
+    return read_manifest(path, label=label, name=name, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
 
 
 def _open_loose_images(path: Path, skip_bad: bool) -> Dataset | None:
@@ -263,7 +266,9 @@ def _unlabeled_rows(path: Path, rows: NDArray[Any], beside: Mapping[str, NDArray
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or 0 in rows.shape:
         raise DataError(f"{path}: expected (n, d) numbers, got shape {rows.shape} of type {rows.dtype}")
     singles = finite_singles(rows, f"{path}:")
-    return Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names_in(beside, len(rows)))
+    names = names_in(beside, len(rows))
+    found = Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names)
+    return replace(found, unnamed=found.unnamed or UNNAMED in beside)
 
 
 def _array_in(path: Path) -> NDArray[Any]:

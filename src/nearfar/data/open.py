@@ -29,7 +29,7 @@ from .dataset import (
 from .public import PUBLIC, cached_public_file
 from .readers.files import OTHER_TARS, is_archive, refuse_special
 from .readers.saved_datasets import is_saved
-from .readers.text_tables import TABLES, check_label
+from .readers.text_tables import TABLES, check_column
 
 ACCEPTED = (
     "a folder, .zip or .tar with one folder per class, a .csv, .tsv, .jsonl or .parquet table, an .npz, "
@@ -48,6 +48,7 @@ def open_dataset(
     *,
     classes: Sequence[str] = (),
     label: str | None = None,
+    name: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
 ) -> Dataset:
@@ -62,6 +63,9 @@ def open_dataset(
         empty, all are kept.
     label : str, optional
         Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
+    name : str, optional
+        Column of a table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
+        `item_id` or `uid` whose cells are different.
     image_size : int, optional
         Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
         default, images are kept as they are.
@@ -73,7 +77,9 @@ def open_dataset(
     Dataset
         The items.
     """
-    return of_classes(open_source(source, label=label, image_size=image_size, skip_bad=skip_bad).items, classes)
+    return of_classes(
+        open_source(source, label=label, name=name, image_size=image_size, skip_bad=skip_bad).items, classes
+    )
 
 
 def of_classes(items: Dataset, classes: Sequence[str]) -> Dataset:
@@ -92,6 +98,7 @@ def open_task(
     seed: int = 0,
     split: Split = "classes",
     label: str | None = None,
+    name: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
     partial: bool = False,
@@ -124,6 +131,9 @@ def open_task(
     label : str, optional
         Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
         It applies to `source` and `test`, if these are tables.
+    name : str, optional
+        Column of a table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
+        `item_id` or `uid` whose cells are different.
     image_size : int, optional
         Side in pixels to which every image is made square: the shorter side is resized, and the center is cropped. By
         default, images are kept as they are.
@@ -147,7 +157,7 @@ def open_task(
         If the data cannot be used; the message is one line.
     """
     settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
-    opened, *others = _open_each([source] if test is None else [source, test], label, **settings)
+    opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)
     if split == "rows":
         _check_rows_split(opened, test, test_classes)
         return _split_by_rows(opened.items, validation, seed)
@@ -172,11 +182,14 @@ def open_task(
     return _assemble(opened.items.name, train, validation_items, queries, gallery, how_split)
 
 
-def _open_each(sources: Sequence[Named], label: str | None, **settings: Any) -> list[Source]:
-    """Open sources, with the column of the labels for those that are tables, if any is; else it is refused."""
+def _open_each(sources: Sequence[Named], label: str | None, name: str | None, **settings: Any) -> list[Source]:
+    """Open sources, with the columns of labels and names for those that are tables, if any is; else it is refused."""
     tables = [_is_table(source) for source in sources]
-    labels = [label if is_table or not any(tables) else None for is_table in tables]
-    return [open_source(source, label=column, **settings) for source, column in zip(sources, labels, strict=True)]
+    opened = []
+    for source, is_table in zip(sources, tables, strict=True):
+        columns: dict[str, Any] = {"label": label, "name": name} if is_table or not any(tables) else {}
+        opened.append(open_source(source, **columns, **settings))
+    return opened
 
 
 def _is_table(source: Named) -> bool:
@@ -223,6 +236,7 @@ def open_whole(
     *,
     test: Named | None = None,
     label: str | None = None,
+    name: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
     partial: bool = False,
@@ -233,7 +247,7 @@ def open_whole(
     The test set of this task is its training set, so that its scores do not measure new items.
     """
     settings: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "partial": partial, "pairs": pairs}
-    opened, *others = _open_each([source] if test is None else [source, test], label, **settings)
+    opened, *others = _open_each([source] if test is None else [source, test], label, name, **settings)
     items = opened.items
     for other in others:
         items = items.joined(other.items)
@@ -255,6 +269,7 @@ def open_source(
     source: Named,
     *,
     label: str | None = None,
+    name: str | None = None,
     group: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
@@ -268,11 +283,12 @@ def open_source(
     source = as_text(source)
     if image_size is not None and image_size < 1:
         raise DataError(f"image_size: expected a side of at least 1 pixel, got {quoted(image_size)}")
-    check_label(source, label)
+    check_column(source, "label", label)
+    check_column(source, "name", name)
     if pairs:
-        return _pairs_in(source, label=label, image_size=image_size, skip_bad=skip_bad)
+        return _pairs_in(source, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
     if group is not None:
-        return _grouped_by(source, group, label=label, image_size=image_size, skip_bad=skip_bad)
+        return _grouped_by(source, group, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
     kind, _, path = source.partition(":")
     if kind in ARCHIVES and path:
         read = getattr(import_module(f"nearfar.data.readers.{kind}"), f"read_{kind}")
@@ -288,7 +304,7 @@ def open_source(
         return read_glyphs(image_size=image_size or 28)
     if source in PUBLIC and not Path(source).exists():
         source = str(cached_public_file(source))
-    return _open_path(source, label, image_size, skip_bad)
+    return _open_path(source, label, name, image_size, skip_bad)
 
 
 def _with_partial(opened: Source, partial: bool) -> Source:
@@ -323,7 +339,7 @@ def _grouped_by(source: str, group: str, **how: Any) -> Source:
     return read_manifest(path, group=group, **how)
 
 
-def _open_path(source: str, label: str | None, image_size: int | None, skip_bad: bool) -> Source:
+def _open_path(source: str, label: str | None, name: str | None, image_size: int | None, skip_bad: bool) -> Source:
     path = Path(source)
     if not path.exists():
         raise DataNotFoundError(
@@ -333,7 +349,7 @@ def _open_path(source: str, label: str | None, image_size: int | None, skip_bad:
     if path.name.endswith(TABLES) or is_saved(path):
         from .readers.manifest import read_manifest
 
-        return read_manifest(path, label=label, image_size=image_size, skip_bad=skip_bad)
+        return read_manifest(path, label=label, name=name, image_size=image_size, skip_bad=skip_bad)
     if path.suffix == ".npz":
         from .readers.arrays import read_npz
 

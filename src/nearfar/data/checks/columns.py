@@ -13,7 +13,7 @@ from ..dataset import Dataset, Task, some
 UNEVEN_SCALES = 100.0  # ratio of two standard deviations above which the smaller feature has almost no influence
 FLAT_SHARE = 1e-12
 """Features whose standard deviation is a smaller share of the largest are rounding errors, as the last of an SVD."""
-ROW_NUMBER_NAMES = ("id", "index", "level_0", "unnamed: 0", "row", "rownames")
+ROW_NUMBER_NAMES = ("index", "level_0", "unnamed: 0", "row", "rownames")
 """Names of columns of row numbers, as pandas, R and others write them."""
 
 

@@ -146,6 +146,7 @@ def inspect_data(
     seed: int = 0,
     split: Split = "classes",
     label: str | None = None,
+    name: str | None = None,
     partial: bool = False,
 ) -> Inspection:
     """Read every item of a source once, and report problems for training on it.
@@ -164,6 +165,9 @@ def inspect_data(
         Whether to test on unseen classes, or on unseen items of the same classes.
     label : str, optional
         Column of a table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or `y`.
+    name : str, optional
+        Column of a table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
+        `item_id` or `uid` whose cells are different.
     partial : bool
         Whether an official archive may be incomplete.
 
@@ -179,12 +183,12 @@ def inspect_data(
     """
     why = ""
     try:
-        how: dict[str, Any] = {"split": split, "label": label, "partial": partial}
+        how: dict[str, Any] = {"split": split, "label": label, "name": name, "partial": partial}
         task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, **how)
     except DataError as error:
         if test is not None or test_classes or split == "rows":
             raise
-        task, why = unsplit_task(source, error, label)
+        task, why = unsplit_task(source, error, label=label, name=name)
     parts = {role: Read.of(part) for role, part in parts_by_role(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)
@@ -208,10 +212,10 @@ def inspect_data(
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
-def unsplit_task(source: Named, error: DataError, label: str | None) -> tuple[Task, str]:
+def unsplit_task(source: Named, error: DataError, **columns: str | None) -> tuple[Task, str]:
     """Return all items as the training part of a task, and a sentence on why they cannot be split into a task."""
-    items = readable(open_dataset, source, label=label)
-    opened = readable(open_source, source, label=label)
+    items = readable(open_dataset, source, **columns)
+    opened = readable(open_source, source, **columns)
     why = f"These data cannot be split for training and test: {error}."
     if 2 <= len(items.classes) < 4 and opened.roles is None:
         why += " `nearfar fit` holds out items of every class by default."

@@ -23,10 +23,13 @@ from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, Dataset, Source, some
 from .files import BROKEN
 from .folder import ROLES
+from .ids import is_id
 
 DATA = ("X", "x", "embeddings")
 LABELS = ("y", "labels")
 GALLERY = "gallery_"
+UNNAMED = "unnamed"
+"""An array of this name says that `names` are positions, in a file that `nearfar embed` wrote."""
 TOO_LARGE = "values above 3.4e38, the largest float32"
 
 DAMAGED = (*BROKEN, MemoryError, OverflowError, RecursionError, SyntaxError, TokenError, TypeError, LookupError)
@@ -44,7 +47,8 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
         An .npz file. `X` are rows of shape (n, d), converted to float32, or uint8 images of shape (n, H, W) or (n, H,
         W, C); `y` (n,) are integers or strings; `split` (n,) are strings such as "train" and "test"; `classes` are the
         names of the classes that integers in `y` number from 0; `names` (n,) are names of the items, text or integers,
-        as `nearfar embed` writes them; `groups` (n,) are the camera, video or the like of each item.
+        as `nearfar embed` writes them, or different ones in `ids`, `sku` or the like; `groups` (n,) are the camera,
+        video or the like of each item.
     image_size : int, optional
         Side in pixels to which every image is made square; rows are not changed. By default, images are kept as they
         are.
@@ -106,6 +110,7 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
         array = np.stack([fit(image, image_size) for image in array])
     written = without_spellings_of_numbers(labels.tolist()) if labels.dtype.kind == "U" else labels
     items = Dataset.from_array(Path(path).stem, array, written, names=names_in(arrays, len(array), prefix))
+    items = replace(items, unnamed=items.unnamed or UNNAMED in arrays)
     groups = arrays.get(f"{prefix}groups")
     if groups is not None and groups.shape != labels.shape:
         raise DataError(
@@ -118,11 +123,16 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
 
 
 def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> list[str] | None:
-    """Return the names of the items if there is an array `names` of n texts or integers, else None."""
+    """Return the names of the items: n texts or integers in `names`, or different ones in `ids` or the like."""
     names = arrays.get(f"{prefix}names")
-    if names is None or names.shape != (n,) or names.dtype.kind not in "iuU":
-        return None
-    return names.astype(np.str_).tolist()
+    if names is not None and names.shape == (n,) and names.dtype.kind in "iuU":
+        return names.astype(np.str_).tolist()
+    for key, ids in arrays.items():
+        if key.startswith(prefix) and is_id(key.removeprefix(prefix)) and ids.shape == (n,) and ids.dtype.kind in "iuU":
+            found: list[str] = ids.astype(np.str_).tolist()
+            if len(set(found)) == n:
+                return found
+    return None
 
 
 def _classes(path: str | Path, items: Dataset, labels: NDArray[Any], classes: NDArray[Any] | None) -> tuple[str, ...]:

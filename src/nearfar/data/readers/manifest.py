@@ -21,6 +21,7 @@ from ..decode import SUFFIXES, Box, ImageReader, guess_channels, image_source
 from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
+from .ids import ids_of, is_id
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_saved
 from .text_tables import TABLES, read_text_table
@@ -54,6 +55,7 @@ def read_manifest(
     path: str | Path,
     *,
     label: str | None = None,
+    name: str | None = None,
     group: str | None = None,
     image_size: int | None = None,
     skip_bad: bool = False,
@@ -70,6 +72,9 @@ def read_manifest(
     label : str, optional
         Name of the column of the labels in the file. The column then has no other meaning, and a column `label` is read
         like any other.
+    name : str, optional
+        Name of the column of the names of rows or texts, whose cells are different. By default, `name`, or a column
+        such as `id`, `sku`, `item_id` or `uid` whose cells are different.
     group : str, optional
         Name of the column of the groups. By default, `group`.
     image_size : int, optional
@@ -101,9 +106,9 @@ def read_manifest(
     for the whole image). Other columns are not read. The names file_name, is_query, is_gallery, x_1, y_1, x_2, y_2
     are accepted as well, and Path, Label, Class, and so on.
 
-    Without `path`, a row consists of the numbers (or true and false) in all other columns. `name` (or `text`, if it
-    contains texts) is its name, and the label may also be in `class`, `target` or `y`. If there are texts in `text` and
-    no numbers, the texts are the items.
+    Without `path`, a row consists of the numbers (or true and false) in all other columns. `name` is its name, or
+    else a column such as `id` whose cells are different, or else `text`, if it contains texts. The label may also be in
+    `class`, `target` or `y`. If there are texts in `text` and no numbers, the texts are the items.
 
     A column may contain lists of numbers of the same length in every row; if such a column is called `embedding`, a row
     consists of these numbers only. In a .parquet, a column may also contain the images themselves, as bytes or as pairs
@@ -114,7 +119,7 @@ def read_manifest(
     path = Path(path)
     whole, stored = _columns(path, label)
     how: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad, "unlabeled": unlabeled, "pairs": pairs}
-    return _source(path, whole, stored, label=label, group=group, **how)
+    return _source(path, whole, stored, label=label, name=name, group=group, **how)
 
 
 def read_object(dataset: Any, *, name: str, label: str | None = None) -> Source:
@@ -133,7 +138,7 @@ def read_object(dataset: Any, *, name: str, label: str | None = None) -> Source:
     names = {column: kind.names for column, kind in dataset.features.items() if hasattr(kind, "names")}
     columns, stored = columns_and_images(Path(name), table, _labels_of(label), paths=True, names=names)
     how: dict[str, Any] = {"image_size": None, "skip_bad": False, "unlabeled": None}
-    return _source(Path(name), _renamed(columns, label), stored, label=label, group=None, **how)
+    return _source(Path(name), _renamed(columns, label), stored, label=label, name=None, group=None, **how)
 
 
 def _source(
@@ -142,6 +147,7 @@ def _source(
     stored: Files | None,
     *,
     label: str | None,
+    name: str | None,
     group: str | None,
     image_size: int | None,
     skip_bad: bool,
@@ -162,15 +168,37 @@ def _source(
     table: Table = {name: other for name, other in whole.items() if name != place}
     if group is not None:
         table = _grouped(path, whole, table, group)
+    unnamed = table
+    table = _named(path, table, name, whole, stored)
+    notes = (
+        () if name is not None else tuple(f"named by the column {column!r}" for column in unnamed.keys() - table.keys())
+    )
     if "path" not in table and _are_texts(table):
-        return _texts_source(path, table, _labels(path, column, unlabeled))
+        source = _texts_source(path, table, _labels(path, column, unlabeled))
+        return replace(source, items=replace(source.items, notes=notes))
     if "path" not in table:
         read = _named_by_text(_embedding_alone(table))
-        return _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled))
+        source = _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled))
+        return replace(source, items=replace(source.items, notes=notes))
+    reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
+    return _images_source(path, table, _labels(path, column, unlabeled), stored, _boxes(path, whole), texts, **reading)
+
+
+def _images_source(
+    path: Path,
+    table: Table,
+    labels: list[Any],
+    stored: Files | None,
+    boxes: list[Box | None] | None,
+    texts: NDArray[np.str_] | None,
+    *,
+    image_size: int | None,
+    skip_bad: bool,
+) -> Source:
+    """Make a source from a table of paths of images, or from the images that are `stored` in it."""
     paths = [str(value) for value in table["path"]]
     if not paths:
         raise DataError(f"{path}: has no rows")
-    labels = _labels(path, column, unlabeled)
     roles = _roles(path, table)
     split = _split(path, table)
     folder = FolderFiles(str(path.parent))
@@ -179,9 +207,12 @@ def _source(
         if not skip_bad:
             _check_files(path, folder, paths)
     files: Files = stored or folder
-    reader = ImageReader(files, tuple(paths), guess_channels(files, paths), _boxes(path, whole), image_size)
+    reader = ImageReader(files, tuple(paths), guess_channels(files, paths), boxes, image_size)
     groups = _groups(path, table)
     about: dict[str, Any] = {"roles": roles, "split": split, "groups": groups, "texts": texts}
+    if stored is not None and "name" in table:
+        about["names"] = ids_of(table["name"])
+    about["unnamed"] = _are_numbered(stored) and about.get("names") is None
     return image_source(name_of(path), reader, labels, **about, skip_bad=skip_bad)
 
 
@@ -232,6 +263,32 @@ def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -
     raise DataError(f"{path}: has no column {expected}; {NAME_IT}; {_show(table)}")
 
 
+def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Files | None) -> Table:
+    """Return the table with the names of its rows in a column `name`, which may be in a column such as `id`."""
+    if name is not None:
+        if "path" in table and stored is None:
+            raise DataError(f"{path}: name: got {quoted(name)}, but a table of images names its items by their paths")
+        if name not in whole:
+            raise DataError(f"{path}: has no column {quoted(name)}; it has {_few(list(whole))}")
+        names = ids_of(whole[name])
+        if names is None:
+            raise DataError(f"{path}: column {quoted(name)} cannot name the rows: expected different texts or integers")
+        chosen = name
+    elif "name" in table or ("path" in table and not _are_numbered(stored)):
+        return table
+    else:
+        found = ((column, ids_of(cells)) for column, cells in table.items() if is_id(column))
+        chosen, names = next((one for one in found if one[1] is not None), ("", None))
+        if names is None:
+            return table
+    return {column: cells for column, cells in table.items() if column not in ("name", chosen)} | {"name": names}
+
+
+def _are_numbered(stored: Files | None) -> bool:
+    """Return whether a table contains images whose names were made of their rows, because they have no paths."""
+    return stored is not None and stored.names()[:1] == [f"{Path(stored.root).stem}[0]"]
+
+
 def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
     """Return the table with a column `group`, a copy of one of its columns, which may be that of the classes."""
     if group not in whole:
@@ -247,9 +304,11 @@ def _embedding_alone(table: Table) -> Table:
 
 
 def _named_by_text(table: Table) -> Table:
-    """Return the table with its column `text` as `name`, if it has no other names, and the texts are not numbers."""
-    if "text" not in table or "name" in table or _numbers(table["text"]) is not None:
+    """Return the table with its column `text` as `name` if the texts are not numbers; other names take precedence."""
+    if "text" not in table or _numbers(table["text"]) is not None:
         return table
+    if "name" in table:
+        return {name: column for name, column in table.items() if name != "text"}
     return {"name" if name == "text" else name: column for name, column in table.items()}
 
 
@@ -320,8 +379,8 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
     row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
     raise DataError(
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers; encode the "
-        "column or remove it. Give the column of the classes with --label, and put names of rows into a column `name` "
-        f"and paths of images into `path`. The table has {_few(list(whole))}"
+        "column or remove it. Give the column of the classes with --label, put names of rows into a column `name` "
+        f"(or give their column with --name), and paths of images into `path`. The table has {_few(list(whole))}"
     )
 
 

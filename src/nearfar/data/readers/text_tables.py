@@ -23,11 +23,12 @@ TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet
 """Endings of all tables, including .parquet, which is not text."""
 
 
-def check_label(source: str, label: str | None) -> None:
-    """Raise a DataError if the name of a column is given for a source that is not a table."""
-    if label is not None and not source.endswith(TABLES) and not is_saved(Path(source)):
+def check_column(source: str, argument: str, column: str | None) -> None:
+    """Raise a DataError if an argument names a column of a source that is not a table."""
+    if column is not None and not source.endswith(TABLES) and not is_saved(Path(source)):
         endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
-        raise DataError(f"label: got {quoted(label)}, but {source} has no columns; only tables have them ({endings})")
+        only = f"{source} has no columns; only tables have them ({endings})"
+        raise DataError(f"{argument}: got {quoted(column)}, but {only}")
 
 
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:

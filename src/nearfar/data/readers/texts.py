@@ -49,6 +49,7 @@ def text_items(
         names=tuple(first_words(texts) if names is None else names),
         texts=np.array(texts, dtype=np.str_),
         groups=groups,
+        unnamed=names is None,
     )
 
 
