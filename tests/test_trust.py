@@ -263,7 +263,7 @@ def test_what_is_typed_is_looked_at_before_it_is_called(mark, monkeypatch):
         with pytest.raises(ObjectiveError, match=r"expected a class of losses or miners, or of modules, got the class"):
             parse_objective(objective)
     for trunk in (text, sympy_text(mark), "stranger:Called(text='1/0')", "stranger:system"):
-        with pytest.raises(ValueError, match="expected a function or a class of modules"):
+        with pytest.raises(ValueError, match="expected a class of modules, or a function"):
             make_trunk(trunk, shape)
     for sampler in (text, "stranger:Called(text='1/0')", "stranger:system", "stranger:trunk"):
         with pytest.raises(ValueError, match=r"expected a subclass of .*BatchSampler, got"):
@@ -272,6 +272,42 @@ def test_what_is_typed_is_looked_at_before_it_is_called(mark, monkeypatch):
     with pytest.raises(OwnCodeError, match="no attribute 'Missing'"):
         import_own("stranger:Missing", lambda found, module: True, "anything")
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("where", ["folder", "site-packages", "dist-packages"])
+@pytest.mark.parametrize("text", ["made:make", "made:wrapped", "made:partly", "made:generated"])
+def test_functions_of_installed_packages_are_not_called(monkeypatch, tmp_path, where, text):
+    folder = tmp_path / where
+    folder.mkdir()
+    lines = [
+        "from functools import lru_cache, partial, wraps",
+        "from torch import nn, no_grad",
+        "def make(shape, width=2):",
+        "    return nn.Linear(*shape, width)",
+        "wrapped = no_grad()(make)",
+        "partly = partial(make, width=3)",
+        "exec('def generated(shape):\\n    return nn.Identity()')",
+    ]
+    (folder / "made.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "made", raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if where == "folder" and not text.endswith("generated"):
+        assert make_trunk(text, (5,)).num_features in (2, 3)
+        return
+    with pytest.raises(ValueError, match=r"expected a class of modules, or a function .*; --trust if it is installed"):
+        make_trunk(text, (5,))
+    with trusting("made"):
+        assert make_trunk(text, (5,)).num_features in (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sympy:nsimplify(rational='1/0')", "shutil:rmtree", "timeit:timeit", "numpy.testing:rundocs", "pickle:loads"],
+)
+def test_functions_of_libraries_are_not_called(text):
+    with pytest.raises(ValueError, match="expected a class of modules, or a function"):
+        make_trunk(text, (5,))
 
 
 def test_names_of_modules_are_checked(capsys, monkeypatch, made, tmp_path):

@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module
+from inspect import unwrap
+from pathlib import Path
+from types import FunctionType
 from typing import Any, NamedTuple
 
 VARIABLE = "NEARFAR_TRUST"
@@ -151,6 +156,41 @@ def is_defined_in(found: Any, module: str) -> bool:
     """
     home = getattr(found, "__module__", None)
     return isinstance(home, str) and home.partition(".")[0] == module.partition(".")[0]
+
+
+def is_ones_own(function: FunctionType) -> bool:
+    """Return whether a function is written in a file of the user, or in a module that is trusted.
+
+    A file of the user exists, and lies outside of the standard library and of the packages that are installed. What a
+    decorator wraps counts, not the decorator.
+
+    >>> import shutil
+    >>> is_ones_own(shutil.rmtree)
+    False
+    """
+    inner = unwrap(function)
+    module = str(getattr(inner, "__module__", ""))
+    if module == "__main__" or is_trusted(module, _origin.get() or Origin("")):
+        return True
+    code = getattr(inner, "__code__", None)
+    return code is not None and is_ones_own_file(code.co_filename)
+
+
+def is_ones_own_file(name: str) -> bool:
+    """Return whether a file exists outside of the standard library and of the packages that are installed."""
+    file = Path(name)
+    if not file.is_file():  # such as <string>, which libraries make functions of
+        return False
+    file = file.resolve()
+    installed = set(file.parts) & {"site-packages", "dist-packages"}
+    return not installed and not any(file.is_relative_to(folder) for folder in installed_folders())
+
+
+@cache
+def installed_folders() -> tuple[Path, ...]:
+    """Return the folders of the standard library and of the packages that are installed."""
+    paths = sysconfig.get_paths()
+    return tuple({Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def _imported(module: str, name: str) -> dict[str, Any]:

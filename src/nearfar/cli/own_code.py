@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 import traceback
-from functools import cache
 from pathlib import Path
 
 from ..quoting import PATH, shorten
+from ..trust import installed_folders
 
 HERE = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "peft", "accelerate")
@@ -44,22 +43,16 @@ def cause_in_own_code(error: Exception) -> str:
 
 def line_in_own_code(error: BaseException) -> str | None:
     """Return the file, line and function of the user's module in which an error arose; None if it arose elsewhere."""
-    if isinstance(error, SyntaxError) and error.filename and not _within(error.filename, (HERE, *_libraries())):
+    if isinstance(error, SyntaxError) and error.filename and not _within(error.filename, (HERE, *installed_folders())):
         return f"{shorten(error.filename, PATH)}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
     ours = [at for at, frame in enumerate(frames) if _within(frame.filename, (HERE,))]
     last = max(ours, default=len(frames))
-    others = (*_libraries(), *_folders_of_packages())
+    others = (*installed_folders(), *_folders_of_packages())
     theirs = [frame for frame in frames[last + 1 :] if not _within(frame.filename, others)]
     if theirs:
         return f"{shorten(theirs[-1].filename, PATH)}:{theirs[-1].lineno}: in {theirs[-1].name}"
     return None
-
-
-@cache
-def _libraries() -> tuple[Path, ...]:
-    paths = sysconfig.get_paths()
-    return tuple({Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def _folders_of_packages() -> list[Path]:

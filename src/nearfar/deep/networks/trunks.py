@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ...expressions import Call, ExpressionError, parse, settings_of, shown
-from ...trust import LIBRARIES, OwnCodeError, import_own, is_defined_in
+from ...trust import OwnCodeError, import_own, is_defined_in, is_ones_own
 from . import timm_trunk, transformers_trunk
 from .hubs import Start
 from .preprocessing import OVERRIDES, Preprocessing, of_factory
@@ -30,7 +30,7 @@ KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
 EXPECTED = "a trunk: a name with options such as conv4(width=32)"
 HUB_PAGE = re.compile(r"(?:(?:hf|hf-hub|hf_hub|huggingface):)?([A-Za-z0-9][\w.-]*)/([\w.-]+)")
 """Matches a name on the Hugging Face hub, as other libraries write it."""
-OWN = "a function or a class of modules, written in this module or its package"
+OWN = "a class of modules, or a function that is written in this module or its package; --trust if it is installed"
 
 
 def make_trunk(
@@ -277,9 +277,8 @@ def _factory(name: str) -> Callable[..., nn.Module]:
     package, _, model = name.rpartition(":")
     if package.partition(".")[0] == "torchvision" and timm_trunk.has_model(model):
         raise TrunkError(f"trunk {name}: models of torchvision are not built by name; did you mean 'timm:{model}'?")
-    libraries = () if name.startswith("torch.") else LIBRARIES  # torch itself has usable classes of modules
     try:
-        factory = import_own(name, _makes_trunks, OWN, libraries=libraries)
+        factory = import_own(name, _makes_trunks, OWN, libraries=())  # libraries have usable classes of modules
     except OwnCodeError as error:
         raise TrunkError(f"trunk {error}") from error
     places = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.VAR_POSITIONAL)
@@ -291,14 +290,13 @@ def _factory(name: str) -> Callable[..., nn.Module]:
 
 
 def _makes_trunks(candidate: Any, module: str) -> bool:
-    """Return whether an object is a class of torch modules, or a function that is defined in `module` itself."""
+    """Return whether an object is a class of torch modules, or a function of the user that is defined in `module`."""
     if isinstance(candidate, type):
         return issubclass(candidate, nn.Module)
     function = candidate.func if isinstance(candidate, partial) else candidate
     if isinstance(function, type):
         return issubclass(function, nn.Module)
-    foreign = module.partition(".")[0] in LIBRARIES
-    return isinstance(function, FunctionType) and is_defined_in(function, module) and not foreign
+    return isinstance(function, FunctionType) and is_defined_in(function, module) and is_ones_own(function)
 
 
 def _conv4(shape: Shape, **options: Any) -> nn.Module:
