@@ -14,7 +14,7 @@ import pytest
 
 from nearfar.data import open_task
 from nearfar.io.scores_file import read_scores
-from nearfar.train import TrainConfig, open_run, train_and_compare
+from nearfar.train import TrainConfig, TrainError, open_run, train_and_compare
 from nearfar.train import compare as comparing
 from nearfar.train.compare import Trial, _split, run_trial, with_test_classes
 from nearfar.train.interrupts import Interrupts, block_interrupts, stop_requested
@@ -108,6 +108,27 @@ def test_scores_that_are_damaged_are_named(tmp_path) -> None:
             ValueError, match=rf"scores.json: damaged .{words}.*; remove the file, and the run is scored"
         ):
             run_trial(trial)
+
+
+def test_the_run_of_another_column_is_not_taken(tmp_path, small) -> None:
+    rng = np.random.default_rng(0)
+    rows = ["a,b,label,classes", *(f"{a},{b},{i % 12},{i % 14}" for i, (a, b) in enumerate(rng.normal(size=(168, 2))))]
+    (tmp_path / "rows.csv").write_text("\n".join(rows))
+    base, out = small(data=str(tmp_path / "rows.csv"), epochs=1), tmp_path / "runs"
+    for label in (None, "classes", None, "label"):
+        found = train_and_compare(base.replace(label=label), ["TripletLoss()"], (0,), out)
+        assert f"test 84 rows of {7 if label == 'classes' else 6} classes" in found.protocol
+    assert len(list(out.glob("*-seed0"))) == 3
+
+
+def test_a_run_with_other_settings_is_refused_where_a_trial_belongs(tmp_path, small, rows) -> None:
+    trial = Trial("TripletLoss()", small(data=rows, epochs=1, objective="TripletLoss()"), tmp_path / "run")
+    content = run_trial(trial)
+    assert run_trial(trial) == content
+    for change in ({"label": "classes"}, {"lr": 0.5}, {"seed": 3}):
+        name = next(iter(change))
+        with pytest.raises(TrainError, match=rf"run: holds a run with other settings \(run's / given: {name}: "):
+            run_trial(trial._replace(config=trial.config.replace(**change)))
 
 
 @pytest.mark.parametrize(("seeds", "jobs", "message"), [((), 1, "seeds"), ((0,), 0, "jobs")])

@@ -41,7 +41,7 @@ def test_what_asks_for_validation_classes_is_refused() -> None:
     assert TrainConfig.of(data="x").replace(protocol="paper").validation == 0
 
 
-def test_settings_that_came_later_leave_older_digests_alone() -> None:
+def test_settings_at_their_default_are_no_part_of_the_digest() -> None:
     config = TrainConfig.of(data="x")
     assert config.digest == TrainConfig.of(data="x", protocol="honest", squash=False, partial=False).digest
     changed = ({"squash": True}, {"protocol": "paper"}, {"freeze_bn": "statistics"}, {"rmsprop_decay": 0.9})

@@ -20,7 +20,8 @@ from ..deprecation import renamed_settings
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import damaged, read_scores
-from .config import TrainConfig, TrainError, plain_value
+from ..quoting import quoted
+from .config import WITHOUT_EFFECT, TrainConfig, TrainError, plain_value
 from .interrupts import block_interrupts, stop_requested, unblock_interrupts
 from .run import missing_folders, remove_empty, write_json
 
@@ -35,6 +36,11 @@ SHARED = (
     "select",
     "ks",
 )
+
+OF_THE_TASK = ("protocol", "split", "label", "test", "test_classes", "validation", "skip_bad", "partial", "seed")
+"""Settings of what is learned and tested, which the data do not change."""
+FROM_THE_DATA = ("epochs", "preprocessing", "precision")
+"""Settings that a run may have otherwise than they were given: after `steps`, for the trunk, for the device."""
 
 
 class Trial(NamedTuple):
@@ -328,8 +334,11 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     from .trainer import train
 
     done = trial.folder / "scores.json"
+    config = trial.folder / "config.json"
+    if config.exists():
+        refuse_other_settings(trial, TrainConfig.from_json(config))
     if not done.exists():
-        resume = (trial.folder / "config.json").exists()
+        resume = config.exists()
         run = train(trial.config, trial.folder, resume=resume, progress=False)
         evaluate_run(run)
     content = read_scores(done)
@@ -338,3 +347,22 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{done}: {damaged(error)}") from error
     return content
+
+
+def refuse_other_settings(trial: Trial, found: TrainConfig) -> None:
+    """Raise a TrainError if the run in the folder of a trial has other settings than the trial.
+
+    Settings at their default do not count if a run takes them from its data, such as the trunk.
+    """
+    asked = trial.config.to_dict()
+    defaults = TrainConfig.defaults()
+    different = [
+        f"{name}: {quoted(value)} / {quoted(asked[name])}"
+        for name, value in found.to_dict().items()
+        if value != asked[name]
+        and name not in (*WITHOUT_EFFECT, *FROM_THE_DATA)
+        and (name in OF_THE_TASK or name not in defaults or asked[name] != defaults[name])
+    ]
+    if different:
+        why = f"holds a run with other settings (run's / given: {'; '.join(different)})"
+        raise TrainError(f"{trial.folder}: {why}; choose another folder for the comparison, or remove this one")

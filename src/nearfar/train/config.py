@@ -46,38 +46,6 @@ NAMES_ELSEWHERE = {
     "random_state": "seed",
 }
 """Names of other libraries for settings of a run that are also options of `nearfar train`."""
-ADDED_LATER = (
-    "final",
-    "split",
-    "patience",
-    "ema",
-    "freeze_epochs",
-    "network_weights",
-    "label",
-    "standardize",
-    "metric",
-    "pretrained",
-    "preprocessing",
-    "layer_decay",
-    "last_stage",
-    "lora",
-    "lora_alpha",
-    "gradient_checkpointing",
-    "matmul_precision",
-    "embedding_start",
-    "chunk",
-    "shard_classes",
-    "sample_classes",
-    "protocol",
-    "squash",
-    "partial",
-    "rmsprop_decay",
-    "text_trunk",
-    "lr_text",
-)
-"""Settings that were added later, and are part of digests only if they are given."""
-DEFAULTS_OF_ADDED = ("none", "random", "classes", "honest")
-"""Default values of these settings, besides None and False."""
 
 
 class TrainError(ValueError):
@@ -635,14 +603,25 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def digest(self) -> str:
-        """Return sixteen hexadecimal digits that identify the settings that change the result."""
-        added = {name: getattr(self, name) for name in ADDED_LATER}
-        not_given = {
-            name for name, value in added.items() if value is None or value is False or value in DEFAULTS_OF_ADDED
+        """Return sixteen hexadecimal digits that identify the settings that change the result.
+
+        They depend on the settings that differ from their defaults, so that a new setting leaves older digests alone.
+        """
+        defaults = self.defaults()
+        fields = {
+            name: value
+            for name, value in self.to_dict().items()
+            if name not in WITHOUT_EFFECT and (name not in defaults or value != defaults[name])
         }
-        fields = {name: value for name, value in self.to_dict().items() if name not in not_given.union(WITHOUT_EFFECT)}
-        fields["freeze_bn"] = self.freeze_bn or False  # the default of earlier versions
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the default values of all settings that have one, as in `to_dict`."""
+        fields = {field.name: field.default for field in msgspec.structs.fields(cls)}
+        return {
+            name: msgspec.to_builtins(fields[name]) for name in cls.settings() if fields[name] is not msgspec.NODEFAULT
+        }
 
     def differences(self, other: TrainConfig) -> list[str]:
         """List the fields that change the result and differ, as "name: ours / theirs"."""
