@@ -2,7 +2,7 @@
 
 >>> from nearfar.index import Index
 >>> index = Index([[1.0, 0.0], [0.0, 1.0]], names=["east", "north"])
->>> index.names[index.search([[0.9, 0.1]], k=1).positions]
+>>> index.search([[0.9, 0.1]], k=1).names
 array([['east']], dtype='<U5')
 
 `open` and `create` give the same on a URI, a file or a folder that an approximate index stays in; see `Store`.
@@ -10,14 +10,13 @@ array([['east']], dtype='<U5')
 
 from ..neighbors.near_pairs import Groups, NearPairs
 from .adapter import QueryAdapter
-from .index import Found, Index
+from .index import Index
 from .records import Hits, Records, records_of
 from .stores import Store, create, open_store
 
 open = open_store  # nearfar.index.open("photos.index"), as of a file
 
 __all__ = [
-    "Found",
     "Groups",
     "Hits",
     "Index",

@@ -21,14 +21,17 @@ T = TypeVar("T")
 
 
 def retried(read: Callable[..., T]) -> Callable[..., T]:
-    """Let a method that reads try once more if a writer has replaced the items since the store was opened."""
+    """Let a method that reads see the last change, and try once more if a writer replaces the items meanwhile."""
 
     @wraps(read)
     def reading(store: DatabaseStore, *args: Any, **options: Any) -> T:
+        if store.writes:
+            return read(store, *args, **options)
+        store.refresh()
         try:
             return read(store, *args, **options)
         except OSError:
-            if store.writes or not _replaced(store):
+            if not _replaced(store):
                 raise
             return read(store, *args, **options)
 
@@ -36,7 +39,7 @@ def retried(read: Callable[..., T]) -> Callable[..., T]:
 
 
 def _replaced(store: DatabaseStore) -> bool:
-    """Return whether the items were replaced; they were not where nothing is left to be read."""
+    """Return whether the items were changed; they were not where nothing is left to be read."""
     try:
         return store.refresh()
     except (OSError, ValueError):
@@ -75,8 +78,13 @@ class DatabaseStore(ABC):
     @abstractmethod
     def columns(self) -> dict[str, Kind]: ...
 
+    @retried
+    def count(self, where: str = "") -> int:
+        return self._count(self._condition(where))
+
     @abstractmethod
-    def count(self, where: str = "") -> int: ...
+    def _count(self, condition: str | None) -> int:
+        """Return the number of items for which a condition holds."""
 
     @abstractmethod
     def _condition(self, where: str) -> str | None:
@@ -92,13 +100,13 @@ class DatabaseStore(ABC):
 
     @abstractmethod
     def refresh(self) -> bool:
-        """Read again where the items are; return whether a writer has replaced them since they were opened."""
+        """Read again what the last change has left; return whether that is another one than before."""
 
     @retried
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         x = checked_queries(queries, self.dimensions, k)
         condition = self._condition(where)
-        most = self.count(where)
+        most = self._count(condition)
         if not group_by:
             return self._nearest(x, condition, min(int(k), most))
         check_column(group_by, self.columns())

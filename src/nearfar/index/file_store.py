@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from .approximate import Approximate
 from .filters import Kind, mask, parse_filter
 from .index import Content, Index, Metadata, Stored, merged, read_content, write_index
 from .index_lock import index_lock
-from .journal import Change, append, can_grow, checked_change, packed_change, remove_stale, size_of
-from .records import Hits, Records, check_column, check_some_left, column_kinds, isin_few, names_in, picked_columns
+from .journal import AROUND, BEGINNING, Change, append, can_grow, checked_change, packed_change, remove_stale, size_of
+from .records import Hits, Records, check_column, check_known, column_kinds, names_in, picked_columns
 
 LARGEST_PART = 0.1
 """Size of a journal relative to its file, beyond which the file is rewritten: readers read both."""
@@ -39,7 +39,7 @@ class FileStore:
             raise
 
     def _open(self) -> None:
-        self._seen = _status(self.path)
+        self._seen = status_of(self.path)
         # a writer reads few of the embeddings
         self._stored, content = read_content(self.path, mapped=self.writes)
         if not self.writes:
@@ -61,7 +61,7 @@ class FileStore:
         """Write a new file, and open it to be changed."""
         check_distance(distance)
         rows = np.asarray(records.embeddings, dtype=np.float32)
-        if engine != "exact":
+        if engine != "exact" and len(rows):
             Approximate(rows, distance, engine)  # raises now, and not after the file is written, if it cannot be built
         with ExitStack() as held:
             if lock:
@@ -128,9 +128,7 @@ class FileStore:
         )
 
     def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
-        index = self._searched()
-        found = index.search(queries, k, where=where, group_by=group_by)
-        return Hits(index.records(), found.distances, found.positions)
+        return self._searched().search(queries, k, where=where, group_by=group_by)
 
     def add(
         self,
@@ -141,13 +139,11 @@ class FileStore:
         engine: str = "",
     ) -> None:
         names = np.asarray(names_in(gone), dtype=np.str_)
-        if len(records) == 0:
-            check_some_left([], names, self._left_without(names))
         self._change(Change(names, records, dict(about or {}), engine))
 
     def remove(self, names: Sequence[str]) -> None:
         gone = np.asarray(names_in(names), dtype=np.str_)
-        check_some_left(gone.tolist(), self._merged().metadata.names, self._left_without(gone))
+        check_known(gone.tolist(), self._merged().metadata.names)
         self._change(Change(gone, None, {}, ""))
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
@@ -185,10 +181,6 @@ class FileStore:
             self._index = Index._of(self._merged())
         return self._index
 
-    def _left_without(self, gone: AnyArray) -> int:
-        """Return how many items are left if some are removed."""
-        return int((~isin_few(self._merged().metadata.names, gone)).sum())
-
     def _mask(self, where: str) -> Bools:
         return mask(parse_filter(where, self.columns()), self._merged().metadata.all_columns())
 
@@ -200,32 +192,43 @@ class FileStore:
         stored.check(change)  # first, because its messages say what the collection has
         change = checked_change(change)
         after = stored.followed_by(change)
-        if after.engine != "exact":
-            Approximate(merged(after).embeddings(), self.distance, after.engine)  # raises before anything is written
+        content = None
+        if change.records is None or len(change.records) == 0 or after.engine != "exact":
+            content = merged(after)
+            if after.engine != "exact" and len(content):
+                Approximate(content.embeddings(), self.distance, after.engine)  # raises before anything is written
         room = self._room()
+        if content is not None and len(content) == 0:
+            room = 0
         data = b""
         if room >= size_of(change):  # else it would take memory for nothing
             data = packed_change(change)
-        if 0 < len(data) <= room:
-            after.end = append(self.path, stored.identity, stored.end, data)
-            self._stored = after
-            self._hold(None)
-        else:
-            content = merged(after)
-            identity = write_index(self.path, content.metadata, content.stacked())
-            remove_stale(self.path, identity)
-            self._open()
+        try:
+            if 0 < len(data) <= room:
+                after.end = append(self.path, stored.identity, stored.end, data)
+                self._stored = after
+                self._hold(content)
+            else:
+                if content is None:
+                    content = merged(after)
+                identity = write_index(self.path, content.metadata, content.stacked())
+                remove_stale(self.path, identity)
+                self._open()
+        except BaseException:
+            with suppress(OSError, ValueError):
+                self._open()  # an interrupt may have come after the change was written
+            raise
 
     def _room(self) -> float:
         """Return how many bytes the journal still takes before the file is rewritten; 0 if it has no journal."""
         stored = self._stored
-        if not stored.journaled or self.path.is_symlink():
+        if not stored.journaled or stored.is_empty or self.path.is_symlink():
             return 0
-        if self._seen is None or self._seen != _status(self.path):  # others have replaced it
+        if self._seen is None or self._seen != status_of(self.path):  # others have replaced it
             return 0
         if stored.end and not can_grow(self.path, stored.end):
             return 0
-        return LARGEST_PART * self._seen.size - stored.end
+        return LARGEST_PART * self._seen.size - max(stored.end, BEGINNING) - AROUND
 
 
 class Status(NamedTuple):
@@ -236,7 +239,8 @@ class Status(NamedTuple):
     inode: int
 
 
-def _status(path: Path) -> Status | None:
+def status_of(path: Path) -> Status | None:
+    """Return the status of a file; None if it cannot be had."""
     try:
         status = path.stat()
     except OSError:

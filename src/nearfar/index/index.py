@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -42,17 +42,18 @@ from .journal import (
 )
 from .records import (
     Columns,
+    Hits,
     Records,
     about_of,
     check_different,
+    check_known,
     check_new,
-    check_some_left,
     checked_about,
     checked_columns,
+    checked_embeddings,
     checked_labels,
     checked_names,
     checked_queries,
-    checked_rows,
     column_kinds,
     columns_in,
     described,
@@ -63,35 +64,19 @@ from .records import (
     names_in,
     picked_columns,
     those_of,
+    with_columns,
     words,
     words_or_numbers,
 )
 
-FORMAT = "nearfar index 1"
-JOURNALED_FORMAT = "nearfar index 2"
-"""Format of a file that may have a journal. Versions of nearfar that know no journals refuse it; else they would read
-it without its latest changes. A new kind of change in the journal needs a new format, too."""
+FORMAT = "nearfar index 3"
+"""Format of the file and of its journal. A new kind of change in the journal needs a new format, too."""
 ANY_FORMAT = re.compile(r"nearfar index \d{1,9}")
 JOURNALED_FROM = 2**24
-"""Bytes of the smallest file that may have a journal: 16 MB. A smaller one is rewritten at every change, which takes a
-tenth of a second, and can be read by versions of nearfar that know no journals."""
+"""Bytes of the smallest file that has a journal: 16 MB. A smaller one is rewritten at every change, which takes a tenth
+of a second."""
 PART_BYTES = 2**24  # of embeddings that are copied from a file at a time: 16 MB
 MAX_FILTERED = 2  # filters that are kept for the next search, perhaps with a copy of the items that meet them
-
-
-class Found(NamedTuple):
-    """Neighbors, nearest first.
-
-    Attributes
-    ----------
-    distances : ndarray of shape (n, k)
-        Distances; infinity if an approximate engine found fewer than k.
-    positions : ndarray of shape (n, k)
-        Row numbers of the index; -1 if fewer were found.
-    """
-
-    distances: Array
-    positions: Ints
 
 
 class Index:
@@ -100,7 +85,7 @@ class Index:
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Embeddings, as arrays or tensors; they are stored as float32.
+        Embeddings, as arrays or tensors; they are stored as float32. An array of shape (0, d) makes an empty index.
     names : sequence of str, optional
         Name of each item; all must be different. By default, "0", "1", and so on.
     labels : sequence of int or str, optional
@@ -159,7 +144,7 @@ class Index:
         about: dict[str, str] | None = None,
         columns: Columns | None = None,
     ) -> None:
-        rows = checked_rows(embeddings, "embeddings").copy()
+        rows = checked_embeddings(embeddings).copy()
         metadata = checked_metadata(
             len(rows), names=names, labels=labels, distance=distance, engine=engine, about=about, columns=columns
         )
@@ -194,7 +179,7 @@ class Index:
         n, d = self.embeddings.shape
         return f"Index of {n:,} x {d}, {self.distance}, engine {self.engine}"
 
-    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Found:
+    def search(self, queries: Any, k: int = 10, *, where: str = "", group_by: str = "") -> Hits:
         """Find the k nearest items of each query, or all items if there are fewer.
 
         Parameters
@@ -212,8 +197,9 @@ class Index:
 
         Returns
         -------
-        Found
-            Distances and positions, nearest first.
+        Hits
+            Names, distances and positions, nearest first. An approximate engine, or groups, may give some queries fewer
+            than k: their last positions are then -1, their names empty, and `counts` is their number.
 
         Raises
         ------
@@ -224,7 +210,7 @@ class Index:
         Examples
         --------
         >>> index = Index([[1, 0], [1, 1], [0, 1]], columns={"price": [5, 20, 7]}, names=["a", "b", "c"])
-        >>> index.names[index.search([[1, 1]], k=2, where="price < 10").positions].tolist()
+        >>> index.search([[1, 1]], k=2, where="price < 10").names.tolist()
         [['a', 'c']]
         """
         x = checked_queries(queries, self.embeddings.shape[1], k)
@@ -236,19 +222,20 @@ class Index:
             nearest = partial(filtered.nearest, everything=everything)
         else:
             most = len(self)
-            nearest = self._engine_of_all().nearest
+        columns = self.all_columns()
+        if group_by and group_by not in columns:
+            raise ValueError(f"group_by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
         if most == 0:
-            return Found(np.full((len(x), 0), np.inf), np.full((len(x), 0), -1))
+            return Hits(self.records(), np.empty((len(x), 0)), np.empty((len(x), 0), dtype=np.intp))
+        if not where:
+            nearest = self._engine_of_all().nearest
 
-        def found(count: int) -> Found:
-            return Found(*nearest(x, count))
+        def found(count: int) -> Hits:
+            return Hits(self.records(), *nearest(x, count))
 
         if not group_by:
             return found(min(int(k), most))
-        columns = self.all_columns()
-        if group_by not in columns:
-            raise ValueError(f"group_by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
-        grouped: Found = first_of_groups(found, lambda: columns[group_by], k=int(k), most=most)
+        grouped: Hits = first_of_groups(found, lambda: columns[group_by], k=int(k), most=most)
         return grouped
 
     def records(self) -> Records:
@@ -305,7 +292,8 @@ class Index:
         names : sequence of str, optional
             Their names. By default, they are numbered.
         labels : sequence of int or str, optional
-            Their classes; needed if the index has labels, and refused if it has none.
+            Their classes; needed if the index has labels, and refused if it has none. The first items of an empty
+            index decide.
         columns : dict of str to sequence, optional
             Their columns. Columns that the index or the new items lack are filled with NaN or empty text.
 
@@ -314,19 +302,26 @@ class Index:
         ValueError
             As on construction; the index is then unchanged.
         """
-        rows = checked_rows(embeddings, "embeddings")
+        rows = checked_embeddings(embeddings)
         if rows.shape[1] != self.embeddings.shape[1]:
             expected = self.embeddings.shape[1]
             raise ValueError(f"embeddings: expected {expected} columns as in the index, got {rows.shape[1]}")
-        if labels is None and self.labels is not None:
+        if len(rows) == 0:
+            return
+        first = len(self) == 0
+        if labels is None and self.labels is not None and not first:
             raise ValueError("labels: the index has labels, the new items have none")
-        if labels is not None and self.labels is None:
+        if labels is not None and self.labels is None and not first:
             raise ValueError("labels: the index has no labels, the new items have some")
         called = checked_names(names, len(rows), self.names)
         check_different(np.concatenate([those_of(self.names, called), called]))
         new = checked_labels(labels, len(rows))
-        all_columns = joined_columns(self.columns, len(self), checked_columns(columns, len(rows)), len(rows))
-        if self.labels is not None and new is not None:
+        more = checked_columns(columns, len(rows))
+        old = {name: values for name, values in self.columns.items() if not (first and name in more)}
+        all_columns = joined_columns(old, len(self), more, len(rows))
+        if first:
+            self.labels = new
+        elif self.labels is not None and new is not None:
             self.labels = joined_labels(self.labels, new)
         self.columns = all_columns
         self.embeddings = np.concatenate([self.embeddings, rows])
@@ -344,11 +339,11 @@ class Index:
         Raises
         ------
         ValueError
-            If a name is not in the index, or nothing would be left.
+            If a name is not in the index.
         """
         gone = np.asarray(names_in(names), dtype=np.str_)
+        check_known(gone.tolist(), self.names)
         keep = ~isin_few(self.names, gone)
-        check_some_left(gone.tolist(), self.names, int(keep.sum()))
         self.embeddings = self.embeddings[keep]
         self.names = self.names[keep]
         self.labels = None if self.labels is None else self.labels[keep]
@@ -530,7 +525,7 @@ class Stored:
     metadata, rows : Metadata, ndarray of float32, shape (n, d)
         What the first file holds.
     identity : str
-        Id of the first file; "" if it was written before there were journals.
+        Id of the first file.
     journaled : bool
         Whether the first file may have a journal.
     changes : list of Change
@@ -558,6 +553,9 @@ class Stored:
         records = change.records
         if records is None:
             return
+        if self.is_empty:  # its first items decide on labels and columns
+            check_new(records, dimensions=self.rows.shape[1], labels=records.labels, columns={})
+            return
         labels = self.metadata.labels
         check_new(records, dimensions=self.rows.shape[1], labels=labels, columns=self.kinds)
         if labels is not None and records.labels is not None:
@@ -573,12 +571,31 @@ class Stored:
         if change.records is not None:
             self.kinds = column_kinds(change.records.columns) | self.kinds
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no items. An empty index has no journal."""
+        return len(self.metadata.names) == 0 and not self.changes
+
     def followed_by(self, change: Change) -> Stored:
         """Return the same with one more change, which is not in the journal yet."""
+        if self.is_empty and change.records is not None and len(change.records):
+            return self._with_first(change, with_columns(change.records, self.kinds))
         after = copy(self)
         after.changes = [*self.changes]
         after.take(change, self.end)
         return after
+
+    def _with_first(self, change: Change, records: Records) -> Stored:
+        """Return what an empty index holds with its first items."""
+        metadata = Metadata(
+            names=records.names,
+            labels=records.labels,
+            columns=dict(records.columns),
+            distance=self.metadata.distance,
+            engine=change.engine or self.engine,
+            about={**self.about, **change.about},
+        )
+        return Stored(metadata, records.embeddings, self.identity)
 
 
 @dataclass
@@ -709,8 +726,6 @@ def read_content(path: str | os.PathLike[str], *, mapped: bool) -> tuple[Stored,
                 for data, end in changes_in(journal):
                     stored.take(unpacked_change(data), end)
                 content = merged(stored)
-                if len(content) == 0:
-                    raise ValueError("nothing would be left in the index")
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(f"{journal_of(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
         else:
@@ -729,13 +744,13 @@ def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
         raise ValueError(f"{os.fspath(path)} is a folder, but no collection of nearfar; `nearfar index` makes one")
     arrays, text = tensor_file.read(path, mapped=("embeddings",) if mapped else ())
     format = text.get("format", "")
-    if format not in (FORMAT, JOURNALED_FORMAT):
+    if format != FORMAT:
         if ANY_FORMAT.fullmatch(format):
-            later = f"expected {FORMAT!r} or {JOURNALED_FORMAT!r}; it needs a later version of nearfar"
-            raise ValueError(f"{os.fspath(path)} has the format {format!r}, {later}")
+            other = f"expected {FORMAT!r}; it belongs to another version of nearfar"
+            raise ValueError(f"{os.fspath(path)} has the format {format!r}, {other}")
         raise ValueError(f"{os.fspath(path)} is not an index (expected one that `nearfar index` wrote)")
     try:
-        rows = checked_rows(arrays["embeddings"], "embeddings")  # read just now, so that no copy is needed
+        rows = checked_embeddings(arrays["embeddings"])  # read just now, so that no copy is needed
         metadata = checked_metadata(
             len(rows),
             names=words(arrays["names"]),
@@ -745,12 +760,12 @@ def _read_file(path: str | os.PathLike[str], *, mapped: bool) -> Stored:
             about=about_of(text["about"]),
             columns=columns_in(arrays),
         )
+        if not ID.fullmatch(text["id"]):
+            raise ValueError(f"id: expected 32 hexadecimal digits, got {quoted(text['id'])}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{os.fspath(path)} is damaged: {shorten(str(error), 2 * PATH)}") from error
-    identity = text.get("id", "")
-    if not ID.fullmatch(identity):
-        identity = ""
-    return Stored(metadata, rows, identity, journaled=format == JOURNALED_FORMAT and identity != "")
+    size = sum(array.nbytes for array in arrays.values())
+    return Stored(metadata, rows, text["id"], journaled=size >= JOURNALED_FROM)
 
 
 def write_index(path: str | os.PathLike[str], metadata: Metadata, embeddings: AnyArray | tensor_file.Stacked) -> str:
@@ -760,10 +775,8 @@ def write_index(path: str | os.PathLike[str], metadata: Metadata, embeddings: An
         check_replaceable(path)
     identity = secrets.token_hex(16)
     others = described(metadata.names, metadata.labels, metadata.columns)
-    n, d = embeddings.shape
-    size = 4 * n * d + sum(array.nbytes for array in others.values())
     text = {
-        "format": JOURNALED_FORMAT if size >= JOURNALED_FROM else FORMAT,
+        "format": FORMAT,
         "distance": metadata.distance,
         "engine": metadata.engine,
         "about": json.dumps(about),

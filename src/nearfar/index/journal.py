@@ -1,9 +1,10 @@
 """The journal beside an index in one file: each change is appended to it, so that the index is not rewritten.
 
-``photos.index.journal`` belongs to ``photos.index``. It begins with 16 bytes that mark a journal and with the id of the
-index (32 hexadecimal digits). Each record is the length of a change (8 bytes), a checksum (4 bytes, CRC-32 of the
-length and the change) and the change itself, in the safetensors format. Numbers are little-endian. A record at the end
-that a killed process has left incomplete is not a change; a damaged one that others follow is an error.
+``photos.index.journal`` belongs to ``photos.index``. It begins with 16 bytes that mark a journal, the id of the index
+(32 hexadecimal digits), and a checksum of both. Each record is the length of a change (8 bytes), a checksum of the
+change, a checksum of these two, the change itself, in the safetensors format, and the mark "done", which is written
+when the rest is on the disk. Checksums are CRC-32 (4 bytes), and numbers are little-endian. A record at the end that
+was not written completely is not a change. Anything else that is damaged is an error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 from zlib import crc32
 
 import numpy as np
@@ -32,9 +33,9 @@ from .records import (
     check_different,
     checked_about,
     checked_columns,
+    checked_embeddings,
     checked_labels,
     checked_names,
-    checked_rows,
     columns_in,
     described,
     text_as_bytes,
@@ -44,8 +45,10 @@ from .records import (
 
 JOURNAL_MARK = b"nearfar journal\n"
 ID = re.compile(r"[0-9a-f]{32}")
-BEGINNING = len(JOURNAL_MARK) + 32  # bytes before the first record
-HEAD = struct.Struct("<QI")  # length and checksum of a record
+BEGINNING = len(JOURNAL_MARK) + 32 + 4  # bytes before the first record
+HEAD = struct.Struct("<QII")  # length and checksum of a change, and a checksum of these
+DONE = b"done"
+AROUND = HEAD.size + 2 * len(DONE)  # bytes that a change takes beside its own, at most
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,9 @@ def checked_change(change: Change) -> Change:
     records = change.records
     if records is not None:
         n = len(records.embeddings)
-        if n:
-            rows = checked_rows(records.embeddings, "embeddings")
-        else:  # items are only removed
-            rows = np.empty(records.embeddings.shape, dtype=np.float32)
         records = Records(
             names=checked_names(records.names, n),
-            embeddings=rows,
+            embeddings=checked_embeddings(records.embeddings),
             labels=checked_labels(records.labels, n),
             columns=checked_columns(records.columns, n),
         )
@@ -147,53 +146,70 @@ def index_of(journal: IO[bytes], path: str | os.PathLike[str]) -> str:
     """Return the id of the index to which a journal belongs; raise a ValueError if the file is no journal."""
     journal.seek(0)
     beginning = journal.read(BEGINNING)
-    identity = beginning[len(JOURNAL_MARK) :].decode("ascii", "replace")
-    if not beginning.startswith(JOURNAL_MARK) or not ID.fullmatch(identity):
+    identity = beginning[len(JOURNAL_MARK) : -4].decode("ascii", "replace")
+    if not ID.fullmatch(identity) or beginning != _beginning(identity):
         raise ValueError(f"{journal_of(path)} is not a journal of an index, or is damaged; move it elsewhere")
     return identity
 
 
+def _beginning(index: str) -> bytes:
+    """Return the first bytes of the journal of an index, with their checksum."""
+    head = JOURNAL_MARK + index.encode()
+    return head + crc32(head).to_bytes(4, "little")
+
+
 def changes_in(journal: IO[bytes]) -> Iterator[tuple[bytes, int]]:
-    """Yield each whole change of a journal, and where it ends, up to an incomplete one at the end.
+    """Yield each whole change of a journal, and where it ends, up to an unfinished one at the end.
 
     Raises
     ------
     ValueError
-        If a change is damaged that another one follows: a killed process does not leave that.
+        If a record is damaged that was complete once: a killed process, or a computer that stops, does not leave that.
     """
     size = os.fstat(journal.fileno()).st_size
-    record = _record_at(journal, BEGINNING, size)
-    while record is not None and record.whole:
-        yield record.data, record.end
-        record = _record_at(journal, record.end, size)
-    if record is not None:
-        follower = _record_at(journal, record.end, size)
-        if follower is not None and follower.whole:
+    start = BEGINNING
+    while start < size:
+        journal.seek(start)
+        head = journal.read(HEAD.size)
+        length, checksum, checksum_of_head = HEAD.unpack(head.ljust(HEAD.size, b"\0"))
+        end = start + HEAD.size + length
+        known = crc32(head[:-4]) == checksum_of_head  # else the length cannot be trusted
+        if known and end <= size:
+            data = journal.read(length)
+            if crc32(data) == checksum:
+                yield data, end
+                start = end + len(DONE)
+                continue
+        if not _is_unfinished(journal, start, end if known else None, size):
             remedy = "restore the journal, or move it elsewhere to do without its changes"
-            raise ValueError(f"the change that ends at byte {record.end:,} is not the one that was written; {remedy}")
+            raise ValueError(f"the change at byte {start:,} is not the one that was written; {remedy}")
+        return
 
 
-class Record(NamedTuple):
-    """A record of a journal: the change, where it ends, and whether its checksum is right."""
+def _is_unfinished(journal: IO[bytes], start: int, end: int | None, size: int) -> bool:
+    """Return whether a record that is not whole may be one that was being written when the process was stopped.
 
-    data: bytes
-    end: int
-    whole: bool
+    What was not written is either missing, or zeros, and there is no mark of a complete record behind it.
 
-
-def _record_at(journal: IO[bytes], start: int, size: int) -> Record | None:
-    """Return the record at a place in a journal of that many bytes; None if it ends before the record does."""
+    Parameters
+    ----------
+    journal : file
+    start, end : int
+        Where the record begins, and where it ends, if its length is known.
+    size : int
+        Number of bytes of the journal.
+    """
+    if size - start < HEAD.size:
+        return True
+    journal.seek(max(start, size - len(DONE)))
+    if journal.read() == DONE:
+        return False
+    if end is not None:
+        journal.seek(end)
+        return journal.read(len(DONE)) != DONE
     journal.seek(start)
     head = journal.read(HEAD.size)
-    if len(head) < HEAD.size:
-        return None
-    length, checksum = HEAD.unpack(head)
-    if length > size - start - HEAD.size:
-        return None
-    data = journal.read(length)
-    if len(data) < length:
-        return None
-    return Record(data, start + HEAD.size + length, whole=crc32(data, crc32(head[:8])) == checksum)
+    return not any(head) or not any(map(any, iter(lambda: journal.read(2**20), b"")))
 
 
 def append(path: str | os.PathLike[str], index: str, end: int, data: bytes) -> int:
@@ -206,7 +222,7 @@ def append(path: str | os.PathLike[str], index: str, end: int, data: bytes) -> i
     index : str
         Id of the index.
     end : int
-        Where the last change ends; what is after it is cut off. 0 makes a new journal.
+        Where the last change ends; an unfinished one after it is cut off. 0 makes a new journal.
     data : bytes
         The change.
 
@@ -216,32 +232,43 @@ def append(path: str | os.PathLike[str], index: str, end: int, data: bytes) -> i
         If it cannot be written, for example because the disk is full; the journal is then as it was.
     """
     journal = journal_of(path)
-    length = len(data).to_bytes(8, "little")
-    record = HEAD.pack(len(data), crc32(data, crc32(length))) + data
+    record = record_of(data)
     if end == 0:
         with suppress(FileNotFoundError):
             journal.unlink()  # that of another index, which was here before
         with atomic_write(journal) as file:
             make_like(file.fileno(), os.stat(path))  # what is private in the index is so in the journal
-            file.write(JOURNAL_MARK + index.encode() + record)
+            file.write(_beginning(index) + record + DONE)
         _keep_name(journal.parent)
         return BEGINNING + len(record)
     try:
         with open(journal, "r+b", buffering=0) as file:
+            kept = end
+            if end > BEGINNING:  # the mark of the change before is written again, in case that it is not there
+                kept += len(DONE)
+                record = DONE + record
             try:
-                file.truncate(end)
+                file.truncate(kept)
                 file.seek(end)
                 left = memoryview(record)
                 while left:
                     left = left[file.write(left) :]
                 os.fsync(file.fileno())
+                with suppress(OSError):  # a whole change without its mark is valid, too
+                    file.write(DONE)
             except BaseException:
-                with suppress(OSError):  # an incomplete record is no change, so that it may stay
-                    file.truncate(end)
+                with suppress(OSError):  # an unfinished record is no change, so that it may stay
+                    file.truncate(kept)
                 raise
     except OSError as error:
         raise type(error)(f"{journal}: cannot be written ({error.strerror or error})") from error
     return end + len(record)
+
+
+def record_of(data: bytes) -> bytes:
+    """Return the record of a change, without the mark at its end."""
+    head = struct.pack("<QI", len(data), crc32(data))
+    return head + crc32(head).to_bytes(4, "little") + data
 
 
 def can_grow(path: str | os.PathLike[str], end: int) -> bool:

@@ -1,8 +1,9 @@
 """A collection in a folder of LanceDB: its approximate index stays on disk, and grows and shrinks with the items.
 
-The folder holds ``collection.json``, which names the table of the items and says what made it, and the table. A new
-collection is a new table; renaming ``collection.json`` puts it in the place of the old one. Changes of a table are
-commits of LanceDB: a reader sees the last one that is whole, and a killed writer leaves the one before.
+The folder holds the table of the items, and ``collection.json``, which says what made them, and names the table and its
+version that count. A change may take several commits of LanceDB, which make new versions of the table. All of them
+count once ``collection.json`` is renamed into its place. If that does not happen, readers stay with the version before,
+which the next writer restores.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,25 +24,26 @@ import numpy as np
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import Unreadable, parse_json, read_file
 from ..io.uris import COLLECTION
-from ..numerics.distances import check_distance
-from ..numerics.types import AnyArray
+from ..numerics.distances import check_distance, unit_rows
+from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import PATH, quoted, shorten
 from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, retried
+from .file_store import status_of
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
 from .records import (
     Hits,
     Records,
     check_column,
+    check_known,
     check_new,
-    check_some_left,
     checked_about,
-    missing,
     names_in,
     no_records,
+    with_columns,
 )
 
-FORMAT = "nearfar collection 1"
+FORMAT = "nearfar collection 2"
 MAX_ABOUT = 2**24  # bytes of collection.json
 METRICS: dict[str, Any] = {"cosine": "cosine", "euclidean": "l2", "sqeuclidean": "l2"}
 ENGINES = ("exact", "ivf")
@@ -53,9 +55,13 @@ DRAWN = 100  # number of these items
 REFRESHED_SHARE = 0.1
 """Share of the items that may be outside the approximate index, which LanceDB then searches one by one."""
 MAX_FRAGMENTS = 30  # files of a table, each of which a search opens, before small ones are merged
-KEPT_VERSIONS = timedelta(days=1)  # for readers that opened an older version of the table
+KEPT_VERSIONS = timedelta(days=1)  # for readers that are using an older version of the table
 QUERIES = 64  # queries in one request
 NAMES = 2000  # names in one condition
+EXTREME = "extreme length"
+"""Field of collections that are compared by cosine: whether the float32 cosine of LanceDB is wrong for an item, or does
+not exist. We compare such items ourselves. A column that users name has no space."""
+ORDINARY_LENGTHS = (1e-15, 1e15)  # of rows; their squares, and products of these, are far from the limits of float32
 
 
 class LanceStore(DatabaseStore):
@@ -69,10 +75,10 @@ class LanceStore(DatabaseStore):
         if writes and lock:
             self._held.enter_context(index_lock(path, wait=0))
         try:
+            self._seen = status_of(path / COLLECTION)
             self._state = _read_about(path)
             self._db = _connected(path)
-            with lance_errors(self.uri):
-                self._table = self._db.open_table(self._state["table"])
+            self._table = self._opened(self._state)
             if writes:
                 self._remove_old_tables()
         except BaseException:
@@ -97,35 +103,64 @@ class LanceStore(DatabaseStore):
             if lock:
                 held.enter_context(index_lock(path, wait=0))
             with removed_on_failure(path):
-                db = _connected(path)
-                name = f"items_{secrets.token_hex(4)}"
-                with lance_errors(str(path)):
-                    table = db.create_table(name, _arrow(records))
-                    table.create_index("name", config=_btree())
                 state = {
                     "format": FORMAT,
-                    "table": name,
                     "distance": distance,
                     "engine": engine,
                     "probes": 0,
                     "recall": None,
-                    "labels": kind_of_labels(records),
                     "about": about,
                 }
-                _build(table, state)
+                with lance_errors(str(path)):
+                    table = _make_table(_connected(path), state, records)
+                    _build(table, state)
+                    state["version"] = table.version
                 _write_about(path, state)
             store = cls(path, writes=True, lock=False)
             store._held = held.pop_all()
         return store
 
     def refresh(self) -> bool:
+        seen = status_of(self.path / COLLECTION)
+        if seen is None:
+            raise FileNotFoundError(f"{self.uri}: the collection that was opened is gone")
+        if seen == self._seen:
+            return False
         state = _read_about(self.path)
-        replaced = state["table"] != self._state["table"]
-        if replaced:
-            with lance_errors(self.uri):
-                self._table = self._db.open_table(state["table"])
+        self._table = self._opened(state)
         self._state = state
-        return replaced
+        self._seen = seen
+        return True
+
+    def _opened(self, state: Mapping[str, Any]) -> Any:
+        """Open the version of the table that a state names."""
+        with lance_errors(self.uri):
+            table = self._db.open_table(state["table"])
+            table.checkout(state["version"])
+        return table
+
+    @contextmanager
+    def _change(self) -> Iterator[dict[str, Any]]:
+        """Make all commits in a block one change: yield the new state, and write it at the end of the block.
+
+        If anything fails, the collection stays as it was.
+        """
+        state = dict(self._state)
+        try:
+            with lance_errors(self.uri):
+                self._table.checkout_latest()
+                if self._table.version != state["version"]:  # a change before this one was not completed
+                    self._table.checkout(state["version"])
+                    self._table.restore()
+                yield state
+                state["version"] = self._table.version
+            _write_about(self.path, state)
+            self._state = state
+        except BaseException:
+            with suppress(OSError, ValueError):
+                self._state = _read_about(self.path)  # the new one, if an interrupt came after it was written
+                self._table = self._opened(self._state)
+            raise
 
     @property
     @retried
@@ -143,12 +178,10 @@ class LanceStore(DatabaseStore):
     @retried
     def columns(self) -> dict[str, Kind]:
         with lance_errors(self.uri):
-            fields = [field for field in self._table.schema if field.name != "embedding"]
+            fields = [field for field in self._table.schema if field.name not in ("embedding", EXTREME)]
         return {field.name: "text" if str(field.type).endswith("string") else "number" for field in fields}
 
-    @retried
-    def count(self, where: str = "") -> int:
-        condition = self._condition(where)
+    def _count(self, condition: str | None) -> int:
         with lance_errors(self.uri):
             return int(self._table.count_rows(condition))
 
@@ -185,30 +218,54 @@ class LanceStore(DatabaseStore):
             return no_hits(x, self.dimensions)
         import pyarrow
 
-        parts = []
-        query_rows = []
-        for start in range(0, len(x), QUERIES):
-            some = x[start : start + QUERIES]
-            rows = self._query(some, condition, k)
-            # LanceDB says which query found a row only if there are several
-            if "query_index" in rows.column_names:
-                query_rows.append(start + rows["query_index"].to_numpy())
-                rows = rows.drop_columns(["query_index"])
-            else:
-                query_rows.append(np.full(len(rows), start))
-            parts.append(rows.drop_columns(["_distance"]))
-        records = self._records(pyarrow.concat_tables(parts))
-        return ranked(x, records, np.concatenate(query_rows), k, self.distance)
+        compared = x
+        if self.distance == "cosine":
+            compared = unit_rows(x).astype(np.float32)
+        found = [*self._found(compared, condition, k)]
+        records = self._records(pyarrow.concat_tables([rows for rows, _ in found]))
+        query_rows = np.concatenate([numbers for _, numbers in found])
+        return ranked(x, records, query_rows, k, self.distance)
 
-    def _query(self, x: AnyArray, condition: str | None, k: int, exact: bool = False) -> Any:
+    def _found(self, x: AnyArray, condition: str | None, k: int) -> Iterator[tuple[Any, Ints]]:
+        """Yield rows that LanceDB finds, and the query (m,) for which each of them was found.
+
+        Under the cosine, `x` are unit rows. It is then undefined in LanceDB for queries and items of length zero, and
+        wrong for items whose squares float32 cannot hold.
+        """
+        every = np.arange(len(x))
+        if self.distance == "cosine":
+            zero = ~x.any(axis=1)
+            if zero.any():  # their distance is 1 to all items, so that any k of them are the nearest
+                rows = self._rows(condition, k)
+                yield _for_each(rows, every[zero])
+            every = every[~zero]
+            if self._state["extreme"]:
+                yield _for_each(self._rows(_both(f"`{EXTREME}`", condition)), every)
+                condition = _both(f"NOT `{EXTREME}`", condition)
+        for start in range(0, len(every), QUERIES):
+            queries = every[start : start + QUERIES]
+            rows = self._query(x[queries], condition, k)
+            # LanceDB says which query found a row only if there are several
+            at = rows["query_index"].to_numpy() if "query_index" in rows.column_names else np.zeros(len(rows), np.intp)
+            yield rows.select(self._table.schema.names), queries[at]
+
+    def _rows(self, condition: str | None, limit: int | None = None) -> Any:
+        """Return rows for which a condition holds, all or some, without comparing them."""
+        with lance_errors(self.uri):
+            query = self._table.search().limit(self._table.count_rows() if limit is None else limit)
+            if condition:
+                query = query.where(condition)
+            return query.to_arrow().select(self._table.schema.names)
+
+    def _query(self, x: AnyArray, condition: str | None, k: int) -> Any:
         """Return a table of the rows that LanceDB finds, with `query_index` if there are several queries."""
         vectors = list(x) if len(x) > 1 else x[0]
         with lance_errors(self.uri):
             query = self._table.search(vectors, vector_column_name="embedding").distance_type(METRICS[self.distance])
-            if exact or not self._state["probes"]:
-                query = query.bypass_vector_index()
-            else:
+            if self._state["probes"]:
                 query = query.nprobes(self._state["probes"])
+            else:
+                query = query.bypass_vector_index()
             if condition:
                 query = query.where(condition, prefilter=True)
             return query.limit(k).to_arrow()
@@ -223,47 +280,54 @@ class LanceStore(DatabaseStore):
     ) -> None:
         self._check_writes()
         _check_engine(engine)
-        checked_about(about)
-        labels = self._state["labels"] or None
-        check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
-        self._check_kind_of_labels(records)
-        with lance_errors(self.uri):
-            if gone:
-                added = set(records.names.tolist())
-                self._delete([name for name in names_in(gone) if name not in added])
-            self._add_columns(records)
-            kinds = {name: kind for name, kind in self.columns().items() if name not in ("name", "label")}
-            rows = _arrow(records, kinds)
-            known = self._known(records.names)
-            # appending is much faster than merging, which has to look for every name
-            if known:
-                every = self._table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
-                every.execute(rows)
+        is_empty = self.count() == 0
+        if is_empty:  # the first items decide on labels and columns
+            check_new(records, dimensions=self.dimensions, labels=records.labels, columns={})
+        else:
+            labels = self._state["labels"] or None
+            check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
+            self._check_kind_of_labels(records)
+        changed = self._state_with(about)
+        with self._change() as state:
+            state["about"] = changed["about"]
+            if is_empty and len(records):
+                self._table = _make_table(self._db, state, with_columns(records, self._kinds()))
             else:
-                self._table.add(rows)
-            self._keep_in_shape()
-        if about or engine:
-            self.change(about=about, engine=engine)
+                self._replace(records, gone)
+                state["extreme"] |= bool(self._extreme(records).any())
+            self._set_engine(state, engine)
+        self._keep_in_shape()
+
+    def _replace(self, records: Records, gone: Sequence[str]) -> None:
+        """Delete some items, and add others or replace those of the same names."""
+        added = set(records.names.tolist())
+        self._delete([name for name in names_in(gone) if name not in added])
+        if not added:
+            return
+        self._add_columns(records)
+        rows = _arrow(with_columns(records, self._kinds()), self._extreme(records))
+        # appending is much faster than merging, which has to look for every name
+        if self._known(records.names):
+            every = self._table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
+            every.execute(rows)
+        else:
+            self._table.add(rows)
 
     def remove(self, names: Sequence[str]) -> None:
         self._check_writes()
         gone = names_in(names)
-        known = self._known(np.asarray(gone, dtype=np.str_))
-        check_some_left(gone, np.asarray(sorted(known), dtype=np.str_), self.count() - len(known))
-        with lance_errors(self.uri):
+        check_known(gone, np.asarray(sorted(self._known(np.asarray(gone, dtype=np.str_))), dtype=np.str_))
+        with self._change():
             self._delete(gone)
-            self._keep_in_shape()
+        self._keep_in_shape()
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()
         _check_engine(engine)
-        state = self._state_with(about)
-        if engine and engine != state["engine"]:
-            state["engine"] = engine
-            with lance_errors(self.uri):
-                _build(self._table, state)
-        _write_about(self.path, state)
-        self._state = state
+        changed = self._state_with(about)
+        with self._change() as state:
+            state["about"] = changed["about"]
+            self._set_engine(state, engine)
 
     @retried
     def _everything(self) -> Records:
@@ -298,23 +362,41 @@ class LanceStore(DatabaseStore):
                 default = "''" if values.dtype.kind == "U" else "cast(NULL AS double)"
                 self._table.add_columns({name: default})
 
-    def _keep_in_shape(self) -> None:
-        """Build the approximate index when it is due, take new items into it, and merge many small files."""
-        n = self._table.count_rows()
-        if self._state["engine"] != "exact" and not self._state["probes"] and n >= APPROXIMATE_FROM:
-            state = dict(self._state)
+    def _kinds(self) -> dict[str, Kind]:
+        """Return the kinds of all columns but the names and the labels."""
+        return {name: kind for name, kind in self.columns().items() if name not in ("name", "label")}
+
+    def _extreme(self, records: Records) -> Bools:
+        """Return for each item whether LanceDB cannot compare it."""
+        if self.distance != "cosine":
+            return np.zeros(len(records), dtype=bool)
+        return extreme_lengths(records.embeddings)
+
+    def _set_engine(self, state: dict[str, Any], engine: str) -> None:
+        """Change the engine, and build the approximate index if it is due."""
+        changes = engine not in ("", state["engine"])
+        state["engine"] = engine or state["engine"]
+        due = state["engine"] != "exact" and not state["probes"] and self._table.count_rows() >= APPROXIMATE_FROM
+        if changes or due:
             _build(self._table, state)
-            _write_about(self.path, state)
-            self._state = state
-            return
-        outside = 0
-        if self._state["probes"]:
-            statistics = self._table.index_stats("embedding_idx")
-            if statistics is not None:
-                outside = statistics.num_unindexed_rows
-        fragments = self._table.stats()["fragment_stats"]["num_fragments"]
-        if outside > REFRESHED_SHARE * n or fragments > MAX_FRAGMENTS:
-            self._table.optimize(cleanup_older_than=KEPT_VERSIONS)
+
+    def _keep_in_shape(self) -> None:
+        """Take new items into the approximate index, and merge many small files, when it is due.
+
+        It removes versions of more than a day ago. The one that counts was made just now.
+        """
+        with suppress(OSError):  # the change before is complete, and must not seem to have failed
+            with lance_errors(self.uri):
+                outside = 0
+                if self._state["probes"]:
+                    statistics = self._table.index_stats("embedding_idx")
+                    if statistics is not None:
+                        outside = statistics.num_unindexed_rows
+                fragments = self._table.stats()["fragment_stats"]["num_fragments"]
+                due = outside > REFRESHED_SHARE * self._table.count_rows() or fragments > MAX_FRAGMENTS
+            if due:
+                with self._change():
+                    self._table.optimize(cleanup_older_than=KEPT_VERSIONS)
 
     def _remove_old_tables(self) -> None:
         """Remove tables that are not in use: of killed processes, and of collections that were replaced."""
@@ -323,7 +405,7 @@ class LanceStore(DatabaseStore):
                 self._db.drop_table(name)
 
     def _records(self, rows: Any) -> Records:
-        standard = ("name", "label", "embedding")
+        standard = ("name", "label", "embedding", EXTREME)
         columns = {name: _from_arrow(rows, name) for name in rows.column_names if name not in standard}
         labels = _from_arrow(rows, "label") if "label" in rows.column_names else None
         values = np.empty(0, dtype=np.float32)
@@ -387,6 +469,8 @@ def _read_about(path: Path) -> dict[str, Any]:
     fits = (
         isinstance(state.get("table"), str)
         and state["table"].isidentifier()
+        and isinstance(state.get("version"), int)
+        and isinstance(state.get("extreme"), bool)
         and state.get("distance") in METRICS
         and state.get("engine") in ("", *ENGINES)
         and state.get("labels") in ("", "number", "text")
@@ -463,26 +547,59 @@ def _lists_needed(table: Any, state: Mapping[str, Any], lists: int) -> tuple[int
         probes *= 2
 
 
-def _btree() -> Any:
+def _make_table(db: Any, state: dict[str, Any], records: Records) -> Any:
+    """Write items to a new table, and note in `state` what is in it; it has no approximate index yet."""
     from lancedb.index import BTree
 
-    return BTree()
+    state["table"] = f"items_{secrets.token_hex(4)}"
+    state["labels"] = kind_of_labels(records)
+    state["probes"] = 0
+    extreme = None
+    if state["distance"] == "cosine":
+        extreme = extreme_lengths(records.embeddings)
+    state["extreme"] = extreme is not None and bool(extreme.any())
+    table = db.create_table(state["table"], _arrow(records, extreme))
+    table.create_index("name", config=BTree())
+    return table
+
+
+def extreme_lengths(rows: AnyArray) -> Bools:
+    """Return for each row (n,) whether it is so short or so long that float32 cannot hold the squares of its values.
+
+    >>> extreme_lengths(np.array([[3.0, 4.0], [0.0, 0.0], [1e-20, 0.0], [1e20, 0.0]]))
+    array([False,  True,  True,  True])
+    """
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    shortest, longest = ORDINARY_LENGTHS
+    return (lengths < shortest) | (lengths > longest)
+
+
+def _for_each(rows: Any, queries: Ints) -> tuple[Any, Ints]:
+    """Return the same m rows for each of some queries, (m * queries), and the query of each of them."""
+    m = len(rows)
+    return rows.take(np.tile(np.arange(m), len(queries))), np.repeat(queries, m)
+
+
+def _both(first: str, second: str | None) -> str:
+    return f"({first}) AND ({second})" if second else first
 
 
 def _named(names: Sequence[str]) -> str:
     return f"name IN ({', '.join(map(sql_value, names))})"
 
 
-def _arrow(records: Records, kinds: Mapping[str, Kind] | None = None) -> Any:
-    """Return items as a table of Arrow; columns of `kinds` that they lack are missing."""
+def _arrow(records: Records, extreme: Bools | None) -> Any:
+    """Return items as a table of Arrow; `extreme` says which of them LanceDB cannot compare, if that may happen."""
     import pyarrow
 
-    n, d = records.embeddings.shape
+    d = records.embeddings.shape[1]
     flat = np.ascontiguousarray(records.embeddings, dtype=np.float32).ravel()
     arrays: dict[str, Any] = {
         "name": pyarrow.array(records.names.tolist(), type=pyarrow.string()),
         "embedding": pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat), d),
     }
+    if extreme is not None:
+        arrays[EXTREME] = pyarrow.array(extreme, type=pyarrow.bool_())
     if records.labels is not None:
         of_numbers = records.labels.dtype.kind == "i"
         arrays["label"] = pyarrow.array(
@@ -490,9 +607,6 @@ def _arrow(records: Records, kinds: Mapping[str, Kind] | None = None) -> Any:
         )
     for name, values in records.columns.items():
         arrays[name] = _arrow_column(values)
-    for name, kind in (kinds or {}).items():
-        if name not in arrays:
-            arrays[name] = _arrow_column(missing(kind, n))
     return pyarrow.table(arrays)
 
 

@@ -1,7 +1,9 @@
 """A collection on a server or a cluster of Milvus, or in its managed service.
 
-The collection NAME of the address holds one row, which says what made the items and in which collection they are,
-NAME_ and eight hexadecimal digits. A new collection of items is put in the place of the old one by writing that row.
+The collection NAME of the address holds one row, which says what made the items, in which collection they are, NAME_
+and eight hexadecimal digits, and the number of the last change. Writing that row is the one step that makes a change
+count. A row of an item says from which change on it counts, and until which: a change adds rows that do not count yet,
+and notes in others when they will not count any more. The next change removes what one has left that was not completed.
 
 Milvus has no nulls that all its versions compare alike. A missing number is therefore a number that no column has,
 `MISSING`, which every condition leaves out; a missing text is empty.
@@ -14,8 +16,8 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +35,16 @@ from .records import (
     Hits,
     Records,
     check_column,
+    check_known,
     check_new,
-    check_some_left,
     checked_about,
     column_kinds,
-    missing,
     names_in,
     no_records,
+    with_columns,
 )
 
-FORMAT = "nearfar collection 1"
+FORMAT = "nearfar collection 2"
 METRICS = {"cosine": "COSINE", "euclidean": "L2", "sqeuclidean": "L2"}
 ENGINES = {"exact": "FLAT", "auto": "AUTOINDEX"}
 TOKEN_VARIABLE = "MILVUS_TOKEN"
@@ -57,13 +59,19 @@ MOST_NEIGHBORS = 16_384  # neighbors that Milvus returns for one query
 MAX_TEXT_BYTES = 65_535  # of a name, a class, a cell, and of the state of a collection: the limit of Milvus
 SECONDS = 60.0  # for one request
 SECONDS_TO_CONNECT = 5.0
-ROW_KEY = "key"  # primary key of a row: a hash of its name, so that no name can break a condition
+ROW_KEY = "key"
+"""Primary key of a row: a hash of its name, so that no name can break a condition, and 0 or 1, because a row and one
+that will replace it are there together."""
+SINCE = "since_change"  # number of the first change with which a row counts
+UNTIL = "until_change"  # number of the first change with which it does not
+NEVER = 2**62
+RESERVED = (ROW_KEY, SINCE, UNTIL)
 
 
 class MilvusStore(DatabaseStore):
     """A collection of a Milvus server; see `Store`.
 
-    A reader sees every change of items that has returned. Writers on one machine wait for each other.
+    A reader sees every change that has returned. Writers on one machine wait for each other.
     """
 
     most_neighbors = MOST_NEIGHBORS
@@ -78,6 +86,7 @@ class MilvusStore(DatabaseStore):
         try:
             self._client = connected(self.address)
             self._state = _read_about(self._client, self.address)
+            self._is_clean = False  # whether no rows are left of a change that was not completed
             if writes:
                 self._remove_old_items()
         except BaseException:
@@ -110,20 +119,21 @@ class MilvusStore(DatabaseStore):
                 "labels": kind_of_labels(records),
                 "columns": column_kinds(records.columns),
                 "dimensions": int(records.embeddings.shape[1]),
+                "change": 0,
                 "about": about,
             }
             state["items"] = _make_items(client, address, state, count=len(records))
-            _send(client, address, state, records)
+            _send(client, address, state, records, {})
             _write_about(client, address, state)
             store = cls(str(address), writes=True, lock=False)
             store._held = held.pop_all()
         return store
 
     def refresh(self) -> bool:
-        state = _read_about(self._client, self.address)
-        replaced = state["items"] != self._state["items"]
+        state = _read_state(self._client, self.address)
+        changed = any(state[key] != self._state[key] for key in ("items", "change"))
         self._state = state
-        return replaced
+        return changed
 
     @property
     def dimensions(self) -> int:
@@ -140,11 +150,10 @@ class MilvusStore(DatabaseStore):
             kinds["label"] = self._state["labels"]
         return kinds | self._state["columns"]
 
-    @retried
-    def count(self, where: str = "") -> int:
+    def _count(self, condition: str | None) -> int:
         with self._request():
             rows = self._client.query(
-                self._state["items"], filter=self._condition(where), output_fields=["count(*)"], timeout=SECONDS
+                self._state["items"], filter=condition, output_fields=["count(*)"], timeout=SECONDS
             )
         return int(rows[0]["count(*)"])
 
@@ -152,19 +161,14 @@ class MilvusStore(DatabaseStore):
     def column(self, name: str, where: str = "") -> AnyArray:
         check_column(name, self.columns())
         values: list[Any] = []
-        for rows in self._rows(where, [name]):
+        for rows in self._selected(self._condition(where), [name]):
             values += [row[name] for row in rows]
         return self._array(name, values)
 
     @retried
     def get(self, names: Sequence[str]) -> Records:
         wanted = names_in(names)
-        found: dict[str, Any] = {}
-        for start in range(0, len(wanted), ROWS_AT_ONCE):
-            keys = [_key(name) for name in wanted[start : start + ROWS_AT_ONCE]]
-            with self._request():
-                rows = self._client.get(self._state["items"], ids=keys, output_fields=["*"], timeout=SECONDS)
-            found.update({row["name"]: row for row in rows})
+        found = {row["name"]: row for rows in self._rows_of(wanted) for row in rows}
         there = [found[name] for name in wanted if name in found]
         if not there:
             return no_records(self.dimensions)
@@ -207,42 +211,112 @@ class MilvusStore(DatabaseStore):
     ) -> None:
         self._check_writes()
         _check_engine(engine)
-        checked_about(about)
-        kind = self._state["labels"]
-        check_new(records, dimensions=self.dimensions, labels=kind or None, columns=self.columns())
-        self._check_kind_of_labels(records)
+        kinds = column_kinds(records.columns)
+        is_empty = self.count() == 0
+        if is_empty:  # the first items decide on labels and columns
+            check_new(records, dimensions=self.dimensions, labels=records.labels, columns={})
+        else:
+            labels = self._state["labels"] or None
+            check_new(records, dimensions=self.dimensions, labels=labels, columns=self.columns())
+            self._check_kind_of_labels(records)
         _check_lengths(records)
-        fresh = {name: of for name, of in column_kinds(records.columns).items() if name not in self._state["columns"]}
-        if fresh:
-            self._recreate(columns=self._state["columns"] | fresh)
-        added = set(records.names.tolist())
-        left = [name for name in names_in(gone) if name not in added]
-        with self._request():
-            self._delete(left)
-            _send(self._client, self.address, self._state, records)
-        if about or engine:
-            self.change(about=about, engine=engine)
+        changed = self._state_with(about)
+        with self._change() as state:
+            state["about"] = changed["about"]
+            state["columns"] = state["columns"] | kinds
+            if is_empty and len(records):
+                state["labels"] = kind_of_labels(records)
+            self._replace(state, names_in(gone), records, engine)
 
     def remove(self, names: Sequence[str]) -> None:
         self._check_writes()
         gone = names_in(names)
-        known = self.get(gone).names
-        check_some_left(gone, known, self.count() - len(set(known.tolist())))
-        with self._request():
-            self._delete(gone)
+        check_known(gone, self.get(gone).names)
+        with self._change() as state:
+            self._end(state, gone)
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
         self._check_writes()
         _check_engine(engine)
-        if engine and engine != self._state["engine"]:
-            self._recreate(engine=engine)
-        state = self._state_with(about)
-        _write_about(self._client, self.address, state)
-        self._state = state
+        changed = self._state_with(about)
+        with self._change() as state:
+            state["about"] = changed["about"]
+            self._replace(state, [], no_records(self.dimensions), engine)
+
+    @contextmanager
+    def _change(self) -> Iterator[dict[str, Any]]:
+        """Make all requests in a block one change: yield the new state, and write it at the end of the block.
+
+        If anything fails, the collection stays as it was.
+        """
+        self.refresh()
+        if not self._is_clean:
+            self._undo()
+        self._is_clean = False
+        state = {**self._state, "change": self._state["change"] + 1}
+        try:
+            with self._request():
+                yield state
+            _write_about(self._client, self.address, state)
+            self._state = state
+        except BaseException:
+            with suppress(OSError, ValueError):
+                self.refresh()  # the new one, if an interrupt came after it was written
+            raise
+        self._is_clean = True
+        with suppress(OSError):  # the change is complete, and must not seem to have failed
+            self._remove_old_items()
+            with self._request():
+                # a reader may still search as of the change before
+                self._client.delete(state["items"], filter=f"{UNTIL} < {state['change']}", timeout=SECONDS)
+
+    def _undo(self) -> None:
+        """Remove what is left of a change that was not completed."""
+        items, change = self._state["items"], self._state["change"]
+        with self._request():
+            self._client.delete(items, filter=f"{SINCE} > {change}", timeout=SECONDS)
+        ended = [*self._selected(f"{UNTIL} > {change} and {UNTIL} < {NEVER}", ["*"])]
+        for rows in ended:
+            self._write([{**row, UNTIL: NEVER} for row in rows])
+
+    def _replace(self, state: dict[str, Any], gone: Sequence[str], records: Records, engine: str) -> None:
+        """Let some items count no longer, and add others or replace those of the same names.
+
+        Other fields or another index need another collection.
+        """
+        touched = {*gone, *records.names.tolist()}
+        state["engine"] = engine or state["engine"]
+        if all(state[key] == self._state[key] for key in ("engine", "labels", "columns")):
+            places = self._end(state, [*touched])
+        else:
+            self._copy(state, touched)
+            places = {}
+        _send(self._client, self.address, state, records, places)
+
+    def _copy(self, state: dict[str, Any], without: Collection[str]) -> None:
+        """Copy all items but some to a new collection, and note it in `state`."""
+        state["items"] = _make_items(self._client, self.address, state, count=self._count(self._condition("")))
+        for rows in self._selected(self._condition(""), ["*"]):
+            left = [row for row in rows if row["name"] not in without]
+            if left:
+                _send(self._client, self.address, state, self._records(left), {})
+
+    def _end(self, state: Mapping[str, Any], names: Sequence[str]) -> dict[str, int]:
+        """Let the rows of some items count until a change; return for each whether its key ends in 0 or 1."""
+        places = {}
+        for rows in self._rows_of(names):
+            places.update({row["name"]: int(row[ROW_KEY][-1]) for row in rows})
+            self._write([{**row, UNTIL: state["change"]} for row in rows])
+        return places
+
+    def _write(self, rows: list[Any]) -> None:
+        if rows:
+            with self._request():
+                self._client.upsert(self._state["items"], rows, timeout=SECONDS)
 
     @retried
     def _everything(self) -> Records:
-        rows = [row for part in self._rows("", ["*"]) for row in part]
+        rows = [row for part in self._selected(self._condition(""), ["*"]) for row in part]
         return self._records(rows)
 
     def close(self) -> None:
@@ -255,17 +329,28 @@ class MilvusStore(DatabaseStore):
             yield
 
     def _condition(self, where: str) -> str:
+        change = self._state["change"]
+        counts = f"{SINCE} <= {change} and {UNTIL} > {change}"
         if not where:
-            return ""
-        return expression(parse_filter(where, self.columns()), self.columns())
+            return counts
+        return f"{counts} and {expression(parse_filter(where, self.columns()), self.columns())}"
 
-    def _rows(self, where: str, fields: Sequence[str]) -> Iterator[list[Any]]:
-        """Yield all items that meet a filter, in batches."""
+    def _rows_of(self, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Yield the rows of items with these names, in batches."""
+        change = self._state["change"]
+        for start in range(0, len(names), ROWS_AT_ONCE):
+            keys = [_key(name, place) for name in names[start : start + ROWS_AT_ONCE] for place in (0, 1)]
+            with self._request():
+                rows = self._client.get(self._state["items"], ids=keys, output_fields=["*"], timeout=SECONDS)
+            yield [row for row in rows if row[SINCE] <= change < row[UNTIL]]
+
+    def _selected(self, condition: str, fields: Sequence[str]) -> Iterator[list[Any]]:
+        """Yield all rows that meet a condition, in batches."""
         with self._request():
             found = self._client.query_iterator(
                 self._state["items"],
                 batch_size=ROWS_AT_ONCE,
-                filter=self._condition(where),
+                filter=condition,
                 output_fields=[*fields],
                 timeout=SECONDS,
             )
@@ -275,27 +360,9 @@ class MilvusStore(DatabaseStore):
                     rows = found.next()
                 if not rows:
                     return
-                yield list(rows)
+                yield [dict(row) for row in rows]
         finally:
             found.close()
-
-    def _delete(self, names: Sequence[str]) -> None:
-        for start in range(0, len(names), ROWS_AT_ONCE):
-            keys = [_key(name) for name in names[start : start + ROWS_AT_ONCE]]
-            self._client.delete(self._state["items"], ids=keys, timeout=SECONDS)
-
-    def _recreate(self, **changes: Any) -> None:
-        """Replace the collection of items by one with other columns or another index.
-
-        The state names the collection that is in use; writing it is the one step that makes the new one count.
-        """
-        state = {**self._state, **changes}
-        state["items"] = _make_items(self._client, self.address, state, count=self.count())
-        for rows in self._rows("", ["*"]):
-            _send(self._client, self.address, state, self._records(rows))
-        _write_about(self._client, self.address, state)
-        self._state = state
-        self._remove_old_items()
 
     def _remove_old_items(self) -> None:
         """Remove collections that are not in use: of killed processes, and those that were replaced."""
@@ -420,6 +487,11 @@ def _read_about(client: Any, address: Address) -> dict[str, Any]:
         if not client.has_collection(address.collection):
             raise FileNotFoundError(f"{address}: no such collection; `nearfar index RUN DATA -o {address}` makes it")
     _check_ours(client, address)
+    return _read_state(client, address)
+
+
+def _read_state(client: Any, address: Address) -> dict[str, Any]:
+    """Read the row of a collection of nearfar that holds its state."""
     with milvus_errors(str(address)):
         rows = client.get(address.collection, ids=["about"], output_fields=["told"], timeout=SECONDS)
     if not rows:
@@ -453,6 +525,7 @@ def _fits(state: Mapping[str, Any]) -> bool:
         and state.get("index") in ENGINES.values()
         and state.get("labels") in ("", "number", "text")
         and isinstance(state.get("dimensions"), int)
+        and isinstance(state.get("change"), int)
         and isinstance(columns, dict)
         and all(name.isidentifier() and kind in ("number", "text") for name, kind in columns.items())
         and isinstance(about, dict)
@@ -467,7 +540,9 @@ def _make_items(client: Any, address: Address, state: dict[str, Any], count: int
     exact = state["engine"] == "exact" or (state["engine"] == "" and count < AUTO_FROM)
     state["index"] = ENGINES["exact" if exact else "auto"]
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-    schema.add_field(ROW_KEY, DataType.VARCHAR, is_primary=True, max_length=64)
+    schema.add_field(ROW_KEY, DataType.VARCHAR, is_primary=True, max_length=65)
+    schema.add_field(SINCE, DataType.INT64)
+    schema.add_field(UNTIL, DataType.INT64)
     schema.add_field("name", DataType.VARCHAR, max_length=MAX_TEXT_BYTES)
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=state["dimensions"])
     if state["labels"] == "number":
@@ -475,8 +550,8 @@ def _make_items(client: Any, address: Address, state: dict[str, Any], count: int
     elif state["labels"]:
         schema.add_field("label", DataType.VARCHAR, max_length=MAX_TEXT_BYTES)
     for name, kind in state["columns"].items():
-        if name == ROW_KEY:
-            raise ValueError(f"columns: {ROW_KEY!r} is reserved in a collection of a server; rename it")
+        if name in RESERVED:
+            raise ValueError(f"columns: {name!r} is reserved in a collection of a server; rename it")
         if kind == "number":
             schema.add_field(name, DataType.DOUBLE)
         else:
@@ -491,24 +566,27 @@ def _make_items(client: Any, address: Address, state: dict[str, Any], count: int
     return name
 
 
-def _send(client: Any, address: Address, state: Mapping[str, Any], records: Records) -> None:
-    """Send items, which replace those of the same names; columns that they lack get missing values."""
+def _send(client: Any, address: Address, state: Mapping[str, Any], records: Records, places: Mapping[str, int]) -> None:
+    """Send items, which count from the change of the state on; columns that they lack get missing values.
+
+    `places` says for the items that they replace whether the key of the old row ends in 0 or 1.
+    """
     _check_lengths(records)
     n = len(records)
-    columns = {
-        name: records.columns[name] if name in records.columns else missing(kind, n)
-        for name, kind in state["columns"].items()
-    }
+    columns = with_columns(records, state["columns"]).columns
     for start in range(0, n, ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)
         values: dict[str, list[Any]] = {
-            ROW_KEY: [_key(name) for name in records.names[part].tolist()],
+            ROW_KEY: [_key(name, 1 - places.get(name, 1)) for name in records.names[part].tolist()],
+            SINCE: [state["change"]] * len(records.names[part]),
+            UNTIL: [NEVER] * len(records.names[part]),
             "name": records.names[part].tolist(),
             "embedding": np.asarray(records.embeddings[part], dtype=np.float32).tolist(),
         }
         if records.labels is not None:
             values["label"] = records.labels[part].tolist()
-        for name, cells in columns.items():
+        for name in state["columns"]:
+            cells = columns[name]
             batch = cells[part]
             if batch.dtype.kind == "f":
                 batch = np.where(np.isnan(batch), MISSING, batch)
@@ -537,5 +615,5 @@ def _check_engine(engine: str) -> None:
         raise ValueError(f"engine: expected exact or auto for a server of Milvus, got {quoted(engine)}")
 
 
-def _key(name: str) -> str:
-    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+def _key(name: str, place: int) -> str:
+    return f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}{place}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -89,12 +89,18 @@ class Hits(NamedTuple):
     distances : ndarray of shape (n, k)
         Distances; infinity if fewer than k were found.
     positions : ndarray of shape (n, k)
-        Row numbers of `records`; -1 if fewer than k were found.
+        Row numbers of `records`; -1 if fewer than k were found. As an index of NumPy, -1 means the last item: use
+        `names`, or leave out the places that `counts` does not count.
     """
 
     records: Records
     distances: Array
     positions: Ints
+
+    @property
+    def counts(self) -> Ints:
+        """Number of neighbors that each query has, of shape (n,); they come first in its row."""
+        return (self.positions >= 0).sum(axis=1)
 
     @property
     def names(self) -> AnyArray:
@@ -155,7 +161,7 @@ def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Colu
     Parameters
     ----------
     embeddings : array-like of shape (n, d)
-        Embeddings.
+        Embeddings. An array of shape (0, d) makes an empty collection.
     names : sequence of str
         Name of each item; all must be different.
     labels : sequence of int or str, optional
@@ -172,7 +178,7 @@ def records_of(embeddings: Any, names: Any, *, labels: Any = None, columns: Colu
     ValueError
         If lengths differ, a name occurs twice, rows are not finite, or columns are neither numbers nor text.
     """
-    rows = checked_rows(embeddings, "embeddings").copy()
+    rows = checked_embeddings(embeddings).copy()
     n = len(rows)
     records = Records(checked_names(names, n), rows, checked_labels(labels, n), checked_columns(columns, n))
     check_different(records.names)
@@ -213,6 +219,14 @@ def checked_queries(queries: Any, dimensions: int, k: Any) -> AnyArray:
     if not isinstance(k, Integral) or k < 1:
         raise ValueError(f"k: expected 1 or more, got {quoted(k)}")
     return x
+
+
+def checked_embeddings(x: Any) -> AnyArray:
+    """Return embeddings of shape (n, d) in float32; they may be an array without rows, of an empty collection."""
+    shape = tuple(getattr(x, "shape", ()))
+    if len(shape) == 2 and shape[0] == 0 and shape[1] > 0:
+        return np.empty(shape, dtype=np.float32)
+    return checked_rows(x, "embeddings")
 
 
 def checked_rows(x: Any, name: str) -> AnyArray:
@@ -285,6 +299,8 @@ def checked_labels(labels: Any, n: int) -> AnyArray | None:
         array = array.astype(np.int64)
     if array.shape != (n,):
         raise ValueError(f"labels: expected {n}, one per embedding, got shape {array.shape}")
+    if n == 0 and array.dtype.kind not in "iu":
+        return array.astype(np.str_)
     if array.dtype.kind not in "iuUS":
         if any(isinstance(label, str) and label.endswith("\0") for label in array.tolist()):
             raise ValueError("labels: expected texts that do not end with the character NUL")
@@ -457,15 +473,19 @@ def check_new(records: Records, *, dimensions: int, labels: AnyArray | str | Non
     _check_kinds(records.columns, columns)
 
 
-def check_some_left(names: Sequence[str], known: AnyArray, left: int) -> None:
-    """Raise a ValueError for names that do not exist, or if nothing would be left."""
+def with_columns(records: Records, kinds: Mapping[str, Kind]) -> Records:
+    """Return items with all columns of a collection; values that they lack are missing."""
+    lacking = {name: missing(kind, len(records)) for name, kind in kinds.items() if name not in records.columns}
+    return replace(records, columns={**records.columns, **lacking})
+
+
+def check_known(names: Sequence[str], known: AnyArray) -> None:
+    """Raise a ValueError for names that do not exist."""
     gone = np.asarray(names, dtype=np.str_)
     unknown = np.unique(gone[~isin_few(gone, those_of(known, gone))])
     if len(unknown):
         count = f"{len(unknown)} of {len(gone)} are unknown"
         raise ValueError(f"names: the index has no {quoted(str(unknown[0]))} ({count})")
-    if left == 0:
-        raise ValueError("names: nothing would be left in the index")
 
 
 def described(names: AnyArray, labels: AnyArray | None, columns: Mapping[str, AnyArray]) -> dict[str, AnyArray]:

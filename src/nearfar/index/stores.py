@@ -40,8 +40,9 @@ class Store(Protocol):
     """A collection of embeddings in a file, a folder or a server.
 
     One process writes at a time, and any number can read. A change is kept once the method has returned, whatever
-    happens to the process afterwards. Errors have one line: ValueError for invalid requests, OSError for problems of
-    the storage.
+    happens to the process afterwards. If the method raises an error, or the process is killed, nothing is changed,
+    unless that happens after the change was written. Errors have one line: ValueError for invalid requests, OSError for
+    problems of the storage.
 
     Attributes
     ----------
@@ -100,12 +101,13 @@ class Store(Protocol):
     ) -> None:
         """Add items; items with the same names are replaced, and those named in `gone` are removed.
 
-        `about` and `engine` are as for `change`.
+        All of it is one change. The first items of an empty collection decide whether it has labels, and on the kinds
+        of its columns. `about` and `engine` are as for `change`.
         """
         ...
 
     def remove(self, names: Sequence[str]) -> None:
-        """Remove items by name; raise a ValueError if a name does not exist, or nothing would be left."""
+        """Remove items by name; raise a ValueError if a name does not exist."""
         ...
 
     def change(self, *, about: Mapping[str, str] | None = None, engine: str = "") -> None:
@@ -192,7 +194,7 @@ def create(
     uri : str or path
         As for `open_store`; its parent folder must exist.
     records : Records
-        The first items, at least one.
+        The first items. Embeddings of shape (0, d) make an empty collection.
     distance : {"cosine", "euclidean", "sqeuclidean"}
         Distance by which items are compared.
     engine : str

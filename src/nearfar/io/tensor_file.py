@@ -1,6 +1,7 @@
 """Arrays and a little text in one file of the safetensors format, written and read without running any code.
 
-The format is eight bytes of length, a JSON header, then the raw little-endian numbers.
+The format is eight bytes of length, a JSON header, then the raw little-endian numbers. The header of a file begins with
+a checksum of the whole file, so that a damaged file is an error, and not other numbers.
 
 `safetensors.numpy` is not used, because it is part of the extra `deep`, which classical learners and indexes do not
 need, because the order of its header is random, and because it copies all arrays before it writes them.
@@ -13,6 +14,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -34,6 +36,10 @@ NAMES = {
 }
 DTYPES = {np.dtype(code): name for name, code in NAMES.items()}
 MAX_HEADER = 100_000_000
+CHECKSUM = "checksum"
+"""Name of the text that holds the CRC-32 of a file, in hexadecimal digits; it is made with UNKNOWN in their place."""
+UNKNOWN = "00000000"
+CHECKED_BYTES = 2**20  # read at a time for a checksum
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError)  # what a header that lies raises
 
 
@@ -53,19 +59,22 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, AnyArray | Stacked]
     ValueError
         If an array has a type that the format lacks (text, objects, complex numbers).
     """
-    text = _header(arrays, metadata)
+    header = _header(arrays, {CHECKSUM: UNKNOWN, **metadata})
     with atomic_write(path) as file:
-        file.write(text)
+        file.write(header)
+        total = crc32(header)
         for name, array in arrays.items():
-            _write_array(file, name, array)
+            total = _write_array(file, name, array, total)
+        file.seek(header.index(_as_text(UNKNOWN)))
+        file.write(_as_text(f"{total:08x}"))
 
 
 def packed(arrays: Mapping[str, AnyArray], metadata: dict[str, str]) -> bytes:
-    """Return the bytes of the file that `write` would write; raise a ValueError as it does."""
+    """Return the bytes of the file that `write` would write, without a checksum; raise a ValueError as it does."""
     file = io.BytesIO()
     file.write(_header(arrays, metadata))
     for name, array in arrays.items():
-        _write_array(file, name, array)
+        _write_array(file, name, array, 0)
     return file.getvalue()
 
 
@@ -85,15 +94,24 @@ def _header(arrays: Mapping[str, AnyArray | Stacked], metadata: dict[str, str]) 
     return len(text).to_bytes(8, "little") + text
 
 
-def _write_array(file: IO[bytes], name: str, array: AnyArray | Stacked) -> None:
+def _as_text(checksum: str) -> bytes:
+    """Return a checksum as it is written in a header."""
+    return json.dumps({CHECKSUM: checksum}).encode()[1:-1]
+
+
+def _write_array(file: IO[bytes], name: str, array: AnyArray | Stacked, total: int) -> int:
+    """Write an array, and return the checksum of all that was written before, `total`, and of the array."""
     written = 0
     for part in array.parts if isinstance(array, Stacked) else [array]:
         data = np.ascontiguousarray(part)
         data = data.astype(array.dtype.newbyteorder("<"), copy=False)
-        written += file.write(data.reshape(-1).view(np.uint8).data)  # a view, because a copy may not fit into memory
+        view = data.reshape(-1).view(np.uint8).data  # not a copy, which may not fit into memory
+        written += file.write(view)
+        total = crc32(view, total)
     expected = int(np.prod(array.shape, dtype=object)) * array.dtype.itemsize
     if written != expected:
         raise ValueError(f"{name}: expected {expected} bytes in all parts, got {written}")
+    return total
 
 
 def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[dict[str, AnyArray], dict[str, str]]:
@@ -108,18 +126,34 @@ def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[di
     Raises
     ------
     ValueError
-        If the file is not of this format, or is truncated.
+        If the file is not of this format, is truncated, or has another checksum than the one in it.
     """
     try:
         with open_regular(path) as file:
             total = os.fstat(file.fileno()).st_size
             header, metadata, start = _read_header(file, total)
+            _check(file, start, metadata.pop(CHECKSUM, ""))
             arrays = {
                 name: _read_array(file, start, total, entry, stays=name in mapped) for name, entry in header.items()
             }
     except (*DAMAGED, Unreadable) as error:
         raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {shorten(str(error), PATH)}") from None
     return arrays, metadata
+
+
+def _check(file: IO[bytes], start: int, checksum: str) -> None:
+    """Raise a ValueError if a file, whose header ends at `start`, has another checksum than the one in its header.
+
+    Files of other programs have none.
+    """
+    if not checksum:
+        return
+    file.seek(0)
+    total = crc32(file.read(start).replace(_as_text(checksum), _as_text(UNKNOWN), 1))
+    while part := file.read(CHECKED_BYTES):
+        total = crc32(part, total)
+    if f"{total:08x}" != checksum:
+        raise ValueError("it is damaged: its checksum is not that of the numbers and texts in it")
 
 
 def unpacked(data: bytes) -> tuple[dict[str, AnyArray], dict[str, str]]:
