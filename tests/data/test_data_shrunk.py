@@ -45,6 +45,18 @@ def kept(tmp_path):
     return sorted((tmp_path / "cache" / "shrunk").glob("*.pixels"))
 
 
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no owners of files")
+def test_a_link_in_the_place_of_copies_is_not_followed(folder, tmp_path):
+    expected = read_square(reader(folder), 0, 24, 16)
+    (file,) = kept(tmp_path)
+    file.unlink()
+    target = tmp_path / "target"
+    target.write_bytes(b"mine")
+    file.symlink_to(target)
+    np.testing.assert_array_equal(read_square(reader(folder), 0, 24, 16), expected)
+    assert target.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("how", [(24, 16, None), (16, None, None), (24, 16, Resizing("bicubic"))])
 def test_a_copy_is_what_decoding_gives(how, folder, tmp_path, monkeypatch):
     expected = [decode_square((folder / f"{i}.jpg").read_bytes(), str(i), *how) for i in range(6)]

@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -44,6 +45,54 @@ def test_turned_files_that_have_changed_have_other_features(tmp_path, monkeypatc
         assert items.array is None
         expected = embed(embedder, items, layer="pooled", image_size=20)
         assert cached_features(embedder, items, image_size=20).array == pytest.approx(expected)
+
+
+def frozen_rows():
+    """A frozen trunk, items, and their features."""
+    embedder = Embedder(make_trunk("mlp", (4,)), 8, freeze_trunk=True)
+    items = Dataset.from_array("rows", np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), [0, 0, 1] * 2)
+    return embedder, items, embed(embedder, items, layer="pooled")
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", "short", "numbers", "objects"])
+def test_features_in_a_damaged_file_are_computed_again(tmp_path, monkeypatch, content) -> None:
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    embedder, items, expected = frozen_rows()
+    cached_features(embedder, items)
+    (file,) = (tmp_path / "cache").rglob("*.npy")
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    else:
+        wrong = {"short": expected[:3], "numbers": expected.astype(int), "objects": np.array([None] * 6)}
+        np.save(file, wrong[content])
+    for _ in range(2):
+        assert cached_features(embedder, items).array == pytest.approx(expected)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no owners of files")
+@pytest.mark.parametrize("how", ["link", "folder of another user", "file"])
+def test_without_a_cache_of_ones_own_features_are_computed(tmp_path, monkeypatch, how) -> None:
+    monkeypatch.setenv("NEARFAR_CACHE", str(tmp_path / "cache"))
+    embedder, items, expected = frozen_rows()
+    cached_features(embedder, items)
+    (file,) = (tmp_path / "cache").rglob("*.npy")
+    forged = tmp_path / "forged.npy"
+    np.save(forged, 2 * expected)
+    before = forged.read_bytes()
+    file.unlink()
+    if how == "link":
+        file.symlink_to(forged)
+    elif how == "file":
+        monkeypatch.setenv("NEARFAR_CACHE", str(forged))
+    else:
+        np.save(file, 2 * expected)
+        monkeypatch.setattr(os, "getuid", lambda: 4321)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert cached_features(embedder, items).array == pytest.approx(expected)
+    assert forged.read_bytes() == before
+    if how != "link":  # which is replaced, and not followed
+        assert "NEARFAR_CACHE" in str(told[-1].message)
 
 
 CODE = """

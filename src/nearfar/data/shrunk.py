@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..io.cache import cache_folder
+from ..io.cache import open_entry, private_folder
 from ..quoting import quoted
 
 VARIABLE = "NEARFAR_SHRUNK_GB"
@@ -74,7 +74,7 @@ class ShrunkCopies:
         self.capacity = capacity
         self.bytes = int(np.prod(shape))
         self.slot = HEAD.size + self.bytes
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        self.file = open_entry(path, os.O_RDWR | os.O_CREAT)
 
     def __del__(self) -> None:
         with suppress(OSError, AttributeError):
@@ -128,14 +128,13 @@ def open_copies(root: str, paths: Sequence[str], shape: tuple[int, ...], how: Se
     digest = hashlib.sha256(repr((os.path.abspath(root), shape, tuple(how))).encode(errors="surrogateescape"))
     for path in paths:
         digest.update(path.encode(errors="surrogateescape") + b"\0")
-    folder = cache_folder() / "shrunk"
-    file = folder / f"{digest.hexdigest()[:32]}{SUFFIX}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = private_folder("shrunk")
+        file = folder / f"{digest.hexdigest()[:32]}{SUFFIX}"
         allowed = min(allowed, _taken(file) + shutil.disk_usage(folder).free // 2)
         make_room(folder, file, min(allowed, slot * len(paths)), allowed)
         return ShrunkCopies(file, shape, min(len(paths), allowed // slot))
-    except OSError:  # the cache is not writable, so there are no copies
+    except OSError:  # the cache cannot be used, so there are no copies
         return None
 
 

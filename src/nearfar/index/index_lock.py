@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..io.atomic_files import locked
-from ..io.cache import cache_folder
+from ..io.cache import private_folder
 from ..io.uris import address_of, is_address, is_folder
 
 WAIT = 600.0
@@ -45,9 +45,7 @@ def index_lock(file: Path, *, wait: float = WAIT, waiting: Callable[[], None] | 
     """
     if is_address(file):
         address = str(address_of(file))
-        folder = cache_folder() / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        target = folder / hashlib.sha256(address.encode()).hexdigest()[:32]
+        target = private_folder("locks") / hashlib.sha256(address.encode()).hexdigest()[:32]
         shown = address
     else:
         target = _real(file)

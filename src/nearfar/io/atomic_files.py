@@ -171,8 +171,8 @@ def locked(file: Path, *, wait: float = 0.0, waiting: Callable[[], None] | None 
     lock = FileLock(file, mode=0o666)  # for all users who may write in the folder
     taken = True
     try:
-        # if no file can be created, as in /proc, filelock would wait for one
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o666))
+        # if no file can be created, as in /proc, filelock would wait for one; a link could name a file to overwrite
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666))
         try:
             lock.acquire(timeout=0)
         except Timeout:

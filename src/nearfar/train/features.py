@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +24,15 @@ from ..data.loader import make_loader
 from ..data.readers.files import file_behind
 from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
-from ..io.cache import cache_folder
+from ..io.atomic_files import atomic_write
+from ..io.cache import private_folder, read_entry
 from ..progress import counted
-from .checkpoint import replace_file
 from .config import TrainConfig
 
 Floats = NDArray[np.float32]
 
+FEATURES = "features"
+"""Folder of the cache with the features of frozen trunks."""
 ON_ACCELERATOR = 256  # batch size that uses a GPU fully
 IMAGES_ON_PROCESSOR = (
     32  # batch size on a CPU: the activations of more do not fit into its cache, which halves the speed of a MobileNet
@@ -177,21 +180,39 @@ def cached_features(
 ) -> Dataset:
     """Replace the items of a data set by the features of a frozen trunk.
 
-    They are computed once for the same items, trunk and resizing, and stored below `cache_folder`.
+    They are computed once for the same items, trunk and resizing, and stored in the cache. If it cannot be used, they
+    are computed again.
     """
     network = _digest_of_network(embedder.trunk) + _digest_of_network(embedder.scale)
     sizes: dict[str, Any] = {"image_size": image_size, "resize": resize, "resizing": resizing}
     key = "-".join((_digest_of_items(dataset), network, str(sizes), DECODING))
-    path = cache_folder() / "features" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
-    if path.is_file():
-        rows = np.load(path, allow_pickle=False)
-    else:
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
+    rows = _stored(name, len(dataset))
+    if rows is None:
         rows = embed(embedder, dataset, layer="pooled", workers=workers, **sizes)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        buffer = io.BytesIO()
-        np.save(buffer, rows, allow_pickle=False)
-        replace_file(path, buffer.getvalue())
+        _store(name, rows)
     return with_rows(dataset, rows)
+
+
+def _stored(name: str, n: int) -> Floats | None:
+    """Return the features in a file of the cache; None if there is none that can be used."""
+    try:
+        with read_entry(private_folder(FEATURES) / name) as file:
+            rows: Floats = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return rows if rows.ndim == 2 and len(rows) == n and rows.dtype == np.float32 else None
+
+
+def _store(name: str, rows: Floats) -> None:
+    """Write features into the cache; warn if that is not possible."""
+    buffer = io.BytesIO()
+    np.save(buffer, rows, allow_pickle=False)
+    try:
+        with atomic_write(private_folder(FEATURES) / name) as file:
+            file.write(buffer.getvalue())
+    except OSError as error:
+        warnings.warn(f"the features of the frozen trunk are not kept: {error}", stacklevel=2)
 
 
 def with_rows(dataset: Dataset, rows: Floats) -> Dataset:
