@@ -84,9 +84,9 @@ def test_colors_of_16_bits_become_eight():
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
-def test_pixels_of_32_bits_are_refused(kind):
-    data = encoded(Image.fromarray(np.arange(9).reshape(3, 3).astype(kind)), "TIFF")
-    with pytest.raises(BadImageError, match="its pixels have 32 bits, with an unknown range"):
+def test_pixels_of_32_bits_in_an_unknown_range_are_refused(kind):
+    data = encoded(Image.fromarray(70_000 * np.arange(9).reshape(3, 3).astype(kind)), "TIFF")
+    with pytest.raises(BadImageError, match=r"its pixels of 32 bits have values from 0 to 560000; expected 0 to"):
         decode(data, "x")
 
 

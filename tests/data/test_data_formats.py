@@ -7,11 +7,13 @@ import json
 import pickle
 import re
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from nearfar.data import DataError, DataNotFoundError, open_dataset, open_task
+from nearfar.data import DataError, DataNotFoundError, image_formats, open_dataset, open_task
 from nearfar.data.items import open_items
 from nearfar.data.readers.arrays import read_gallery
 
@@ -93,9 +95,129 @@ def test_a_folder_beside_train_and_test_is_told(tmp_path):
 
 
 def test_images_of_kinds_that_are_not_read_are_told(tmp_path):
-    files = class_folders() | {"class0/a.HEIC": b"ftyp", "class9/b.avif": b"ftyp", "class9/notes.txt": b"no image"}
+    files = class_folders() | {"class0/a.HEIC": b"ftyp", "class9/b.dng": b"", "class9/c.DNG": b"", "class9/notes": b""}
     task = open_task(str(write(tmp_path / "s", files)))
-    assert "2 files of unsupported formats left out (class0/a.HEIC, class9/b.avif)" in task.protocol
+    told = "4 files left out (2 .dng, 1 .heic, 1 without ending; pip install pillow-heif reads them)"
+    assert f"{told}; 1 folder without images left out (class9)" in task.protocol
+
+
+PILLOW = (
+    "jfif",
+    "jpe",
+    "JPG",
+    "pbm",
+    "pnm",
+    "jp2",
+    "avif",
+    "tga",
+    "bmp",
+    "dib",
+    "mpo",
+    "apng",
+    "qoi",
+    "pcx",
+    "heic",
+)
+
+
+def encoded(ending):
+    """An image of 12 x 10 pixels in the format of an ending; None if Pillow cannot write it."""
+    kinds = {"jfif": "JPEG", "jpe": "JPEG", "jpg": "JPEG", "pbm": "PPM", "pnm": "PPM", "jp2": "JPEG2000", "apng": "PNG"}
+    buffer = io.BytesIO()
+    mode = "1" if ending == "pbm" else "RGB"
+    try:
+        Image.new(mode, (12, 10), 1).save(buffer, kinds.get(ending.lower(), ending.upper()))
+    except (KeyError, OSError):
+        return None
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+@pytest.mark.parametrize("ending", PILLOW)
+def test_a_class_of_any_ending_is_read_or_counted(tmp_path, ending, kind):
+    data = encoded(ending)
+    files = class_folders(2) | {f"odd/{i}.{ending}": data or b"?" for i in range(2)}
+    source = write(tmp_path / "set", files) if kind == "folder" else zipped(tmp_path / "set.zip", files)
+    items = open_dataset(source)
+    if data is not None:
+        assert "odd" in items.classes
+        assert items.read(int(np.flatnonzero(items.labels == items.classes.index("odd"))[0])).shape[:2] == (10, 12)
+    else:
+        assert any(f"2 files left out (2 .{ending}" in note for note in items.notes)
+        assert "1 folder without images left out (odd)" in items.notes
+
+
+def test_images_of_heif_are_read_where_pillow_heif_is_installed(tmp_path, monkeypatch):
+    stub = tmp_path / "modules" / "pillow_heif.py"
+    write(
+        tmp_path,
+        {
+            "modules/pillow_heif.py": "def register_heif_opener():\n    from PIL import Image\n\n    "
+            "Image.register_open('HEIF', Image.OPEN['PNG'][0])\n"
+        },
+    )
+    monkeypatch.syspath_prepend(str(stub.parent))
+    for cached in (image_formats._formats, image_formats._has_heif, image_formats.suffixes):
+        cached.cache_clear()
+    try:
+        assert open_dataset(write(tmp_path / "set", class_folders(2) | {"odd/0.heic": png()})).classes[-1] == "odd"
+    finally:
+        monkeypatch.undo()
+        Image.OPEN.pop("HEIF", None)
+        for cached in (image_formats._formats, image_formats._has_heif, image_formats.suffixes):
+            cached.cache_clear()
+
+
+def test_pictures_are_read_by_their_content_but_start_no_other_program(tmp_path):
+    page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n"
+    source = write(tmp_path / "set", class_folders(2) | {"odd/0.png": page, "odd/1.jpg": png(3)})
+    with pytest.raises(DataError, match=r"odd/0.png: cannot be decoded \(not an image\)"):
+        open_dataset(source)
+    assert open_dataset(source, skip_bad=True).bad == ("odd/0.png",)
+
+
+def test_empty_classes_and_classes_inside_classes_are_told(tmp_path):
+    files = class_folders() | {"class0/inner/0.png": png(), "class0/inner/1.png": png()}
+    source = write(tmp_path / "set", files)
+    (source / "class8" / "more").mkdir(parents=True)
+    notes = open_dataset(source).notes
+    assert "1 folder without images left out (class8)" in notes
+    assert "1 folder inside class folders is a class of its own (class0/inner)" in notes
+    with zipfile.ZipFile(tmp_path / "set.zip", "w") as archive:
+        archive.mkdir("class8")
+        for name, data in files.items():
+            archive.writestr(name, data)
+    assert open_dataset(tmp_path / "set.zip").notes == notes
+
+
+@pytest.mark.parametrize(("most", "told"), [(4095, 12), (16383, 14), (1023, 10), (65535, None)])
+def test_dark_images_of_sixteen_bits_are_told(tmp_path, most, told):
+    rng = np.random.default_rng(0)
+    for i in range(4):
+        (tmp_path / "set" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        pixels = rng.integers(0, most + 1, (20, 20)).astype(np.uint16)
+        pixels[0, 0] = most
+        Image.fromarray(pixels).save(tmp_path / "set" / "ab"[i % 2] / f"{i}.{'png' if i % 3 else 'tif'}")
+    notes = [note for note in open_dataset(tmp_path / "set").notes if "16 bits" in note]
+    assert len(notes) == (told is not None)
+    if told:
+        assert f"use only the lowest {told} bits" in notes[0]
+        assert f"multiply their values by {2 ** (16 - told)} when" in notes[0]
+
+
+def test_gray_images_of_32_bits_are_read_in_their_range(tmp_path):
+    ramp = np.linspace(0, 1, 100).reshape(10, 10)
+    for name, pixels in {"unit": ramp, "bytes": ramp * 255, "words": ramp * 65535}.items():
+        (tmp_path / "set" / name).mkdir(parents=True)
+        Image.fromarray(pixels.astype(np.float32)).save(tmp_path / "set" / name / "0.tif")
+    items = open_dataset(tmp_path / "set")
+    for i in range(3):
+        np.testing.assert_allclose(items.read(i)[..., 0], np.round(ramp * 255), atol=1)
+    Image.fromarray((ramp - 0.5).astype(np.float32)).save(tmp_path / "set" / "unit" / "0.tif")
+    with pytest.raises(
+        DataError, match=r"its pixels of 32 bits have values from -0.5 to 0.5; expected 0 to 1 or 0 to 255"
+    ):
+        open_dataset(tmp_path / "set")
 
 
 def test_query_and_gallery_folders(tmp_path):

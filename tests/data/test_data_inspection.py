@@ -13,7 +13,7 @@ from nearfar.data import DataError, inspect_data, open_task
 from nearfar.data.decode import BadImageError
 
 from ..commands import run
-from .conftest import torn, write
+from .conftest import png, torn, write
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -260,3 +260,16 @@ def test_items_whose_class_is_in_their_own_group_alone_are_told(tmp_path):
     none = [line.rsplit(",", 2)[0] + "," + line.rsplit(",", 1)[1] for line in alone]
     (tmp_path / "none.csv").write_text("\n".join(none))
     assert not any("group" in remark for remark in inspect_data(str(tmp_path / "none.csv")).remarks)
+
+
+def test_images_of_unusual_shapes_are_remarked_on(tmp_path):
+    sizes = {"a/0": (64, 48), "a/1": (80, 60), "b/0": (64, 64), "b/1": (9, 7), "c/0": (64, 50), "c/1": (4000, 8)}
+    images = {f"{name}.png": png(size=size) for name, size in sizes.items()}
+    remarks = inspect_data(str(write(tmp_path / "set", images))).remarks
+    assert "2 images are tiny, unlike the others (b/1.png: 9 x 7, c/1.png: 4000 x 8)." in remarks
+    long = (
+        "1 image is more than 8 times as long as wide (c/1.png: 4000 x 8): networks see only the square in the center."
+    )
+    assert long in remarks
+    same = {f"{name}.png": png(i, size=(9, 7)) for i, name in enumerate(sizes)}
+    assert not any("tiny" in remark for remark in inspect_data(str(write(tmp_path / "same", same))).remarks)

@@ -92,9 +92,11 @@ def test_tables_without_labels(tmp_path, label):
 def test_an_image_of_a_kind_that_is_not_read_is_told_as_such(tmp_path):
     write(tmp_path, {"a.HEIC": b"ftyp"})
     with pytest.raises(
-        DataError, match=r"a.HEIC: images of this format are not supported; save it as one of .bmp, .gif, .jpeg"
+        DataError, match=r"a.HEIC: images of this format are not supported; pip install pillow-heif reads them"
     ):
         open_items(str(tmp_path / "a.HEIC"))
+    with pytest.raises(DataError, match=r"a.svg: images of this format are not supported; save it as .jpg, .png"):
+        open_items(str(write(tmp_path, {"a.svg": b"<svg/>"}) / "a.svg"))
 
 
 def test_class_folders_are_read_as_ever(tmp_path):

@@ -312,9 +312,9 @@ def embed_query(
 
 def check_file_exists(query: str) -> None:
     """Refuse the name of a file that does not exist, which would otherwise be searched as words."""
-    from ..data.decode import SUFFIXES
+    from ..data.image_formats import KNOWN
 
-    if query.lower().endswith((*SUFFIXES, ".npy", ".npz")) and not Path(query).exists():
+    if query.lower().endswith((*KNOWN, ".npy", ".npz")) and not Path(query).exists():
         raise FileNotFoundError(f"QUERY: {query}: no such file")
 
 

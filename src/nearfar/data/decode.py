@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,11 +15,12 @@ from numpy.typing import NDArray
 
 from ..progress import counted
 from .dataset import ArrayReader, DataError, Dataset, Source, number_labels, unwrapped
+from .image_formats import open_image
 from .readers.files import Files, OutsideError, file_behind
 from .shrunk import ShrunkCopies, open_copies
 
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 GRAY_SAMPLE = 32  # number of images from which to guess whether all images of a set are gray
+MOST_USED_BITS = 14  # of 16; fewer of them are dark
 ORIENTATION = 0x0112  # EXIF tag
 TRANSPOSED = (5, 6, 7, 8)
 """Orientations that swap height and width."""
@@ -179,10 +179,8 @@ def upright_shape(data: bytes, name: str) -> tuple[int, int]:
 @contextmanager
 def _opened(data: bytes, name: str) -> Iterator[Any]:
     """Open an image in a context in which all errors become a BadImageError."""
-    from PIL import Image
-
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with open_image(data) as image:
             yield image
     except Exception as error:  # decoders raise nearly anything on a corrupt file
         raise BadImageError(f"{name}: cannot be decoded ({_reason(error)})") from error
@@ -193,8 +191,7 @@ def _upright(image: Any, channels: int) -> NDArray[np.uint8]:
     from PIL import ImageOps
 
     turned = ImageOps.exif_transpose(image)
-    sixteen = turned.mode.startswith("I;16") or (turned.mode == "I" and image.format in SIXTEEN)
-    if sixteen:
+    if _has_sixteen_bits(turned, image.format):
         turned = _eight_bits(turned)
     mode = "L" if channels == 1 else "RGB"
     pixels = np.asarray(_flatten(turned, mode), dtype=np.uint8)
@@ -225,11 +222,25 @@ def _flatten(image: Any, mode: str) -> Any:
     from PIL import Image
 
     if image.mode in ("I", "F"):
-        raise ValueError("its pixels have 32 bits, with an unknown range; save it with 8 or 16 bits")
+        image = _bytes_of_wide(image)
     if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     return image.convert(mode)
+
+
+def _bytes_of_wide(image: Any) -> Any:
+    """Convert gray values of 32 bits, which are in [0, 1], [0, 255] or [0, 65535], to 8 bits."""
+    from PIL import Image
+
+    values = np.asarray(image, dtype=np.float64)
+    least, most = values.min(), values.max()
+    limits = (1, 255, 65535) if image.mode == "F" else (255, 65535)
+    limit = next((limit for limit in limits if most <= limit), None)
+    if limit is None or not least >= 0:  # `not >=` also refuses NaN
+        ranges = " or ".join(f"0 to {limit:,}" for limit in limits)
+        raise ValueError(f"its pixels of 32 bits have values from {least:g} to {most:g}; expected {ranges}")
+    return Image.fromarray(np.round(values * (255 / limit)).astype(np.uint8))
 
 
 def _eight_bits(image: Any) -> Any:
@@ -464,16 +475,41 @@ def read_shape(read: Read, i: int) -> tuple[int, ...]:
 
 def guess_channels(files: Files, paths: Sequence[str]) -> int:
     """Return 1 if all of some evenly chosen images are gray, else 3; images that cannot be decoded are ignored."""
-    from PIL import Image
-
     modes = set()
     for i in np.unique(np.linspace(0, len(paths) - 1, GRAY_SAMPLE).astype(int)):
         try:
-            with Image.open(io.BytesIO(files.read(paths[i]))) as image:
+            with open_image(files.read(paths[i])) as image:
                 modes.add(image.mode)
         except Exception:  # the file is corrupt, or far too large; `decode` will say so
             continue
     return 1 if modes and modes.issubset(GRAY_MODES) else 3
+
+
+def remarks_on_depth(reader: ImageReader) -> tuple[str, ...]:
+    """Return a remark on gray images of 16 bits that use only the lowest ones, as those of many cameras and scanners.
+
+    Up to 32 evenly chosen images are decoded, if they have 16 bits.
+    """
+    if reader.channels != 1:
+        return ()
+    most = 0
+    for i in np.unique(np.linspace(0, len(reader.paths) - 1, GRAY_SAMPLE).astype(int)):
+        try:
+            with open_image(reader.files.read(reader.paths[i])) as image:
+                if _has_sixteen_bits(image, image.format):
+                    most = max(most, int(np.asarray(image).max()))
+        except Exception:  # the file is corrupt, or far too large; `decode` will say so
+            continue
+    bits = most.bit_length()
+    if not 0 < bits <= MOST_USED_BITS:
+        return ()
+    advice = f"multiply their values by {2 ** (16 - bits)} when you save them"
+    return (f"gray images of 16 bits use only the lowest {bits} bits, and are read as nearly black: {advice}",)
+
+
+def _has_sixteen_bits(image: Any, format: str | None) -> bool:
+    """Return whether the pixels of an image are gray values of 16 bits; `format` is that of its file."""
+    return bool(image.mode.startswith("I;16") or (image.mode == "I" and format in SIXTEEN))
 
 
 def image_source(
@@ -527,6 +563,7 @@ def image_source(
         groups=groups,
         texts=texts,
         unnamed=unnamed,
+        notes=remarks_on_depth(reader),
     )
     if skip_bad:
         items, roles = _without_bad(items, roles)

@@ -12,17 +12,21 @@ from typing import Any
 from numpy.typing import NDArray
 
 from .dataset import DataError, Dataset, Named, as_text, some
-from .decode import SUFFIXES, ImageReader, decode, decode_small, guess_channels, image_source, read_small
+from .decode import ImageReader, decode, decode_small, guess_channels, image_source, read_small
+from .image_formats import EXPECTED, KNOWN, advice_on, suffixes
 from .open import open_dataset, resolve_source
 from .readers.arrays import DATA, LABELS, UNNAMED, finite_singles, load_npz, names_in, read_array
 from .readers.files import Files, FolderFiles, is_archive, open_files, stem_of
-from .readers.folder import OTHERS, read_folder, unread
+from .readers.folder import read_folder
+from .readers.left_out import unread
 from .readers.saved_datasets import is_saved
 from .readers.shard_files import ShardFiles
 from .readers.shards import is_sharded
 from .readers.tar_files import TARS, TarFiles
 from .readers.text_tables import TABLES, check_column
 
+OTHERS = (".dng", ".jxl", ".raw", ".svg")
+"""Endings of images that Pillow does not open."""
 UNKNOWN_CLASS = ""
 """Class of items without a class."""
 
@@ -81,11 +85,12 @@ def _items_in_file(path: Path, label: str | None, name: str | None, skip_bad: bo
         if key is None:
             raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {some([*arrays]) or 'none'}")
         return _unlabeled_rows(path, arrays[key], arrays)
-    if path.suffix.lower() in SUFFIXES:
+    if path.suffix.lower() in suffixes():
         folder = FolderFiles(str(path.parent), also=(str(path.resolve().parent),))  # a link that was given is followed
         return _loose(path.name, ImageReader(folder, (path.name,)), skip_bad)
-    if path.suffix.lower() in OTHERS:
-        raise DataError(f"{path}: images of this format are not supported; save it as one of {', '.join(SUFFIXES)}")
+    if path.suffix.lower() in (*KNOWN, *OTHERS):
+        advice = advice_on(path.suffix.lower()) or f"save it as {EXPECTED}"
+        raise DataError(f"{path}: images of this format are not supported; {advice}")
     if path.name.endswith(TABLES):
         return _items_in_table(path, label, name, skip_bad)
     if is_archive(path):
@@ -110,15 +115,16 @@ def _items_in_table(path: Path, label: str | None, name: str | None, skip_bad: b
 def _open_loose_images(path: Path, skip_bad: bool) -> Dataset | None:
     """Open images, some of which may not be in a class folder; None if all are."""
     files = open_files(path)
-    names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
+    every = files.names()
+    names = [name for name in every if name.lower().endswith(suffixes())]
     alone = ["/" not in name for name in names]
-    sharded = isinstance(files, TarFiles | ShardFiles) and is_sharded(files.names())
+    sharded = isinstance(files, TarFiles | ShardFiles) and is_sharded(every)
     if sharded or (any(alone) and not all(alone)):
         return read_folder(path, skip_bad=skip_bad, unlabeled=UNKNOWN_CLASS).items
     if not any(alone):
         return None
     found = _loose(stem_of(path), ImageReader(files, tuple(names)), skip_bad)
-    return replace(found, notes=tuple(unread(files)))
+    return replace(found, notes=(*found.notes, *unread(every, names, files.folders())))
 
 
 def from_datasets(dataset: Any, *, label: str | None = None, name: str = "dataset") -> Dataset:

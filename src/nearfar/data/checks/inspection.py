@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeVar
@@ -35,6 +35,9 @@ T = TypeVar("T")
 FEW_TEST_CLASSES = 20  # with fewer test classes, scores depend strongly on which classes are drawn
 FEW_VALIDATION_CLASSES = 5  # with fewer validation classes, so does the choice of the checkpoint
 EXAMPLES = 3
+SMALL_SIDE = 32  # pixels; shorter sides are of thumbnails and icons
+TIMES_SMALLER = 4  # than the median, images are unlike the others
+MOST_ASPECT = 8  # ratio of the sides above which the square in the center is a small part
 
 
 @dataclass(frozen=True)
@@ -207,8 +210,16 @@ def inspect_data(
         remarks=(),
         protocol="" if why else task.protocol,
     )
+    shaped = remarks_on_shapes(task.train.kind, parts.values())
     columns = (*remarks_on_columns(task.train), *remarks_on_gallery(task), *remarks_on_groups(task))
-    remarks = (why, *remarks_on_items(found), *remarks_on_classes(found, task), *remarks_on_sizes(found), *columns)
+    remarks = (
+        why,
+        *remarks_on_items(found),
+        *remarks_on_classes(found, task),
+        *remarks_on_sizes(found),
+        *shaped,
+        *columns,
+    )
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
@@ -305,6 +316,31 @@ def remarks_on_items(found: Inspection) -> Iterator[str]:
         more = sum(len(group) - 1 for group in found.copies)
         noun = "is an exact copy" if more == 1 else "are exact copies"
         yield f"{count_of(more, found.kind)} {noun} of another one of the same class ({shown(found.copies)})."
+
+
+def remarks_on_shapes(kind: Kind, parts: Iterable[Read]) -> Iterator[str]:
+    """Yield remarks on images that are much smaller than the others, and on very long ones."""
+    if kind != "image":
+        return
+    sides = [(shape[:2], name) for read in parts for shape, name in zip(read.shapes, read.items.names, strict=True)]
+    usual = float(np.median([min(shape) for shape, _ in sides])) if sides else 0.0
+    tiny = [
+        _sized(shape, name) for shape, name in sides if min(shape) < SMALL_SIDE and TIMES_SMALLER * min(shape) < usual
+    ]
+    long = [_sized(shape, name) for shape, name in sides if max(shape) > MOST_ASPECT * min(shape)]
+    if tiny:
+        verb = "is" if len(tiny) == 1 else "are"
+        yield f"{count_of(len(tiny), 'image')} {verb} tiny, unlike the others ({some(tiny, EXAMPLES)})."
+    if long:
+        verb = "is" if len(long) == 1 else "are"
+        yield (
+            f"{count_of(len(long), 'image')} {verb} more than {MOST_ASPECT} times as long as wide "
+            f"({some(long, EXAMPLES)}): networks see only the square in the center."
+        )
+
+
+def _sized(shape: tuple[int, ...], name: str) -> str:
+    return f"{name}: {shape[1]} x {shape[0]}"
 
 
 def shown(groups: Sequence[Sequence[str]]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataset import DataError, DataNotFoundError, Source
-from ..decode import SUFFIXES
+from ..image_formats import suffixes
 from .files import Files, lines, locate, open_files
 from .official import FIRST_HALF, Counts, Expected, first_half, official_source
 
@@ -116,7 +116,7 @@ def _image_folder(files: Files, top: str, folder: str) -> str:
 
 
 def _folders(files: Files) -> Listing:
-    names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
+    names = [name for name in files.names() if name.lower().endswith(suffixes())]
     parts = [name.split("/") for name in names]
     if not names or any(len(part) < 3 or part[-3] not in ("train", "test") for part in parts):
         expected = "cars_annos.mat, devkit/cars_train_annos.mat, or train/ and test/ of class folders"

@@ -58,6 +58,8 @@ class Files(Protocol):
 
     def names(self) -> list[str]: ...
 
+    def folders(self) -> list[str]: ...
+
     def top_folders(self) -> list[str]: ...
 
     def read(self, name: str) -> bytes: ...
@@ -81,9 +83,14 @@ class FolderFiles:
     also: tuple[str, ...] = field(default_factory=further_folders)
 
     def names(self) -> list[str]:
-        return sorted(self._walk())
+        return sorted(name for name in self._walk() if not name.endswith("/"))
+
+    def folders(self) -> list[str]:
+        """Return the names of all folders, also of those without files."""
+        return sorted(name.removesuffix("/") for name in self._walk() if name.endswith("/"))
 
     def _walk(self) -> Iterator[str]:
+        """Yield the names of all files, and those of folders with a slash at the end."""
         for folder, inner, files in os.walk(self.root, followlinks=True):
             inner[:] = [name for name in inner if not (hidden(name) or _links_to_parent(folder, name))]
             for name in inner:
@@ -91,6 +98,7 @@ class FolderFiles:
                     self.path(os.path.relpath(os.path.join(folder, name), self.root))
             relative = Path(folder).relative_to(self.root)
             yield from ((relative / name).as_posix() for name in files if not hidden(name))
+            yield from (f"{(relative / name).as_posix()}/" for name in inner)
 
     def top_folders(self) -> list[str]:
         return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and not hidden(entry.name))
@@ -148,6 +156,11 @@ class ZipFiles:
     def _names(self) -> list[str]:
         entries = (name for name in self._members if not name.endswith("/"))
         return sorted(name for name in entries if not any(map(hidden, name.split("/"))))
+
+    def folders(self) -> list[str]:
+        """Return the names of all folders that are listed, also of those without files."""
+        listed = (name.removesuffix("/") for name in self._members if name.endswith("/"))
+        return sorted(name for name in listed if name and not any(map(hidden, name.split("/"))))
 
     def top_folders(self) -> list[str]:
         return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})

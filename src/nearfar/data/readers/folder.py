@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...quoting import count_of
 from ..dataset import DataError, Source, some
-from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
+from ..decode import ImageReader, guess_channels, image_source
+from ..image_formats import EXPECTED, suffixes
 from .files import Files, open_files, stem_of
+from .left_out import by_ending, unread
 from .shard_files import ShardFiles
 from .shards import is_sharded, read_shards
 from .tar_files import TarFiles
 from .text_tables import TABLES
 
-OTHERS = (".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg", ".tga")
-"""Endings of images in unsupported formats, which are left out with a note."""
 ROLES = {
     "train": "train",
     "val": "validation",
@@ -73,9 +74,10 @@ def _read_class_folders(
     path: str | Path, files: Files, *, image_size: int | None, skip_bad: bool, unlabeled: str | None
 ) -> Source:
     """Read images whose class is the folder that contains them; arguments as for `read_folder`."""
-    names = [name for name in files.names() if name.lower().endswith(SUFFIXES)]
+    every = files.names()
+    images = names = [name for name in every if name.lower().endswith(suffixes())]
     if not names:
-        raise DataError(f"{path}: has no images (expected {', '.join(SUFFIXES)}){_tables_in(path, files)}")
+        raise DataError(f"{path}: has no images (expected {EXPECTED}{_others_in(every)}){_tables_in(path, files)}")
     parts = _strip_common([tuple(place.split("/")[:-1]) for place in _places(files, names)])
     loose = [name for name, part in zip(names, parts, strict=True) if not part]
     if len(loose) == len(names):
@@ -100,10 +102,10 @@ def _read_class_folders(
     else:
         split = "split by the folders " + ", ".join(sorted({part[0] for part in parts}))
     source = image_source(stem_of(path), reader, labels, roles=roles, split=split, skip_bad=skip_bad)
-    notes = []
+    notes = [*source.items.notes]
     if loose:
         notes.append(f"{count_of(len(loose), 'image')} outside of class folders left out ({some(loose, 3)})")
-    notes += unread(files)
+    notes += [*unread(every, images, files.folders()), *_nested(parts)]
     beside = [] if roles is not None else _folders_beside_split(parts)
     if beside:
         notes.append(f"folders such as train are read as classes, not as a split, because of {some(beside, 3)}")
@@ -123,12 +125,19 @@ def _tables_in(path: str | Path, files: Files) -> str:
     return f"; to read a table in it, give the path of the table, such as {path}/{tables[0]}"
 
 
-def unread(files: Files) -> list[str]:
-    """Return a note on images in unsupported formats, if there are any."""
-    others = [name for name in files.names() if name.lower().endswith(OTHERS)]
-    if others:
-        return [f"{count_of(len(others), 'file')} of unsupported formats left out ({some(others, 3)})"]
-    return []
+def _others_in(every: Sequence[str]) -> str:
+    """Return which files a folder without images contains, by ending."""
+    return f"; found {by_ending(every)}" if every else ""
+
+
+def _nested(parts: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return a note on class folders inside other class folders, which are separate classes."""
+    classes = {part for part in parts if part}
+    inside = sorted("/".join(part) for part in classes if any(part[:end] in classes for end in range(1, len(part))))
+    if not inside:
+        return []
+    each = "is a class of its own" if len(inside) == 1 else "are classes of their own"
+    return [f"{count_of(len(inside), 'folder')} inside class folders {each} ({some(inside, 3)})"]
 
 
 def _strip_common(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

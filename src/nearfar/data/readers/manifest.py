@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ...labels import class_name, without_spellings_of_numbers
 from ...quoting import count_of, quoted, shorten
 from ..dataset import DataError, DataNotFoundError, Dataset, Source, some
-from ..decode import SUFFIXES, Box, ImageReader, guess_channels, image_source
+from ..decode import Box, ImageReader, guess_channels, image_source
+from ..image_formats import KNOWN
 from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
@@ -387,7 +388,7 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
 def _has_image_files(path: Path, column: Sequence[Any]) -> bool:
     """Return whether the first cell of a column is the path of an image file, as in the column `path`."""
     first = column[0]
-    if not isinstance(first, str) or not first.lower().endswith(SUFFIXES):
+    if not isinstance(first, str) or not first.lower().endswith(KNOWN):
         return False
     try:
         return (path.parent / first).is_file()

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from ..dataset import DataError, Source
-from ..decode import SUFFIXES, ImageReader, image_source
+from ..decode import ImageReader, image_source
+from ..image_formats import suffixes
 from .files import open_files, stem_of
 
 CHARACTER = re.compile(r"[^/]+/character\d+/\d{4}_\d{2}\.png$")
@@ -50,5 +51,5 @@ def is_character(name: str) -> bool:
 
 def is_omniglot(path: str | Path) -> bool:
     """Return whether a folder or zip contains only Omniglot images."""
-    names = [name for name in open_files(path).names() if name.lower().endswith(SUFFIXES)]
+    names = [name for name in open_files(path).names() if name.lower().endswith(suffixes())]
     return bool(names) and all(map(is_character, names))

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ...quoting import quoted
 from ..dataset import DataError
-from ..decode import SUFFIXES, ImageReader
+from ..decode import ImageReader
+from ..image_formats import suffixes
 from .files import Files, lines, open_files
 
 LABELS = "class_labels.txt"
@@ -92,7 +93,9 @@ def _read_run(files: Files, folder: PurePosixPath, size: int) -> OneShotRun:
 
 def _images(files: Files, folder: PurePosixPath) -> list[str]:
     """Return the images of a folder, sorted."""
-    return [name for name in files.names() if PurePosixPath(name).parent == folder and name.lower().endswith(SUFFIXES)]
+    return [
+        name for name in files.names() if PurePosixPath(name).parent == folder and name.lower().endswith(suffixes())
+    ]
 
 
 def _image(files: Files, folder: PurePosixPath, part: str, name: str) -> str:

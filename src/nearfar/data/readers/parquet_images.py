@@ -60,6 +60,9 @@ class ParquetImages:
     def names(self) -> list[str]:
         return list(self.places)
 
+    def folders(self) -> list[str]:
+        return []
+
     def top_folders(self) -> list[str]:
         return []
 

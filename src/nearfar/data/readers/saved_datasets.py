@@ -45,6 +45,9 @@ class ArrowImages:
     def names(self) -> list[str]:
         return list(self.labels)
 
+    def folders(self) -> list[str]:
+        return []
+
     def top_folders(self) -> list[str]:
         return []
 

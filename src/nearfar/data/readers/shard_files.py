@@ -32,6 +32,9 @@ class ShardFiles:
     def names(self) -> list[str]:
         return [f"{shard}/{name}" for shard in self.shards for name in self._archives[shard].names()]
 
+    def folders(self) -> list[str]:
+        return []
+
     def top_folders(self) -> list[str]:
         return sorted({shard.split("/", 1)[0] for shard in self.shards})
 

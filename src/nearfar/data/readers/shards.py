@@ -17,8 +17,10 @@ from ...io.untrusted import parse_json
 from ...progress import counted
 from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, Source, some
-from ..decode import SUFFIXES, ImageReader, guess_channels, image_source
+from ..decode import ImageReader, guess_channels, image_source
+from ..image_formats import suffixes
 from .files import Files, stem_of
+from .left_out import unread
 
 CLASS = "cls"
 FIELDS = ("label", "class", "cls")
@@ -28,7 +30,7 @@ FIELDS = ("label", "class", "cls")
 def is_sharded(names: Sequence[str]) -> bool:
     """Return whether there are files with the classes of images, under the names of the images."""
     classes = {key_of(name)[0] for name in names if key_of(name)[1] in (CLASS, "json")}
-    return any(key_of(name)[0] in classes for name in names if name.lower().endswith(SUFFIXES))
+    return any(key_of(name)[0] in classes for name in names if name.lower().endswith(suffixes()))
 
 
 def key_of(name: str) -> tuple[str, str]:
@@ -76,7 +78,7 @@ def read_shards(
         If a class cannot be read, or no image has one.
     """
     beside = {key_of(name): name for name in names if key_of(name)[1] in (CLASS, "json")}
-    images = [name for name in names if name.lower().endswith(SUFFIXES)]
+    images = [name for name in names if name.lower().endswith(suffixes())]
     found: dict[str, str] = {}
     classes: dict[str, str] = {}
     for image in counted(images, "reading classes", len(images)):
@@ -94,10 +96,11 @@ def read_shards(
     labels = [found[image] or unlabeled for image in images]
     reader = ImageReader(files, tuple(images), guess_channels(files, images), size=image_size)
     source = image_source(stem_of(path), reader, labels, skip_bad=skip_bad)
+    notes = [*source.items.notes]
     if left_out and unlabeled is None:
-        notes = (f"{count_of(len(left_out), 'image')} without a class left out ({some(left_out, 3)})",)
-        source = replace(source, items=replace(source.items, notes=notes))
-    return source
+        notes.append(f"{count_of(len(left_out), 'image')} without a class left out ({some(left_out, 3)})")
+    notes += unread(names, [*found, *beside.values()])
+    return replace(source, items=replace(source.items, notes=tuple(notes)))
 
 
 def _class_of(files: Files, key: str, beside: dict[tuple[str, str], str]) -> str:

@@ -57,6 +57,9 @@ class TarFiles:
     def _names(self) -> list[str]:
         return sorted(name for name in self._members if not any(map(hidden, name.split("/"))))
 
+    def folders(self) -> list[str]:
+        return []
+
     def top_folders(self) -> list[str]:
         return sorted({name.split("/", 1)[0] for name in self.names() if "/" in name})
 
