@@ -377,6 +377,25 @@ def test_explicit_supervision(method: Method) -> None:
 
 
 @every_learner
+def test_tuples_of_points_may_hold_equal_points(method: Method) -> None:
+    learner = make(method)
+    X, y = data(30)
+    X = np.round(X)
+    rng = np.random.default_rng(0)
+    if isinstance(learner, FromPairs) and not learner._matrices:
+        pairs, labels = all_pairs(y)
+        some = rng.permutation(len(labels))[:60]
+        # one pair with both labels, and pairs of equal points
+        points = X[np.concatenate([pairs[some], [[0, 1], [0, 1], [2, 2], [3, 3]]])]
+        assert np.isfinite(fit(learner, points, np.r_[labels[some], 1, -1, 1, -1]).transform(X)).all()
+    elif isinstance(learner, FromTriplets):
+        triplets = np.concatenate(
+            [[[0, 1, 1], [2, 2, 3], [4, 5, 4]], rng.permuted(np.tile(np.arange(30), (9, 1)))[:, :3]]
+        )
+        assert np.isfinite(fit(learner, X[triplets]).transform(X)).all()
+
+
+@every_learner
 @pytest.mark.parametrize(
     "case",
     ["duplicates", "constant column", "one feature", "fewer rows than features", "identical classes", "equal rows"],

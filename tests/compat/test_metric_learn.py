@@ -173,6 +173,15 @@ def test_bounds_are_two_numbers_in_any_shape():
             bounds_of(wrong)
 
 
+@pytest.mark.parametrize("name", PAIRED)
+def test_equal_pairs_of_points_are_pairs_as_given(name):
+    pairs = np.concatenate([PAIRS, PAIRS[:2], PAIRS[:2]])
+    signs = np.r_[SIGNS, 1, 1, -1, -1]  # annotators disagree
+    assert np.isfinite(quietly(make(name, PAIRED[name]).fit, X[pairs], signs).components_).all()
+    with pytest.warns(UserWarning, match="1 collapsed pairs found"):
+        make(name, PAIRED[name]).fit(X[np.concatenate([PAIRS, [[3, 3]]])], np.r_[SIGNS, 1])
+
+
 DRAWING = [name for name in LABELED if name.endswith("_Supervised")]
 
 

@@ -56,15 +56,67 @@ def test_points_that_are_no_numbers_are_refused(points):
         GMML().fit(points, [1] * len(points))
 
 
-def test_pairs_of_one_point_are_left_out():
-    twice = np.concatenate([POINTS, np.repeat(X[:3, None], 2, axis=1)])
-    with pytest.warns(UserWarning, match=r"^GMML: X: 3 of 203 pairs hold the same point twice; they are ignored"):
-        found = GMML().fit(twice, np.r_[TOLD, 1, 1, -1])
-    assert_allclose(found.components_, GMML().fit(POINTS, TOLD).components_)
+def test_pairs_of_points_are_used_as_given():
+    counts = np.round(X)  # many rows are equal, as those of counts or of survey answers
+    order = np.random.default_rng(1).permutation(len(SIGNS))[:150]
+    # the first pair again, with both labels, and pairs of equal points
+    numbers = np.concatenate([PAIRS[order], PAIRS[order[[0, 0]]], np.repeat(np.arange(3)[:, None], 2, axis=1)])
+    signs = np.r_[SIGNS[order], 1, -1, 1, 1, -1]
+    points = counts[numbers]
+    apart = np.arange(2 * len(numbers)).reshape(-1, 2)  # each point is a row of its own
+    by_points = GMML().fit(points, signs)
+    by_rows = GMML().fit(points.reshape(-1, 4), pairs=apart, pair_labels=signs)
+    assert_allclose(by_points.pair_distance(points), by_rows.pair_distance(points), rtol=1e-6, atol=1e-12)
+    assert by_points.threshold_ == pytest.approx(by_rows.threshold_)
     with pytest.raises(ValueError, match=r"^GMML: pair_labels must have one entry per pair, shape \(200,\)"):
         GMML().fit(POINTS, TOLD[:-1])
     with pytest.raises(ValueError, match=r"^GMML: pair_labels must be \+1 \(similar\) or -1"):
         GMML().fit(POINTS, TOLD + 5)
+
+
+@pytest.mark.parametrize("of_points", [True, False])
+def test_annotators_may_disagree(of_points):
+    numbers = np.concatenate([PAIRS[SOME], PAIRS[SOME[:3]][:, ::-1]])
+    signs = np.r_[TOLD, -TOLD[:3]]
+
+    def fitted(numbers, signs, **more):
+        if of_points:
+            return GMML().fit(X[numbers], signs, **more)
+        return GMML().fit(X, pairs=numbers, pair_labels=signs, **more)
+
+    told = rf"pairs\[{0 if TOLD[0] > 0 else 200}\] is similar and pairs\[{200 if TOLD[0] > 0 else 0}\] is not"
+    with pytest.raises(ValueError, match=rf"^GMML: pair_labels must give each pair one label; .*{told}.*conflicts="):
+        fitted(numbers, signs, conflicts="raise")
+    if not of_points:
+        with pytest.raises(ValueError, match="must give each pair one label"):
+            fitted(numbers, signs)
+    with pytest.warns(UserWarning, match=r"^GMML: 6 of 203 pairs have both labels; they were left out"):
+        dropped = fitted(numbers, signs, conflicts="drop")
+    assert_allclose(dropped.components_, fitted(PAIRS[SOME[3:]], TOLD[3:]).components_)
+    kept = fitted(numbers, signs, conflicts="keep")
+    apart = np.arange(2 * len(numbers)).reshape(-1, 2)
+    expected = GMML().fit(X[numbers].reshape(-1, 4), pairs=apart, pair_labels=signs)
+    assert_allclose(kept.pair_distance(POINTS), expected.pair_distance(POINTS), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"conflicts must be one of|conflicts: "):
+        fitted(numbers, signs, conflicts="ignore")
+    with pytest.raises(ValueError, match='conflicts="drop" must leave some pairs'):
+        fitted(PAIRS[[0, 0]], [1, -1], conflicts="drop")
+    with pytest.raises(ValueError, match="conflicts must be given with pairs"):
+        GMML().fit(X, Y, conflicts="keep")
+
+
+def test_quadruplets_of_equal_points_are_those_of_equal_rows():
+    numbers = np.array([[0, 1, 2, 2], [3, 3, 4, 5], [6, 7, 8, 9], [1, 2, 3, 9]])
+    by_points = LSML().fit(X[numbers])
+    rows = X[numbers].reshape(-1, 4)
+    by_rows = LSML().fit(rows, quadruplets=np.arange(16).reshape(4, 4))
+    assert_allclose(by_points.components_, by_rows.components_, rtol=1e-6, atol=1e-9)
+    with pytest.raises(ValueError, match=r"^LSML: quadruplets must join different rows"):
+        LSML().fit(X, quadruplets=numbers)
+    triplets = np.array([[0, 1, 1], [2, 2, 3], [4, 5, 6], [7, 8, 7]])
+    by_points = LSML().fit(X[triplets])
+    by_rows = LSML().fit(X[triplets].reshape(-1, 4), triplets=np.arange(12).reshape(4, 3))
+    assert_allclose(by_points.components_, by_rows.components_, rtol=1e-6, atol=1e-9)
 
 
 def test_triplets_and_quadruplets_of_points():

@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
 import nearfar
 
 from ..estimators.fitted import LinearDistance
-from ..estimators.validation import rows_of_points
 from ..numerics import checks, constraints
 from ..numerics.types import AnyArray, Ints
 
@@ -236,12 +235,11 @@ class PairLearner(LikeMetricLearn):
         self._validate_calibration_params(**(calibration or {}))
         pairs, y = self._labeled_pairs(pairs, y)
         learner = self._made(pairs.shape[2], **more)
-        rows, numbers = rows_of_points(pairs)
-        apart = numbers[:, 0] != numbers[:, 1]
+        apart = (pairs[:, 0] != pairs[:, 1]).any(axis=1)
         if not apart.all():
             same = int((~apart).sum())
             warnings.warn(f"{same} collapsed pairs found. They were left out.", stacklevel=3)
-        self._take(learner.fit(rows, pairs=numbers[apart], pair_labels=y[apart]))
+        self._take(learner.fit(pairs[apart], y[apart]))
         return self.calibrate_threshold(pairs, y, **(calibration or {}))
 
     def _labeled_pairs(self, pairs: AnyArray, y: AnyArray) -> tuple[AnyArray, Ints]:
@@ -854,9 +852,7 @@ class LSML(LSMLSettings, QuadrupletLearner):
         The first two of each are nearer to each other than the last two.
         """
         quadruplets = self._tuples(quadruplets)
-        rows, numbers = rows_of_points(quadruplets)
-        learner = self._made(rows.shape[1])
-        return self._take(learner.fit(rows, quadruplets=numbers, quadruplet_weights=weights))
+        return self._take(self._made(quadruplets.shape[2]).fit(quadruplets, quadruplet_weights=weights))
 
 
 class LSML_Supervised(LSMLSettings, DrawingLearner):
@@ -947,13 +943,13 @@ class SCML(SCMLSettings, TripletLearner):
 
     def fit(self, triplets: AnyArray) -> Any:
         """Learn from triplets of points (m, 3, d), or of indicators (m, 3): the second is nearer than the third."""
-        rows, numbers = rows_of_points(self._tuples(triplets))
-        ordered = np.sort(numbers, axis=1)
-        apart = (ordered[:, 1:] != ordered[:, :-1]).all(axis=1)
+        triplets = self._tuples(triplets)
+        # the second and third point against the first, and the third against the second
+        apart = (triplets[:, [0, 0, 1]] != triplets[:, [1, 2, 2]]).any(axis=2).all(axis=1)
         if not apart.all():
             same = int((~apart).sum())
             warnings.warn(f"{same} triplets hold a point twice. They were left out.", stacklevel=2)
-        return self._take(self._made(rows.shape[1]).fit(rows, triplets=numbers[apart]))
+        return self._take(self._made(triplets.shape[2]).fit(triplets[apart]))
 
 
 class SCML_Supervised(SCMLSettings, DrawingLearner):

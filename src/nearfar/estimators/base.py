@@ -44,13 +44,11 @@ collections: see `sums`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from ..fit_warnings import warn
 from ..labels import as_array
 from ..numerics import checks, constraints
 from ..numerics.constraints import LabelPairs, Pairs
@@ -131,6 +129,7 @@ class FromPairs(MetricLearner):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
+        conflicts: str | None = None,
         rows: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> Self:
@@ -149,6 +148,10 @@ class FromPairs(MetricLearner):
             +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         pair_weights : array-like of shape (m,), optional
             Weights of the pairs, at least 0. By default, all weights are 1.
+        conflicts : {"raise", "keep", "drop"}, optional
+            What to do if annotators disagree, so that a pair has both labels: raise an error, use it with both labels,
+            or leave it out. By default, "raise" for pairs of row numbers, and "keep" for pairs of points, because
+            different items can have equal points.
         rows : array-like of shape (n,), optional
             Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs with other numbers are left out,
             so that the same list can be passed to every fold of a grid search (route ``rows=np.arange(n)`` along with
@@ -162,7 +165,14 @@ class FromPairs(MetricLearner):
             The fitted learner.
         """
         return self._fit(
-            X, y, pairs=pairs, pair_labels=pair_labels, pair_weights=pair_weights, rows=rows, unlabeled=unlabeled
+            X,
+            y,
+            pairs=pairs,
+            pair_labels=pair_labels,
+            pair_weights=pair_weights,
+            conflicts=conflicts,
+            rows=rows,
+            unlabeled=unlabeled,
         )
 
     def _supervise(
@@ -173,6 +183,7 @@ class FromPairs(MetricLearner):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
+        conflicts: str | None = None,
         rows: AnyArray | None = None,
         unlabeled: Any = None,
         **given: Any,
@@ -181,14 +192,11 @@ class FromPairs(MetricLearner):
         if pairs is None and holds_tuples(X, 2) and not self._matrices:
             # pairs of points become pairs of numbers of their distinct points
             points, numbers = rows_of_points(X)
-            apart = numbers[:, 0] != numbers[:, 1]
-            if not apart.all():
-                warn(f"X: {np.count_nonzero(~apart)} of {len(apart)} pairs hold the same point twice; they are ignored")
-            signs = constraints.check_pair_labels(y, len(apart))
-            labels = np.where(signs, 1, -1)[apart]
-            supervised = self._supervise(points, None, pairs=numbers[apart], pair_labels=labels)
-            return replace(supervised, points=points)
+            checked = constraints.pairs_of_points(numbers, y, conflicts)
+            self._require_kinds(checked)
+            return Supervised(self._rows(points), (checked,), pairs=checked, points=points)
         if pairs is None:
+            checks.only_with("pairs", None, conflicts=conflicts)
             known = self._labeled(X, y, unlabeled, "; pass labels, or pairs= and pair_labels=")
             return Supervised(known.X, (self._from_labels(known.labels),), known.order, classes=known.classes)
         X = self._rows(X)
@@ -198,17 +206,21 @@ class FromPairs(MetricLearner):
             pairs, pair_labels, pair_weights = constraints.present(
                 pairs, rows, len(X), "pairs", pair_labels, pair_weights
             )
-        checked = self._from_pairs(pairs, pair_labels, pair_weights, len(X))
-        if self._both_kinds:
-            counted = checked.weights > 0
-            n_similar = int((checked.similar & counted).sum())
-            n_dissimilar = int((~checked.similar & counted).sum())
-            constraints.require_both(n_similar, n_dissimilar)
+        checked = self._from_pairs(pairs, pair_labels, pair_weights, len(X), conflicts)
+        self._require_kinds(checked)
         return Supervised(X, (checked,), pairs=checked)
 
-    def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
+    def _require_kinds(self, pairs: Pairs) -> None:
+        """Raise a ValueError if a method that needs both kinds of pairs gets one kind only."""
+        if self._both_kinds:
+            counted = pairs.weights > 0
+            constraints.require_both(int((pairs.similar & counted).sum()), int((~pairs.similar & counted).sum()))
+
+    def _from_pairs(
+        self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int, conflicts: str | None = None
+    ) -> Pairs:
         """Return the user's pairs of rows 0..n-1, checked."""
-        return constraints.check_pairs(pairs, pair_labels, pair_weights, n)
+        return constraints.check_pairs(pairs, pair_labels, pair_weights, n, conflicts)
 
     def _from_labels(self, labels: Ints) -> Pairs | LabelPairs:
         """Return the pairs that the setting `n_pairs` requests from labels."""
@@ -273,8 +285,8 @@ class FromTriplets(MetricLearner):
     ) -> Supervised:
         checks.only_with("triplets", triplets, rows=rows)
         if triplets is None and holds_tuples(X, 3):
-            points, numbers = rows_of_points(X)
-            return self._supervise(points, None, triplets=numbers)
+            points, numbers = rows_of_points(X)  # different items can have equal points
+            return Supervised(self._rows(points), (None, numbers))
         if triplets is None:
             known = self._labeled(X, y, unlabeled, "; pass labels, or triplets=")
             checks.require_classes(known.labels)

@@ -353,6 +353,7 @@ class PairSums(FromSums, FromPairs, Mahalanobis):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
+        conflicts: str | None = None,
         rows: AnyArray | None = None,
         sample_weight: AnyArray | None = None,
         unlabeled: Any = None,
@@ -372,6 +373,10 @@ class PairSums(FromSums, FromPairs, Mahalanobis):
             +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         pair_weights : array-like of shape (m,), optional
             Weights of the pairs, at least 0. By default, all weights are 1.
+        conflicts : {"raise", "keep", "drop"}, optional
+            What to do if annotators disagree, so that a pair has both labels: raise an error, use it with both labels,
+            or leave it out. By default, "raise" for pairs of row numbers, and "keep" for pairs of points, because
+            different items can have equal points.
         rows : array-like of shape (n,), optional
             Number that `pairs` uses for each row of X, by default 0 to n - 1. Pairs with other numbers are left out,
             so that the same list can be passed to every fold of a grid search (route ``rows=np.arange(n)`` along with
@@ -393,6 +398,7 @@ class PairSums(FromSums, FromPairs, Mahalanobis):
             pairs=pairs,
             pair_labels=pair_labels,
             pair_weights=pair_weights,
+            conflicts=conflicts,
             rows=rows,
             sample_weight=sample_weight,
             unlabeled=unlabeled,

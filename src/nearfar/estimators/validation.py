@@ -119,14 +119,16 @@ def holds_tuples(X: Any, size: int) -> bool:
 def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
     """Return the distinct points as rows (n, d), and the row numbers of each tuple (m, size).
 
+    A point that a pair or triplet holds twice has a second row: no pair joins a row with itself.
+
     Raises
     ------
     ValueError
         The points are not numbers, or differ in their number of features.
 
-    >>> rows, numbers = rows_of_points(np.array([[[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [4.0, 5.0]]]))
+    >>> rows, numbers = rows_of_points(np.array([[[0.0, 1.0], [2.0, 3.0]], [[2.0, 3.0], [2.0, 3.0]]]))
     >>> rows.tolist(), numbers.tolist()
-    ([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[0, 1], [1, 2]])
+    ([[0.0, 1.0], [2.0, 3.0], [2.0, 3.0]], [[0, 1], [1, 2]])
     """
     needs = "X must hold tuples of points of as many numbers each"
     points = checks.table(points, needs, None)
@@ -134,7 +136,14 @@ def rows_of_points(points: AnyArray) -> tuple[AnyArray, Ints]:
         points = checks.table(points, needs)
     m, size, d = points.shape
     rows, numbers = np.unique(points.reshape(-1, d), axis=0, return_inverse=True)
-    return rows, numbers.reshape(m, size)
+    joined = numbers.reshape(m, -1, 2 if size == 4 else size)  # a quadruplet is two pairs, which may share a row
+    for k in range(1, joined.shape[2]):
+        last = joined[..., k]
+        again = (joined[..., :k] == last[..., None]).any(axis=2)
+        repeated, which = np.unique(last[again], return_inverse=True)
+        last[again] = len(rows) + which
+        rows = np.concatenate([rows, rows[repeated]])
+    return rows, joined.reshape(m, size)
 
 
 def without_numbers(X: Any) -> list[str]:

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ..fit_warnings import warn
-from .checks import class_sizes, encode, require_classes, table
+from .checks import class_sizes, encode, one_of, require_classes, table
 from .types import AnyArray, Array, Bools, Ints, Seed
 
 PAIRS_PER_SQUARED_CLASS = 20  # default number of pairs of each kind, in units of c^2 for c classes (Davis et al., 2007)
@@ -343,7 +343,13 @@ def one_each(values: AnyArray, m: int, name: str) -> AnyArray:
     return values
 
 
-def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weights: AnyArray | None, n: int) -> Pairs:
+def check_pairs(
+    pairs: AnyArray | None,
+    pair_labels: AnyArray | None,
+    pair_weights: AnyArray | None,
+    n: int,
+    conflicts: str | None = None,
+) -> Pairs:
     """Validate the user's pairs and return them in their order with i < j; merge repeated pairs, adding their weights.
 
     A warning reports merged pairs. Pairs of weight 0 are left out, so that they have no effect on methods that only
@@ -359,6 +365,8 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
         Weights, at least 0. If None, all weights are 1.
     n : int
         Number of rows of X.
+    conflicts : {"raise", "keep", "drop"} or None
+        See `without_conflicts`. If None, "raise".
 
     Raises
     ------
@@ -371,12 +379,13 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
         weight = None
     else:
         weight = check_weights(pair_weights, len(ij), "pair_weights")
-    # each unordered pair, coded as i n + j, keeps the place where it first occurs
-    _, first, which = np.unique(ij[:, 0] * n + ij[:, 1], return_index=True, return_inverse=True)
-    torn = similar != similar[first[which]]
-    if torn.any():
-        pairs_of_both = np.unique(ij[torn], axis=0)[:5].tolist()
-        raise ValueError(f"pair_labels must give each pair one label; got both +1 and -1 for the pairs {pairs_of_both}")
+    kept = without_conflicts(ij, similar, conflicts or "raise")
+    ij = ij[kept]
+    similar = similar[kept]
+    if weight is not None:
+        weight = weight[kept]
+    # each unordered pair and its label, coded as 2 (i n + j) + label, keep the place where they first occur
+    _, first, which = np.unique(2 * (ij[:, 0] * n + ij[:, 1]) + similar, return_index=True, return_inverse=True)
     keep = np.sort(first)
     if len(keep) < len(ij):
         added = ""
@@ -389,6 +398,55 @@ def check_pairs(pairs: AnyArray | None, pair_labels: AnyArray | None, pair_weigh
     keep = keep[weight > 0]
     weight = weight[weight > 0]
     return Pairs(ij[keep, 0], ij[keep, 1], similar[keep], weight)
+
+
+def pairs_of_points(numbers: Ints, pair_labels: AnyArray | None, conflicts: str | None = None) -> Pairs:
+    """Return pairs of points as they were given, with i < j.
+
+    Parameters
+    ----------
+    numbers : ndarray of shape (m, 2)
+        Number of each point in a table of the distinct points.
+    pair_labels : array-like of shape (m,) or None
+        +1 for similar pairs and -1 for dissimilar pairs. If None, all pairs are similar.
+    conflicts : {"raise", "keep", "drop"} or None
+        See `without_conflicts`. If None, "keep": different items can have equal points.
+    """
+    similar = check_pair_labels(pair_labels, len(numbers))
+    ij = np.sort(numbers, axis=1)
+    kept = without_conflicts(ij, similar, conflicts or "keep")
+    return Pairs(ij[kept, 0], ij[kept, 1], similar[kept])
+
+
+def without_conflicts(ij: Ints, similar: Bools, conflicts: str) -> Bools:
+    """Return which pairs (m, 2), i < j, to use, where some may be both similar and dissimilar.
+
+    Parameters
+    ----------
+    conflicts : {"raise", "keep", "drop"}
+        Whether to raise a ValueError for pairs with both labels, to use all of them, or none of them (with a warning).
+    """
+    one_of(("raise", "keep", "drop"), conflicts=conflicts)
+    whole = np.ones(len(ij), dtype=bool)
+    if conflicts == "keep":
+        return whole
+    which = np.unique(ij, axis=0, return_inverse=True)[1].ravel()
+    both = (np.bincount(which, similar) > 0) & (np.bincount(which, ~similar) > 0)
+    torn = both[which]
+    if not torn.any():
+        return whole
+    if conflicts == "raise":
+        listed = np.unique(ij[torn], axis=0)[:5].tolist()
+        first = np.flatnonzero(which == which[torn.argmax()])
+        similar_one, dissimilar_one = first[similar[first]][0], first[~similar[first]][0]
+        where = f"pairs[{similar_one}] is similar and pairs[{dissimilar_one}] is not"
+        detail = f"got both +1 and -1 for the pairs {listed}: {where}"
+        hint = 'if annotators disagree, pass conflicts="keep" or "drop"'
+        raise ValueError(f"pair_labels must give each pair one label; {detail}; {hint}")
+    if torn.all():
+        raise ValueError('conflicts="drop" must leave some pairs; all of them have both labels')
+    warn(f"{np.count_nonzero(torn)} of {len(ij)} pairs have both labels; they were left out")
+    return ~torn
 
 
 def check_pair_labels(pair_labels: AnyArray | None, m: int) -> Bools:

@@ -30,6 +30,13 @@ def lsml(X: Array, quadruplets: Ints, weight: Array, L0: Array, gamma: float = 1
     return comparisons.nearest(X[a] - X[b], X[c] - X[d], gamma * weight / weight.sum(), L0, **search)
 
 
+def checked_weight(weight: AnyArray | None, quadruplets: Ints) -> Array | None:
+    """Return the user's weights of quadruplets (m, 4), checked, or None for equal ones."""
+    if weight is None:
+        return None
+    return constraints.check_weights(weight, len(quadruplets), "quadruplet_weights")
+
+
 class LSML(FromTriplets, Mahalanobis):
     """Find the metric closest to a prior that agrees with comparisons of distances: a is nearer to b than c to d.
 
@@ -173,12 +180,12 @@ class LSML(FromTriplets, Mahalanobis):
         if triplets is None:
             checks.only_with("quadruplets or triplets", quadruplets, rows=rows)
         if quadruplets is None and holds_tuples(X, 4):
-            points, numbers = rows_of_points(X)
-            return self._supervise(points, None, quadruplets=numbers, quadruplet_weights=quadruplet_weights)
+            points, numbers = rows_of_points(X)  # different items can have equal points
+            return Supervised(self._rows(points), (None, None, numbers, checked_weight(quadruplet_weights, numbers)))
         if quadruplets is None:
             if quadruplet_weights is not None:
                 raise ValueError("quadruplet_weights must be given with quadruplets=")
-            if y is None and triplets is None:
+            if y is None and triplets is None and not holds_tuples(X, 3):
                 detail = "pass labels, triplets= or quadruplets="
                 raise ValueError(f"requires y to be passed, but the target y is None; {detail}")
             return super()._supervise(X, y, triplets=triplets, rows=rows, **given)
@@ -187,9 +194,7 @@ class LSML(FromTriplets, Mahalanobis):
         if rows is not None:
             quadruplets, weight = constraints.present(quadruplets, rows, len(X), "quadruplets", weight)
         listed = constraints.check_indices(quadruplets, 4, len(X), "quadruplets")
-        if weight is not None:
-            weight = constraints.check_weights(weight, len(listed), "quadruplet_weights")
-        return Supervised(X, (None, None, listed, weight))
+        return Supervised(X, (None, None, listed, checked_weight(weight, listed)))
 
     def _solve(
         self,

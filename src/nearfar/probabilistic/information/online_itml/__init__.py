@@ -193,10 +193,12 @@ class OnlineITML(FromPairs, Mahalanobis):
                 self.threshold_ = float(np.sqrt(self.bounds_.mean()))
         return self
 
-    def _from_pairs(self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int) -> Pairs:
+    def _from_pairs(
+        self, pairs: AnyArray, pair_labels: Any, pair_weights: Any, n: int, conflicts: str | None = None
+    ) -> Pairs:
         if self.mode == "batch":  # the pairs of a call form one problem
-            return super()._from_pairs(pairs, pair_labels, pair_weights, n)
-        return stream.in_order(pairs, pair_labels, n)
+            return super()._from_pairs(pairs, pair_labels, pair_weights, n, conflicts)
+        return stream.in_order(pairs, pair_labels, n, conflicts)
 
     def _from_labels(self, labels: Any) -> Pairs:
         drawn = constraints.written_out(super()._from_labels(labels))

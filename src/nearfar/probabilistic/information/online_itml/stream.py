@@ -78,7 +78,6 @@ def with_targets(pairs: AnyArray, targets: AnyArray, n: int) -> Pairs:
     return Pairs(ij[:, 0], ij[:, 1], np.ones(len(ij), dtype=bool), y)
 
 
-def in_order(pairs: AnyArray, pair_labels: AnyArray | None, n: int) -> Pairs:
-    """Return labeled pairs of rows 0..n-1 in their order; a pair may occur again, also with the other label."""
-    ij = constraints.check_indices(pairs, 2, n, "pairs")
-    return Pairs(ij[:, 0], ij[:, 1], constraints.check_pair_labels(pair_labels, len(ij)))
+def in_order(pairs: AnyArray, pair_labels: AnyArray | None, n: int, conflicts: str | None = None) -> Pairs:
+    """Return labeled pairs of rows 0..n-1 in their order; a pair may occur again, by default also with both labels."""
+    return constraints.pairs_of_points(constraints.check_indices(pairs, 2, n, "pairs"), pair_labels, conflicts)

@@ -171,6 +171,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
+        conflicts: str | None = None,
         rows: AnyArray | None = None,
         unlabeled: Any = None,
     ) -> PrivilegedMetric:
@@ -191,6 +192,10 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
             +1 for similar and -1 for dissimilar pairs. By default, all pairs are similar.
         pair_weights : array-like of shape (m,), optional
             Weights of the pairs, at least 0. By default, all are 1.
+        conflicts : {"raise", "keep", "drop"}, optional
+            What to do if annotators disagree, so that a pair has both labels: raise an error, use it with both labels,
+            or leave it out. By default, "raise" for pairs of row numbers, and "keep" for pairs of points, because
+            different items can have equal points.
         rows : array-like of shape (n,), optional
             Number by which pairs refer to each row of X. By default, 0..n-1. Pairs with other numbers are left out.
         unlabeled : object, optional
@@ -207,6 +212,7 @@ class PrivilegedMetric(FromPairs, Mahalanobis):
             pairs=pairs,
             pair_labels=pair_labels,
             pair_weights=pair_weights,
+            conflicts=conflicts,
             rows=rows,
             unlabeled=unlabeled,
         )

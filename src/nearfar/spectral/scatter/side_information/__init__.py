@@ -126,6 +126,7 @@ class SideInformationMetric(PairSums):
         pairs: AnyArray | None = None,
         pair_labels: AnyArray | None = None,
         pair_weights: AnyArray | None = None,
+        conflicts: str | None = None,
         rows: AnyArray | None = None,
         target_pairs: AnyArray | None = None,
         target_distances: AnyArray | None = None,
@@ -147,6 +148,10 @@ class SideInformationMetric(PairSums):
             +1 for similar pairs and -1 for dissimilar pairs. By default, all pairs are similar.
         pair_weights : array-like of shape (m,), optional
             Weights of the pairs, at least 0. By default, all weights are 1.
+        conflicts : {"raise", "keep", "drop"}, optional
+            What to do if annotators disagree, so that a pair has both labels: raise an error, use it with both labels,
+            or leave it out. By default, "raise" for pairs of row numbers, and "keep" for pairs of points, because
+            different items can have equal points.
         rows : array-like of shape (n,), optional
             Number that `pairs` and `target_pairs` use for each row of X, by default 0 to n - 1. Pairs with other
             numbers are left out.
@@ -171,6 +176,7 @@ class SideInformationMetric(PairSums):
             pairs=pairs,
             pair_labels=pair_labels,
             pair_weights=pair_weights,
+            conflicts=conflicts,
             rows=rows,
             target_pairs=target_pairs,
             target_distances=target_distances,
