@@ -27,7 +27,7 @@ from nearfar.cli.reporting import pictures_of
 from nearfar.data import open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
 from nearfar.deprecation import UNTIL
-from nearfar.extras import hint
+from nearfar.extras import NEEDS, PACKAGES, hint
 from nearfar.index import Index
 from nearfar.train import recipe_names
 from nearfar.train.paper_tables import table_names
@@ -89,6 +89,7 @@ def test_help_loads_nothing_heavy():
 def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch):
     from nearfar.cli import diagnosing
 
+    monkeypatch.setattr(diagnosing, "import_error", lambda name: "")  # imports of all packages take seconds
     found = diagnosing.installed
     there = {"timm": None, "torch": "2.10.0+cu130"}
     monkeypatch.setattr(diagnosing, "installed", lambda name: there[name] if name in there else found(name))
@@ -104,9 +105,48 @@ def test_the_doctor_names_what_is_there_and_what_is_missing(capsys, monkeypatch)
     assert f"LoRA): {command}\n" in run(capsys, monkeypatch, "doctor")[1]
 
 
+def test_the_doctor_names_what_is_there_and_cannot_be_imported(capsys, monkeypatch, tmp_path):
+    from nearfar.cli import diagnosing
+
+    monkeypatch.setattr(diagnosing, "PACKAGES", {"timm": "vision", "peft": "vision"})
+    for name, error in {
+        "timm": "RuntimeError('operator torchvision::nms does not exist')",
+        "peft": "OSError(5)",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(f"raise {error}")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    _, out, _ = run(capsys, monkeypatch, "doctor")
+    use = "(--trunk timm:NAME and transformers:NAME, LoRA)"
+    assert f"cannot be imported: timm {use}: RuntimeError: operator torchvision::nms does not exist\n" in out
+    assert f"cannot be imported: peft {use}: OSError: 5\n" in out
+
+
+@pytest.mark.parametrize("command", sorted(NEEDS))
+def test_a_command_names_a_missing_package_before_it_reads_anything(command, capsys, monkeypatch):
+    words = {"train": ["--out", "x"], "compare": ["--out", "x"], "report": ["-o", "x"], "export": ["-o", "x.onnx"]}
+    words["store"] = ["there", "--collection", "x"]
+    for package in NEEDS[command]:
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            code, _, err = run(capsys, patch, command, "no/such/data", *words.get(command, []))
+        extra = command if command in PACKAGES.values() and package not in ("torch", "safetensors") else "deep"
+        assert (code, err) == (2, f"nearfar: {package} is not installed: pip install 'nearfar[{extra}]'\n")
+
+
+def test_packages_of_single_settings_are_missed_before_training(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    for words, extra in {("--trunk", "timm:x"): "vision", ("--set", "tensorboard=true"): "tensorboard"}.items():
+        code, _, err = run(capsys, monkeypatch, "train", "no/such/data", "--out", "x", *words)
+        package = "timm" if extra == "vision" else extra
+        assert (code, err) == (2, f"nearfar: {package} is not installed: pip install 'nearfar[{extra}]'\n")
+
+
 def test_the_doctor_names_a_required_package_that_is_missing(capsys, monkeypatch):
     from nearfar.cli import diagnosing
 
+    monkeypatch.setattr(diagnosing, "import_error", lambda name: "")
     found, present = diagnosing.installed, diagnosing.find_spec
     gone = {"numpy": "numpy", "scikit-learn": "threadpoolctl"}
     for package, module in gone.items():

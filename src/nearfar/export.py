@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import __version__
+from .extras import require
 from .io.atomic_files import atomic_write
 from .numerics.types import AnyArray
 
@@ -76,6 +77,7 @@ def export_run(
     ValueError
         If ONNX cannot express a part of the network, or the embeddings of the file differ from those of the network.
     """
+    require("torch", "onnx", "onnxscript", "onnxruntime")
     import torch
 
     from .train import TrainConfig, load_embedder
@@ -181,6 +183,7 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     ValueError
         If the learner is not linear, or the embeddings of the file differ from those of the learner.
     """
+    require("onnx", "onnxruntime")
     from onnx import TensorProto, helper, numpy_helper
 
     from .estimators.fitted import nameless
@@ -217,7 +220,6 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
 
 
 def _traced(network: Any, items: Any, name: str) -> Any:
-    import onnxscript  # noqa: F401  # named here, so that its absence is
     import torch
 
     batch = torch.export.Dim("batch")

@@ -1,6 +1,9 @@
-"""Which extra brings a package that is not installed."""
+"""Which extra brings a package that is not installed, and which packages a command needs."""
 
 from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
 
 PACKAGES = {
     "torch": "deep",
@@ -31,6 +34,36 @@ PACKAGES = {
 
 ALSO_IN = {"report": ("msgspec", "PIL"), "serve": ("PIL",)}
 """Packages of `deep` that are in the extra of a command, too, which needs no PyTorch for files of embeddings."""
+
+
+NEEDS = {
+    "train": ("torch", "accelerate", "safetensors", "msgspec", "PIL"),
+    "compare": ("torch", "accelerate", "safetensors", "msgspec", "PIL"),
+    "report": ("jinja2", "matplotlib", "msgspec", "PIL"),
+    "serve": ("starlette", "uvicorn", "h11", "PIL"),
+    "export": ("onnx", "onnxruntime"),
+    "store": ("pymilvus",),
+}
+"""Packages that a command always needs, whatever it is given."""
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package can be found; it is not imported."""
+    if package in sys.modules:
+        return sys.modules[package] is not None
+    return find_spec(package) is not None
+
+
+def require(*packages: str) -> None:
+    """Raise a ModuleNotFoundError on the first package that is not installed, before any work is done.
+
+    >>> require("numpy", "no_such_package")
+    Traceback (most recent call last):
+    ModuleNotFoundError: No module named 'no_such_package'
+    """
+    for package in packages:
+        if not is_installed(package):
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
 
 def hint(error: ImportError, command: str = "") -> str:

@@ -19,7 +19,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from .. import __version__
 from ..children import isolate_children
-from ..extras import hint
+from ..extras import NEEDS, hint, require
 from ..io.untrusted import DEEPEST, images_from
 from ..progress import listening
 from ..quoting import PATH, shorten
@@ -151,6 +151,8 @@ def main() -> None:
     try:
         with isolate_children(), Stopping(), listening(progress_bars(sys.argv[1:])):
             check_words(sys.argv[1:])
+            if not {"--help", "-h"} & set(sys.argv[1:]):
+                require(*NEEDS.get(next(iter(sys.argv[1:]), ""), ()))
             with importing_own_modules(sys.argv[1:]):
                 app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:

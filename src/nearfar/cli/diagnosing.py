@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import warnings
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from .. import __version__
 from ..extras import PACKAGES
 from ..io.cache import cache_folder
+from ..quoting import shorten
 
 CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
@@ -41,7 +44,8 @@ def doctor() -> None:
     lines = [f"nearfar {__version__}, Python {platform.python_version()}, {platform.platform()}"]
     missing = [name for name in CORE if installed(name) is None]
     lines += ["", *(f"{name:<18}{installed(name) or 'missing'}" for name in CORE)]
-    lines += ["", *extras(), "", *devices(), "", *linear_algebra(), "", *folders()]
+    blas = linear_algebra()  # before the packages of the extras bring libraries of their own
+    lines += ["", *extras(), "", *devices(), "", *blas, "", *folders()]
     print("\n".join(lines))
     if missing:
         sys.exit(1)
@@ -61,13 +65,29 @@ def extras() -> list[str]:
     for extra in dict.fromkeys(PACKAGES.values()):
         names = [name for name, its_extra in PACKAGES.items() if its_extra == extra]
         found = {name: installed(DISTRIBUTIONS.get(name, name)) for name in names}
-        absent = [name for name, number in found.items() if number is None and find_spec(name) is None]
+        absent = [name for name in names if find_spec(name) is None]
         present = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
         lines.append(f"[{extra}]".ljust(18) + (present or "-"))
         if absent:
             use = NEEDED_BY[extra]
             lines.append(f"{'':<18}missing: {', '.join(absent)} ({use}): {installation(extra)}")
+        errors = {name: error for name in names if name not in absent and (error := import_error(name))}
+        lines += [f"{'':<18}cannot be imported: {name} ({NEEDED_BY[extra]}): {errors[name]}" for name in errors]
     return lines
+
+
+def import_error(name: str) -> str:
+    """Return the error with which a package that is there cannot be imported; "" if it can.
+
+    A package may be there and not work: torchvision and timm need the build of torch that they were made for.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            import_module(name)
+        except Exception as error:
+            return shorten(" ".join(f"{type(error).__name__}: {error}".split()), 200)
+    return ""
 
 
 def installation(extra: str) -> str:

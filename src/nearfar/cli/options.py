@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from cyclopts import Group, Parameter
 
 from ..children import OWN_MODULES
+from ..extras import require
 from ..io.untrusted import parse_json
 from ..quoting import quoted
 
@@ -303,11 +304,11 @@ def make_config(
         if given.get("steps") is not None or "steps" in varied:
             raise ValueError("epochs and steps: both set the length of training; give only one of them")
         fields["steps"] = None
-    if base is not None:
-        return base.replace(**fields)
-    if "data" not in fields:
+    if base is None and "data" not in fields:
         raise ValueError("DATA: expected the data to train on, for example `nearfar train glyphs --out runs/glyphs`")
-    return TrainConfig.of(**fields)
+    config = TrainConfig.of(**fields) if base is None else base.replace(**fields)
+    require(*(["timm"] if config.trunk.startswith("timm:") else []), *(["tensorboard"] if config.tensorboard else []))
+    return config
 
 
 def given_settings(chosen: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
