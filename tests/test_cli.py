@@ -570,7 +570,6 @@ def test_items_are_removed_from_an_index_by_name_folder_or_class(capsys, monkeyp
         ([tmp_path / "new.npz", "--remove", "c"], "--remove: with SOURCE, also give --add"),
         ([tmp_path / "new.npz", "--new"], "--new: works only with --add"),
         (["--new", "--remove", "c"], "SOURCE: expected a run, a learner"),
-        (["--remove", "ab", "--remove", "b", "--remove", "c", "--remove", "e"], "--remove: would remove all items"),
     ):
         code, out, err, found = left(*words)
         assert (code, out, found) == (2, "", ["ab/0", "c", "b/1", "e"])

@@ -244,6 +244,76 @@ def test_a_change_is_made_wholly_or_not_at_all_whatever_write_fails(uri, monkeyp
     assert tried >= 2
 
 
+def test_a_collection_may_start_empty_and_lose_its_last_item(uri):
+    none = records_of(np.empty((0, 5)), [])
+    queries = records(["x", "y"]).embeddings
+    with create(uri, none) as store:
+        for _ in range(2):
+            assert (store.count(), store.dimensions, len(store.in_memory())) == (0, 5, 0)
+            assert store.column("name").tolist() == []
+            assert len(store.get(["a"])) == 0
+            for hits in (store.search(queries, 3), store.search(queries, 3, where="name == 'a'", group_by="name")):
+                assert hits.names.shape == hits.distances.shape == (2, 0)
+                assert hits.counts.tolist() == [0, 0]
+            with pytest.raises(ValueError, match="embeddings: expected 5 columns as in the index, got 4"):
+                store.add(records_of(np.ones((1, 4)), ["a"]))
+            with pytest.raises(ValueError, match="the index has no 'a'"):
+                store.remove("a")
+            store.change(about={"made": "anew"})
+            store.add(records(["a", "b"], {"price": [3.0, 4.0]}, labels=["x", "y"]))
+            assert store.count("price > 3 and label == 'y'") == 1
+            with pytest.raises(ValueError, match="labels: the index has labels, the new items have none"):
+                store.add(records(["c"]))
+            store.remove(["a", "b"])
+        assert set(store.columns()) >= {"name", "price"}
+        store.add(records(["c"], {"price": ["cheap"], "size": [1.0]}, labels=[7]))  # of other kinds
+        assert store.column("label").tolist() == [7]
+        assert store.get("c").columns["price"].tolist() == ["cheap"]
+        store.add(none_with_labels(store), gone=["c"])
+        assert store.count() == 0
+        store.add(records(["d"]))
+    with nearfar.index.open(uri) as store:
+        assert (named(store.search(queries, 3)), store.about) == ([["d"], ["d"]], {"made": "anew"})
+        assert "label" not in store.columns()
+        found = store.in_memory()
+        assert (found.names.tolist(), found.labels) == (["d"], None)
+
+
+def none_with_labels(store):
+    return store.get(["c"]).pick([])
+
+
+@pytest.mark.parametrize(("distance", "engine"), [("cosine", ""), ("cosine", "approximate"), ("euclidean", "")])
+def test_items_and_queries_of_any_length_are_found(uri, distance, engine):
+    """The cosine of a row of zeros is 0, and its distance is 1, where others have no distance at all."""
+    rows = np.random.default_rng(0).normal(size=(24, 4))
+    rows[12:16] = 0.0
+    if distance == "cosine" and not uri.startswith("http"):  # float32 does not hold their squares
+        rows[16:18] *= 1e-22
+        rows[18:20] *= 1e-30
+        rows[20:] *= 1e20
+    items = records_of(rows, [f"n{k:02}" for k in range(24)], columns={"place": np.arange(24)})
+    queries = np.random.default_rng(1).normal(size=(5, 4))
+    queries[1] = 0.0
+    queries[2] *= 1e-25
+    queries[3] *= 1e25 if distance == "cosine" else 1.0
+    index = Index(items.embeddings, names=items.names, distance=distance, columns=items.columns)
+    chosen = {"lance": "ivf", "index": "exact"}.get(uri.rpartition(".")[2], "auto") if engine else ""
+    with create(uri, items.pick(np.arange(14)), distance=distance) as store:
+        store.add(items.pick(np.arange(14, 24)))
+        store.change(engine=chosen)
+        for where in ("", "place >= 10"):
+            expected = index.search(queries, 24, where=where)
+            found = store.search(queries, 24, where=where)
+            if engine:  # the others need not be found
+                assert all({f"n{k}" for k in range(12, 24)} <= {*names} for names in found.names.tolist())
+                continue
+            assert [sorted(names) for names in found.names.tolist()] == [sorted(n) for n in expected.names.tolist()]
+            np.testing.assert_allclose(found.distances, expected.distances, rtol=1e-6, atol=1e-9)
+            near = store.search(queries, 9, where=where)
+            np.testing.assert_allclose(near.distances, expected.distances[:, :9], rtol=1e-6, atol=1e-9)
+
+
 def test_labels_may_be_numbers(uri):
     with create(uri, records(["a", "b"], labels=[3, 5])) as store:
         store.add(records(["c"], labels=[7]))

@@ -460,7 +460,7 @@ class Present(NamedTuple):
         Raises
         ------
         ValueError
-            If a word is none of the three, or all items would be removed.
+            If a word is none of the three.
         """
         known = set(self.names)
         gone: dict[str, None] = {}
@@ -476,13 +476,9 @@ class Present(NamedTuple):
             if not found and word:
                 found = [name for name, kind in zip(self.names, self.classes, strict=True) if kind == word]
             if not found:
-                first = quoted(self.names[0])
-                raise ValueError(
-                    f"--remove: no item, folder or class is called {quoted(word)}; the first item is {first}"
-                )
+                first = f"the first item is {quoted(self.names[0])}" if self.names else "the index is empty"
+                raise ValueError(f"--remove: no item, folder or class is called {quoted(word)}; {first}")
             gone.update(dict.fromkeys(found))
-        if words and len(gone) == len(self.names):
-            raise ValueError("--remove: would remove all items; delete the index instead")
         return [*gone]
 
 
@@ -578,6 +574,6 @@ def rows_for(
         rows = {form_in(forms, path, home, here): row for row, path in enumerate(paths)}
     places = [rows.get(name) for name in names]
     if all(place is None for place in places):
-        first = f"the first item is {quoted(names[0])}"
+        first = f"the first item is {quoted(names[0])}" if names else "there is none"
         raise ValueError(f"--columns: {table}: none of its {len(rows):,} rows is for an item of the index; {first}")
     return cells, places

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from ..numerics.distances import pair_distances
+from ..numerics.distances import pair_distances, unit_rows
 from ..numerics.types import AnyArray, Array, Ints
 from .filters import Kind
 from .groups import first_of_groups
@@ -177,6 +177,13 @@ def kind_of_labels(records: Records) -> str:
     if records.labels.dtype.kind == "i":
         return "number"
     return "text"
+
+
+def as_compared(queries: AnyArray, distance: str) -> AnyArray:
+    """Return queries as a database compares them: of unit length under the cosine, so that float32 holds squares."""
+    if distance != "cosine":
+        return queries
+    return unit_rows(queries).astype(np.float32)
 
 
 def ranked(x: AnyArray, records: Records, query_rows: Ints, k: int, distance: str) -> Hits:

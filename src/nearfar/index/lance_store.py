@@ -24,10 +24,10 @@ import numpy as np
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import Unreadable, parse_json, read_file
 from ..io.uris import COLLECTION
-from ..numerics.distances import check_distance, unit_rows
+from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Bools, Ints
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, retried
+from .database_store import DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
 from .file_store import status_of
 from .filters import Kind, parse_filter, sql, sql_value
 from .index_lock import index_lock
@@ -218,10 +218,7 @@ class LanceStore(DatabaseStore):
             return no_hits(x, self.dimensions)
         import pyarrow
 
-        compared = x
-        if self.distance == "cosine":
-            compared = unit_rows(x).astype(np.float32)
-        found = [*self._found(compared, condition, k)]
+        found = [*self._found(as_compared(x, self.distance), condition, k)]
         records = self._records(pyarrow.concat_tables([rows for rows, _ in found]))
         query_rows = np.concatenate([numbers for _, numbers in found])
         return ranked(x, records, query_rows, k, self.distance)
@@ -293,19 +290,20 @@ class LanceStore(DatabaseStore):
             if is_empty and len(records):
                 self._table = _make_table(self._db, state, with_columns(records, self._kinds()))
             else:
-                self._replace(records, gone)
-                state["extreme"] |= bool(self._extreme(records).any())
+                extreme = _extreme_of(records, self.distance)
+                self._replace(records, gone, extreme)
+                state["extreme"] |= extreme is not None and bool(extreme.any())
             self._set_engine(state, engine)
         self._keep_in_shape()
 
-    def _replace(self, records: Records, gone: Sequence[str]) -> None:
+    def _replace(self, records: Records, gone: Sequence[str], extreme: Bools | None) -> None:
         """Delete some items, and add others or replace those of the same names."""
         added = set(records.names.tolist())
         self._delete([name for name in names_in(gone) if name not in added])
         if not added:
             return
         self._add_columns(records)
-        rows = _arrow(with_columns(records, self._kinds()), self._extreme(records))
+        rows = _arrow(with_columns(records, self._kinds()), extreme)
         # appending is much faster than merging, which has to look for every name
         if self._known(records.names):
             every = self._table.merge_insert("name").when_matched_update_all().when_not_matched_insert_all()
@@ -365,12 +363,6 @@ class LanceStore(DatabaseStore):
     def _kinds(self) -> dict[str, Kind]:
         """Return the kinds of all columns but the names and the labels."""
         return {name: kind for name, kind in self.columns().items() if name not in ("name", "label")}
-
-    def _extreme(self, records: Records) -> Bools:
-        """Return for each item whether LanceDB cannot compare it."""
-        if self.distance != "cosine":
-            return np.zeros(len(records), dtype=bool)
-        return extreme_lengths(records.embeddings)
 
     def _set_engine(self, state: dict[str, Any], engine: str) -> None:
         """Change the engine, and build the approximate index if it is due."""
@@ -554,13 +546,18 @@ def _make_table(db: Any, state: dict[str, Any], records: Records) -> Any:
     state["table"] = f"items_{secrets.token_hex(4)}"
     state["labels"] = kind_of_labels(records)
     state["probes"] = 0
-    extreme = None
-    if state["distance"] == "cosine":
-        extreme = extreme_lengths(records.embeddings)
+    extreme = _extreme_of(records, state["distance"])
     state["extreme"] = extreme is not None and bool(extreme.any())
     table = db.create_table(state["table"], _arrow(records, extreme))
     table.create_index("name", config=BTree())
     return table
+
+
+def _extreme_of(records: Records, distance: str) -> Bools | None:
+    """Return for each item whether LanceDB cannot compare it; None for a distance with which it can compare all."""
+    if distance != "cosine":
+        return None
+    return extreme_lengths(records.embeddings)
 
 
 def extreme_lengths(rows: AnyArray) -> Bools:

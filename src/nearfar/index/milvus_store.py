@@ -28,7 +28,7 @@ from ..io.uris import Address, address_of
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
-from .database_store import DatabaseStore, kind_of_labels, no_hits, ranked, retried
+from .database_store import DatabaseStore, as_compared, kind_of_labels, no_hits, ranked, retried
 from .filters import Condition, Either, Every, Filter, Kind, Not, parse_filter
 from .index_lock import index_lock
 from .records import (
@@ -179,10 +179,11 @@ class MilvusStore(DatabaseStore):
             return no_hits(x, self.dimensions)
         if k > MOST_NEIGHBORS:
             raise ValueError(f"k: a server of Milvus returns up to {MOST_NEIGHBORS:,} neighbors, got {k:,}")
+        compared = as_compared(x, self.distance)
         rows: list[Any] = []
         query_rows: list[int] = []
         for start in range(0, len(x), QUERIES_AT_ONCE):
-            part = x[start : start + QUERIES_AT_ONCE]
+            part = compared[start : start + QUERIES_AT_ONCE]
             with self._request():
                 found = self._client.search(
                     self._state["items"],
