@@ -39,8 +39,8 @@ from nearfar.data import open_task
 from nearfar.evaluation import evaluate
 from nearfar.train import TrainConfig, evaluate_run, train
 from nearfar.train.defaults import settle
+from nearfar.train.frozen import frozen_features
 from nearfar.train.recipes import recipe
-from nearfar.train.rungs import frozen_features
 
 LOSSES = (
     "SupConLoss(temperature=0.1)",

@@ -8,12 +8,16 @@ import pytest
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
 
+from PIL import PngImagePlugin
 from safetensors.torch import save_file
 
+from nearfar.data import decode, open_dataset
 from nearfar.deep.networks.preprocessing import Preprocessing
 from nearfar.train import DeepMetric, TrainConfig, TrainError, defaults, recipe, train
 from nearfar.train import setup as building
+from nearfar.train import task as task_module
 from nearfar.train.defaults import settle, with_trunk
+from nearfar.train.rungs import runs_ladder_by_default
 from nearfar.train.task import _sizes_of_trunk
 
 SHORT = {"steps": 2, "batch_size": 8, "device": "cpu", "ks": (1,), "validation": 0.0}
@@ -56,7 +60,8 @@ def test_settings_of_photographs_with_a_pretrained_trunk_are_those_of_the_recipe
     for name in expected.keys() - {"lr", "batch_size", "epochs"}:
         assert getattr(config, name) == expected[name], name
     assert defaults.defaults_note(asked, config, task) == (
-        "Settings that were not given have the values of the recipe photos/finetune."
+        "Settings that were not given have the values of the recipe photos/finetune, because the trunk is pretrained; "
+        "--recipe names other settings, --set changes one."
     )
     _, again = settle(config)
     assert again == config
@@ -66,22 +71,82 @@ def test_settings_of_photographs_with_a_pretrained_trunk_are_those_of_the_recipe
     assert defaults.defaults_note(asked.replace(**expected), whole, task) == ""
 
 
-def test_other_data_and_trunks_keep_the_general_settings(photos, weights, tmp_path) -> None:
+def test_other_data_and_trunks_keep_the_general_settings(photos, weights) -> None:
     plain = TrainConfig.of(data=str(photos), **SHORT)
-    gray = photos_of(tmp_path / "gray", (64, 64), "L")
-    small = photos_of(tmp_path / "small", (28, 28))
-    cases = [
-        plain,
-        plain.replace(trunk="timm:test_resnet"),
-        plain.replace(data=str(gray), trunk="timm:test_resnet", pretrained=weights),
-        plain.replace(data=str(small), trunk="timm:test_resnet", pretrained=weights),
-        plain.replace(data="digits"),
-    ]
-    for asked in cases:
+    for asked in (plain, plain.replace(trunk="timm:test_resnet"), plain.replace(data="digits")):
         task, config = settle(asked)
         assert config.objective == "SupConLoss()"
         assert (config.lr, config.embedding_dim, config.layer_decay) == (1e-3, 64, None)
         assert not defaults.defaults_note(asked, config, task).startswith("Settings")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "1"])
+@pytest.mark.parametrize("size", [(64, 72), (28, 28), (20, 90)])
+def test_a_pretrained_trunk_has_its_recipe_and_its_steps_whatever_the_images(
+    mode, size, weights, tmp_path, monkeypatch
+) -> None:
+    folder = photos_of(tmp_path / "images", size, mode, classes="abcdefgh")
+    asked = TrainConfig.of(
+        data=str(folder), trunk="timm:test_resnet", pretrained=weights, test_classes=("a", "b"), **SHORT
+    )
+    task, config = settle(asked)
+    assert (config.objective, config.lr) == (recipe("photos/finetune")["objective"], recipe("photos/finetune")["lr"])
+    assert "recipe photos/finetune" in defaults.defaults_note(asked, config, task)
+    assert runs_ladder_by_default(asked)
+    named = asked.replace(trunk="auto", pretrained=True)
+    assert with_trunk(named, task).trunk == f"timm:{defaults.PHOTO_TRUNKS[0]}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mode", "why"),
+    [
+        ([(64, 80)] * 4, "RGB", ""),
+        ([(64, 80)] * 4, "L", ""),
+        ([*[(64, 80)] * 19, (90, 40)], "L", ""),
+        ([*[(64, 80)] * 8, (90, 40), (40, 90)], "RGB", "20% of them have a side below 64 pixels"),
+        ([(90, 40)] * 4, "RGB", "all have a side below 64 pixels"),
+        ([(64, 80)] * 4, "1", "they are black and white, without shades"),
+    ],
+)
+def test_photographs_are_told_from_other_images_by_nine_of_ten_headers(sizes, mode, why, tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    for number, size in enumerate(sizes):
+        folder = tmp_path / str(number % 2)
+        folder.mkdir(exist_ok=True)
+        pixels = rng.integers(0, 256, (*size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).convert(mode).save(folder / f"{number}.png")
+    looks = defaults.looks_of(open_dataset(tmp_path))
+    assert looks.photographs is not bool(why)
+    if why:
+        assert looks.why == why
+
+
+def test_images_that_are_not_taken_for_photographs_say_how_to_change_that(tmp_path) -> None:
+    folder = photos_of(tmp_path / "small", (28, 28))
+    asked = TrainConfig.of(data=str(folder), **SHORT)
+    task, config = settle(asked)
+    assert defaults.defaults_note(asked, config, task) == (
+        "The images are taken for characters or drawings, because all have a side below 64 pixels, and train the "
+        "small network conv4 from random weights; for photographs, --trunk timm:mobilenetv1_100 --pretrained true (or "
+        "a local file) is much better."
+    )
+    assert defaults.defaults_note(asked.replace(trunk="conv4"), config, task) == ""
+
+
+def test_sizes_of_a_thousand_images_are_read_from_headers(tmp_path, monkeypatch) -> None:
+    folder = photos_of(tmp_path / "images", (64, 72))
+    monkeypatch.setattr(decode, "IMAGE_MEMORY_BYTES", 0)
+    dataset = open_dataset(folder)
+    monkeypatch.setattr(PngImagePlugin.PngImageFile, "load", lambda image: pytest.fail("an image is decoded"))
+    assert task_module.sampled_sizes(dataset) == [(64, 72)] * 16
+    monkeypatch.setattr(task_module, "SIZE_SAMPLE", 5)
+    assert len(task_module.sampled_sizes(dataset)) == 5
+
+
+def test_rows_have_no_pretrained_network_by_default(tmp_path) -> None:
+    np.savez(tmp_path / "rows.npz", X=np.zeros((8, 3)), y=np.arange(8) % 4)
+    with pytest.raises(TrainError, match=r"pretrained: there is no pretrained network for any rows; .* name a trunk"):
+        settle(TrainConfig.of(data=str(tmp_path / "rows.npz"), pretrained=True, **SHORT))
 
 
 def test_a_config_that_is_read_keeps_all_it_was_written_with(photos, weights, tmp_path) -> None:
@@ -152,7 +217,9 @@ def test_small_photos_are_cropped_where_the_trunk_says_so() -> None:
 def test_the_first_line_tells_the_settings(photos, weights, tmp_path, capsys) -> None:
     asked = TrainConfig.of(data=str(photos), trunk="timm:test_resnet", pretrained=weights, **SHORT)
     run = train(asked, tmp_path / "run")
-    assert "Settings that were not given have the values of the recipe photos/finetune." in capsys.readouterr().err
+    assert (
+        "Settings that were not given have the values of the recipe photos/finetune, because" in capsys.readouterr().err
+    )
     assert run.config.objective == recipe("photos/finetune")["objective"]
     train(asked.replace(steps=None, epochs=1), tmp_path / "two", progress=False)
     with pytest.raises(TrainError, match="resumed with other settings"):

@@ -14,8 +14,9 @@ from nearfar.report.run import ReportError, report_run
 from nearfar.train import DeepMetric, TrainConfig, TrainError, evaluate_run, open_run, train, train_final
 from nearfar.train.checkpoint import read_about
 from nearfar.train.features import _stamps
-from nearfar.train.final import final_config, with_resolved_folder
+from nearfar.train.final import final_config, final_summary
 from nearfar.train.rungs import save_frozen
+from nearfar.train.task import with_resolved_folder
 
 from ..commands import run
 from ..data.conftest import class_folders, write
@@ -62,15 +63,31 @@ def test_relative_paths_refer_to_the_folder_in_which_the_run_was_started(evaluat
         assert with_resolved_folder(trunk, tmp_path) == trunk
 
 
-@pytest.mark.slow
-def test_its_length_is_that_of_the_run_where_nothing_chose_a_checkpoint(evaluated, tmp_path):
-    rows = str(tmp_path / "rows.npz")
-    for name, how in (("none", {"validation": 0.0}), ("cosine", {"schedule": "cosine"}), ("steps", {"steps": 5})):
-        made = train(TrainConfig.of(data=rows, **{**SMALL, "epochs": 2}, **how), tmp_path / name, progress=False)
-        evaluate_run(made)
-        config = final_config(made)
-        assert config.epochs == (made.best_epoch if name == "steps" else 2)
-        assert config.steps is None
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"epochs": 2, "validation": 0.0},
+        {"epochs": 2, "schedule": "cosine"},
+        {"steps": 5},
+        {"steps": 1},
+        {"epochs": 20, "schedule": "cosine", "patience": 1},
+        {"epochs": 20, "patience": 1},
+    ],
+    ids=lambda how: " ".join(how),
+)
+def test_a_final_model_sees_each_item_as_often_as_the_run(how, tmp_path):
+    rows = rows_file(tmp_path / "rows.npz", classes=16)
+    made = train(TrainConfig.of(data=str(rows), **{**SMALL, **how}), tmp_path / "run", progress=False)
+    evaluate_run(made, clustering=False)
+    chosen = read_about(open_run(made.folder).checkpoint("last" if how.get("schedule") == "cosine" else "best"))
+    passes = chosen["step"] / chosen["steps_per_epoch"]
+    final = train_final(made, tmp_path / "final", progress=False)
+    of_final = read_about(open_run(final.folder).best)
+    assert of_final["steps_per_epoch"] > chosen["steps_per_epoch"]  # there are more items
+    assert final.step == max(1, round(passes * of_final["steps_per_epoch"]))
+    if "patience" in how:
+        assert final.epoch < how["epochs"]
+    assert f"{final.step:,} batch" in final_summary(final)
 
 
 def test_a_final_model_has_no_score_of_its_own(evaluated, capsys, monkeypatch, tmp_path):

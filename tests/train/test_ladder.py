@@ -331,7 +331,7 @@ def test_frozen_features_without_the_table_begin_with_their_weights(photos, tmp_
 
 
 def test_frozen_features_need_no_second_photo_of_a_class(photos, tmp_path):
-    table = tmp_path / "first.csv"
+    table = photos.parent / "first.csv"
     first = sorted(photos.glob("*/0.png"))
     table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in first))
     config = TrainConfig.of(data=str(table), trunk="conv4(width=8)", image_size=20, device="cpu")

@@ -9,7 +9,7 @@ import pytest
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, evaluate_run, train
-from nearfar.train.remarks import always_frozen, collapsed, course, idle, remark_worse_than_raw, remarks
+from nearfar.train.remarks import always_frozen, collapsed, course, idle, remarks, worse_than_frozen, worse_than_raw
 
 CONFIG = TrainConfig.of(data="digits", lr=0.3)
 LABELS = np.repeat(np.arange(4), 10)
@@ -39,15 +39,29 @@ def test_one_direction_is_a_collapse_whatever_the_lengths():
 
 def test_embeddings_worse_than_the_items():
     good, bad = (evaluate(rows(spread), LABELS, clustering=False) for spread in (0.1, 1.0))
-    assert f"Recall@1 {good.recall_at[1]:.3f} against {bad.recall_at[1]:.3f}" in remark_worse_than_raw(
-        bad, good, CONFIG
-    )
+    said = worse_than_raw(bad, good, CONFIG)
+    theirs = f"Recall@1 {good.recall_at[1]:.3f} and MAP@R {good.map_at_r:.3f}"
+    assert f"{theirs} against {bad.recall_at[1]:.3f} and {bad.map_at_r:.3f}" in said
     for trunk, linear in (("conv4", False), ("mlp(width=16)", True), ("identity", False)):
-        assert ("--trunk identity" in remark_worse_than_raw(bad, good, CONFIG.replace(trunk=trunk))) is linear
-    assert not remark_worse_than_raw(good, bad, CONFIG)
-    assert not remark_worse_than_raw(bad, replace(good, map_at_r=bad.map_at_r), CONFIG)
-    assert not remark_worse_than_raw(replace(good, recall_at={1: good.recall_at[1] - 0.01}, map_at_r=0.1), good, CONFIG)
-    assert not remark_worse_than_raw(good, good, CONFIG)
+        assert ("--trunk identity" in worse_than_raw(bad, good, CONFIG.replace(trunk=trunk))) is linear
+    assert not worse_than_raw(good, bad, CONFIG)
+    assert not worse_than_raw(bad, None, CONFIG)
+    assert not worse_than_raw(bad, replace(good, map_at_r=bad.map_at_r), CONFIG)
+    assert not worse_than_raw(replace(good, map_at_r=good.map_at_r - 0.01), good, CONFIG)
+    assert worse_than_raw(replace(good, map_at_r=good.map_at_r - 0.1), good, CONFIG)  # Recall@1 alone is nearly 1
+    assert not worse_than_raw(good, good, CONFIG)
+
+
+def test_a_training_worse_than_the_pretrained_trunk():
+    good, bad = (evaluate(rows(spread), LABELS, clustering=False) for spread in (0.1, 1.0))
+    said = worse_than_frozen(bad, good)
+    assert said.startswith("The features of the pretrained trunk give better neighbors without this training (Recall@1")
+    assert "--step whitened" in said
+    assert not worse_than_frozen(good, bad)
+    assert not worse_than_frozen(bad, None)
+    how = {"epochs": [], "log": [], "config": CONFIG, "frozen": good}
+    assert remarks(rows(1.0), bad, **how, steps=200) == (said,)
+    assert remarks(rows(1.0), bad, **how, steps=0) == ()  # nothing was trained
 
 
 @pytest.mark.parametrize(
@@ -79,7 +93,16 @@ def test_a_trunk_that_was_frozen_to_the_end():
     assert "frozen for all 2 epochs (freeze_epochs=3)" in always_frozen(CONFIG.replace(freeze_epochs=3, epochs=2))
     config = CONFIG.replace(freeze_epochs=3, epochs=3)
     scores = evaluate(rows(0.1), LABELS, clustering=False)
-    assert remarks(rows(0.1), scores, scores, [], [], config) == (always_frozen(config),)
+    assert remarks(rows(0.1), scores, [], [], config, raw=scores) == (always_frozen(config),)
+
+
+def test_easier_negatives_are_advised_only_where_the_hardest_are_mined():
+    same = np.ones((40, 8)) + 1e-3 * np.random.default_rng(0).normal(size=(40, 8))
+    for objective, said in (("SupConLoss()", False), ("TripletLoss(miner=BatchHard())", True)):
+        config = CONFIG.replace(objective=objective)
+        assert ("easier negatives than the hardest" in collapsed(same, config)) is said
+        assert "lower" not in collapsed(same, config, steps=20)
+        assert "after 20 batches. More epochs may spread them" in collapsed(same, config, steps=20)
 
 
 def batches(*shares, name="TripletLoss"):
@@ -93,6 +116,23 @@ def test_a_loss_that_no_anchor_has():
     assert not idle(batches(*[0.0] * 6, *[0.05] * 2))
     assert idle(batches(*[1.0] * 15, *[0.0] * 5))
     assert not idle([])
+
+
+def test_a_loss_that_was_zero_from_the_beginning_needs_no_long_log():
+    log = batches(0.0, 0.0)
+    epochs = [{"epoch": 1.0, "part_TripletLoss": 0.0}, {"epoch": 2.0, "part_TripletLoss": 0.0}]
+    (said,) = idle(log, epochs)
+    assert said.startswith("The TripletLoss was 0 in every epoch, so nothing was learned from it: a larger margin")
+    assert not idle(log, [epochs[0], {"epoch": 2.0, "part_TripletLoss": 1e-6}])
+    assert not idle(log, [epochs[0], {"epoch": 2.0}])
+    assert not idle([], epochs)
+
+
+def test_a_larger_margin_is_advised_only_where_a_loss_has_one():
+    (said,) = idle(batches(*[0.0] * 8, name="TripletLoss"))
+    assert "a larger margin, harder negatives" in said
+    (said,) = idle(batches(*[0.0] * 8, name="FacilityLocationLoss"))
+    assert "margin" not in said
 
 
 @pytest.mark.parametrize(("value", "said"), [(0.0, 1), (0.1, 1), (-17.6, 0), (None, 1)])

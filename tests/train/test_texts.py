@@ -20,8 +20,10 @@ from nearfar.data.readers.texts import first_words
 from nearfar.deep.networks.tokens import Tokens
 from nearfar.deep.networks.trunks import find_preprocessing, make_trunk
 from nearfar.deep.networks.weights import TrunkError
-from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, train
+from nearfar.io.scores_file import baseline_of, read_scores
+from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
+from nearfar.train.defaults import defaults_note, settle
 
 WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
 CLASSES = ["shoe", "hat", "coat", "red", "blue", "green", "small", "large"]
@@ -120,6 +122,22 @@ def test_the_text_half_of_a_model_of_images_and_texts(transformers, tmp_path):
     with torch.no_grad():
         expected = model.text_model(input_ids=ids, attention_mask=(ids > 0).long()).pooler_output
         torch.testing.assert_close(trunk(rows), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, table):
+    trunk = f"transformers:{bert}"
+    for changes, name in (({}, "finetune"), ({"freeze_trunk": True}, "frozen"), ({"lora": 2}, "lora")):
+        asked = TrainConfig.of(data=str(table), trunk=trunk, device="cpu", seed=3, **changes)
+        task, config = settle(asked)
+        for setting, value in (recipe(f"texts/{name}") | changes).items():
+            assert getattr(config, setting) == value, setting
+        assert f"recipe texts/{name}" in defaults_note(asked, config, task)
+        assert config.seed == 3
+    scored = read_scores(run / "scores.json")
+    assert scored["raw"] is None  # distances between token numbers mean nothing
+    name, baseline = baseline_of(scored)
+    assert name == "features of the pretrained trunk"
+    assert baseline["map_at_r"] > 0
 
 
 def test_a_run_embeds_texts_without_the_folder_of_its_model(run, table):

@@ -255,8 +255,8 @@ def train(
 ) -> None:
     """Train an embedder, and score it on classes that it has never seen.
 
-    Defaults: SupConLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0. For photographs and
-    a pretrained trunk, the defaults are those of the recipe photos/finetune.
+    Defaults: SupConLoss(), 64 dimensions, batches of 128, 20 epochs, learning rate 0.001, seed 0. For images and a
+    pretrained trunk, the defaults are those of the recipe photos/finetune; for texts, of texts/finetune.
 
     Example: nearfar train glyphs --objective "TripletLoss(margin=0.2) + 0.02*EnergyConfusion()" --out runs/glyphs
 
@@ -325,15 +325,15 @@ def train(
         Resume the run in OUT from its last checkpoint, bit for bit as if it had not been interrupted. Its settings need
         not be repeated.
     final
-        Train on all classes, including the test classes, with the data, settings and number of steps of this evaluated
-        run. The resulting model cannot be scored.
+        Train on all classes, including the test classes, with the data and settings of this evaluated run, and as many
+        epochs as chose its checkpoint (its number of passes over the items). The model cannot be scored.
     devices
         Number of training processes, one per accelerator.
     ladder
         Before training, print a table of scores on classes held out of the training classes: raw pixels, frozen
         features, whitened features, a linear layer on them and, for a pretrained trunk, its last stage; full also
-        trains all weights for every split. The table is kept in the run. By default yes for photographs of at
-        least six training classes with a pretrained trunk, unless --step or --recipe is given.
+        trains all weights for every split. The table is kept in the run. By default yes for images of at least
+        six training classes with a pretrained trunk, unless --step or --recipe is given.
     step
         The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
         nothing; head trains a linear layer on the frozen trunk; last-stage trains only the last layers; full trains

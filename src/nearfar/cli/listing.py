@@ -11,6 +11,7 @@ from ..quoting import quoted
 
 RECIPES = {
     "photos": "Photos with a pretrained network: train all weights, low-rank adapters, or a linear layer",
+    "texts": "Texts with a pretrained text model: train all weights, low-rank adapters, or a linear layer",
     "characters": "Characters with a small network",
     "jrd": "Joint representation diversification (Chu et al., 2020)",
     "cml": "Confusion-based metric learning (Chen et al., 2022)",

@@ -16,6 +16,7 @@ from ..evaluation import Scores
 from ..evaluation import evaluate as evaluate_embeddings
 from ..extras import hint
 from ..hub import load_learner
+from ..io.scores_file import RAW
 from ..numerics.types import AnyArray
 from ..progress import stage
 from .embedding import Embedded, Selection, distance_of, embed_with, is_embeddings, is_run, name_of, open_with_gallery
@@ -23,8 +24,6 @@ from .saved_learners import items_of, remark
 
 if TYPE_CHECKING:
     from ..train import Run
-
-RAW = "baseline (raw inputs)"
 
 
 @dataclass(frozen=True)
@@ -89,14 +88,11 @@ def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
     from ..train import evaluate_run
 
     result = evaluate_run(run, ks=ks)
-    what = RAW
-    if result.standardized:
-        what = "baseline (standardized inputs)"
     in_table = result.scores.why_unscored()
     others = [remark for remark in result.remarks if remark != in_table]
     if result.images_to_texts is not None:
         return "\n".join([*_pair_tables(result.protocol, result.scores, result.images_to_texts), *_listed(others)])
-    return "\n".join([_table(result.protocol, result.scores, result.raw, what), *_listed(others)])
+    return "\n".join([_table(result.protocol, result.scores, result.baseline, result.baseline_name), *_listed(others)])
 
 
 def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores) -> list[str]:
@@ -142,10 +138,10 @@ def _listed(remarks: Sequence[str]) -> list[str]:
     return ["", *(f"- {remark}" for remark in remarks)] if remarks else []
 
 
-def _table(protocol: str, scores: Scores, raw: Scores | None, what: str = RAW) -> str:
+def _table(protocol: str, scores: Scores, baseline: Scores | None, name: str = RAW) -> str:
     lines = [protocol, "", str(scores)]
-    if raw is not None and not scores.why_unscored():
-        lines += ["", _beside(what, raw)]
+    if baseline is not None and not scores.why_unscored():
+        lines += ["", _beside(f"baseline ({name})", baseline)]
     return "\n".join(lines)
 
 
@@ -262,9 +258,9 @@ def compare_to(
         many = f"{len(seeds)} seeds; mean ± half of the 95% t-interval."
     else:
         many = "1 seed."
-    why = "" if compared.raw is None else Scores.from_dict(compared.raw).why_unscored()
+    why = "" if compared.baseline is None else Scores.from_dict(compared.baseline).why_unscored()
     note = " ".join(filter(None, [compared.protocol, many, why]))
-    table = compare(scores, baseline=compared.raw, baseline_name=RAW, note=note)
+    table = compare(scores, baseline=compared.baseline, baseline_name=f"baseline ({compared.baseline_name})", note=note)
     if table_file is not None:
         table.write(table_file)
     try:

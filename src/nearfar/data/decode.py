@@ -172,7 +172,9 @@ def upright_shape(data: bytes, name: str) -> tuple[int, int]:
     """Return height and width of an image turned upright, decoding only its header."""
     with _opened(data, name) as image:
         width, height = image.size
-        turned = image.getexif().get(ORIENTATION, 1) in TRANSPOSED
+        # Pillow would decode all pixels of a PNG to look for an orientation behind them
+        has_orientation = image.format != "PNG" or "exif" in image.info
+        turned = has_orientation and image.getexif().get(ORIENTATION, 1) in TRANSPOSED
     return (width, height) if turned else (height, width)
 
 
@@ -369,7 +371,9 @@ class ImageReader:
 
     def shape(self, i: int) -> tuple[int, int]:
         """Return height and width of item i, decoding no more than needed."""
-        if self._cut(i) or self.size is not None:
+        if self.size is not None:
+            return self.size, self.size
+        if self._cut(i):
             height, width = self(i).shape[:2]
             return height, width
         return upright_shape(self._data(i), self._name(i))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -16,6 +17,12 @@ Part = Whole | float | list[Number] | dict[str, Whole | float | list[Number] | N
 Score = Whole | float | str | list[Number] | dict[str, Part] | None
 
 
+RAW = "raw inputs"
+STANDARDIZED = "standardized inputs"
+FROZEN = "features of the pretrained trunk"
+"""What the scores of a run are compared with."""
+
+
 class ScoresFile(msgspec.Struct, kw_only=True):
     """The scores of one run on its test classes.
 
@@ -24,6 +31,7 @@ class ScoresFile(msgspec.Struct, kw_only=True):
     protocol, split : sentences on data set, classes, items and choice of the checkpoint; `split` omits the latter
     scores, raw : scores of the embeddings, and of the raw inputs
     images_to_texts : for pairs, scores of images that search texts; `scores` is then of texts, and `raw` is None
+    frozen : scores of the features of the pretrained trunk before the training; None if there is none
     remarks : sentences on what was unusual
     checkpoint : which checkpoint was scored, its epoch and step, and its score on validation classes
     """
@@ -32,13 +40,20 @@ class ScoresFile(msgspec.Struct, kw_only=True):
     scores: dict[str, Score]
     raw: dict[str, Score] | None = None
     images_to_texts: dict[str, Score] | None = None
+    frozen: dict[str, Score] | None = None
     split: str = ""
     remarks: list[Any] | None = None  # only for display, so a damaged value is tolerated
     checkpoint: dict[str, float | str | None] = {}
 
-    def __post_init__(self) -> None:
-        if self.raw is None and self.images_to_texts is None:
-            raise ValueError("Object missing required field `raw`")
+
+def baseline_of(content: Mapping[str, Any], raw_name: str = RAW) -> tuple[str, Any]:
+    """Return what scores have to be compared with, and its scores: the pretrained trunk's features, or the raw items.
+
+    `raw_name` is what raw items are called. Without either, the scores are None.
+    """
+    if content.get("frozen") is not None:
+        return FROZEN, content["frozen"]
+    return raw_name, content.get("raw")
 
 
 def read_scores(path: str | os.PathLike[str]) -> dict[str, Any]:

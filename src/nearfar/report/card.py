@@ -11,7 +11,7 @@ from typing import Any
 from ..evaluation.scores import Scores
 from ..extras import hint
 from ..io.atomic_files import atomic_write
-from ..io.scores_file import read_scores
+from ..io.scores_file import baseline_of, read_scores
 from ..quoting import quoted
 from .run import ReportError, is_untrained, naming_damage, read_object, run_name
 
@@ -185,9 +185,10 @@ def _scores(folder: Path) -> list[str]:
         others = Scores.from_dict(content["images_to_texts"])
         lines += ["| score | text to image | image to text | chance |", "| --- | ---: | ---: | ---: |"]
     else:
-        others = Scores.from_dict(content["raw"])
-        lines += ["| score | value | baseline (raw inputs) | chance |", "| --- | ---: | ---: | ---: |"]
-    compared = {name: value for name, value, _ in others.rows()}
+        name, baseline = baseline_of(content)
+        others = scores if baseline is None else Scores.from_dict(baseline)
+        lines += [f"| score | value | baseline ({name}) | chance |", "| --- | ---: | ---: | ---: |"]
+    compared = {} if others is scores else {name: value for name, value, _ in others.rows()}
     for score, value, chance in scores.rows():
         cells = [_number(value), _number(compared.get(score)), _number(chance)]
         lines += [f"| {score} | {' | '.join(cells)} |"]

@@ -19,7 +19,7 @@ from ..data.open import resolve_source
 from ..data.readers.arrays import read_arrays
 from ..data.readers.in_memory import GIVEN
 from ..evaluation import Scores
-from ..io.scores_file import read_scores
+from ..io.scores_file import baseline_of, read_scores
 from ..io.untrusted import parse_json, read_json
 from ..quoting import PATH, quoted, shorten
 from . import sections
@@ -145,12 +145,13 @@ def read_run(
     if "gallery_embeddings" in arrays:
         searched, _ = _items(arrays, "gallery_", gallery)
     rows = _table(folder / "metrics.csv")
+    baseline_name, baseline = baseline_of(evaluated, _raw_name(config, test))
     content = ReportContent(
         title=title or _title(config, folder),
         protocol=evaluated.get("protocol", ""),
         scores=evaluated["scores"],
-        baseline=evaluated.get("raw"),
-        baseline_name=_baseline(config, test),
+        baseline=baseline,
+        baseline_name=baseline_name,
         queries=queries,
         gallery=searched,
         distance=evaluated["scores"].get("distance", "cosine"),
@@ -174,7 +175,7 @@ def read_run(
     return content
 
 
-def _baseline(config: Mapping[str, Any], test: Dataset | None) -> str:
+def _raw_name(config: Mapping[str, Any], test: Dataset | None) -> str:
     if config.get("standardize"):
         return "standardized rows"
     if test is not None and test.kind == "row":

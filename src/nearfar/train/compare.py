@@ -19,7 +19,7 @@ from ..children import isolate_children
 from ..deprecation import renamed_settings
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
-from ..io.scores_file import damaged, read_scores
+from ..io.scores_file import baseline_of, damaged, read_scores
 from ..quoting import quoted
 from .config import WITHOUT_EFFECT, TrainConfig, TrainError, plain_value
 from .interrupts import block_interrupts, stop_requested, unblock_interrupts
@@ -62,14 +62,17 @@ class Compared(NamedTuple):
         Test scores of every seed by objective, as in `scores.json`.
     validation : dict of str to list of float or None
         Score on the validation classes that chose the checkpoint, of every seed; None without such classes.
-    raw : dict or None
-        Scores of the items themselves; None for pairs of images and texts, whose items cannot be compared.
+    baseline : dict or None
+        Scores of the pretrained trunk's features, otherwise of the raw items; None for pairs of images and texts.
+    baseline_name : str
+        Which of them.
     """
 
     protocol: str
     scores: dict[str, list[dict[str, Any]]]
     validation: dict[str, list[float | None]]
-    raw: dict[str, Any] | None
+    baseline: dict[str, Any] | None
+    baseline_name: str
 
 
 def trials(
@@ -199,7 +202,8 @@ def _by_objective(done: Sequence[Trial], contents: Sequence[dict[str, Any]]) -> 
     for trial, content in zip(done, contents, strict=True):
         scores[trial.name].append(content["scores"])
         validation[trial.name].append(content.get("checkpoint", {}).get("validation"))
-    return Compared(_split(contents[0]), scores, validation, contents[0]["raw"])
+    name, baseline = baseline_of(contents[0])
+    return Compared(_split(contents[0]), scores, validation, baseline, name)
 
 
 def check_objectives(objectives: Sequence[str], base: TrainConfig) -> None:
@@ -343,7 +347,9 @@ def run_trial(trial: Trial) -> dict[str, Any]:
         evaluate_run(run)
     content = read_scores(done)
     try:
-        Scores.from_dict(content["images_to_texts"] if content["raw"] is None else content["raw"])
+        for name in ("raw", "frozen", "images_to_texts"):
+            if content[name] is not None:
+                Scores.from_dict(content[name])
     except ValueError as error:
         raise ValueError(f"{done}: {damaged(error)}") from error
     return content

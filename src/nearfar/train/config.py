@@ -55,9 +55,9 @@ class TrainError(ValueError):
 class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
     """Settings of a training run. Create them with `TrainConfig.of`, which checks every value.
 
-    If the items are photographs and the trunk starts from pretrained weights, settings that are not given take the
-    values of the recipe `photos/finetune`, with adapters those of `photos/lora`, and with a frozen trunk those of
-    `photos/frozen`.
+    If a trunk of another library starts from pretrained weights, settings that are not given take the values of the
+    recipe `photos/finetune` for images, and of `texts/finetune` for texts; with adapters those of `photos/lora` and
+    `texts/lora`, and with a frozen trunk those of `photos/frozen` and `texts/frozen`.
 
     Parameters
     ----------
@@ -535,7 +535,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def starts_pretrained(self) -> bool:
         """Whether the trunk starts from weights that were trained before."""
         from_run = self.network_weights is not None and ":" in self.trunk
-        return bool(self.pretrained or self.trunk_weights or from_run)
+        return bool(self.pretrained or self.trunk_weights or from_run or is_model_folder(self.trunk))
 
     @property
     def adapter_scale(self) -> float:
@@ -651,6 +651,12 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             why = " (a run can be made longer, but not shorter)"
         end = [f"epochs: {run.epochs} / {given.epochs}{why}"] if why else []
         return run.differences(given.replace(epochs=run.epochs)) + end
+
+
+def is_model_folder(trunk: str) -> bool:
+    """Return whether a trunk is the folder of a model of transformers, which is loaded with its weights."""
+    kind, _, name = trunk.partition("(")[0].strip().partition(":")
+    return kind == "transformers" and os.path.isdir(name)
 
 
 def plain_value(name: str, value: Any) -> Any:

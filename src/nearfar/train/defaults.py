@@ -1,18 +1,26 @@
-"""Default settings for photographs: a pretrained trunk, and the recipes `photos/...`."""
+"""Default settings of a pretrained trunk, and which trunk images get.
+
+A trunk of another library that starts from pretrained weights gets the settings of the recipes `photos/...` for images,
+whatever their size and color, and those of `texts/...` otherwise. "auto" chooses such a trunk for photographs.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..data import Dataset, Task
-from .config import TrainConfig
+from .config import TrainConfig, TrainError
 from .pairs import with_two_tower_defaults
 from .recipes import recipe
-from .task import SMALLEST_PHOTO, open_data, open_resolved, resolve, sizes_in, with_preprocessing
+from .task import open_data, open_resolved, resolve, sampled_sizes, with_preprocessing
 
-PHOTO_CHANNELS = 3
+PHOTO_SIDE = 64  # smallest shorter side of a photograph in pixels
+PHOTO_SHARE = 0.9  # smallest share of the images with such a side, so that single thumbnails change nothing
+DECODED_SAMPLE = 16  # number of images that are decoded to tell shades of gray from black and white
 PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
 """Models of timm for "auto": the first one whose weights are in the cache; the first two were measured."""
 
@@ -29,30 +37,62 @@ def settle(config: TrainConfig, start: Path | None = None, given: Task | None = 
     return open_resolved(chosen, start, task)
 
 
+class Looks(NamedTuple):
+    """Whether images are photographs, and a phrase that says why."""
+
+    photographs: bool
+    why: str
+
+
+def looks_of(dataset: Dataset) -> Looks:
+    """Decide whether images are photographs, in color or in shades of gray: nine of ten have sides of 64 pixels.
+
+    Sizes are those of `sampled_sizes`. Images of two gray values, such as scanned characters, are no photographs.
+    """
+    large = np.mean([min(size) >= PHOTO_SIDE for size in sampled_sizes(dataset)])
+    if large < PHOTO_SHARE:
+        found = "all" if large == 0 else f"{1 - large:.0%} of them"
+        return Looks(False, f"{found} have a side below {PHOTO_SIDE} pixels")
+    if _is_black_and_white(dataset):
+        return Looks(False, "they are black and white, without shades")
+    return Looks(True, f"their sides have at least {PHOTO_SIDE} pixels")
+
+
 def is_of_photographs(dataset: Dataset) -> bool:
-    """Return whether items are color images of the size of photographs."""
-    if dataset.kind != "image" or not len(dataset):
-        return False
-    if dataset.read(0).shape[-1] != PHOTO_CHANNELS:
-        return False
-    return min(min(size) for size in sizes_in(dataset)) >= SMALLEST_PHOTO
+    """Return whether items are images that are taken for photographs, as `looks_of` decides."""
+    return dataset.kind == "image" and len(dataset) > 0 and looks_of(dataset).photographs
+
+
+def _is_black_and_white(dataset: Dataset) -> bool:
+    """Return whether none of some images, evenly chosen, has more than two gray values."""
+    chosen = np.unique(np.linspace(0, len(dataset) - 1, DECODED_SAMPLE).astype(int))
+    images = (dataset.read(int(i)) for i in chosen)
+    return all(image.shape[-1] == 1 and len(np.unique(image)) <= 2 for image in images)
 
 
 def with_trunk(config: TrainConfig, task: Task) -> TrainConfig:
     """Return the config with "auto" replaced by the name of a trunk.
 
     That is `mlp` for rows and `conv4` for images; for photographs a model of timm whose pretrained weights are in the
-    local cache, or with `pretrained=True` the first of `PHOTO_TRUNKS`, which may be downloaded.
+    local cache. With `pretrained=True`, images of any kind get the first of `PHOTO_TRUNKS`, which may be downloaded.
+
+    Raises
+    ------
+    TrainError
+        If rows are to have pretrained weights, and no trunk is named.
     """
     if config.trunk != "auto":
         return config
     if task.train.kind == "row":
+        if config.pretrained is True:
+            detail = "there is no pretrained network for any rows; leave it out, or name a trunk"
+            raise TrainError(f"config: pretrained: {detail} (--trunk)")
         return config.replace(trunk="mlp")
-    if config.weights_file or config.network_weights or not is_of_photographs(task.train):
+    if config.weights_file or config.network_weights:
         return config.replace(trunk="conv4")
     if config.pretrained is True:
         return config.replace(trunk=f"timm:{cached_model() or PHOTO_TRUNKS[0]}")
-    if "pretrained" not in config.given:
+    if "pretrained" not in config.given and is_of_photographs(task.train):
         found = cached_model()
         if found is not None:
             return config.replace(trunk=f"timm:{found}", pretrained=True)
@@ -85,9 +125,9 @@ def cached_model() -> str | None:
 
 
 def with_defaults(config: TrainConfig, task: Task) -> TrainConfig:
-    """Return the config with the settings of a recipe for photographs instead of those that were not given.
+    """Return the config with the settings of a recipe for pretrained trunks instead of those that were not given.
 
-    This applies to photographs and a pretrained trunk of another library; other configs are returned unchanged.
+    This applies to a pretrained trunk of another library; other configs are returned unchanged.
     """
     name = default_recipe(config, task)
     if name is None:
@@ -107,15 +147,14 @@ def default_recipe(config: TrainConfig, task: Task) -> str | None:
         return None
     if config.text_trunk is not None:
         return None
-    if not is_of_photographs(task.train):
-        return None
+    kind = "photos" if task.train.kind == "image" else "texts"
     if config.freeze_trunk:
-        return "photos/frozen"
-    return "photos/finetune" if config.lora is None else "photos/lora"
+        return f"{kind}/frozen"
+    return f"{kind}/finetune" if config.lora is None else f"{kind}/lora"
 
 
 def defaults_note(given: TrainConfig, resolved: TrainConfig, task: Task) -> str:
-    """Return a sentence on the defaults for photographs; "" if there is nothing to say.
+    """Return a sentence on what the items were taken for and how to change it; "" if there is nothing to say.
 
     Parameters
     ----------
@@ -124,14 +163,28 @@ def defaults_note(given: TrainConfig, resolved: TrainConfig, task: Task) -> str:
     resolved : TrainConfig
         Config with all settings resolved.
     """
-    if not is_of_photographs(task.train):
-        return ""
-    if given.trunk == "auto" and resolved.trunk == "conv4":
-        return (
-            "A pretrained network finds photographs much better: "
-            f"pip install 'nearfar[vision]', and --trunk timm:{PHOTO_TRUNKS[0]} --pretrained true (or a local file)."
-        )
+    if given.trunk == "auto" and resolved.trunk == "conv4" and not resolved.starts_pretrained:
+        return _note_on_small_trunk(task.train)
+    sentences = []
+    if given.trunk == "auto" and ":" in resolved.trunk and not given.pretrained:
+        other = "--trunk names another one, conv4 a small one without pretrained weights"
+        sentences.append(f"The images are taken for photographs, for which the trunk is {resolved.trunk} ({other}).")
     name = default_recipe(given.replace(trunk=resolved.trunk, pretrained=resolved.pretrained), task)
-    if name is None or not set(recipe(name)) - set(given.given):
+    if name is not None and set(recipe(name)) - set(given.given):
+        why = "because the trunk is pretrained; --recipe names other settings, --set changes one"
+        sentences.append(f"Settings that were not given have the values of the recipe {name}, {why}.")
+    return " ".join(sentences)
+
+
+def _note_on_small_trunk(train: Dataset) -> str:
+    """Return a sentence on why images get a small network, and how to get a pretrained one."""
+    if train.kind != "image":
         return ""
-    return f"Settings that were not given have the values of the recipe {name}."
+    looks = looks_of(train)
+    pretrained = f"--trunk timm:{PHOTO_TRUNKS[0]} --pretrained true (or a local file)"
+    if looks.photographs:
+        return f"A pretrained network finds photographs much better: pip install 'nearfar[vision]', and {pretrained}."
+    return (
+        f"The images are taken for characters or drawings, because {looks.why}, and train the small network conv4 "
+        f"from random weights; for photographs, {pretrained} is much better."
+    )

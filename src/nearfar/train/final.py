@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from .config import TrainConfig, TrainError
 from .loading import folder_and_config
 from .run import Run
 from .rungs import save_frozen
+from .setup import steps_of_epochs
 from .task import with_resolved_folder
 from .trainer import train
 from .watchers import Watcher
@@ -63,11 +65,12 @@ def train_final(
 
     Notes
     -----
-    It is trained for the number of epochs of the best checkpoint of the run, which the validation classes chose.
-    Without validation classes, or with the schedule "cosine", whose learning rates reach 0 at the end, it is trained
-    for the number of epochs of the run. As there are more items, an epoch is longer than one of the run. The last
-    checkpoint is kept. A whitening is fitted if the run has kept one, and a frozen trunk that was not trained stays
-    frozen.
+    It is trained for as many epochs as the best checkpoint of the run, which the validation classes chose. Without
+    validation classes, or with the schedule "cosine", whose learning rates reach 0 at the end, it is trained for as
+    many epochs as the run, up to its end or to where `patience` or Ctrl-C stopped it. Each item is so seen as often as
+    in the run; as there are more items, an epoch has more batches. A part of an epoch, with which a run with `steps`
+    may end, is repeated as a part. The last checkpoint is kept. A whitening is fitted if the run has kept one, and a
+    frozen trunk that was not trained stays frozen.
 
     Examples
     --------
@@ -88,17 +91,18 @@ def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> Tr
     if not (folder.path / "scores.json").is_file():
         raise TrainError(f"{folder.path}: was not evaluated yet; run `nearfar evaluate` first")
     about = read_about(folder.best)
-    epochs = config.epochs
-    if about["best"] is not None and config.schedule != "cosine":
-        epochs = about["epoch"]
+    chosen = about if about["best"] is not None and config.schedule != "cosine" else read_about(folder.last)
+    epochs = chosen["step"] / chosen["steps_per_epoch"]
     paths = {name: getattr(config, name) for name in PATHS}
     led = {name: resolve_source(path, folder.start) for name, path in paths.items() if isinstance(path, str)}
     metric = config.metric
     if metric == "auto":  # a final model has no validation classes, so use what those of the run have decided
         found = about.get("metric")
         metric = "whitening" if isinstance(found, dict) and found.get("kept") else "none"
-    changes = {"epochs": epochs, "steps": None, "patience": None, "metric": metric, "final": os.fspath(folder.path)}
-    final = config.replace(**led, **changes)
+    changes = {"patience": None, "metric": metric, "final": os.fspath(folder.path)}
+    final = config.replace(epochs=max(1, ceil(epochs)), steps=None, **led, **changes)
+    if not epochs.is_integer():
+        final = final.replace(steps=steps_of_epochs(final, epochs))
     # not by `replace`, which would trust the modules that these settings name
     return msgspec.structs.replace(
         final,
@@ -127,7 +131,7 @@ def final_summary(run: Run) -> str:
     if run.epoch == 0:
         made = "the pretrained network, followed by a transformation that was fitted to all classes"
     else:
-        made = f"trained on all classes for {count_of(run.epoch, 'epoch')}"
+        made = f"trained on all classes for {count_of(run.epoch, 'epoch')}, {count_of(run.step, 'batch')} in all"
     lines = [f"{run.folder}: a final model, {made}; it cannot be scored."]
     try:
         scores = read_json(Path(str(config.final)) / "scores.json")["scores"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..evaluation.collapse import COLLAPSED_DIRECTIONS, relative_spread
+from ..expressions import Call, ExpressionError, parse, walk
 from .config import TrainConfig
 from .features import Floats
 
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 IDLE = 0.02  # share of active anchors below which almost nothing is learned
 MOVED = 0.02  # smallest change of a score that is significant
 MIN_COURSE_POINTS = 4  # minimum number of evaluations, or of logged batches, to judge a trend
+SHORT_TRAINING = 100  # number of batches after which embeddings may still be as near to each other as at the start
+HARDEST = ("BatchHard", "ExtremeDistance")
+"""Miners that choose the hardest negatives."""
 LARGE_TRUNK = 1_000_000  # number of parameters of a trunk above which random weights are remarked on
 NAMES = {"recall_at_1": "Recall@1", "map_at_r": "MAP@R"}
 
@@ -26,10 +32,13 @@ Table = Sequence[Mapping[str, float | None]]
 def remarks(
     embeddings: Floats,
     scores: Scores,
-    raw: Scores,
     epochs: Table,
     log: Sequence[Mapping[str, Any]],
     config: TrainConfig,
+    *,
+    raw: Scores | None = None,
+    frozen: Scores | None = None,
+    steps: int | None = None,
 ) -> tuple[str, ...]:
     """Return remarks on a run; none for a run without problems.
 
@@ -39,21 +48,24 @@ def remarks(
         Embeddings of the test items.
     scores : Scores
         Scores of the embeddings.
-    raw : Scores
-        Scores of the items themselves.
     epochs : sequence of mapping
         Rows of `metrics.csv`.
     log : sequence of mapping
         Lines of `log.jsonl`.
     config : TrainConfig
         Settings of the run.
+    raw, frozen : Scores, optional
+        Scores of the items themselves, and of the features of the pretrained trunk before the training.
+    steps : int, optional
+        Number of batches of the training; 0 if nothing was trained.
     """
     found = [
-        collapsed(embeddings, config),
-        remark_worse_than_raw(scores, raw, config),
+        collapsed(embeddings, config, steps),
+        worse_than_frozen(scores, frozen) if steps != 0 else "",
+        worse_than_raw(scores, raw, config),
         course(epochs, config),
         always_frozen(config),
-        *idle(log),
+        *idle(log, epochs),
     ]
     return tuple(sentence for sentence in found if sentence)
 
@@ -82,31 +94,69 @@ def always_frozen(config: TrainConfig) -> str:
     )
 
 
-def collapsed(embeddings: Floats, config: TrainConfig) -> str:
+def collapsed(embeddings: Floats, config: TrainConfig, steps: int | None = None) -> str:
     """Return a remark on collapsed embeddings, from which hinge losses do not recover."""
     apart = relative_spread(embeddings, "cosine")
     if apart > COLLAPSED_DIRECTIONS:
         return ""
+    found = f"their mean cosine distance is {apart:.1g}"
+    if steps is not None and steps < SHORT_TRAINING:
+        return f"The embeddings are all nearly the same: {found} after {steps} batches. More epochs may spread them."
+    others = ""
+    if any(name in HARDEST for name in names_in(config.objective)):
+        others = ", or easier negatives than the hardest (BatchSemiHard, BatchAll),"
+    return f"The embeddings have collapsed: {found}. A learning rate below {config.lr:g}{others} may prevent this."
+
+
+def names_in(objective: str) -> list[str]:
+    """Return the names of the losses, regularizers and miners of an objective."""
+    try:
+        return [node.name for node in walk(parse(objective)) if isinstance(node, Call)]
+    except ExpressionError:
+        return []
+
+
+def is_worse(scores: Scores, other: Scores | None) -> bool:
+    """Return whether scores are clearly worse than others: by MAP@R, or by Recall@1 and not better by MAP@R."""
+    if other is None:
+        return False
+    k = min(scores.recall_at)
+    map_lost = other.map_at_r - scores.map_at_r
+    recall_lost = other.recall_at[k] - scores.recall_at[k]
+    return map_lost > MOVED or (recall_lost > MOVED and map_lost > 0)
+
+
+def both_scores(scores: Scores, other: Scores) -> str:
+    """Return Recall@1 and MAP@R of others and of these scores as text."""
+    k = min(scores.recall_at)
     return (
-        f"The embeddings have collapsed: their mean cosine distance is {apart:.1g}. A learning rate below "
-        f"{config.lr:g}, or easier negatives than the hardest (BatchSemiHard, BatchAll), may prevent this."
+        f"Recall@{k} {other.recall_at[k]:.3f} and MAP@R {other.map_at_r:.3f} "
+        f"against {scores.recall_at[k]:.3f} and {scores.map_at_r:.3f}"
     )
 
 
-def remark_worse_than_raw(scores: Scores, raw: Scores, config: TrainConfig) -> str:
+def worse_than_frozen(scores: Scores, frozen: Scores | None) -> str:
+    """Return a remark on a training that is worse than the pretrained trunk that it started with."""
+    if frozen is None or not is_worse(scores, frozen):
+        return ""
+    return (
+        f"The features of the pretrained trunk give better neighbors without this training "
+        f"({both_scores(scores, frozen)}): --step whitened or --step frozen uses them and trains nothing; otherwise, a "
+        "lower learning rate or fewer epochs may help."
+    )
+
+
+def worse_than_raw(scores: Scores, raw: Scores | None, config: TrainConfig) -> str:
     """Return a remark on a network that is worse than the raw inputs."""
-    k = min(scores.recall_at)
-    ours = (scores.recall_at[k], scores.map_at_r)
-    theirs = (raw.recall_at[k], raw.map_at_r)
-    if not (ours[0] < theirs[0] - MOVED and ours[1] < theirs[1]):
+    if raw is None or not is_worse(scores, raw):
         return ""
     if config.trunk.startswith("mlp"):
         linear = ", or a linear network (--trunk identity),"
     else:
         linear = ""
     return (
-        f"Raw inputs give better neighbors than the embeddings (Recall@{k} {theirs[0]:.3f} against "
-        f"{ours[0]:.3f}): a lower learning rate or more training classes{linear} may help."
+        f"Raw inputs give better neighbors than the embeddings ({both_scores(scores, raw)}): a lower learning rate or "
+        f"more training classes{linear} may help."
     )
 
 
@@ -133,8 +183,11 @@ def course(epochs: Table, config: TrainConfig) -> str:
     return ""
 
 
-def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return remarks on losses that were 0 for almost all anchors at the end, unless the loss can be negative."""
+def idle(log: Sequence[Mapping[str, Any]], epochs: Table = ()) -> list[str]:
+    """Return remarks on losses that were 0 for almost all anchors at the end, unless the loss can be negative.
+
+    A few batches in the log are enough for a loss that was exactly 0 in every epoch.
+    """
     shares: dict[str, list[float]] = {}
     below: set[str] = set()
     for record in log[-max(MIN_COURSE_POINTS, len(log) // 4) :]:
@@ -142,9 +195,28 @@ def idle(log: Sequence[Mapping[str, Any]]) -> list[str]:
         below |= {name for name, value in parts.items() if isinstance(value, float) and value < 0}
         for name, share in active.items():
             shares.setdefault(name, []).extend([share] if isinstance(share, float) else [])
-    return [
-        f"At the end, almost no anchor had a {name} above 0 ({np.mean(late):.1%} of them): a larger margin, "
-        "harder negatives or larger batches may help."
-        for name, late in shares.items()
-        if name not in below and len(late) >= MIN_COURSE_POINTS and np.mean(late) < IDLE
-    ]
+    found = []
+    for name, late in shares.items():
+        of_epochs = [row.get(f"part_{name}") for row in epochs]
+        if of_epochs and late and not any(of_epochs) and None not in of_epochs and not any(late):
+            found.append(f"The {name} was 0 in every epoch, so nothing was learned from it: {what_makes_active(name)}.")
+        elif name not in below and len(late) >= MIN_COURSE_POINTS and np.mean(late) < IDLE:
+            share = f"almost no anchor had a {name} above 0 ({np.mean(late):.1%} of them)"
+            found.append(f"At the end, {share}: {what_makes_active(name)}.")
+    return found
+
+
+def what_makes_active(name: str) -> str:
+    """Return what may make a loss positive again: a larger margin only where the loss has one."""
+    margin = "a larger margin, " if _has_margin(name) else ""
+    return f"{margin}harder negatives or larger batches may help"
+
+
+def _has_margin(name: str) -> bool:
+    """Return whether a loss of the catalog has a margin."""
+    from ..catalog import BY_NAME
+
+    method = BY_NAME.get(name)
+    if method is None or not method.done:
+        return False
+    return any("margin" in setting for setting in signature(getattr(import_module(method.module), name)).parameters)

@@ -27,11 +27,12 @@ from ..deep.networks.weights import NETWORK, Trunk
 from ..deep.networks.whiten import Whiten
 from ..deprecation import renamed_settings
 from ..numerics.types import Ints
-from .checkpoint import preserve_random_state, save_tensors, seed_random_state
+from .checkpoint import preserve_random_state, save_tensors
 from .config import TrainConfig, TrainError
 from .defaults import default_recipe, hub_is_cached, settle
 from .devices import make_accelerator
 from .features import Floats, all_rows, cached_features, embed, encode, sizes_of, with_rows
+from .frozen import frozen_features, untrained_network
 from .interrupts import Interrupts
 from .last_stage import LastStage, split_off
 from .loading import with_best_weights
@@ -39,7 +40,7 @@ from .metric import MetricChoice, fitted_whitening, whitened, with_and_without
 from .recipes import recipe
 from .run import Run, RunFolder, write_json
 from .scoring import raw_items
-from .setup import Step, build, checked, make_embedder, seen_sample, weights_note
+from .setup import Step, build, checked, seen_sample, weights_note
 from .start import start_from_whitening
 from .task import item_shape, training_items
 from .trainer import Trainer
@@ -329,7 +330,7 @@ def _items(train: Dataset, seed: int) -> Dataset:
 
 
 def runs_ladder_by_default(config: TrainConfig) -> bool:
-    """Return whether the ladder is run without being requested: for photographs and a pretrained trunk.
+    """Return whether the ladder is run without being requested: for images and a pretrained trunk.
 
     It is not run if the config says which weights are trained, or if there are too few classes.
     """
@@ -354,7 +355,7 @@ def default_ladder(config: TrainConfig) -> DefaultLadder:
     if config.trunk == "auto" and config.pretrained is not True and not hub_is_cached():
         return DefaultLadder(False)
     task, resolved = settle(config.replace(validation=0.0))
-    if default_recipe(resolved, task) is None:
+    if task.train.kind != "image" or default_recipe(resolved, task) is None:
         return DefaultLadder(False)
     classes = len(task.train.classes)
     without = "The steps from raw pixels to fine-tuning are not compared before the training:"
@@ -518,13 +519,6 @@ def last_worthwhile_step(rungs: Sequence[Rung]) -> str:
     return best.step
 
 
-def frozen_features(items: Dataset, config: TrainConfig, start: Path | None) -> Dataset:
-    """Return the items as features of the untrained trunk, from the cache if possible."""
-    embedder = _untrained(config, item_shape(items, config), start)
-    embedder.to(make_accelerator(config).device).eval()
-    return cached_features(embedder, items, **sizes_of(config))
-
-
 class KeptStage(NamedTuple):
     """The last stage of a trunk, and the items as activations before it."""
 
@@ -546,7 +540,7 @@ class Frozen(NamedTuple):
 
 def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None) -> Frozen:
     shape = item_shape(items, config)
-    embedder = _untrained(config, shape, start)
+    embedder = untrained_network(config, shape, start)
     weights = weights_note(config, embedder)
     embedder.to(make_accelerator(config).device).eval()
     if not config.starts_pretrained:
@@ -595,13 +589,6 @@ def _embedded_held(embedder: Embedder, items: Dataset, held: Ints, **sizes: Any)
     found = np.zeros((len(items), rows.shape[1]), np.float32)
     found[out] = rows
     return found
-
-
-def _untrained(config: TrainConfig, shape: tuple[int, ...], start: Path | None) -> Embedder:
-    seed_random_state(config.seed)
-    return make_embedder(
-        config.replace(freeze_trunk=True, freeze_epochs=None, augment="", episodes="none"), shape, start
-    )
 
 
 def head_config(config: TrainConfig) -> TrainConfig:
@@ -701,7 +688,7 @@ def save_frozen(config: TrainConfig, out: str | Path, *, progress: bool = False)
 
 def _write_frozen(config: TrainConfig, folder: RunFolder, progress: bool) -> Run:
     task, config = settle(config)
-    trunk = cast(Trunk, _untrained(config, item_shape(task.train, config), None).trunk)
+    trunk = cast(Trunk, untrained_network(config, item_shape(task.train, config), None).trunk)
     width = int(trunk.num_features)
     settings = config.replace(embedding_dim=width, embedding_start="random", epochs=1, steps=None)
     parts = build(settings, given=task, trains=False)

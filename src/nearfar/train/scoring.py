@@ -21,11 +21,22 @@ from ..deep.networks.embedder import Embedder
 from ..deep.networks.preprocessing import FROM_HEADER
 from ..deep.networks.standardize import Standardize
 from ..deep.networks.tokens import Tokens
+from ..deep.networks.weights import PRETRAINED
 from ..deep.networks.whiten import Whiten
+from ..io.scores_file import FROZEN, RAW, STANDARDIZED
 from ..progress import counted
-from .checkpoint import columns_of, first_weights, prompt_of, read_about, replace_file, shape_of
+from .checkpoint import (
+    columns_of,
+    first_weights,
+    preserve_random_state,
+    prompt_of,
+    read_about,
+    replace_file,
+    shape_of,
+)
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
+from .frozen import frozen_features
 from .loading import build_embedder, folder_and_config
 from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
@@ -48,7 +59,7 @@ class Result(NamedTuple):
     scores : Scores
         Scores of the embeddings of the best checkpoint. For pairs, of texts that search images.
     raw : Scores or None
-        Scores of the raw pixels or rows; None for pairs, whose texts are compared with images.
+        Scores of the raw pixels or rows; None for texts, and for pairs, whose texts are compared with images.
     protocol : str
         Data, classes, items, how they were split, and what chose the checkpoint.
     remarks : tuple of str
@@ -59,6 +70,8 @@ class Result(NamedTuple):
         Whether `raw` are scores of standardized rows, as the network sees them.
     images_to_texts : Scores or None
         For pairs, scores of images that search texts.
+    frozen : Scores or None
+        Scores of the features of the trunk before the training; None if it started from random weights.
     """
 
     scores: Scores
@@ -68,6 +81,19 @@ class Result(NamedTuple):
     without_metric: Scores | None = None
     standardized: bool = False
     images_to_texts: Scores | None = None
+    frozen: Scores | None = None
+
+    @property
+    def baseline(self) -> Scores | None:
+        """Scores that a training has to improve: of the pretrained trunk's features, otherwise of the raw items."""
+        return self.raw if self.frozen is None else self.frozen
+
+    @property
+    def baseline_name(self) -> str:
+        """What `baseline` are scores of."""
+        if self.frozen is not None:
+            return FROZEN
+        return STANDARDIZED if self.standardized else RAW
 
 
 def embed_run(
@@ -259,15 +285,20 @@ def evaluate_run(
         without = _score(embedded, sets, with_ks, clustering=False)
         embedded = {prefix: whitened(metric, rows) for prefix, rows in embedded.items()}
     scores = _score(embedded, sets, with_ks, clustering)
-    seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
-    raw = _score(seen, sets, with_ks, clustering=False)
+    raw = None
+    if task.test.texts is None:
+        seen = {prefix: raw_items(items, embedder.scale) for prefix, items in sets.items()}
+        raw = _score(seen, sets, with_ks, clustering=False)
+    frozen, why_not = _frozen_scores(sets, with_ks, about, folder.start)
     split = " ".join(filter(None, (task.protocol, remark_shared(task))))
     protocol = " ".join(filter(None, (split, _chosen(config, task, about, which), whitening_note(about))))
     units = "" if config.standardize else scale_warning(task.train)
-    found_remarks = remarks(embedded[""], scores, raw, _epochs(folder), folder.read_log(), config)
+    found_remarks = remarks(
+        embedded[""], scores, _epochs(folder), folder.read_log(), config, raw=raw, frozen=frozen, steps=about["step"]
+    )
     parameters = sum(parameter.numel() for parameter in embedder.trunk.parameters())
     random = random_trunk(config, first_weights(about), parameters)
-    found_remarks = tuple(filter(None, (scores.why_unscored(), random, units, *found_remarks)))
+    found_remarks = tuple(filter(None, (scores.why_unscored(), random, units, why_not, *found_remarks)))
     if without is not None:
         found = f"Recall@1 {without.recall_at[1]:.4f}, MAP@R {without.map_at_r:.4f}"
         found_remarks = (*found_remarks, f"The embeddings without the whitening that follows them: {found}.")
@@ -278,10 +309,28 @@ def evaluate_run(
         remarks=found_remarks,
         without_metric=without,
         standardized=config.standardize,
+        frozen=frozen,
     )
     _write_arrays(folder.path / "test.npz", embedded, sets)
     write_json(folder.path / "scores.json", _content(result, split, _checkpoint_note(about, which), config))
     return result
+
+
+def _frozen_scores(
+    sets: dict[str, Dataset], config: TrainConfig, about: dict[str, Any], start: Path | None
+) -> tuple[Scores | None, str]:
+    """Score the features of the trunk before its training; None, and a remark, if its weights are not there any more.
+
+    A trunk that started from random weights gives None and no remark.
+    """
+    if not first_weights(about).startswith(PRETRAINED):
+        return None, ""
+    try:
+        with preserve_random_state():
+            features = {prefix: all_rows(frozen_features(items, config, start)) for prefix, items in sets.items()}
+    except (ValueError, OSError, ImportError) as error:
+        return None, f"The pretrained trunk without the training was not scored, because it cannot be loaded: {error}."
+    return _score(features, sets, config, clustering=False), ""
 
 
 def _evaluate_pairs(
@@ -326,6 +375,7 @@ def _content(result: Result, split: str, checkpoint: dict[str, Any], config: Tra
         "config": config.digest,
         **({} if without is None else {"without_metric": without.to_dict()}),
         **({} if result.images_to_texts is None else {"images_to_texts": result.images_to_texts.to_dict()}),
+        **({} if result.frozen is None else {"frozen": result.frozen.to_dict()}),
     }
 
 

@@ -200,6 +200,7 @@ class Parts:
             "columns": train.columns,
             "classes": class_mark(self.task),
             "weights": self.weights,
+            "steps_per_epoch": len(self.sampler),
         }
         if self.config.final is not None:
             about["final"] = self.config.final
@@ -397,6 +398,12 @@ def _sampler(config: TrainConfig, train: Dataset, known: KnownPairs | None) -> B
         raise
     except ValueError as error:
         raise TrainError(str(error)) from error
+
+
+def steps_of_epochs(config: TrainConfig, epochs: float) -> int:
+    """Return the number of batches that a number of epochs takes on the data of a config; this opens them."""
+    task, config = settle(config)
+    return max(1, round(epochs * len(_sampler(config, task.train, None))))
 
 
 def check_clusters(objective: nn.Module, sampler: BatchSampler) -> None:

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 TRANSFORMERS = re.compile(r"(\s*transformers:)([^()\s]+)")
 SMALL_TRUNKS = ("conv4", "mlp", "identity", "spd")  # trunks that are commonly used with photographs of 84x84 pixels
-SMALLEST_PHOTO = 64  # smallest shorter side in pixels that is still useful for a network for larger images
-SIZE_SAMPLE = 16  # number of images of a set whose sizes are read
+SIZE_SAMPLE = 1000  # maximum number of images of a set whose sizes are read from their headers
 
 
 def open_data(config: TrainConfig, start: Path | None = None, tokens: Tokens | None = None) -> Task:
@@ -304,12 +303,18 @@ def _check_alike(parts: list[Dataset]) -> None:
             raise TrainError(f"{part.name}: expected items like those of the training, {kinds[0]}, got {kind}")
 
 
-def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
-    """Return the heights and widths of some of the images, evenly chosen."""
+def sampled_sizes(dataset: Dataset) -> list[tuple[int, ...]]:
+    """Return the heights and widths of all images, or of a random sample of 1,000, which is always the same."""
     if dataset.array is not None:
-        return {dataset.array.shape[1:3]}
-    chosen = np.unique(np.linspace(0, len(dataset) - 1, SIZE_SAMPLE).astype(int))
-    return {read_shape(dataset.read, int(i)) for i in chosen}
+        return [dataset.array.shape[1:3]] * min(len(dataset), SIZE_SAMPLE)
+    count = min(len(dataset), SIZE_SAMPLE)
+    chosen = np.random.default_rng(0).choice(len(dataset), count, replace=False)
+    return [read_shape(dataset.read, int(i)) for i in np.sort(chosen)]
+
+
+def sizes_in(dataset: Dataset) -> set[tuple[int, ...]]:
+    """Return the different sizes of `sampled_sizes`."""
+    return set(sampled_sizes(dataset))
 
 
 def item_shape(dataset: Dataset, config: TrainConfig) -> tuple[int, ...]:

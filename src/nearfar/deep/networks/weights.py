@@ -41,6 +41,10 @@ class TrunkError(ValueError):
     """A trunk cannot be built, or its weights cannot be loaded. The message is one line."""
 
 
+PRETRAINED = "Weights: pretrained"
+"""Beginning of the sentence on weights that were trained before."""
+
+
 class Provenance(NamedTuple):
     """Origin of the weights of a trunk.
 
@@ -75,7 +79,7 @@ class Provenance(NamedTuple):
         details = [f"license {self.license}" if self.license else "license unknown"]
         if self.left_out:
             details.append(f"its classifier ({_some(self.left_out)}) is left out")
-        return f"Weights: pretrained, {self.source}, {'; '.join(details)} {size}."
+        return f"{PRETRAINED}, {self.source}, {'; '.join(details)} {size}."
 
 
 class Trunk(nn.Module):

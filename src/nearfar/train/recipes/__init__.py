@@ -16,7 +16,7 @@ from typing import Any
 
 from ..config import TrainError
 
-PAPERS = ("characters", "cml", "facility_location", "jrd", "photos")
+PAPERS = ("characters", "cml", "facility_location", "jrd", "photos", "texts")
 PROTOCOLS = ("honest", "paper")
 
 
