@@ -173,6 +173,7 @@ def test_a_run_goes_on_only_with_the_pooling_it_began_with(bert, table, tmp_path
     own = tmp_path / "model"
     shutil.copytree(bert, own)
     how = {"data": str(table), "trunk": f"transformers:{own}", "objective": "TripletLoss()", "ks": [1]}
+    how |= {"schedule": "constant"}  # with which a run can be made longer
     config = TrainConfig.of(**how, embedding_dim=4, epochs=1, batch_size=8, sampler="m_per_class:4", device="cpu")
     run = train(config, tmp_path / "run", progress=False)
     (own / "1_Pooling").mkdir()
