@@ -24,7 +24,7 @@ from nearfar import cli
 from nearfar.catalog import METHODS
 from nearfar.cli.listing import description
 from nearfar.cli.reporting import pictures_of
-from nearfar.data import open_dataset
+from nearfar.data import images_from, open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
 from nearfar.deprecation import UNTIL
 from nearfar.extras import NEEDS, PACKAGES, hint
@@ -802,8 +802,9 @@ def test_embeddings_know_where_their_images_lie(digits, capsys, monkeypatch, tmp
     monkeypatch.chdir(tmp_path)
     assert run(capsys, monkeypatch, "embed", digits, data.relative_to(tmp_path), "-o", out)[0] == 0
     monkeypatch.chdir(out.parent)
-    read = pictures_of(Path("photos.npz"), open_dataset(out))
-    assert [int(read(at).mean()) for at in range(4)] == [0, 60, 120, 180]
+    with images_from(tmp_path):  # without, they come from below the folder of the embeddings
+        read = pictures_of(Path("photos.npz"), open_dataset(out))
+        assert [int(read(at).mean()) for at in range(4)] == [0, 60, 120, 180]
 
 
 def test_a_run_does_not_embed_what_it_cannot(digits, capsys, monkeypatch, tmp_path):
@@ -1121,7 +1122,11 @@ def test_embeddings_named_after_images_are_shown_by_them(capsys, monkeypatch, tm
         assert run(capsys, monkeypatch, "report", folder / "e.npz")[0] == 0
         assert (re.search("data:image/(webp|png)", (folder / "e.html").read_text()) is not None) is shown
     monkeypatch.chdir(tmp_path)  # from where the names lead to the images, too
-    assert run(capsys, monkeypatch, "report", "elsewhere/e.npz")[0] == 0
+    code, _, err = run(capsys, monkeypatch, "report", "elsewhere/e.npz")
+    assert (code, "a picture is not shown" in err, "--images" in err) == (0, True, True)
+    assert not re.search("data:image/(webp|png)", (tmp_path / "elsewhere/e.html").read_text())
+    code, _, err = run(capsys, monkeypatch, "report", "elsewhere/e.npz", "--images", "photos")
+    assert (code, err) == (0, "")
     assert re.search("data:image/(webp|png)", (tmp_path / "elsewhere/e.html").read_text())
 
 

@@ -10,6 +10,7 @@ pytest.importorskip("jinja2")
 Image = pytest.importorskip("PIL.Image")
 
 from nearfar.cli.index_files import names_of
+from nearfar.data import images_from
 from nearfar.data.dataset import DataError
 from nearfar.data.items import NamedReader, open_items
 from nearfar.report import Items, search_page
@@ -107,13 +108,41 @@ def test_items_are_found_again_by_their_names(tmp_path):
         open_items("digits").names[1],
         f"{tmp_path}/gone.png",
     ]
-    read = NamedReader(names, [str(tmp_path), str(tmp_path / "rows.npz"), "digits", "nowhere.csv"])
+    read = NamedReader(names, [str(tmp_path), str(tmp_path / "rows.npz"), "digits", "nowhere.csv"], folder=tmp_path)
     assert read(0).shape == read(1).shape == (4, 5, 3)
     assert read(0).min() == read(1).min() == 200
     assert read(2).tolist() == [0, 0, 1]
     assert read(3).shape == (8, 8, 1)
     with pytest.raises(DataError, match="gone"):
         read(4)
+
+
+def test_names_and_sources_of_a_stranger_read_nothing_outside_of_the_folder(tmp_path):
+    private = tmp_path / "private"
+    shared = tmp_path / "shared"
+    private.mkdir()
+    shared.mkdir()
+    Image.new("L", (5, 4), 200).save(private / "a.png")
+    np.savez(private / "rows.npz", X=np.eye(3), y=[0, 1, 1])
+    with zipfile.ZipFile(private / "all.zip", "w") as archive:
+        archive.write(private / "a.png", "cat/a.png")
+    (shared / "link.png").symlink_to(private / "a.png")
+    names = ["../private/a.png", str(private / "a.png"), "link.png", "../private/all.zip/cat/a.png", "rows[2]"]
+    made = {"names": names, "sources": ["../private/rows.npz", str(private / "rows.npz")], "folder": shared}
+    read = NamedReader(**made)
+    recorded = NamedReader(names=names[:1], folder=private / "x", below=shared)  # the recorded folder is forged, too
+    for i in range(len(names)):
+        with pytest.raises(DataError):
+            read(i)
+        with pytest.raises(DataError):
+            read.small(i, 4)
+    with pytest.raises(DataError):
+        recorded(0)
+    assert all("--images" in read.why_outside(i) for i in range(4))
+    with images_from(private):
+        allowed = NamedReader(**made)
+        assert [allowed(i).shape for i in range(4)] == [(4, 5, 3)] * 4
+        assert allowed(4).tolist() == [0, 0, 1]
 
 
 def test_images_of_a_file_and_cuts_of_one_image_are_found_again(tmp_path):
@@ -123,5 +152,5 @@ def test_images_of_a_file_and_cuts_of_one_image_are_found_again(tmp_path):
     sources = [str(tmp_path / name) for name in ("cut.csv", "images.npz")]
     names = [name for source in sources for name in names_of(open_items(source), source)]
     assert names[1:3] == [f"{tmp_path}/a.png (1, 1, 5, 4)", f"{tmp_path}/a.png"]
-    read = NamedReader(names, sources)
+    read = NamedReader(names, sources, folder=tmp_path)
     assert [read(at).shape[:2] for at in range(5)] == [(3, 2), (3, 4), (4, 5), (6, 7), (6, 7)]

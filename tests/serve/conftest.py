@@ -50,8 +50,9 @@ def build(folder):
             path,
             lambda: open_store(path),
             read_pictures=lambda names, about: NamedReader(names, folder=folder),
-            embed=mean_color,
+            embed=how.pop("embed", mean_color),
             embed_text=how.pop("embed_text", None),
+            embed_row=how.pop("embed_row", None),
         )
         limits = how.pop("limits", Limits(upload_bytes=300_000, upload_pixels=1_000_000, upload_seconds=0.5))
         return make_app(collection, WrongLabels(folder / "colors.wrong.csv"), limits=limits, **how)

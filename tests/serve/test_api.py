@@ -4,7 +4,7 @@ import re
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 
 import numpy as np
@@ -19,6 +19,7 @@ from tests.serve.conftest import COLORS, Image, mean_color
 
 TAKES_NO_TEXT = "the model of this index does not embed texts; search by an image or an item"
 BASE = "http://127.0.0.1:8000"
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
@@ -83,6 +84,44 @@ def test_items_are_browsed_shown_and_their_neighbors_found(client):
 def test_a_file_that_is_no_item_is_not_shown(client, folder):
     Image.new("RGB", (9, 9)).save(folder / "secret.png")
     assert client.get("/api/picture?name=secret.png").status_code == 404
+
+
+def test_pictures_outside_of_the_folder_of_the_index_are_not_shown(folder):
+    """Names, data and folder of an index are those of a stranger."""
+    from nearfar.cli.serving import app_of
+    from nearfar.data import images_from
+
+    (folder / "given").mkdir()
+    paths = ["red/0.png", "../red/0.png", str(folder / "red/0.png")]
+    about = {"folder": str(folder), "beside": "..", "data": '["red"]'}
+    create(folder / "given/x.index", records_of(np.eye(3), paths), distance="cosine", about=about).close()
+    app = app_of(folder / "given/x.index", run=None, wrong=folder / "x.csv", hosts=["127.0.0.1"], token="")
+    client = TestClient(app, base_url=BASE)
+
+    def statuses():
+        return [client.get("/api/picture", params={"name": name}).status_code for name in paths]
+
+    assert statuses() == [404, 404, 404]
+    with images_from(folder):
+        assert statuses()[::2] == [200, 200]
+
+
+def test_an_index_is_searched_by_numbers(build, client):
+    red = {"vector": [72.0, -88.0, -88.0]}
+    assert names(client.post("/api/search?k=1", json=red))[0].startswith("red/")
+    for body, status, told in (
+        ({"vector": [1.0]}, 400, "expected 3 numbers, as the embeddings of the index have, got 1"),
+        ({"vector": "1"}, 400, 'expected {"vector": [0.1, ...]}'),
+        ({"vector": [1, None, 2]}, 400, 'expected {"vector": [0.1, ...]}'),
+        ({"vector": [1e300, 0, 0]}, 400, 'expected {"vector": [0.1, ...]}'),
+        ({}, 400, 'expected {"vector": [0.1, ...]}'),
+        ({"row": [1, 2]}, 501, 'the model of this index does not embed rows; send {"vector": [...]}'),
+    ):
+        answer = client.post("/api/search", json=body)
+        assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
+    taking = TestClient(build(embed_row=lambda items: items.array @ np.ones((2, 3))), base_url=BASE)
+    assert taking.get("/api/about").json()["rows"]
+    assert len(names(taking.post("/api/search?k=4", json={"row": [3, 4]}))) == 4
 
 
 def test_a_text_is_searched_where_the_model_takes_texts(build, client):
@@ -358,12 +397,109 @@ def test_a_mark_after_a_line_that_was_cut_off_is_kept(folder):
     assert [read.right(f"red/{k}.png") for k in (1, 2, 3)] == ["blue", None, "green"]
 
 
+def test_a_mark_that_cannot_be_written_leaves_a_table_that_opens_again(client, folder):
+    answer = client.post("/api/wrong", content=b'{"name": "red/1.png", "right": "\\ud800"}', headers=JSON)
+    assert (answer.status_code, "surrogate" in answer.json()["error"]) == (400, True)
+    assert len(WrongLabels(folder / "colors.wrong.csv")) == 0
+    (folder / "colors.wrong.csv").touch()  # as a full disk would leave it
+    WrongLabels(folder / "colors.wrong.csv").add("red/1.png", "red", "blue")
+    assert WrongLabels(folder / "colors.wrong.csv").right("red/1.png") == "blue"
+
+
+@pytest.fixture
+def decoding(build, monkeypatch):
+    """A server whose decodings wait for an event, and the images that they have begun with."""
+    go = threading.Event()
+    begun = []
+
+    def embed(dataset):
+        begun.append(dataset)
+        assert go.wait(10)
+        return mean_color(dataset)
+
+    limits = Limits(upload_pixels=1_000_000, waiting_bytes=60_000)
+    with running(build(embed=embed, limits=limits)) as port:
+        yield port, go, begun
+        go.set()
+
+
+def sent(port, size=(60, 40), wait=10.0):
+    """A connection that has sent an image to search for."""
+    data = picture((200, 40, 40), size)
+    head = (
+        f"POST /api/search?k=1 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
+    )
+    connection = socket.create_connection(("127.0.0.1", port), timeout=wait)
+    connection.sendall(head.encode() + data)
+    return connection
+
+
+def until(condition, wait=10.0):
+    end = time.monotonic() + wait
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_two_images_are_decoded_at_a_time_and_none_that_nobody_waits_for(decoding):
+    port, go, begun = decoding
+    connections = [sent(port) for _ in range(6)]
+    assert until(lambda: len(begun) == 1)  # the network embeds one at a time, while another is decoded
+    time.sleep(0.2)
+    for connection in connections[2:5]:
+        connection.close()
+    time.sleep(0.2)
+    go.set()
+    assert connections[5].recv(65536).startswith(b"HTTP/1.1 200")
+    assert until(lambda: len(begun) == 3)
+    time.sleep(0.1)
+    assert len(begun) == 3  # not the three whose clients have left
+    for connection in connections:
+        connection.close()
+
+
+def test_bodies_that_wait_are_limited_together(decoding, monkeypatch):
+    port, _, begun = decoding
+    noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3)).astype(np.uint8)  # 25 kB
+    out = BytesIO()
+    Image.fromarray(noise).save(out, "PNG")
+    monkeypatch.setattr("tests.serve.test_api.picture", lambda color, size: out.getvalue())
+    first = [sent(port), sent(port)]
+    assert until(lambda: len(begun) == 1)
+    time.sleep(0.2)
+    third = sent(port)
+    assert third.recv(65536).startswith(b"HTTP/1.1 503")
+    for connection in (*first, third):
+        connection.close()
+
+
+def test_clients_that_send_half_a_head_make_room_for_others(build, monkeypatch):
+    monkeypatch.setattr(serve_server, "CONNECTIONS", 40)
+    monkeypatch.setattr(serve_server, "MAX_IDLE", 20)
+    with running(build()) as port:
+        half = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(60)]
+        for connection in half:
+            with suppress(OSError):  # it has made room already
+                connection.sendall(b"GET /health HT")
+        quick = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        assert answer_to(port, quick).startswith(b"HTTP/1.1 200")
+        for connection in half:
+            connection.close()
+
+
 @contextmanager
 def running(app):
     """A real server on loopback, in a thread."""
     import uvicorn
 
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, http=serve_server.ImpatientProtocol, log_level="warning")
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=0,
+        http=serve_server.ImpatientProtocol,
+        log_level="warning",
+        limit_concurrency=serve_server.CONNECTIONS,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from ..quoting import quoted
 if TYPE_CHECKING:
     from ..data.items import NamedReader
 
+
+PICTURES_TRIED = 20  # first items of an index whose pictures may be outside of its folder
 
 About = Mapping[str, str]
 """Metadata of an index: `about` of an `Index` or of a store."""
@@ -120,7 +123,21 @@ def data_relative_to(data: str, home: Path) -> str:
 
 
 def pictures_of(names: Sequence[str], about: About, file: Path) -> NamedReader:
-    """Read the items of an index that have these names, from any current folder."""
-    from ..data.items import NamedReader
+    """Read the items of an index that have these names, from any current folder.
 
-    return NamedReader(names, source_archives(about), labels_of(about), base_folder_of(about, file))
+    Whoever made the index chose the names and the recorded folder, so only files below the folder of the index are
+    read, and those below the folders of --images; for a server, those below the current folder.
+    """
+    from ..data.items import NamedReader
+    from ..io.uris import is_address
+
+    below = Path.cwd() if is_address(file) else file.absolute().parent
+    return NamedReader(names, source_archives(about), labels_of(about), base_folder_of(about, file), below)
+
+
+def remark_outside(pictures: NamedReader) -> None:
+    """Say why pictures are not shown if their files are outside of the folder."""
+    tried = range(min(len(pictures.names), PICTURES_TRIED))
+    why = next((why for why in map(pictures.why_outside, tried) if why), "")
+    if why:
+        print(f"nearfar: a picture is not shown: {why}", file=sys.stderr)

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..progress import stage
 from ..trust import trusting
+from .image_paths import remark_outside
 from .options import DATA, RUN, Images, Label, Name, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
@@ -207,15 +208,17 @@ def pictures_of(source: Path, dataset: Dataset) -> Reader:
     """Return a function that reads items for their pictures.
 
     Names in a file of embeddings may be paths of images, relative to the folder of the file, to the current folder, or
-    to the folder in which `nearfar embed` found the images.
+    to the folder in which `nearfar embed` found the images. Only files below the folder of the file and those of
+    --images are read.
     """
     from ..data.items import NamedReader
     from .embedding import folder_of, is_embeddings
 
     if is_embeddings(source):
         folders = dict.fromkeys((str(source.parent), "", folder_of(source)))
-        for named in (NamedReader(dataset.names, folder=folder) for folder in folders):
+        for named in (NamedReader(dataset.names, folder=folder, below=source.parent) for folder in folders):
             if any(map(named.leads, range(min(len(dataset), TRIED_NAMES)))):
+                remark_outside(named)
                 return named
     return dataset.read
 

@@ -14,7 +14,7 @@ from ..io.untrusted import images_from
 from ..io.uris import shown
 from ..quoting import count_of, quoted
 from ..trust import trusting
-from .image_paths import base_folder_of, pictures_of
+from .image_paths import base_folder_of, pictures_of, remark_outside
 from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
 from .indexing import has_same_content, names_relative_to_index
 from .options import NEIGHBORS, QUERIES, RUN, Trust, check_out
@@ -92,8 +92,8 @@ def search(
         Column of a table of queries that holds the names of its rows. By default `name`, or a column such as id, sku,
         item_id or uid, if its cells are different.
     images
-        Also read images from this folder, if the paths in a table, or links, lead out of the folder of QUERY. Repeat
-        for several.
+        Also read images from this folder, if the paths in a table, or links, lead out of the folder of QUERY, and show
+        pictures of the index from it, which otherwise come from below the folder of the index. Repeat for several.
     skip_bad
         Skip queries that cannot be decoded; their number is reported.
     rerank
@@ -132,6 +132,7 @@ def duplicates(
     within: float | None = None,
     k: Annotated[int, Parameter(name="-k")] = 20,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False)] = (),
 ) -> None:
     """Find near duplicates in an index, and mark those with different classes.
 
@@ -149,13 +150,16 @@ def duplicates(
     out
         Write the groups to a .csv (group, distance to the nearest other, class, name) or to an .html page with
         pictures, instead of printing them.
+    images
+        Also show pictures from this folder: without it, only those below the folder of the index. Repeat for several.
     """
     if within is None and out is not None:
         raise ValueError("--out: works only with --within DISTANCE, because only groups are written")
     if within is None:
         print(describe_nearest(file, k))
     else:
-        print(describe_duplicates(file, within, out))
+        with images_from(*images):
+            print(describe_duplicates(file, within, out))
 
 
 def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in which things happen
@@ -224,6 +228,7 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
     if out.suffix == ".html":
         pictures = pictures_of(hits.records.names.tolist(), store.about, file)
         write_hits(out, store, items, queries, hits, pictures)
+        remark_outside(pictures)
     else:
         rows_of_table = [
             (name, near.rank, near.distance, near.label, near.name, *near.values)
@@ -439,7 +444,9 @@ def describe_duplicates(file: Path, within: float, out: Path | None) -> str:
         lines = [line for number, part in groups for line in group_lines(number, part, width)]
         return "\n".join([*lines, summary])
     if out.suffix == ".html":
-        write_groups(out, index, numbers, distances, summary, pictures_of(index.names.tolist(), index.about, file))
+        pictures = pictures_of(index.names.tolist(), index.about, file)
+        write_groups(out, index, numbers, distances, summary, pictures)
+        remark_outside(pictures)
     else:
         write_table(out, ("group", "distance", "class", "name"), rows)
     return f"{out}: {summary}"

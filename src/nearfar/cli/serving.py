@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ..io.untrusted import images_from
 from ..io.uris import is_address, shown
 from ..trust import trusting
 from .image_paths import pictures_of
@@ -37,6 +38,7 @@ def serve(
     run: Annotated[Path | None, Parameter(group=RUN)] = None,
     adapter: Annotated[Path | None, Parameter(group=RUN)] = None,
     wrong: Annotated[Path | None, Parameter(group=RUN)] = None,
+    images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False, group=RUN)] = (),
     trust: Trust = (),
 ) -> None:
     """Serve a web page and a JSON API to search an index by picture or by words.
@@ -62,6 +64,8 @@ def serve(
         the model that made the index.
     wrong
         The .csv for labels that users mark as wrong; by default in the folder of the index, such as photos.wrong.csv.
+    images
+        Also show pictures from this folder: without it, only those below the folder of the index. Repeat for several.
     trust
         Allow the run that made the index to import your module, such as mynets; its code is executed. Repeat for
         several modules.
@@ -70,16 +74,17 @@ def serve(
     if wrong is None:
         beside = Path(file.name) if is_address(file) else file
         wrong = beside.with_suffix(".wrong.csv")
-    with trusting(*trust):
-        app = app_of(file, run=run, adapter=adapter, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
     from ..serve.server import listen
     from ..serve.server import serve as run_server
 
-    listener = listen(host, port)
-    port = listener.getsockname()[1]  # port 0 takes a free one
-    address = f"[{host}]" if ":" in host else host
-    print(f"Serving {shown(file)} at http://{address}:{port}/ (stop with Ctrl-C)", file=sys.stderr, flush=True)
-    run_server(app, listener)
+    with images_from(*images):
+        with trusting(*trust):
+            app = app_of(file, run=run, adapter=adapter, wrong=wrong, hosts=(*LOCAL, host, *name), token=token)
+        listener = listen(host, port)
+        port = listener.getsockname()[1]  # port 0 takes a free one
+        address = f"[{host}]" if ":" in host else host
+        print(f"Serving {shown(file)} at http://{address}:{port}/ (stop with Ctrl-C)", file=sys.stderr, flush=True)
+        run_server(app, listener)
 
 
 def check_address(host: str, port: int, token: str) -> None:
@@ -112,6 +117,7 @@ def app_of(
         source = run
     embed: EmbedItems | None = None
     embed_text: EmbedText | None = None
+    embed_row: EmbedItems | None = None
     if source is not None:
         embed_items = embedder(source)
         if adapter is not None:
@@ -121,12 +127,15 @@ def app_of(
             embed = embedding
         if embeds_texts(source):
             embed_text = partial(embedded_text, embedding)
+        if embeds_rows(source):
+            embed_row = embedding
     collection = Collection(
         file,
         partial(open_index, file),
         read_pictures=partial(pictures_in, file),
         embed=embed,
         embed_text=embed_text,
+        embed_row=embed_row,
     )
     return make_app(collection, WrongLabels(wrong), hosts=hosts, token=token)
 
@@ -171,6 +180,13 @@ def embeds_texts(source: Path) -> bool:
     from ..train.scoring import takes_texts
 
     return takes_texts(source)
+
+
+def embeds_rows(source: Path) -> bool:
+    """Return whether a run or a learner may take rows of numbers."""
+    from .embedding import is_run
+
+    return not is_run(source) or not (embeds_images(source) or embeds_texts(source))
 
 
 def embedder(source: Path) -> Any:

@@ -192,9 +192,9 @@ def _upright(image: Any, channels: int) -> NDArray[np.uint8]:
     """Decode an opened image to (H, W, channels), turned upright."""
     from PIL import ImageOps
 
-    turned = ImageOps.exif_transpose(image)
-    if _has_sixteen_bits(turned, image.format):
-        turned = _eight_bits(turned)
+    kind = image.format
+    ImageOps.exif_transpose(image, in_place=True)  # without a copy of an image that is upright
+    turned = _eight_bits(image) if _has_sixteen_bits(image, kind) else image
     mode = "L" if channels == 1 else "RGB"
     pixels = np.asarray(_flatten(turned, mode), dtype=np.uint8)
     return pixels.reshape(*pixels.shape[:2], channels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 from .dataset import DataError, Dataset, Named, as_text, some
 from .decode import ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .image_formats import EXPECTED, KNOWN, advice_on, suffixes
-from .open import open_dataset, resolve_source
+from .open import ARCHIVES, open_dataset, resolve_source
 from .readers.arrays import DATA, LABELS, UNNAMED, finite_singles, load_npz, names_in, read_array
-from .readers.files import Files, FolderFiles, is_archive, open_files, stem_of
+from .readers.files import Files, FolderFiles, OutsideError, is_archive, open_files, stem_of
 from .readers.folder import read_folder
 from .readers.left_out import unread
 from .readers.saved_datasets import is_saved
@@ -174,6 +175,9 @@ class NamedReader:
         Column of the classes in tables among the sources, if it was named.
     folder : path
         Folder to which relative paths refer. By default, the current one.
+    below : path, optional
+        Only files below this folder and those of `images_from` are read, after all links: names and sources may be
+        those of a stranger. By default, `folder`.
     """
 
     def __init__(
@@ -182,11 +186,13 @@ class NamedReader:
         sources: Sequence[str] = (),
         labels: Mapping[str, str] = MappingProxyType({}),
         folder: str | Path = "",
+        below: str | Path | None = None,
     ) -> None:
         self.names = names
         self.sources = sources
         self.labels = labels
         self.folder = Path(folder)
+        self._files = FolderFiles(os.path.abspath(folder if below is None else below))
         self._archives: dict[str, Files] = {}
 
     def __call__(self, i: int) -> NDArray[Any]:
@@ -195,7 +201,7 @@ class NamedReader:
         Raises
         ------
         DataError
-            If it no longer exists, or cannot be decoded.
+            If it no longer exists, cannot be decoded, or lies outside of the folder.
         """
         data = self._data(i)
         if data is None:
@@ -217,10 +223,10 @@ class NamedReader:
         archive, inside = _inside(path.as_posix())
         if archive:
             if archive not in self._archives:
-                self._archives[archive] = open_files(archive)
+                self._archives[archive] = open_files(self._files.path(os.path.abspath(archive)))
             return self._archives[archive].read(inside)
         if path.is_file():
-            return FolderFiles(str(path.parent)).read(path.name)
+            return self._files.read(os.path.abspath(path))
         return None
 
     def _other(self, i: int) -> tuple[Dataset, int]:
@@ -234,6 +240,15 @@ class NamedReader:
         path = self.folder / self.names[i]
         return path.is_file() or bool(_inside(path.as_posix())[0])
 
+    def why_outside(self, i: int) -> str:
+        """Return why item i is not read if its file lies outside of the folder, or else ""."""
+        path = self.folder / self.names[i]
+        try:
+            self._files.path(os.path.abspath(_inside(path.as_posix())[0] or path))
+        except OutsideError as error:
+            return str(error)
+        return ""
+
     @cached_property
     def _others(self) -> dict[str, tuple[Dataset, int]]:
         """Items whose names are not paths: those of built-in data sets, and rows."""
@@ -243,7 +258,11 @@ class NamedReader:
             if (path.is_dir() and not is_saved(path)) or is_archive(path):
                 continue
             try:
-                there = path if path.is_file() else resolve_source(source, self.folder)
+                there = str(path) if path.is_file() else resolve_source(source, self.folder)
+                kind, _, inside = there.partition(":")
+                place = inside if kind in ARCHIVES else there
+                if os.path.exists(place):  # a built-in set has no place
+                    self._files.path(os.path.abspath(place))
                 items = open_items(there, label=self.labels.get(source))
             except DataError:
                 continue

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from collections.abc import Collection as Names
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
@@ -21,6 +22,7 @@ from starlette.routing import Route
 
 from ..index.records import Hits
 from ..index.stores import THRESHOLD, Store
+from ..numerics.types import AnyArray
 from ..quoting import quoted
 from .collection import (
     Collection,
@@ -31,6 +33,7 @@ from .collection import (
     one_item,
     plain_neighbors,
 )
+from .decodings import Decodings
 from .guard import COOKIE, LOOPBACK, Guard, error_response
 from .marks import WrongLabels
 from .metrics import Metrics
@@ -41,6 +44,8 @@ FILES = {"page.css": "text/css", "page.js": "text/javascript", "api.js": "text/j
 MAX_NEIGHBORS = 200
 MAX_LISTED = 200  # maximum number of items in a response
 MAX_SIDE = 1024  # maximum side in pixels of a picture of an item
+JSON = "application/json"
+LARGEST = 1e30  # number in a query; squares of larger ones leave the range of float32
 MAX_NAME = 4096  # maximum number of characters of the name of an item
 ROUTING_ERRORS = {
     "Not Found": "there is no such path; /docs describes the API",
@@ -59,12 +64,16 @@ class Limits:
     upload_pixels : maximum number of pixels of an image; 10,000 x 10,000 are too many
     upload_seconds : maximum time to receive a body
     text_bytes : maximum number of bytes of a JSON body
+    vector_bytes : maximum number of bytes of a JSON body with a vector or a row
+    waiting_bytes : maximum number of bytes of all bodies that are in memory at a time
     """
 
     upload_bytes: int = 20_000_000
     upload_pixels: int = 50_000_000
     upload_seconds: float = 20.0
     text_bytes: int = 10_000
+    vector_bytes: int = 200_000  # 8,192 numbers with all of their digits
+    waiting_bytes: int = 200_000_000
 
 
 def make_app(
@@ -111,6 +120,8 @@ class Api:
         self.limits = limits
         self.metrics = metrics
         self.token = token
+        self.decodings = Decodings(limits.upload_pixels)
+        self.waiting = 0  # bytes of the bodies in memory
 
     def routes(self) -> list[Route]:
         """Return all routes; `openapi.py` describes those below /api."""
@@ -177,6 +188,7 @@ class Api:
                 "classes": len(self.collection.classes()),
                 "images": self.collection.embed is not None,
                 "text": self.collection.embed_text is not None,
+                "rows": self.collection.embed_row is not None,
                 "pictures": self.collection.has_pictures(),
                 "upload_bytes": self.limits.upload_bytes,
             }
@@ -185,25 +197,45 @@ class Api:
 
     async def search(self, request: Request) -> Response:
         query = SearchQuery.of(request)
-        if request.headers.get("content-type", "").startswith("multipart/"):
+        kind = request.headers.get("content-type", "").partition(";")[0].strip()
+        if kind.startswith("multipart/"):
             raise HTTPException(
                 415, "expected the image itself as the body (curl --data-binary @query.jpg), got a form"
             )
-        data = await self._body(request, self.limits.upload_bytes)
-        if not data:
-            raise HTTPException(400, "the body is empty; expected an image")
-        return await self._nearest(
-            lambda store: self.collection.embedded_image(store, data, self.limits.upload_pixels), query
-        )
+        if kind == JSON:
+            return await self._search_numbers(request, query)
+        async with self._body(request, self.limits.upload_bytes) as data:
+            if not data:
+                raise HTTPException(400, "the body is empty; expected an image")
+            pixels = await _in_thread(lambda: self.collection.check_image(data, self.limits.upload_pixels))
+            async with self.decodings.turn(pixels):
+                if await request.is_disconnected():
+                    raise HTTPException(400, "the connection was closed before the image was decoded")
+                embedding = await _in_thread(lambda: self.collection.embedded_image(data))
+        return await self._nearest(lambda: embedding, query)
+
+    async def _search_numbers(self, request: Request, query: SearchQuery) -> Response:
+        """Search by an embedding, or by the numbers that the model embeds."""
+        async with self._json(request, self.limits.vector_bytes) as body:
+            key = next((name for name in ("vector", "row") if name in body), "")
+            numbers: Any = body.get(key)
+        if len(body) != 1 or not is_row(numbers):
+            raise HTTPException(400, 'expected {"vector": [0.1, ...]}, an embedding, or {"row": [...]} for the model')
+        if key == "vector":
+            return await self._nearest(lambda: self.collection.checked_vector(numbers), query)
+        if self.collection.embed_row is None:
+            raise HTTPException(501, 'the model of this index does not embed rows; send {"vector": [...]}')
+        return await self._nearest(lambda: self.collection.embedded_row(numbers), query)
 
     async def search_text(self, request: Request) -> Response:
         query = SearchQuery.of(request)
-        text = (await self._json(request)).get("text")
+        async with self._json(request, self.limits.text_bytes) as body:
+            text = body.get("text")
         if self.collection.embed_text is None:
             raise HTTPException(501, "the model of this index does not embed texts; search by an image or an item")
         if not isinstance(text, str) or not text.strip():
             raise HTTPException(400, 'expected {"text": "red shoes"}, with at least one word')
-        return await self._nearest(lambda store: self.collection.embedded_text(store, text), query)
+        return await self._nearest(lambda: self.collection.embedded_text(text), query)
 
     async def neighbors(self, request: Request) -> Response:
         query = SearchQuery.of(request, "name")
@@ -255,15 +287,16 @@ class Api:
         _check_parameters(request, "name", "side")
         name = _name(request)
         side = _number(request, "side", 240, 16, MAX_SIDE)
-        data = await _in_thread(lambda: self.collection.picture(name, side))
+        async with self.decodings.turn(0):
+            data = await _in_thread(lambda: self.collection.picture(name, side))
         if data is None:
             raise HTTPException(404, "this item has no picture")
         return Response(data, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=300"})
 
     async def wrong(self, request: Request) -> Response:
-        body = await self._json(request)
-        name = body.get("name")
-        right = body.get("right", "")
+        async with self._json(request, self.limits.text_bytes) as body:
+            name = body.get("name")
+            right = body.get("right", "")
         if not isinstance(name, str) or not isinstance(right, str) or len(right) > MAX_NAME:
             raise HTTPException(400, 'expected {"name": "...", "right": "..."}, where right is optional')
 
@@ -275,9 +308,9 @@ class Api:
 
         return JSONResponse(await _in_thread(mark), status_code=201)
 
-    async def _nearest(self, embedding: Callable[[Store], Any], query: SearchQuery) -> Response:
+    async def _nearest(self, embedding: Callable[[], AnyArray], query: SearchQuery) -> Response:
         def search(store: Store) -> Hits:
-            hits = store.search(embedding(store), query.k, where=query.where, group_by=query.group_by)
+            hits = store.search(embedding(), query.k, where=query.where, group_by=query.group_by)
             # the store of a server may have noticed only during the search that another model made the index again
             self.collection.check_model(store)
             return hits
@@ -293,40 +326,59 @@ class Api:
 
         return JSONResponse(await _in_thread(read))
 
-    async def _body(self, request: Request, most: int) -> bytes:
-        """Read a body; raise an HTTPException if it is too large or takes too long."""
+    @asynccontextmanager
+    async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
+        """Receive a body; raise an HTTPException if it is too large, takes too long, or too many others are there."""
         length = request.headers.get("content-length", "0")
         too_large = HTTPException(413, f"expected at most {most:,} bytes")
         if not length.isdecimal() or int(length[:20]) > most:
             raise too_large
         parts = bytearray()
         try:
-            async with asyncio.timeout(self.limits.upload_seconds):
-                async for part in request.stream():
-                    parts += part
-                    if len(parts) > most:
-                        raise too_large
-        except TimeoutError:
-            seconds = self.limits.upload_seconds
-            raise HTTPException(408, f"the request took longer than {seconds:g} s to arrive") from None
-        except ClientDisconnect:
-            raise HTTPException(400, "the connection was closed during the request") from None
-        return bytes(parts)
+            try:
+                async with asyncio.timeout(self.limits.upload_seconds):
+                    async for part in request.stream():
+                        self.waiting += len(part)
+                        parts += part
+                        if len(parts) > most:
+                            raise too_large
+                        if self.waiting > self.limits.waiting_bytes:
+                            raise HTTPException(503, "too many uploads at the same time; try again later")
+            except TimeoutError:
+                seconds = self.limits.upload_seconds
+                raise HTTPException(408, f"the request took longer than {seconds:g} s to arrive") from None
+            except ClientDisconnect:
+                raise HTTPException(400, "the connection was closed during the request") from None
+            yield bytes(parts)
+        finally:
+            self.waiting -= len(parts)
 
-    async def _json(self, request: Request) -> dict[str, Any]:
-        """Read a JSON object. A page of another site cannot send this content type without permission."""
+    @asynccontextmanager
+    async def _json(self, request: Request, most: int) -> AsyncIterator[dict[str, Any]]:
+        """Receive a JSON object. A page of another site cannot send this content type without permission."""
         from ..io.untrusted import parse_json
 
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise HTTPException(415, "expected Content-Type: application/json")
-        data = await self._body(request, self.limits.text_bytes)
-        try:
-            body = parse_json(data.decode())
-        except (ValueError, RecursionError):
-            raise HTTPException(400, "the body is not JSON; expected a JSON object") from None
-        if not isinstance(body, dict):
-            raise HTTPException(400, "expected a JSON object")
-        return body
+        if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
+            raise HTTPException(415, f"expected Content-Type: {JSON}")
+        async with self._body(request, most) as data:
+            try:
+                body = parse_json(data.decode())
+            except (ValueError, RecursionError):
+                raise HTTPException(400, "the body is not JSON; expected a JSON object") from None
+            if not isinstance(body, dict):
+                raise HTTPException(400, "expected a JSON object")
+            yield body
+
+
+def is_row(numbers: Any) -> bool:
+    """Return whether a value of a JSON body is a list of finite numbers.
+
+    >>> is_row([1, 2.5]), is_row([True]), is_row([]), is_row("1")
+    (True, False, False, False)
+    """
+    if not isinstance(numbers, list) or not numbers:
+        return False
+    return all(type(number) in (int, float) and abs(number) < LARGEST for number in numbers)
 
 
 @dataclass(frozen=True)

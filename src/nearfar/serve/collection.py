@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data import Dataset
-from ..data.decode import BadImageError, ImageReader, guess_channels, image_source, read_small
+from ..data.decode import BadImageError, ImageReader, guess_channels, read_small
 from ..index import Hits, Records, Store
 from ..numerics.types import AnyArray
 from ..quoting import quoted
@@ -67,6 +67,9 @@ class Uploaded:
     def names(self) -> list[str]:
         return [UPLOAD]
 
+    def folders(self) -> list[str]:
+        return []
+
     def top_folders(self) -> list[str]:
         return [UPLOAD]
 
@@ -91,7 +94,9 @@ class Collection:
     embed : callable, optional
         Function from a data set of one image to its embedding (1, d). Without it, only items can be queries.
     embed_text : callable, optional
-        Function from a text to its embedding (1, d), if the model has a tower for texts.
+        Function from a text to its embedding (1, d), if the model embeds texts.
+    embed_row : callable, optional
+        Function from a data set of one row of numbers to its embedding (1, d), if the model embeds rows.
     """
 
     def __init__(
@@ -101,12 +106,14 @@ class Collection:
         read_pictures: Callable[[Sequence[str], Mapping[str, str]], Any] | None = None,
         embed: Embed | None = None,
         embed_text: EmbedText | None = None,
+        embed_row: Embed | None = None,
     ) -> None:
         self.path = path
         self.open_store = open_store
         self.read_pictures = read_pictures
         self.embed = embed
         self.embed_text = embed_text
+        self.embed_row = embed_row
         self._lock = threading.Lock()  # protects the opening of the index
         self._network_lock = threading.Lock()  # one forward pass at a time, because several would only need more memory
         self._store = open_store()
@@ -150,33 +157,62 @@ class Collection:
         if model_of(store) != self._model:
             raise OtherModelError("the index was made again with another model; start the server again to load it")
 
-    def embedded_image(self, store: Store, data: bytes, max_pixels: int) -> AnyArray:
-        """Embed an uploaded image, (1, d), for a search of `store`.
+    def check_image(self, data: bytes, max_pixels: int) -> int:
+        """Return the number of pixels of an upload; only its header is decoded.
 
         Raises
         ------
-        NotAnImageError, TooManyPixelsError, OtherModelError
+        NotAnImageError, TooManyPixelsError
         """
         if self.embed is None:
-            raise NotAnImageError("this index has no model that embeds images; search it by its items")
-        self.check_model(store)
-        check_image(data, max_pixels)
+            raise NotAnImageError(
+                'this index has no model that embeds images; search it by its items, or by {"vector": [...]} as JSON'
+            )
+        return pixels_of(data, max_pixels)
+
+    def embedded_image(self, data: bytes) -> AnyArray:
+        """Embed an uploaded image, (1, d), which is decoded once.
+
+        Raises
+        ------
+        NotAnImageError, OtherModelError
+        """
+        assert self.embed is not None
+        self.check_model(self.store())
         files = Uploaded(data)
+        reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
+        items = Dataset(
+            name=UPLOAD, labels=np.zeros(1, np.int64), classes=("",), kind="image", read=reader, names=(UPLOAD,)
+        )
         try:
-            reader = ImageReader(files, (UPLOAD,), guess_channels(files, (UPLOAD,)))
-            items = image_source(UPLOAD, reader, [""]).items
             with self._network_lock:
                 return self.embed(items)
         except BadImageError as error:
             raise NotAnImageError(str(error)) from error
 
-    def embedded_text(self, store: Store, text: str) -> AnyArray | None:
-        """Embed a text, (1, d), for a search of `store`; None if the model does not embed texts."""
-        if self.embed_text is None:
-            return None
-        self.check_model(store)
+    def embedded_text(self, text: str) -> AnyArray:
+        """Embed a text, (1, d)."""
+        assert self.embed_text is not None
+        self.check_model(self.store())
         with self._network_lock:
             return self.embed_text(text)
+
+    def embedded_row(self, numbers: Sequence[float]) -> AnyArray:
+        """Embed a row of numbers, (1, d)."""
+        assert self.embed_row is not None
+        self.check_model(self.store())
+        row = np.array([numbers], dtype=np.float32)
+        with self._network_lock:
+            return self.embed_row(Dataset.from_array(UPLOAD, row, [""]))
+
+    def checked_vector(self, numbers: Sequence[float]) -> AnyArray:
+        """Return an embedding, (1, d); raise a ValueError if the index has other dimensions."""
+        dimensions = self.store().dimensions
+        if len(numbers) != dimensions:
+            raise ValueError(
+                f"vector: expected {dimensions} numbers, as the embeddings of the index have, got {len(numbers)}"
+            )
+        return np.array([numbers], dtype=np.float32)
 
     def picture(self, name: str, side: int) -> bytes | None:
         """Return a small JPEG of an item of the index; None if the item does not exist or has no picture."""
@@ -239,8 +275,8 @@ def model_of(store: Store) -> tuple[str, ...]:
     return about.get("weights", ""), about.get("dims", ""), str(store.dimensions), store.distance
 
 
-def check_image(data: bytes, max_pixels: int) -> None:
-    """Raise an error if an upload is not a supported image, or has too many pixels; only its header is decoded."""
+def pixels_of(data: bytes, max_pixels: int) -> int:
+    """Return the number of pixels of an upload; raise an error if it is not a supported image, or has too many."""
     from PIL import Image
 
     try:
@@ -253,6 +289,7 @@ def check_image(data: bytes, max_pixels: int) -> None:
     if width * height > max_pixels:
         detail = f"{width:,} x {height:,} pixels; expected up to {max_pixels / 1e6:.0f} million"
         raise TooManyPixelsError(f"the image has {detail}")
+    return int(width * height)
 
 
 def jpeg(pixels: AnyArray, side: int) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from ..io.cells import unescaped, write_rows
+from ..quoting import quoted
 
 HEADING = ("name", "class", "right", "time")
 MAX_MARKS = 100_000  # maximum number of lines of the table, so that requests cannot fill the disk
@@ -38,7 +39,7 @@ class WrongLabels:
         Raises
         ------
         ValueError
-            If the table is full.
+            If the table is full, or a text cannot be written as UTF-8.
         OSError
             If the table cannot be written.
         """
@@ -48,13 +49,17 @@ class WrongLabels:
             text = StringIO()
             moment = datetime.now(UTC).isoformat(timespec="seconds")
             rows = [(name, label, right, moment)]
-            if not self.path.exists():
+            if not self.path.exists() or self.path.stat().st_size == 0:
                 rows.insert(0, HEADING)
             write_rows(text, rows)
+            try:
+                line = text.getvalue().encode("utf-8", errors="surrogateescape")
+            except UnicodeEncodeError:
+                raise ValueError(f"expected a text, got half of a surrogate pair: {quoted(right)}") from None
             with self.path.open("a+b") as file:
                 if self._ends_within_a_line(file):  # of a process that was killed; the line is lost, the next is not
                     file.write(b"\r\n")
-                file.write(text.getvalue().encode("utf-8", errors="surrogateescape"))
+                file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
             self._marks[name] = right
@@ -81,7 +86,9 @@ class WrongLabels:
             return []
         with self.path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
             rows = [[unescaped(cell) for cell in row] for row in csv.reader(file)]
-        if not rows or tuple(rows[0]) != HEADING:
+        if not rows:
+            return []
+        if tuple(rows[0]) != HEADING:
             raise ValueError(
                 f"{self.path}: expected a table with the columns {', '.join(HEADING)}; choose another --wrong"
             )

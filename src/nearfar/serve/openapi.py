@@ -43,7 +43,9 @@ FOUND: dict[str, Any] = {
 }
 ERROR: dict[str, Any] = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
 
-
+NUMBERS = {"type": "array", "items": {"type": "number"}, "minItems": 1}
+VECTOR = {"type": "object", "required": ["vector"], "properties": {"vector": NUMBERS}, "additionalProperties": False}
+ROW = {"type": "object", "required": ["row"], "properties": {"row": NUMBERS}, "additionalProperties": False}
 IMAGE = {"type": "string", "format": "binary", "description": "The bytes of an image file, and not a form."}
 
 
@@ -64,10 +66,11 @@ def specification(limits: Limits, *, bearer: bool) -> dict[str, Any]:
         "/api/about": {"get": operation("Describe the index.", answer("Size, distance, engine, columns."))},
         "/api/search": {
             "post": operation(
-                f"Find the items nearest to an image: up to {megabytes} MB and {pixels} million pixels, as the body.",
+                f"Find the items nearest to an image, up to {megabytes} MB and {pixels} million pixels, as the body, "
+                "to an embedding (vector), or to numbers that the model embeds (row).",
                 hits,
                 parameters=options,
-                body={"image/*": {"schema": IMAGE}},
+                body={"image/*": {"schema": IMAGE}, "application/json": {"schema": {"oneOf": [VECTOR, ROW]}}},
             )
         },
         "/api/search-text": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, ClassVar
 
 import h11
 import uvicorn
@@ -12,17 +12,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0  # timeout for the first line and the headers of a request
 CONNECTIONS = 256  # maximum number of simultaneous connections; further ones get status 503
+MAX_IDLE = 200  # maximum number of connections without a complete request
 HEAD_BYTES = 16_384
 
 
 class ImpatientProtocol(H11Protocol):
     """HTTP/1.1 that closes a connection if the head of a request, or what follows its answer, takes too long."""
 
+    idle: ClassVar[dict[ImpatientProtocol, None]] = {}
+    """Connections whose requests are not complete, the oldest first."""
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._wait()
+        # clients that send nothing make room for others
+        for other in list(self.idle)[: max(0, len(self.idle) - MAX_IDLE)]:
+            other._close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -43,14 +49,16 @@ class ImpatientProtocol(H11Protocol):
     def _wait(self) -> None:
         if self._waiting is None:
             self._waiting = self.loop.call_later(HEAD_SECONDS, self._close)
+            self.idle[self] = None
 
     def _stop_waiting(self) -> None:
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
+            self.idle.pop(self, None)
 
     def _close(self) -> None:
-        self._waiting = None
+        self._stop_waiting()
         if not self.transport.is_closing() and self._is_idle():
             self.transport.close()
 
