@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from copy import deepcopy
+from copy import copy, deepcopy
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.spatial.distance import squareform
+from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
@@ -68,7 +69,7 @@ def test_is_a_semi_definite_metric(method: Method) -> None:
     assert isinstance(learner, MetricLearner)
     pairs, _ = all_pairs(y)
     d = learner.pair_distance(pairs, X)
-    assert_allclose(d, distances(learner, X), rtol=1e-6)
+    assert_allclose(d, pdist(learner.transform(X), learner.distance_), rtol=1e-6)
     assert_allclose(learner.pair_distance(X[pairs][:5]), d[:5], rtol=1e-6)
     assert_array_equal(learner.pair_score(pairs, X), -d)
     metric = learner.get_metric()
@@ -81,7 +82,27 @@ def test_is_a_semi_definite_metric(method: Method) -> None:
         assert w[0] >= -1e-10 * w[-1]
         assert w[-1] > 0
         z = X[0] - X[1]
-        assert_allclose(d[0] ** 2, z @ M @ z, rtol=1e-6)
+        assert_allclose(distances(learner, X)[0] ** 2, z @ M @ z, rtol=1e-6)
+
+
+@every_learner
+def test_every_method_compares_by_the_distance_of_the_learner(method: Method, tmp_path: Path) -> None:
+    X, y = data()
+    learner = copy(fitted(method)).set_threshold(1.0).set_distance("cosine")
+    assert not hasattr(learner, "threshold_")
+    saved = tmp_path / "learner.safetensors"
+    learner.save(saved)
+    pairs, _ = all_pairs(y)
+    expected = pdist(learner.transform(X), "cosine")
+    close = {"rtol": 1e-6, "atol": 1e-9}
+    for each in (learner, type(learner).load(saved)):
+        assert each.distance_ == "cosine"
+        assert_allclose(each.pair_distance(pairs, X), expected, **close)
+        assert_allclose(each.pair_distance(X[pairs]), expected, **close)
+        assert_allclose(each.get_metric()(X[0], X[1]), expected[0], **close)
+        D = squareform(expected)
+        np.fill_diagonal(D, np.inf)
+        assert_allclose(each.kneighbors(X, n_neighbors=1)[0][:, 0], D.min(axis=1), **close)
 
 
 @every_learner
@@ -220,7 +241,7 @@ def test_pickles_clones_and_saves(method: Method, tmp_path: Any) -> None:
 def test_nearest_rows(method: Method) -> None:
     X, _ = data()
     learner = fitted(method)
-    D = squareform(distances(learner, X))
+    D = squareform(pdist(learner.transform(X), learner.distance_))
     np.fill_diagonal(D, np.inf)
     d, i = learner.kneighbors(X, n_neighbors=3)
     assert_allclose(d, np.sort(D, axis=1)[:, :3], rtol=1e-6, atol=1e-9 * d.max())

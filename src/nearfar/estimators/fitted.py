@@ -25,6 +25,7 @@ from ..io.untrusted import parse_json
 from ..labels import as_array
 from ..neighbors import nearest
 from ..numerics import constraints
+from ..numerics.distances import DISTANCES, check_distance, pair_distances
 from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array
 from ..quoting import PATH, quoted, shorten
@@ -59,8 +60,12 @@ def has_probability(estimator: Fitted) -> bool:
 
 
 class Fitted(BaseEstimator):
-    """Methods that need only `transform`, because the learned distance is the Euclidean distance after it."""
+    """Methods that need only `transform`, because the learned distance is the distance `distance_` after it.
 
+    `distance_` is "euclidean", unless the class declares another one or `set_distance` was called after the fit.
+    """
+
+    distance_: str = "euclidean"
     _holds: tuple[str, ...] = ("n_features_in_", "components_")  # fitted attributes that `transform` requires
     _matrices = False  # whether X may be a stack of matrices
     _training_marks: TrainingMarks | None = None  # marks of the training rows
@@ -72,7 +77,7 @@ class Fitted(BaseEstimator):
         return self._training_marks.packed()
 
     def transform(self, X: AnyArray) -> AnyArray:
-        """Map rows so that Euclidean distances between them are the learned distances."""
+        """Map rows so that the distances `distance_` between them are the learned distances."""
         raise NotImplementedError
 
     def pair_distance(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
@@ -95,14 +100,23 @@ class Fitted(BaseEstimator):
             if X is not None:
                 Z = np.asarray(self.transform(X))
                 ij = constraints.check_indices(pairs, 2, len(Z), "pairs")
-                return np.sqrt(pair_squares(Z, ij[:, 0], ij[:, 1]))
+                return self._distances(Z, ij[:, 0], ij[:, 1])
             points = np.asarray(pairs)
             if points.ndim < 3 or points.shape[1] != 2:
                 raise ValueError(f"pairs must have shape (m, 2, d), or (m, 2) with X=; got shape {points.shape}")
             with nameless():
                 a = np.asarray(self.transform(points[:, 0]))
                 b = np.asarray(self.transform(points[:, 1]))
-            return np.linalg.norm(a - b, axis=1)
+            if self.distance_ == "euclidean":
+                return np.linalg.norm(a - b, axis=1)
+            number = np.arange(len(a))
+            return pair_distances(a, b, number, number, self.distance_)
+
+    def _distances(self, Z: AnyArray, i: Any, j: Any) -> AnyArray:
+        """Return the learned distances of the listed pairs of transformed rows."""
+        if self.distance_ == "euclidean":
+            return np.sqrt(pair_squares(Z, i, j))
+        return pair_distances(Z, Z, i, j, self.distance_)
 
     def pair_score(self, pairs: AnyArray, X: AnyArray | None = None) -> AnyArray:
         """Return the similarity of each pair of points: the negative of `pair_distance`, so that higher means nearer.
@@ -158,7 +172,8 @@ class Fitted(BaseEstimator):
             whole = isinstance(n_neighbors, Integral) and not isinstance(n_neighbors, bool)
             if not whole or not 1 <= n_neighbors <= most:
                 raise ValueError(f"n_neighbors must be an integer in 1..{most}; got {n_neighbors!r}")
-            distances, indices = nearest.nearest(Q, Z, n_neighbors, exclude_self=queries is None)
+            how: dict[str, Any] = {"distance": self.distance_, "exclude_self": queries is None}
+            distances, indices = nearest.nearest(Q, Z, n_neighbors, **how)
         if not return_distance:
             return indices
         return distances, indices
@@ -220,6 +235,29 @@ class Fitted(BaseEstimator):
         if not isinstance(threshold, Real) or np.isnan(threshold):
             raise ValueError(f"{type(self).__name__}: threshold must be a number; got {threshold!r}")
         self.threshold_ = float(threshold)
+        return self
+
+    def set_distance(self: Self, distance: str) -> Self:
+        """Set `distance_`, by which transformed rows are compared, and forget a threshold and probabilities.
+
+        Every method of the learner compares by it until the next fit, and so do the commands that read the saved
+        learner.
+
+        Parameters
+        ----------
+        distance : {"cosine", "euclidean", "sqeuclidean"}
+            Cosine suits embeddings, whose length rarely says anything about their class.
+
+        Returns
+        -------
+        self : estimator
+            The fitted learner.
+        """
+        check_is_fitted(self)
+        with error_context(self):
+            self.distance_ = check_distance(distance)
+        for name in ("threshold_", "sigmoid_"):  # both depend on the scale of the distances
+            vars(self).pop(name, None)
         return self
 
     def calibrate_probability(self: Self, pairs: AnyArray, pair_labels: AnyArray, *, X: AnyArray | None = None) -> Self:
@@ -395,7 +433,7 @@ class Fitted(BaseEstimator):
             # JSON has no tuples: turn its lists back into them, because `clone` and `repr` distinguish the two
             learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
-            flaw = tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_names(fitted)
+            flaw = tensor_file.missing_keys(fitted, kind._holds) or flaw_of_attributes(fitted)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             cause = shorten(str(error), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {cause}") from error
@@ -421,14 +459,18 @@ def marks_in(arrays: dict[str, AnyArray], text: dict[str, str]) -> TrainingMarks
         return None
 
 
-def _flaw_of_names(fitted: dict[str, Any]) -> str:
-    """Return what is wrong with the names of the features, or with their number; "" if they are valid or missing."""
+def flaw_of_attributes(fitted: dict[str, Any]) -> str:
+    """Return what is wrong with the names or the number of the features, or with a distance; "" if nothing is."""
     names = fitted.get("feature_names_in_", np.empty(0, dtype=object))
     n = fitted.get("n_features_in_", 1)
     if not isinstance(names, np.ndarray) or names.dtype != object:
         return f"feature_names_in_ must be a list of text, got {quoted(names)}"
     if not isinstance(n, int) or n < 1:
         return f"n_features_in_ must be a number of features, got {quoted(n)}"
+    for name in ("distance_", "distance_of_rows_"):
+        distance = fitted.get(name, "euclidean")
+        if distance not in DISTANCES:
+            return f"{name} must be one of {', '.join(DISTANCES)}, got {quoted(distance)}"
     return ""
 
 
@@ -447,6 +489,10 @@ class PointDistance:
     def __call__(self, u: AnyArray, v: AnyArray, squared: bool = False) -> float:
         with nameless():
             a, b = np.asarray(self.learner.transform(np.stack([u, v])))
+        if self.learner.distance_ != "euclidean":
+            number = np.zeros(1, dtype=np.intp)
+            distance = float(pair_distances(a[None], b[None], number, number, self.learner.distance_)[0])
+            return distance**2 if squared else distance
         d2 = float(np.sum((a - b) ** 2))
         if squared:
             return d2

@@ -18,11 +18,10 @@ from ..labels import as_array
 from ..numerics import checks, psd, scatter
 from ..numerics.constraints import Pairs
 from ..numerics.optimize import Report, Solution
-from ..numerics.pair_differences import pair_squares
 from ..numerics.types import AnyArray, Array, Ints
 from ..quoting import count_of
 from . import thresholds
-from .fitted import Fitted, LinearDistance
+from .fitted import Fitted, LinearDistance, PointDistance
 from .validation import (
     check_n_components,
     error_context,
@@ -229,7 +228,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
     def _calibrate(self, X: AnyArray, pairs: Pairs) -> None:
         """Set the threshold of `predict` to the best one on the given pairs, by the `_strategy` of the class."""
         if pairs.similar.any() and not pairs.similar.all():
-            distance = np.sqrt(pair_squares(np.asarray(self.transform(X)), pairs.i, pairs.j))
+            distance = self._distances(np.asarray(self.transform(X)), pairs.i, pairs.j)
             self.threshold_ = thresholds.calibrate(distance, pairs.similar, self._strategy, weight=pairs.weight)
 
     def _rows(self, X: AnyArray, y: AnyArray | None = None, reset: bool = True, least: int | None = None) -> Any:
@@ -469,6 +468,8 @@ class Mahalanobis(MetricLearner):
     def get_metric(self) -> Callable[..., float]:
         """Return the learned distance as a function of two points, as ``KNeighborsClassifier(metric=...)`` takes it."""
         check_is_fitted(self)
+        if self.distance_ != "euclidean":
+            return PointDistance(self)
         return LinearDistance(np.asarray(self.components_, dtype=np.float64))
 
 

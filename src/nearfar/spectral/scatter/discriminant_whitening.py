@@ -34,7 +34,8 @@ class DiscriminantWhitening(LabelSums):
 
     Directions along which rows of the same class differ are shrunk (within-class whitening), and those along which
     classes differ are emphasized. All other directions are kept, because new classes differ along them. The embeddings
-    are meant to be compared by cosine similarity, which is why `transform` subtracts the mean of the training rows.
+    are meant to be compared by cosine similarity, which is why `distance_` is "cosine", and why `transform` subtracts
+    the mean of the training rows.
 
     Parameters
     ----------
@@ -56,7 +57,9 @@ class DiscriminantWhitening(LabelSums):
     Attributes
     ----------
     components_ : ndarray of shape (k, d)
-        Linear map L of the metric: the distance is |L (a - b)|.
+        Linear map L: the distance is 1 - cos(L (a - m), L (b - m)) with the mean m.
+    distance_ : str
+        "cosine", unless `set_distance` was called.
     mean_ : ndarray of shape (d,)
         Mean of the training rows, after they are scaled to unit length if `normalize` is set.
     ratios_ : ndarray
@@ -91,6 +94,7 @@ class DiscriminantWhitening(LabelSums):
 
     _center = False
     _holds = ("n_features_in_", "components_", "mean_")
+    distance_ = "cosine"
     mean_: AnyArray
 
     def __init__(
