@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from nearfar.evaluation import (
     Scores,
+    best_distance,
     evaluate,
+    identify,
     map_at_r,
     mean_average_precision,
     mrr,
@@ -20,6 +22,7 @@ from nearfar.evaluation import (
     r_precision,
     recall_at_k,
     retrieve,
+    verify,
 )
 from nearfar.evaluation.chance import random_map_at_r, random_mrr, random_precision, random_recall
 from nearfar.neighbors import nearest
@@ -435,3 +438,62 @@ def test_where_no_query_can_find_its_class_the_scores_say_why():
     for scored in (evaluate(rows, np.arange(6) // 2), evaluate(rows, np.arange(6), lone="miss")):
         assert scored.why_unscored() == ""
         assert "no score" not in str(scored)
+
+
+def test_a_gallery_that_contains_the_queries_is_told_and_ids_leave_the_query_itself_out():
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(200, 16)), np.arange(200) % 20
+    with pytest.warns(UserWarning, match="gallery: it contains all 200 queries"):
+        itself = evaluate(rows, labels, gallery=rows, gallery_labels=labels, clustering=False)
+    assert itself.recall_at[1] == 1.0
+    assert "all queries are in the gallery and can find themselves" in itself.protocol_line()
+    names = [f"item {number}" for number in range(200)]
+    order = rng.permutation(200)
+    gallery = {"gallery": rows[order], "gallery_labels": labels[order]}
+    ids = {"ids": names, "gallery_ids": [names[at] for at in order]}
+    without = evaluate(rows, labels, **gallery, **ids, clustering=False)
+    alone = evaluate(rows, labels, clustering=False)
+    assert without.recall_at == alone.recall_at
+    assert without.map_at_r == alone.map_at_r
+    assert "query-gallery, without the query itself" in without.protocol_line()
+    assert "find themselves" not in without.protocol_line() + alone.protocol_line()
+    part = evaluate(rows[:50], labels[:50], gallery=rows[40:], gallery_labels=labels[40:], clustering=False)
+    assert "10 of the queries are in the gallery" in part.protocol_line()
+    assert Scores.from_dict(part.to_dict()) == part
+    pairs = verify(rows, labels, **gallery, **ids)
+    assert (pairs.n_similar, pairs.auc) == (2 * verify(rows, labels).n_similar, pytest.approx(verify(rows, labels).auc))
+    strangers = np.where(labels < 10, labels, labels + 100)
+    known = order[labels[order] < 10]
+    enrolled = {"gallery": rows[known], "gallery_labels": labels[known]}
+    found = identify(rows, strangers, **enrolled, ids=np.arange(200), gallery_ids=known)
+    assert found.rank_1 < 1 == identify(rows, strangers, **enrolled).rank_1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ids": [0, 1]}, "ids: expected ids and gallery_ids together"),
+        ({"ids": [0, 1], "gallery": None, "gallery_labels": None}, "ids: works only with a gallery"),
+        ({"ids": [0, 1], "gallery_ids": [0]}, "gallery_ids: expected"),
+        ({"ids": [0, 1], "gallery_ids": [1, 0]}, "ids: row 0 and the gallery item of the same id are of different"),
+        ({"ids": [0, 1], "gallery_ids": [0, 1], "groups": [0, 0]}, "ids: does not work with groups"),
+        ({"ids": [0, 1], "group_by": [0, 1]}, "ids: does not work with group_by"),
+    ],
+)
+def test_ids_that_do_not_fit_are_named(change, message):
+    rows = {"gallery": [[1.0, 2.0], [3.0, 4.0]], "gallery_labels": ["a", "b"]}
+    with pytest.raises(ValueError, match=message):
+        recall_at_k([[1.0, 2.0], [0.0, 1.0]], ["a", "b"], **rows | change)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_distance_of_rows_is_the_one_that_ranks_them_better(grouped):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(10), 12)
+    groups = np.arange(120) if grouped else None
+    directions = rng.normal(size=(10, 8))[labels] + 0.3 * rng.normal(size=(120, 8))
+    assert best_distance(directions * rng.uniform(0.1, 5, size=(120, 1)), labels, groups=groups) == "cosine"
+    lengths = np.ones(8) * (1 + labels[:, None]) + 0.1 * rng.normal(size=(120, 8))
+    assert best_distance(lengths, labels, groups=groups) == "euclidean"
+    assert best_distance(lengths, labels.tolist(), groups=groups, most=40) == "euclidean"
+    assert best_distance(lengths, np.arange(120)) == "cosine"  # nothing to rank

@@ -1,5 +1,6 @@
 """Scores of embeddings: exact at any size, and with their chance level."""
 
+from .best_distance import best_distance
 from .clustering import ami, cluster, nmi, pairwise_f1
 from .few_shot import FewShot, few_shot, one_shot_accuracy
 from .generalization import diversity, h_divergence, joint_error
@@ -38,6 +39,7 @@ __all__ = [
     "Verification",
     "ami",
     "augment_gallery",
+    "best_distance",
     "cluster",
     "clustering_scores",
     "csls",

@@ -22,7 +22,7 @@ from ..neighbors.blocks import on_grid
 from ..neighbors.nearest import nearest
 from ..numerics.distances import check_distance
 from ..quoting import significant
-from .groups import Members, kinds_of
+from .groups import Members, count_in_gallery, kinds_of, warn_of_queries_in_gallery
 from .retrieval import protocol_of
 from .threshold_curves import checked_rates, operating_points, unmeasurable_rates
 from .verification import FARS
@@ -86,6 +86,8 @@ def identify(
     gallery_labels: Any = None,
     groups: Any = None,
     gallery_groups: Any = None,
+    ids: Any = None,
+    gallery_ids: Any = None,
     distance: str = "cosine",
     fars: Sequence[float] | float = FARS,
 ) -> Identification:
@@ -106,6 +108,8 @@ def identify(
         Camera, video or the like of each query. Items of its class in its group are ignored, as in `evaluate`.
     gallery_groups : array-like of shape (m,), optional
         Group of each gallery item.
+    ids, gallery_ids : array-like of shape (n,) and (m,), optional
+        Name or number of each embedding and of each gallery item: an item is not compared with itself.
     distance : {"cosine", "euclidean", "sqeuclidean"}
         Distance by which embeddings are compared.
     fars : float or sequence of float
@@ -132,7 +136,9 @@ def identify(
     check_distance(distance)
     rates = checked_rates(fars)
     alone = own is not None
-    kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, alone)
+    kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, alone, ids, gallery_ids)
+    if kinds is None and own is None:
+        warn_of_queries_in_gallery(count_in_gallery(x, y, kind, gallery_kind), len(x))
     n_hidden = np.full(len(x), int(alone))
     hidden = None
     if kinds is not None:

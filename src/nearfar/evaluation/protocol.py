@@ -15,7 +15,7 @@ from .chance import random_map_at_r, random_mrr, random_precision, random_recall
 from .clustering import ami, checked_engine, cluster, nmi, pairwise_f1
 from .reranking import read_reranking
 from .retrieval import Retrieval, retrieve
-from .scores import OF_PRODUCTS, OTHER_GROUPS, Scores
+from .scores import OF_PRODUCTS, OTHER_GROUPS, WITHOUT_ITSELF, Scores
 
 LONE = ("exclude", "miss")
 ALL = 2**62  # a K above the size of any gallery
@@ -29,6 +29,8 @@ def evaluate(
     gallery_labels: Any = None,
     groups: Any = None,
     gallery_groups: Any = None,
+    ids: Any = None,
+    gallery_ids: Any = None,
     ks: Iterable[int] | int = (1, 2, 4, 8),
     clustering: bool = True,
     distance: str = "cosine",
@@ -58,6 +60,11 @@ def evaluate(
         as hits nor as misses, as in re-identification. The clustering ignores groups.
     gallery_groups : array-like of shape (m,), optional
         Group of each gallery item; needed with `groups` and `gallery`.
+    ids : array-like of shape (n,), optional
+        Name or number of each query, if the gallery contains queries: none searches the gallery item of its own id.
+        Without ids, a query finds itself first in such a gallery, and the protocol line states how many do.
+    gallery_ids : array-like of shape (m,), optional
+        Name or number of each gallery item; needed with `ids`.
     ks : int or iterable of int
         Values of K for Recall@K and precision@K. A K beyond the gallery uses the whole gallery.
     clustering : bool
@@ -116,7 +123,7 @@ def evaluate(
         embeddings = first_dims(embeddings, dims)
         gallery = None if gallery is None else first_dims(gallery, dims)
     searched = {"gallery": gallery, "gallery_labels": gallery_labels}
-    searched |= {"groups": groups, "gallery_groups": gallery_groups}
+    searched |= {"groups": groups, "gallery_groups": gallery_groups, "ids": ids, "gallery_ids": gallery_ids}
     if clustering:
         checked_engine(engine, restarts)  # before the search, which may take long
     searched |= {"group_by": group_by, "group_score": group_score}
@@ -134,17 +141,20 @@ def evaluate(
         n_classes=1 + int(class_numbers(labels)[0].max()),
         n_lone=int((found.relevant == 0).sum()),
         distance=distance,
-        protocol=_protocol_name(gallery, groups, group_by, group_score),
+        n_in_gallery=found.n_in_gallery,
+        protocol=_protocol_name(gallery, groups, ids, group_by, group_score),
         lone=lone,
         rerank=None if rerank is None else str(read_reranking(rerank)),
     )
 
 
-def _protocol_name(gallery: Any, groups: Any, group_by: Any, group_score: str) -> str:
+def _protocol_name(gallery: Any, groups: Any, ids: Any, group_by: Any, group_score: str) -> str:
     """Return how queries were searched, for the protocol line of the scores."""
     name = "leave-one-out" if gallery is None else "query-gallery"
     if groups is not None:
         name += OTHER_GROUPS
+    if ids is not None:
+        name += WITHOUT_ITSELF
     if group_by is not None:
         name += OF_PRODUCTS[group_score]
     return name

@@ -27,7 +27,7 @@ from ..neighbors.nearest import Ranked, parts, rank_block, true_cells
 from ..numerics.distances import as_rows
 from ..numerics.types import Array, Bools, Ints
 from ..quoting import quoted
-from .groups import Members, kinds_of
+from .groups import Members, count_in_gallery, kinds_of, warn_of_queries_in_gallery
 from .products import Products
 from .rerank import RankedByValues, row_blocks, smallest
 from .reranking import compared
@@ -61,6 +61,8 @@ class Retrieval(NamedTuple):
         Values of K of the columns of `hits`.
     available : ndarray of int, shape (n,)
         Number of items that each query can find.
+    n_in_gallery : int
+        Number of queries that equal a gallery item of their class and can find it, which is probably the query itself.
     """
 
     relevant: Ints
@@ -72,6 +74,7 @@ class Retrieval(NamedTuple):
     n_gallery: int
     ks: tuple[int, ...]
     available: Ints
+    n_in_gallery: int = 0
 
     def found(self, k: int) -> Bools:
         """Return whether any of the first k items is relevant, of shape (n,)."""
@@ -90,6 +93,8 @@ def retrieve(
     gallery_labels: Any = None,
     groups: Any = None,
     gallery_groups: Any = None,
+    ids: Any = None,
+    gallery_ids: Any = None,
     ks: Iterable[int] | int = (1, 2, 4, 8),
     distance: str = "cosine",
     whole: bool = True,
@@ -114,6 +119,8 @@ def retrieve(
         Camera, video or the like of each query. Items of a query's class in its group are left out of its ranking.
     gallery_groups : array-like of shape (m,), optional
         Group of each gallery item; needed with `groups` and `gallery`.
+    ids, gallery_ids : array-like of shape (n,) and (m,), optional
+        Name or number of each query and of each gallery item. A query does not search the item with its own id.
     ks : int or iterable of int
         Values of K of `hits`, each at least 1.
     distance : {"cosine", "euclidean", "sqeuclidean"}
@@ -147,8 +154,13 @@ def retrieve(
     """
     x, y, query_class, gallery_class, own = protocol_of(embeddings, labels, gallery, gallery_labels)
     ks = _checked(ks)
+    n_in_gallery = 0
+    if own is None and groups is None and ids is None:
+        n_in_gallery = count_in_gallery(x, y, query_class, gallery_class)
+        warn_of_queries_in_gallery(n_in_gallery, len(x))
     if group_by is not None:
-        _refuse_beside_products(groups=groups, gallery_groups=gallery_groups, rerank=rerank)
+        others = {"groups": groups, "gallery_groups": gallery_groups, "ids": ids, "gallery_ids": gallery_ids}
+        _refuse_beside_products(**others, rerank=rerank)
         how: dict[str, Any] = {"score": group_score, "leave_one_out": own is not None, "distance": distance}
         products = Products(x, y, gallery_class, group_by, **how)
         scoring = _Scoring(
@@ -162,8 +174,8 @@ def retrieve(
         )
         for rows in row_blocks(scoring.scored, products.row_bytes + BYTES_PER_VALUE * len(products)):
             scoring.score_values(products.values(rows), rows)
-        return scoring.result()
-    kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None)
+        return scoring.result(n_in_gallery)
+    kinds = kinds_of(query_class, gallery_class, groups, gallery_groups, own is not None, ids, gallery_ids)
     scoring = _Scoring(
         query_class=query_class,
         gallery_class=gallery_class,
@@ -184,7 +196,7 @@ def retrieve(
         for product, rows in passes(Space(x, y, distance, own, hidden), scoring.scored):
             for part in parts(rows, scoring.depth[rows], product):
                 product.postpone(scoring.score(product, part))
-    return scoring.result()
+    return scoring.result(n_in_gallery)
 
 
 def _refuse_beside_products(**others: Any) -> None:
@@ -337,10 +349,10 @@ class _Scoring:
             keep = np.ones(len(at), dtype=bool)
         return at[keep], item[keep]
 
-    def result(self) -> Retrieval:
+    def result(self, n_in_gallery: int) -> Retrieval:
         whole = self.average_precision if self.to_the_end else None
         scores = (self.first_rank, self.hits, self.r_precision, self.map_at_r, whole)
-        return Retrieval(self.relevant, *scores, int(self.available.max()), self.ks, self.available)
+        return Retrieval(self.relevant, *scores, int(self.available.max()), self.ks, self.available, n_in_gallery)
 
 
 def _rank_of_best(block: Block, part: Ints, at: Ints, item: Ints) -> Ints:

@@ -8,6 +8,7 @@ from math import isnan
 from typing import Any
 
 OTHER_GROUPS = ", own class only in other groups"
+WITHOUT_ITSELF = ", without the query itself"
 OF_PRODUCTS = {"best": ", items are products by their best photo", "mean": ", items are products by all their photos"}
 TIES = "equally near items in the order of their index"
 OPTIONAL = ("nmi", "nmi_geometric", "ami", "f1", "clusterer", "inertia", "rerank")
@@ -47,6 +48,8 @@ class Scores:
         Number of classes of the queries.
     n_lone : int
         Number of queries without a relevant item.
+    n_in_gallery : int
+        Number of queries that equal a gallery item of their class and can find it, which is probably the query itself.
     chance : dict
         Expected scores of a random ranking, by the same names.
     distance : str
@@ -79,6 +82,7 @@ class Scores:
     n_classes: int
     n_lone: int
     chance: dict[str, Any] = field(default_factory=dict)
+    n_in_gallery: int = 0
     distance: str = "cosine"
     protocol: str = "leave-one-out"
     lone: str = "exclude"
@@ -149,9 +153,15 @@ class Scores:
         lone = f"{self.n_lone:,} without a relevant item {rule}" if self.n_lone else "each has a relevant item"
         return (
             f"{self.n_queries:,} queries of {self.n_classes:,} classes, each searching {self.n_gallery:,} items "
-            f"({self.protocol}, {self.distance} distance); {lone}; "
+            f"({self.protocol}, {self.distance} distance); {self._in_gallery()}{lone}; "
             f"ties: {self.ties}{self._reranked_by()}"
         )
+
+    def _in_gallery(self) -> str:
+        if not self.n_in_gallery:
+            return ""
+        share = "all" if self.n_in_gallery == self.n_queries else f"{self.n_in_gallery:,} of the"
+        return f"{share} queries are in the gallery and can find themselves; "
 
     def _reranked_by(self) -> str:
         if self.rerank is None:

@@ -13,7 +13,7 @@ from ..labels import check_lengths, class_numbers
 from ..neighbors.blocks import on_grid
 from ..numerics.distances import as_rows, check_distance, distance_blocks, pair_distances, unit_rows
 from ..numerics.types import AnyArray, Bools, Ints
-from .groups import kinds_of
+from .groups import count_in_gallery, kinds_of, warn_of_queries_in_gallery
 from .retrieval import protocol_of
 from .threshold_curves import Verification, checked_rates, scored
 
@@ -30,6 +30,8 @@ def verify(
     gallery_labels: Any = None,
     groups: Any = None,
     gallery_groups: Any = None,
+    ids: Any = None,
+    gallery_ids: Any = None,
     distance: str = "cosine",
     fars: Sequence[float] | float = FARS,
     most: int = 20_000,
@@ -53,6 +55,8 @@ def verify(
         re-identification; pairs of two classes all count.
     gallery_groups : array-like of shape (m,), optional
         Group of each gallery item.
+    ids, gallery_ids : array-like of shape (n,) and (m,), optional
+        Name or number of each embedding and of each gallery item: an item is not compared with itself.
     distance : {"cosine", "euclidean", "sqeuclidean"}
         Distance by which embeddings are compared.
     fars : float or sequence of float
@@ -85,7 +89,9 @@ def verify(
     (1.0, 0.0, 1.0)
     """
     x, y, kind, gallery_kind, own = protocol_of(embeddings, labels, gallery, gallery_labels)
-    kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, own is not None)
+    kinds = kinds_of(kind, gallery_kind, groups, gallery_groups, own is not None, ids, gallery_ids)
+    if kinds is None and own is None:
+        warn_of_queries_in_gallery(count_in_gallery(x, y, kind, gallery_kind), len(x))
     check_distance(distance)
     rates = checked_rates(fars)
     if not isinstance(most, Integral) or most < 1:
