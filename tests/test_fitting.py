@@ -163,6 +163,7 @@ def test_what_standardizing_alone_is_worth_is_told_beside_the_learner(searched, 
     test = split == ("query" if searched else "test")
     alone = nearfar.evaluation.evaluate(rows[test], y[test], **told, distance="euclidean", clustering=False)
     line = f"standardized, without a learner: Recall@1 {alone.recall_at[1]:.4f}, MAP@R {alone.map_at_r:.4f}"
+    line += " (euclidean distance)"
     assert line in out.splitlines()
     assert "standardized, without" not in run(capsys, monkeypatch, *words)[1]
 
@@ -342,16 +343,73 @@ def test_the_queries_of_a_split_search_its_gallery(capsys, monkeypatch, tmp_path
     assert "4 queries of 2 classes, each searching 12 items (query-gallery, euclidean distance)" in out
 
 
-def test_embeddings_of_a_learner_are_compared_as_the_learner_compares_them(rows, capsys, monkeypatch, tmp_path):
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_embeddings_of_a_learner_are_compared_as_the_learner_compares_them(
+    distance, rows, capsys, monkeypatch, tmp_path
+):
     file, embedded = tmp_path / "rca.safetensors", tmp_path / "rca.npz"
-    assert run(capsys, monkeypatch, "fit", rows, "RCA(n_components=2)", "-o", file)[0] == 0
+    words = ["fit", rows, "RCA(n_components=2)", "-o", file, "--distance", distance]
+    code, out, _ = run(capsys, monkeypatch, *words)
+    assert (code, f"Compared by {distance} distance, as --distance says." in out) == (0, True)
     assert run(capsys, monkeypatch, "embed", file, rows, "-o", embedded)[0] == 0
     scores = [run(capsys, monkeypatch, "evaluate", *source)[1] for source in ((file, rows, "--all"), (embedded,))]
     table = slice(2, 12)
     assert scores[0].splitlines()[table] == scores[1].splitlines()[table]
-    assert "euclidean distance" in scores[1]
-    code, out, _ = run(capsys, monkeypatch, "index", embedded, "-o", tmp_path / "rca.index")
-    assert (code, "euclidean" in out) == (0, True)
+    assert f"{distance} distance" in scores[1]
+    for number, source in enumerate([(embedded,), (file, rows)]):
+        code, out, _ = run(capsys, monkeypatch, "index", *source, "-o", tmp_path / f"rca{number}.index")
+        assert (code, distance in out) == (0, True)
+
+
+def test_rows_are_compared_before_the_learner_by_the_distance_that_suits_them(capsys, monkeypatch, tmp_path):
+    """Directions tell the classes; the lengths of rows are noise, as in embeddings of texts."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(12), 15)
+    X = (rng.normal(size=(12, 8))[y] + 0.6 * rng.normal(size=(180, 8))) * rng.uniform(0.2, 5, size=(180, 1))
+    np.savez(tmp_path / "texts.npz", embeddings=X, labels=y)
+    np.savez(tmp_path / "unit.npz", embeddings=X / np.linalg.norm(X, axis=1, keepdims=True), labels=y)
+    columns = [f"column{k}" for k in range(8)]
+    lines = [",".join([*columns, "label"]), *(",".join(map(str, [*row, f"c{k}"])) for row, k in zip(X, y, strict=True))]
+    (tmp_path / "table.csv").write_text("\n".join(lines) + "\n")
+    out = tmp_path / "learner.safetensors"
+
+    def fit(data, learner, *words):
+        code, said, err = run(capsys, monkeypatch, "fit", tmp_path / data, learner, "-o", out, "--overwrite", *words)
+        assert (code, err) == (0, "")
+        (before,) = [line for line in said.splitlines() if line.startswith("baseline (raw inputs)")]
+        return said, before
+
+    said, before = fit("texts.npz", "GMML(t=0.3)")
+    assert "Compared by cosine distance, as the training rows before the learner." in said
+    assert before.endswith("(cosine distance)")
+    pair = ["--test-class", 3, "--test-class", 4]
+    plain = run(capsys, monkeypatch, "evaluate", tmp_path / "texts.npz", *pair)[1]
+    learned = run(capsys, monkeypatch, "evaluate", out, tmp_path / "texts.npz", "--all", *pair)[1]
+    assert f"MAP@R {plain.split('MAP@R')[1].split()[0]} (cosine distance)" in learned
+    assert "cosine distance)" in run(capsys, monkeypatch, "evaluate", out, tmp_path / "texts.npz", "--all")[1]
+    said, before = fit("texts.npz", "GMML(t=0.3)", "--distance", "euclidean")
+    assert "leave-one-out, euclidean distance" in said
+    assert before.endswith("(cosine distance)")  # its own best
+    said, before = fit("table.csv", "GMML(t=0.3)")
+    assert "leave-one-out, euclidean distance" in said
+    assert before.endswith("(euclidean distance)")
+    said, before = fit("table.csv", "DiscriminantWhitening()")
+    assert "Compared by cosine distance, for which DiscriminantWhitening is made." in said
+    assert before.endswith("(euclidean distance)")
+
+
+@pytest.mark.parametrize("protocol", ["retrieval", "subsets", "verification", "few-shot"])
+def test_every_protocol_states_its_distance_and_takes_another(protocol, capsys, monkeypatch, tmp_path):
+    y = np.repeat(np.arange(5), 24)
+    np.savez(tmp_path / "rows.npz", X=np.random.default_rng(0).normal(size=(120, 4)), y=y)
+    words = ["evaluate", tmp_path / "rows.npz", "--protocol", protocol]
+    if protocol == "few-shot":
+        words += ["--queries", 5, "--episodes", 10]
+    for distance in ("cosine", "euclidean"):
+        code, out, err = run(capsys, monkeypatch, *words, "--distance", distance)
+        assert (code, err) == (0, "")
+        assert distance in out
+    assert "cosine" in run(capsys, monkeypatch, *words)[1]
 
 
 @pytest.mark.slow

@@ -209,7 +209,7 @@ def export_learner(learner: Mahalanobis, out: str | os.PathLike[str]) -> None:
     graph = helper.make_graph(steps, "metric", [rows], [embeddings], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     trial = np.random.default_rng(0).normal(size=(ITEMS, d)).astype(np.float32)
-    about: dict[str, Any] = {"distance": "euclidean", "learner": repr(learner)}
+    about: dict[str, Any] = {"distance": learner.distance_, "learner": repr(learner)}
     if hasattr(learner, "feature_names_in_"):
         about["columns"] = [str(name) for name in learner.feature_names_in_]
     expected = trial @ L.T

@@ -49,6 +49,7 @@ class Selection(NamedTuple):
     unseen_by : models whose training items are left out of the data
     seen_too : whether training items are scored, too
     group_by, group_score : column of products that are ranked instead of items, and how their items are combined
+    distance : distance by which embeddings are compared; None means that of the source
     """
 
     data: str | None
@@ -60,11 +61,12 @@ class Selection(NamedTuple):
     seen_too: bool = False
     group_by: str | None = None
     group_score: str = "best"
+    distance: str | None = None
 
     @property
     def all_of_run(self) -> bool:
-        """Whether these are all test items of a run."""
-        return self.data is None and not self.classes
+        """Whether these are all test items of a run, compared by its own distance."""
+        return self.data is None and not self.classes and self.distance is None
 
 
 def select_items(
@@ -78,6 +80,7 @@ def select_items(
     seen_too: bool = False,
     group_by: str | None = None,
     group_score: str = "best",
+    distance: str | None = None,
 ) -> Selection:
     """Check the options, and return what to score.
 
@@ -111,17 +114,20 @@ def select_items(
         seen_too=seen_too,
         group_by=group_by,
         group_score=group_score,
+        distance=distance,
     )
 
 
 class Embedded(NamedTuple):
     """Items and their embeddings (n, d), and those of the gallery if the items search one instead of each other.
 
-    If products are ranked, the groups are the products, and `products_by` says how the items of a product are combined.
+    Embeddings are compared by `distance`. If products are ranked, the groups are the products, and `products_by` says
+    how the items of a product are combined.
     """
 
     dataset: Dataset
     rows: np.ndarray[Any, Any]
+    distance: str
     gallery: Dataset | None = None
     gallery_rows: np.ndarray[Any, Any] | None = None
     products_by: str | None = None
@@ -236,7 +242,8 @@ def open_with_gallery(source: Path, selection: Selection, *, labeled: bool = Tru
     if gallery is not None:
         dataset, gallery = same_classes(dataset, gallery)
     products_by = None if selection.group_by is None else selection.group_score
-    return Embedded(dataset, rows, gallery, gallery_rows, products_by)
+    distance = distance_of(source, dataset, selection.distance)
+    return Embedded(dataset, rows, distance, gallery, gallery_rows, products_by)
 
 
 def open_all_items(source: Path, selection: Selection) -> Dataset:
@@ -352,15 +359,17 @@ def rows_of(dataset: Dataset, source: Path) -> np.ndarray[Any, Any]:
     return dataset.array
 
 
-def distance_of(source: Path, items: Dataset) -> str:
-    """Return the distance that compares items.
+def distance_of(source: Path, items: Dataset, asked: str | None = None) -> str:
+    """Return the distance that compares items: the one that was `asked` for, else that of the source.
 
-    It is Euclidean for learners and for tables of measurements, and cosine for runs and for embeddings, unless their
-    file states another one.
+    It is the learner's own for learners, cosine for runs and for embeddings, unless their file states another one, and
+    Euclidean for tables of measurements.
     """
-    known = known_distance_of(source)
-    if known:
-        return known
+    return asked or known_distance_of(source) or usual_distance(items)
+
+
+def usual_distance(items: Dataset) -> str:
+    """Return the distance of rows as they are, without a model: Euclidean for measurements, otherwise cosine."""
     return "euclidean" if are_measurements(items) else "cosine"
 
 
@@ -374,7 +383,10 @@ def known_distance_of(source: Path) -> str:
     if is_embeddings(source):
         recorded = _recorded(source, "distance")
         return recorded if recorded in DISTANCES else ""
-    return "cosine" if is_run(source) else "euclidean"
+    if is_run(source):
+        return "cosine"
+    check_there(source)
+    return str(load_learner(source).distance_)
 
 
 def folder_of(source: Path) -> str:

@@ -16,6 +16,7 @@ from .options import (
     MEASURED,
     RETRIEVAL,
     VERIFICATION,
+    Distance,
     Images,
     Label,
     Name,
@@ -60,6 +61,7 @@ def evaluate(
     label: Label = None,
     name: Name = None,
     protocol: Annotated[Measured, Parameter(group=MEASURED)] = "retrieval",
+    distance: Distance = None,
     ks: Annotated[tuple[int, ...], Parameter(name="--ks", show_default=False, group=RETRIEVAL)] = (),
     fars: Annotated[tuple[float, ...], Parameter(name="--far", show_default=False, group=VERIFICATION)] = (),
     pairs: Annotated[Path | None, Parameter(group=VERIFICATION)] = None,
@@ -88,8 +90,7 @@ def evaluate(
     ----------
     source
         The folder of a run (scored on its test classes), a learner saved as .safetensors, or an .npz, .parquet or
-        .csv of embeddings and labels. Runs and embeddings are compared by cosine; learners, and tables with one column
-        per measurement, by the Euclidean distance.
+        .csv of embeddings and labels.
     data
         Data to score a learner on, or to use instead of the test classes of a run; for one-shot-runs, their folder or
         zip.
@@ -102,6 +103,9 @@ def evaluate(
         retrieval: nearest neighbors and clustering; subsets: Recall@K of ten disjoint parts with an interval, as in the
         JRD paper; verification: same class or not, by one threshold; identification: queries are assigned to a class
         of the gallery, or rejected; few-shot: random episodes; one-shot-runs: those of Omniglot.
+    distance
+        Compare embeddings by this distance: cosine or euclidean. By default, a learner has the one that `nearfar fit`
+        chose for it, runs and embeddings cosine, and tables with one column per measurement euclidean.
     ks
         K of Recall@K and precision@K, besides 1. Repeat for several; by default those of the run, or 1, 2, 4, 8.
     fars
@@ -157,6 +161,7 @@ def evaluate(
         raise ValueError("--group-score: works only with --group-by COLUMN, which names the products")
     if theory:
         check_theory(source, data)
+    check_distance(distance, protocol, classifier)
     if label is not None and protocol == "one-shot-runs":
         raise ValueError("--label: does not work with --protocol one-shot-runs, which does not read a table")
     from .embedding import select_items
@@ -164,7 +169,8 @@ def evaluate(
     episode_options = {"ways": ways, "shots": shots, "queries": queries, "episodes": episodes, "classifier": classifier}
     given = {name: value for name, value in episode_options.items() if value is not None}
     check_protocol(protocol, given)
-    how: dict[str, Any] = {"seen_too": seen_too, "group_by": group_by, "group_score": group_score or "best"}
+    how: dict[str, Any] = {"seen_too": seen_too, "distance": distance}
+    how |= {"group_by": group_by, "group_score": group_score or "best"}
     selection = select_items(data, classes, label=label, name=name, skip_bad=skip_bad, files=[source], **how)
     with images_from(*images), trusting(*trust):
         if protocol == "retrieval":
@@ -201,6 +207,16 @@ def check_theory(source: Path, data: str | None) -> None:
         raise ValueError(f"--theory: expected a run, which has seen and unseen classes, got {source}")
     if data is not None:
         raise ValueError("--theory: compares the training classes of a run with its test classes, so leave DATA out")
+
+
+def check_distance(distance: str | None, protocol: str, classifier: str | None) -> None:
+    """Refuse a distance where none is used, or where it is that of the published protocol."""
+    if distance is None:
+        return
+    if protocol == "one-shot-runs":
+        raise ValueError("--distance: does not work with --protocol one-shot-runs, which compares by cosine")
+    if classifier == "scores":
+        raise ValueError("--distance: does not work with --classifier scores, which is a network and no distance")
 
 
 def check_protocol(protocol: str, given: Mapping[str, object]) -> None:

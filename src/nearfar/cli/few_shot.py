@@ -47,7 +47,7 @@ def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> s
         found = few_shot_by_scores(source, dataset, **{key: how[key] for key in how if key != "classifier"})
     else:
         dataset, rows = open_embeddings(source, selection)
-        found = few_shot(rows, dataset.labels, **how, distance=distance_of(source, dataset))
+        found = few_shot(rows, dataset.labels, **how, distance=distance_of(source, dataset, selection.distance))
     if is_run(source) and selection.all_of_run:
         from ..train.run import write_json
 

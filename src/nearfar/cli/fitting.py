@@ -16,6 +16,7 @@ from ..progress import stage
 from .options import (
     DATA,
     TRAINING,
+    DistanceName,
     Images,
     Label,
     Name,
@@ -31,7 +32,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..data import Task
+    from ..data import Dataset, Task
     from ..numerics.types import AnyArray
 
 EXPECTED = "a learner such as 'GMML(t=0.3)'"
@@ -49,6 +50,7 @@ def fit(
     label: Label = None,
     name: Name = None,
     standardize: Standardize = False,
+    distance: Annotated[DistanceName | None, Parameter(group=TRAINING)] = None,
     seed: Annotated[int, Parameter(group=TRAINING)] = 0,
     images: Images = (),
     skip_bad: SkipBad = False,
@@ -86,6 +88,10 @@ def fit(
     standardize
         Standardize each column (or pixel) to mean 0 and standard deviation 1; the scaling is saved with the learner.
         For linear learners only.
+    distance
+        Compare what is learned by this distance: cosine or euclidean. By default, the distance by which the training
+        rows compare best before the learner, euclidean for tables with one column per measurement, and the distance of
+        a learner that is made for one. It is saved with the learner.
     seed
         Random seed for the learner and the split.
     name
@@ -105,8 +111,9 @@ def fit(
     """
     check_out(out, overwrite=overwrite)
     how: dict[str, Any] = {"test": test, "test_classes": test_classes, "split": split, "label": label, "seed": seed}
+    how |= {"standardize": standardize, "distance": distance, "skip_bad": skip_bad, "final": final, "name": name}
     with images_from(*images):
-        lines = fit_to(data, learner, out, name=name, standardize=standardize, skip_bad=skip_bad, final=final, **how)
+        lines = fit_to(data, learner, out, **how)
     if not quiet:
         print(lines)
 
@@ -122,6 +129,7 @@ def fit_to(
     label: str | None = None,
     name: str | None = None,
     standardize: bool = False,
+    distance: str | None = None,
     seed: int = 0,
     skip_bad: bool = False,
     final: bool = False,
@@ -159,9 +167,11 @@ def fit_to(
             learner.fit(X, task.train.labels)
     if task.train.columns:
         learner.feature_names_in_ = np.array(task.train.columns, dtype=object)
+    learner.distance_of_rows_ = distance_of_rows(data, task.train, X, standardize=standardize)
+    choice = set_distance(learner, distance)
     learner.save(out)
     TrainingItems.of(task.train, task.validation, final=final).add_to(out)
-    about = f"{task.protocol}{remark(learner, task.train, 'training items')}"
+    about = f"{task.protocol}{remark(learner, task.train, 'training items')} {choice}"
     if final:
         return f"{about}\nSaved {out}: a final model, which cannot be scored; fit without --final to get a score."
     scored = score_learner(out, task.test, task.gallery, scale)
@@ -172,6 +182,36 @@ def fit_to(
     if listed:
         listed.insert(0, "")
     return "\n".join([about, scored, *listed, "", f"Saved {out}"])
+
+
+def distance_of_rows(data: str, items: Dataset, rows: AnyArray, *, standardize: bool) -> str:
+    """Return the distance by which training rows are compared without a learner.
+
+    It is Euclidean for measurements and for standardized columns, whose cosine would depend on their means; else the
+    one that their file states, or by which the rows compare best.
+    """
+    from ..evaluation import best_distance
+    from .embedding import are_measurements, is_embeddings, known_distance_of
+
+    if standardize or are_measurements(items):
+        return "euclidean"
+    file = Path(data)
+    recorded = known_distance_of(file) if is_embeddings(file) else ""
+    if recorded:
+        return recorded
+    with stage("choosing the distance"):
+        return best_distance(rows, items.labels, groups=items.groups)
+
+
+def set_distance(learner: Any, asked: str | None) -> str:
+    """Set the distance of a fitted learner; return a sentence on why it is this one."""
+    if asked is not None:
+        learner.set_distance(asked)
+        return f"Compared by {asked} distance, as --distance says."
+    if learner.distance_ != "euclidean":  # all other learners leave the choice to the rows
+        return f"Compared by {learner.distance_} distance, for which {type(learner).__name__} is made."
+    learner.set_distance(learner.distance_of_rows_)
+    return f"Compared by {learner.distance_} distance, as the training rows before the learner."
 
 
 def task_to_fit(data: str, *, test: str | None, test_classes: Sequence[str], split: Split, **how: Any) -> Task:

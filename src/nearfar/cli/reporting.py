@@ -13,7 +13,7 @@ from ..io.untrusted import images_from
 from ..progress import stage
 from ..trust import trusting
 from .image_paths import remark_outside
-from .options import DATA, RUN, Images, Label, Name, SkipBad, Trust, check_out
+from .options import DATA, RUN, Distance, Images, Label, Name, SkipBad, Trust, check_out
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +34,7 @@ def report(
     data: str | None = None,
     *,
     against: Annotated[Path | None, Parameter(group=RUN)] = None,
+    distance: Distance = None,
     label: Label = None,
     name: Name = None,
     out: Annotated[Path | None, Parameter(["--out", "-o"], group=RUN)] = None,
@@ -56,6 +57,9 @@ def report(
     against
         Another run, learner or file to compare with on the same items: which is better and by how much, and which
         queries only one of the two answers correctly.
+    distance
+        Compare embeddings by this distance: cosine or euclidean. By default, a learner has the one that `nearfar fit`
+        chose for it, runs and embeddings cosine, and tables with one column per measurement euclidean.
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
@@ -83,7 +87,8 @@ def report(
         check_out(out)
     files = [source] if against is None else [source, against]
     with images_from(*images), trusting(*trust):
-        selection = select_items(data, label=label, name=name, skip_bad=skip_bad, files=files, seen_too=seen_too)
+        how: dict[str, Any] = {"seen_too": seen_too, "distance": distance}
+        selection = select_items(data, label=label, name=name, skip_bad=skip_bad, files=files, **how)
         print(report_to(source, selection, out, against))
 
 
@@ -93,7 +98,7 @@ def report_to(source: Path, selection: Selection, out: Path | None, against: Pat
     from .embedding import is_run
     from .scoring import score_data
 
-    whole_run = is_run(source) and selection.data is None
+    whole_run = is_run(source) and selection.data is None and selection.distance is None
     if whole_run and (against is None or is_run(against)):
         return report_run(source, out, attention=attention_of(source), against=against, defaults=default_settings())
     scored = score_data(source, selection)
@@ -198,7 +203,7 @@ def report_items(embedded: Embedded, of: Path | None = None) -> tuple[Items, Ite
             groups=dataset.groups,
         )
 
-    queries, rows, gallery, gallery_rows, _ = embedded
+    queries, rows, gallery, gallery_rows = embedded.dataset, embedded.rows, embedded.gallery, embedded.gallery_rows
     if gallery is None or gallery_rows is None:
         return items(queries, rows), None
     return items(queries, rows), items(gallery, gallery_rows)

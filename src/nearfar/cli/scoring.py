@@ -19,7 +19,17 @@ from ..hub import load_learner
 from ..io.scores_file import RAW
 from ..numerics.types import AnyArray
 from ..progress import stage
-from .embedding import Embedded, Selection, distance_of, embed_with, is_embeddings, is_run, name_of, open_with_gallery
+from .embedding import (
+    Embedded,
+    Selection,
+    distance_of,
+    embed_with,
+    is_embeddings,
+    is_run,
+    name_of,
+    open_with_gallery,
+    usual_distance,
+)
 from .saved_learners import items_of, remark
 
 if TYPE_CHECKING:
@@ -146,7 +156,7 @@ def _table(protocol: str, scores: Scores, baseline: Scores | None, name: str = R
 
 
 def _beside(what: str, scores: Scores) -> str:
-    return f"{what}: Recall@1 {scores.recall_at[1]:.4f}, MAP@R {scores.map_at_r:.4f}"
+    return f"{what}: Recall@1 {scores.recall_at[1]:.4f}, MAP@R {scores.map_at_r:.4f} ({scores.distance} distance)"
 
 
 def score_data(source: Path, selection: Selection, ks: Sequence[int] = ()) -> Scored:
@@ -168,7 +178,7 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     If its columns were standardized by their deviations `scale`, a line has the score of standardization alone.
     """
     gallery_rows = None if gallery is None else embed_with(source, gallery)
-    embedded = Embedded(dataset, embed_with(source, dataset), gallery, gallery_rows)
+    embedded = Embedded(dataset, embed_with(source, dataset), distance_of(source, dataset), gallery, gallery_rows)
     scored = _scored(source, embedded)
     table = _table(scored.protocol, scored.scores, scored.raw)
     if scale is None or scored.scores.why_unscored():
@@ -176,6 +186,7 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     rows = items_of(dataset) / scale
     searched = None if gallery is None else items_of(gallery) / scale
     how = _keywords(source, embedded, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
+    how["distance"] = "euclidean"  # of standardized columns, whose cosine depends on their means
     alone = evaluate_embeddings(rows, dataset.labels, gallery=searched, **how, clustering=False)
     return f"{table}\n{_beside('standardized, without a learner', alone)}"
 
@@ -188,16 +199,18 @@ def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:
         return Scored(source.stem, embedded.about(), embedded, scores, None)
     title = name_of(source)
     about = embedded.about()
+    how["distance"] = usual_distance(dataset)
     if not is_run(source):
         learner = load_learner(source)
         title = repr(learner)
         about = about + remark(learner, dataset, "these items")
+        how["distance"] = getattr(learner, "distance_of_rows_", how["distance"])
     return Scored(f"{title} on {dataset.name}", about, embedded, scores, _raw_scores(embedded, how))
 
 
 def _keywords(source: Path, embedded: Embedded, ks: Sequence[int]) -> dict[str, Any]:
     """Return the keywords of `evaluate` for a source; parts of a run's test are scored like the whole test."""
-    how: dict[str, Any] = {"distance": distance_of(source, embedded.dataset)}
+    how: dict[str, Any] = {"distance": embedded.distance}
     if is_run(source):
         from ..train import TrainConfig
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..evaluation.intervals import PARTS, subset_recall
-from .embedding import Selection, distance_of, is_run, open_with_gallery
+from .embedding import Selection, is_run, open_with_gallery
 
 NOT_WHOLE = "Each part is searched separately, so do not compare these recalls with those of the whole test."
 
@@ -29,10 +29,11 @@ def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> str:
         embedded.dataset.labels,
         ks=tuple(wanted),
         parts=PARTS,
-        distance=distance_of(source, embedded.dataset),
+        distance=embedded.distance,
     )
     lines = [f"Recall@{k:<4} {one}" for k, one in found.items()]
-    return "\n".join([f"{embedded.about()} {PARTS} disjoint parts, mean and 95% interval.", "", *lines, "", NOT_WHOLE])
+    how = f"{PARTS} disjoint parts, mean and 95% interval, {embedded.distance} distance."
+    return "\n".join([f"{embedded.about()} {how}", "", *lines, "", NOT_WHOLE])
 
 
 def _ks_of(source: Path) -> Sequence[int]:

@@ -15,7 +15,7 @@ from ..data.dataset import some
 from ..evaluation import identify, verify, verify_pairs
 from ..io.cells import unescaped
 from ..quoting import quoted
-from .embedding import Selection, distance_of, is_run, open_with_gallery
+from .embedding import Selection, is_run, open_with_gallery
 
 YES = ("1", "+1", "true", "yes", "same")
 NO = ("0", "-1", "false", "no", "different")
@@ -36,8 +36,8 @@ def score_verification(source: Path, selection: Selection, pairs: Path | None, f
     how = _rates(fars)
     listed = None if pairs is None else read_pair_list(pairs)  # read before the work, which takes minutes
     embedded = open_with_gallery(source, selection, labeled=pairs is None)
-    dataset, rows, gallery, gallery_rows, _ = embedded
-    how["distance"] = distance_of(source, dataset)
+    dataset, rows, gallery, gallery_rows = embedded.dataset, embedded.rows, embedded.gallery, embedded.gallery_rows
+    how["distance"] = embedded.distance
     about = embedded.about()
     if listed is None:
         how |= embedded.groups()
@@ -60,7 +60,7 @@ def score_identification(source: Path, selection: Selection, fars: Sequence[floa
     how = _rates(fars)
     embedded = open_with_gallery(source, selection)
     how |= {"gallery": embedded.gallery_rows, "gallery_labels": embedded.gallery_labels, **embedded.groups()}
-    found = identify(embedded.rows, embedded.dataset.labels, distance=distance_of(source, embedded.dataset), **how)
+    found = identify(embedded.rows, embedded.dataset.labels, distance=embedded.distance, **how)
     if is_run(source) and selection.all_of_run:
         from ..train.run import write_json
 

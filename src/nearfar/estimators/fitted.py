@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from numbers import Integral, Real
@@ -257,7 +257,8 @@ class Fitted(BaseEstimator):
         with error_context(self):
             self.distance_ = check_distance(distance)
         for name in ("threshold_", "sigmoid_"):  # both depend on the scale of the distances
-            vars(self).pop(name, None)
+            if hasattr(self, name):
+                delattr(self, name)
         return self
 
     def calibrate_probability(self: Self, pairs: AnyArray, pair_labels: AnyArray, *, X: AnyArray | None = None) -> Self:
@@ -433,7 +434,7 @@ class Fitted(BaseEstimator):
             # JSON has no tuples: turn its lists back into them, because `clone` and `repr` distinguish the two
             learner = kind(**{name: tensor_file.as_tuple(value) for name, value in settings.items()})._restored()
             fitted = tensor_file.join("fit", tensors, parse_json(text["fitted"]))
-            flaw = tensor_file.missing_keys(fitted, kind._holds) or flaw_of_attributes(fitted)
+            flaw = tensor_file.missing_keys(fitted, kind._holds) or _flaw_of_attributes(fitted)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             cause = shorten(str(error), 2 * PATH)
             raise ValueError(f"{os.fspath(path)} holds no {kind.__name__} of this version: {cause}") from error
@@ -459,7 +460,7 @@ def marks_in(arrays: dict[str, AnyArray], text: dict[str, str]) -> TrainingMarks
         return None
 
 
-def flaw_of_attributes(fitted: dict[str, Any]) -> str:
+def _flaw_of_attributes(fitted: dict[str, Any]) -> str:
     """Return what is wrong with the names or the number of the features, or with a distance; "" if nothing is."""
     names = fitted.get("feature_names_in_", np.empty(0, dtype=object))
     n = fitted.get("n_features_in_", 1)
@@ -467,6 +468,11 @@ def flaw_of_attributes(fitted: dict[str, Any]) -> str:
         return f"feature_names_in_ must be a list of text, got {quoted(names)}"
     if not isinstance(n, int) or n < 1:
         return f"n_features_in_ must be a number of features, got {quoted(n)}"
+    return flaw_of_distances(fitted)
+
+
+def flaw_of_distances(fitted: Mapping[str, Any]) -> str:
+    """Return what is wrong with the distances of a saved learner; "" if nothing is."""
     for name in ("distance_", "distance_of_rows_"):
         distance = fitted.get(name, "euclidean")
         if distance not in DISTANCES:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from ....catalog import BY_NAME
-from ....estimators.fitted import Fitted, flaw_of_attributes, marks_in
+from ....estimators.fitted import Fitted, flaw_of_distances, marks_in
 from ....estimators.validation import error_context, mark_training_rows
 from ....io import tensor_file
 from ....io.untrusted import parse_json
@@ -177,7 +177,7 @@ class NetworkLearner(Fitted):
         weights = {key[4:]: torch.from_numpy(a) for key, a in arrays.items() if key.startswith("net/")}
         needed = (*cls._holds, *(key for key in arrays if key.startswith("net/")))
         if weights:
-            flaw = tensor_file.missing_keys(fitted | arrays, needed) or flaw_of_attributes(vars(learner))
+            flaw = tensor_file.missing_keys(fitted | arrays, needed) or flaw_of_distances(vars(learner))
         else:
             flaw = "it has no weights"
         if flaw:
