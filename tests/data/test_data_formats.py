@@ -456,16 +456,17 @@ def test_manifest_errors(tmp_path, text, message):
 
 
 @pytest.mark.parametrize("mark", [";", "\t"])
-def test_a_manifest_without_commas_says_so(tmp_path, mark):
+def test_a_manifest_without_plain_separators_is_refused(tmp_path, mark):
     with pytest.raises(DataError, match=r"its columns are not separated by commas: 'path.+label'; save it as CSV with"):
-        open_task(manifest(tmp_path, f"path{mark}label\na,b.png{mark}x\n"))
+        open_task(manifest(tmp_path, f"path{mark}label\na,b.png{mark}x{mark}y\n"))
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_a_manifest_that_is_not_utf_8_is_refused(tmp_path, encoding):
+def test_a_manifest_that_is_not_utf_8_is_read_with_a_warning(tmp_path, encoding):
+    write(tmp_path, class_folders())
     (tmp_path / "m.csv").write_bytes(("path,label\n" + ROWS + "class0/0.png,café\n").encode(encoding))
-    with pytest.raises(DataError, match=r"m\.csv: is not UTF-8; save it as CSV in UTF-8$"):
-        open_task(str(tmp_path / "m.csv"))
+    with pytest.warns(UserWarning, match=r"m\.csv: is read as .*; save it in UTF-8 if its letters are wrong"):
+        assert "café" in open_dataset(str(tmp_path / "m.csv")).classes
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz"])
@@ -499,7 +500,7 @@ def test_lists_of_numbers_in_json_lines_are_features(tmp_path):
     ("name", "text", "message"),
     [
         ("m.jsonl", '{"a": 1}\n{"a":\n', "m.jsonl: line 2 is not JSON ("),
-        ("m.jsonl", "[1, 2]\n", "m.jsonl: line 1: expected an object such as"),
+        ("m.jsonl", "[1, 2]\n", "m.jsonl: item 1: expected an object such as"),
         ("m.jsonl", "\n", "m.jsonl: is empty; expected lines such as"),
         ("m.jsonl", '{"width": 1, "label": "a"}\n{"width": 2}\n', "the label is empty in 1 row, first in row 2"),
         (
@@ -507,7 +508,11 @@ def test_lists_of_numbers_in_json_lines_are_features(tmp_path):
             '{"width": 1, "label": ["a", "b"]}\n',
             "row 1 has the label ['a', 'b']; expected a text or a number",
         ),
-        ("m.tsv", "path,label\na.png,b\n", "its columns are not separated by tabs: 'path,label'; save it as TSV with"),
+        (
+            "m.tsv",
+            "path,label\na.png,b,c\n",
+            "its columns are not separated by tabs: 'path,label'; save it as TSV with",
+        ),
     ],
 )
 def test_errors_of_tables_of_tabs_and_of_json_lines(tmp_path, name, text, message):
@@ -574,7 +579,7 @@ def test_lists_of_numbers_in_a_parquet_table_are_features(tmp_path):
     ("lists", "message"),
     [
         ([[1.0, 2.0], [3.0], [5.0, 6.0]], "column 'vector' has lists of 1 and 2 numbers; expected lists of one length"),
-        ([[1.0, 2.0], None, [5.0, 6.0]], "column 'vector' has no list in 1 of 3 rows"),
+        ([[1.0, 2.0], None, [5.0, 6.0]], "1 row with an empty, NaN or infinite cell, first row 2 after the header"),
         ([[1.0, None], [3.0, 4.0], [5.0, 6.0]], "infinite cell, first row 1 after the header, in 'vector[1]'; fill"),
         ([["x" * 99], ["y"], ["z"]], f"column 'vector' has ['{'x' * 58}... in row 1, but features must be numbers"),
     ],
@@ -859,7 +864,9 @@ def test_lists_as_numpy_prints_them_are_read_and_cut_ones_are_told(tmp_path):
     file.write_text("text,label,embedding\nx,a,[ 1.  -2.5]\ny,b,[3 4]\n")
     np.testing.assert_array_equal(open_dataset(file).array, [[1, -2.5], [3, 4]])
     file.write_text("text,label,embedding\nx,a,[1 ... 2]\ny,b,[3 ... 4]\n")
-    with pytest.raises(DataError, match=r"'embedding' has '\[1 \.\.\. 2\]' in row 1"):
+    with pytest.raises(
+        DataError, match=r"column 'embedding' has lists with '\.\.\.' in 2 rows, first in row 1 .*\.tolist"
+    ):
         open_dataset(file)
     file.write_text("text,label,embedding\nx,a,[1 2]\ny,b,[3]\n")
     with pytest.raises(DataError, match="'embedding' has a list of 2 numbers in row 1, and of 1 in row 2"):
@@ -870,3 +877,134 @@ def test_a_column_of_numbers_that_is_called_text_is_a_feature(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("text,label,width\n3,a,1\n4,b,2\n")
     assert open_dataset(file).columns == ("text", "width")
+
+
+CELLS = [
+    ["name", "width", "height", "label"],
+    ["n0", "0.5", "1", "bär"],
+    ["n1", "2", "3", "öl"],
+    ["n2", "-1", "4", "bär"],
+]
+
+
+def excel(path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in [*CELLS, []]:
+        book.active.append([float(cell) if cell[-1:].isdigit() and cell[0] != "n" else cell for cell in row])
+    book.create_sheet("more").append(["other"])
+    book.save(path)
+
+
+def feather(path):
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = dict(zip(CELLS[0], zip(*CELLS[1:], strict=True), strict=True))
+    columns |= {name: [*map(float, columns[name])] for name in ("width", "height")}
+    pytest.importorskip("pyarrow.feather").write_feather(pyarrow.table(columns), path)
+
+
+def lined(separator, encoding="utf-8", comma=False):
+    text = "\n".join(separator.join(cell.replace(".", ",") if comma else cell for cell in row) for row in CELLS)
+    return lambda path: path.write_bytes(text.encode(encoding))
+
+
+def compressed(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("__MACOSX/._rows.csv", "x")
+        archive.writestr("rows.csv", "\n".join(map(",".join, CELLS)))
+
+
+def objects(path):
+    path.write_text(json.dumps([dict(zip(CELLS[0], row, strict=True)) for row in CELLS[1:]], indent=1))
+
+
+def of_columns(path):
+    path.write_text(json.dumps({column[0]: list(column[1:]) for column in zip(*CELLS, strict=True)}))
+
+
+TABLES = {
+    "xlsx": ("rows.xlsx", excel),
+    "feather": ("rows.feather", feather),
+    "zip": ("rows.csv.zip", compressed),
+    "semicolons": ("rows.csv", lined(";")),
+    "decimal commas": ("rows.csv", lined(";", comma=True)),
+    "tabs": ("rows.csv", lined("\t")),
+    "bars": ("rows.csv", lined("|")),
+    "commas": ("rows.tsv", lined(",")),
+    "utf-16": ("rows.csv", lined(",", "utf-16")),
+    "windows": ("rows.csv", lined(",", "cp1252")),
+    "list": ("rows.json", objects),
+    "list in lines": ("rows.jsonl", objects),
+    "columns": ("rows.json", of_columns),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*(is read as|only its first sheet)")
+@pytest.mark.parametrize("kind", TABLES)
+def test_one_table_is_the_same_in_every_kind_of_file(tmp_path, kind):
+    name, written = TABLES[kind]
+    written(tmp_path / name)
+    for opened in (open_dataset, open_items):
+        items = opened(tmp_path / name)
+        assert items.names == ("n0", "n1", "n2")
+        assert items.name == "rows"
+        assert [items.classes[label] for label in items.labels] == ["bär", "öl", "bär"]
+        np.testing.assert_array_equal(items.array, [[0.5, 1], [2, 3], [-1, 4]])
+
+
+def test_texts_whose_encoding_is_not_plain_are_refused(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_bytes("width,label\n1,кошка\n2,собака\n".encode("cp1251"))
+    with pytest.raises(DataError, match=r"rows.csv: is not UTF-8; save it in UTF-8"):
+        open_dataset(file)
+    file.write_bytes("width,label\n1,Vögel\n2,Hund\n".encode("cp1252"))
+    with pytest.warns(UserWarning, match="is read as Windows-1252"):
+        assert open_dataset(file).classes == ("Hund", "Vögel")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_lists_as_numpy_2_prints_them_are_read(tmp_path, ending):
+    mark = "," if ending == "csv" else "\t"
+    cells = ["[np.float64(0.1), np.float64(-2e-05)]", "[float32(1.5) int64(2)]"]
+    text = "\n".join(f"{mark.join(['x', quoted])}" for quoted in [f'"{cell}"' for cell in cells])
+    (tmp_path / f"rows.{ending}").write_text(f"label{mark}embedding\n{text}\n")
+    items = open_items(tmp_path / f"rows.{ending}")
+    np.testing.assert_allclose(items.array, [[0.1, -2e-5], [1.5, 2]])
+
+
+def lacking(path, what):
+    """A table of four rows of which the second lacks something."""
+    rows = [{"name": f"n{i}", "embedding": [float(i), 1.0], "label": "ab"[i % 2]} for i in range(4)]
+    rows[1][what] = None
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    elif path.suffix == ".csv":
+        cells = [["" if cell is None else f'"{cell}"' for cell in row.values()] for row in rows]
+        path.write_text("\n".join([",".join(rows[0]), *map(",".join, cells)]))
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+@pytest.mark.parametrize("what", ["embedding", "label"])
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_rows_that_lack_something_are_counted_and_can_be_left_out(tmp_path, ending, what):
+    file = tmp_path / f"rows.{ending}"
+    lacking(file, what)
+    with pytest.raises(DataError, match=r"1 row.*--skip-bad"):
+        open_dataset(file)
+    items = open_dataset(file, skip_bad=True)
+    assert items.names == ("n0", "n2", "n3")
+    np.testing.assert_array_equal(items.array, [[0, 1], [2, 1], [3, 1]])
+    assert any("1 row" in note and "left out (" in note for note in items.notes)
+
+
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_files_are_found_in_another_form_of_unicode(tmp_path, skip_bad):
+    write(tmp_path, {"e\u0301te\u0301/0.png": png(1), "plain/0.png": png(2)})
+    manifest(tmp_path, "path,label\n\u00e9t\u00e9/0.png,a\nplain/0.png,b\n")
+    items = open_dataset(tmp_path / "m.csv", skip_bad=skip_bad)
+    assert [int(items.read(i).max()) for i in range(2)] == [1, 2]
+    manifest(tmp_path, "path,label\n\u00e9t\u00e9/1.png,a\nplain/0.png,b\n")
+    with pytest.raises(DataError, match="1 of 2 images do not exist"):
+        open_dataset(tmp_path / "m.csv")

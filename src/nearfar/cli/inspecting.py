@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..io.untrusted import images_from
-from .options import DATA, FORECAST, RUN, Images, Label, Name, Partial, Split, TestClasses, TestData
+from .options import DATA, FORECAST, RUN, Images, Label, Name, Partial, SkipBad, Split, TestClasses, TestData
 
 if TYPE_CHECKING:
     from ..data.checks.inspection import Inspection
@@ -28,6 +28,7 @@ def inspect(
     label: Label = None,
     name: Name = None,
     images: Images = (),
+    skip_bad: SkipBad = False,
     partial: Partial = False,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
     time: Annotated[bool, Parameter(group=FORECAST)] = False,
@@ -63,6 +64,8 @@ def inspect(
     images
         Also read images from this folder, if the paths in a table, or links, lead out of the folder of DATA. Repeat for
         several.
+    skip_bad
+        Leave out rows of a table with a missing label, vector or number; their number is reported.
     partial
         For a trial, accept an incomplete official archive (cub:, cars:, sop:, inshop:); its counts are not checked.
     out
@@ -82,7 +85,14 @@ def inspect(
         raise ValueError(f"--{'recipe' if recipe else 'set'}: works only with --time, which times a training")
     if out is not None:
         check_out(out)
-    how: dict[str, Any] = {"seed": seed, "split": split, "label": label, "name": name, "partial": partial}
+    how: dict[str, Any] = {
+        "seed": seed,
+        "split": split,
+        "label": label,
+        "name": name,
+        "partial": partial,
+        "skip_bad": skip_bad,
+    }
     with images_from(*images):
         found = inspect_data(data, test=test, test_classes=test_classes, **how)
     if out is not None:

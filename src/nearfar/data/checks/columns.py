@@ -19,7 +19,7 @@ ROW_NUMBER_NAMES = ("index", "level_0", "unnamed: 0", "row", "rownames")
 
 def scale_warning(rows: Dataset) -> str:
     """Return a warning if the units of features differ so much that most methods use only the largest ones."""
-    if rows.array is None or rows.kind != "row" or rows.texts is not None:
+    if rows.array is None or rows.kind != "row" or rows.texts is not None or are_embeddings(rows):
         return ""
     spread = rows.array.std(axis=0, dtype=np.float64)
     spread = spread[spread > FLAT_SHARE * spread.max(initial=0.0)]
@@ -29,6 +29,17 @@ def scale_warning(rows: Dataset) -> str:
         f"The sizes of features differ: their standard deviations are {spread.min():.3g} to {spread.max():.3g}. Most "
         "learners and networks need standardized features (`--standardize`)."
     )
+
+
+def are_embeddings(rows: Dataset) -> bool:
+    """Return whether rows are lists of numbers, whose coordinates have one scale, and not measurements of their own.
+
+    Rows without names of columns, as in an .npz, are embeddings if all of them have length 1.
+    """
+    if rows.columns:
+        return all(name.endswith("]") and "[" in name for name in rows.columns)
+    assert rows.array is not None
+    return bool(np.allclose(np.linalg.norm(rows.array, axis=1), 1.0, atol=1e-3))
 
 
 def remarks_on_embeddings(rows: Dataset) -> Iterator[str]:

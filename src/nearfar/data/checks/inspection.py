@@ -151,6 +151,7 @@ def inspect_data(
     label: str | None = None,
     name: str | None = None,
     partial: bool = False,
+    skip_bad: bool = False,
 ) -> Inspection:
     """Read every item of a source once, and report problems for training on it.
 
@@ -173,6 +174,9 @@ def inspect_data(
         `item_id` or `uid` whose cells are different.
     partial : bool
         Whether an official archive may be incomplete.
+    skip_bad : bool
+        Leave out rows of a table with a missing label, vector or number. Images that cannot be decoded are always left
+        out and reported.
 
     Returns
     -------
@@ -186,12 +190,12 @@ def inspect_data(
     """
     why = ""
     try:
-        how: dict[str, Any] = {"split": split, "label": label, "name": name, "partial": partial}
+        how: dict[str, Any] = {"split": split, "label": label, "name": name, "partial": partial, "skip_bad": skip_bad}
         task = readable(open_task, source, test=test, test_classes=test_classes, seed=seed, **how)
     except DataError as error:
         if test is not None or test_classes or split == "rows":
             raise
-        task, why = unsplit_task(source, error, label=label, name=name)
+        task, why = unsplit_task(source, error, label=label, name=name, skip_bad=skip_bad)
     parts = {role: Read.of(part) for role, part in parts_by_role(task, bool(why)).items() if len(part)}
     shapes = [shape for read in parts.values() for shape in read.shapes]
     groups = equal_items(parts)
@@ -223,7 +227,7 @@ def inspect_data(
     return replace(found, remarks=tuple(remark for remark in remarks if remark))
 
 
-def unsplit_task(source: Named, error: DataError, **columns: str | None) -> tuple[Task, str]:
+def unsplit_task(source: Named, error: DataError, **columns: Any) -> tuple[Task, str]:
     """Return all items as the training part of a task, and a sentence on why they cannot be split into a task."""
     items = readable(open_dataset, source, **columns)
     opened = readable(open_source, source, **columns)
@@ -240,7 +244,7 @@ def readable(opened: Callable[..., T], source: Named, **settings: Any) -> T:
     try:
         return opened(source, **settings)
     except BadImageError:
-        return opened(source, skip_bad=True, **settings)
+        return opened(source, **{**settings, "skip_bad": True})
 
 
 def parts_by_role(task: Task, alone: bool) -> dict[str, Dataset]:

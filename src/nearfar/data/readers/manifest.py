@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from math import isnan
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,8 @@ from .files import Files, FolderFiles
 from .folder import ROLES
 from .ids import ids_of, is_id
 from .parquet import read_parquet
-from .saved_datasets import columns_and_images, read_saved
-from .text_tables import TABLES, read_text_table
+from .saved_datasets import columns_and_images, read_feather, read_saved
+from .text_tables import PLAIN, TABLES, read_text_table, unpacked_name
 from .texts import text_items
 
 SYNONYMS = {"is_query": "query", "is_gallery": "gallery", "x_1": "x1", "y_1": "y1", "x_2": "x2", "y_2": "y2"}
@@ -162,6 +163,7 @@ def _source(
         if label is None and "label" not in whole:  # every image forms its own class
             whole = {**whole, "label": [str(image) for image in whole["path"]]}
     place = _place(path, whole, label, unlabeled)
+    whole, left_out = _labeled(whole, place) if skip_bad and unlabeled is None else (whole, ())
     if place is not None:
         column = whole[place]
     else:
@@ -171,18 +173,40 @@ def _source(
         table = _grouped(path, whole, table, group)
     unnamed = table
     table = _named(path, table, name, whole, stored)
-    notes = (
-        () if name is not None else tuple(f"named by the column {column!r}" for column in unnamed.keys() - table.keys())
-    )
+    notes = [*left_out]
+    if name is None:
+        notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys()]
     if "path" not in table and _are_texts(table):
         source = _texts_source(path, table, _labels(path, column, unlabeled))
-        return replace(source, items=replace(source.items, notes=notes))
+        return replace(source, items=replace(source.items, notes=tuple(notes)))
     if "path" not in table:
         read = _named_by_text(_embedding_alone(table))
-        source = _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled))
-        return replace(source, items=replace(source.items, notes=notes))
+        source = _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled), skip_bad)
+        return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
     reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
-    return _images_source(path, table, _labels(path, column, unlabeled), stored, _boxes(path, whole), texts, **reading)
+    boxes = _boxes(path, whole)
+    source = _images_source(path, table, _labels(path, column, unlabeled), stored, boxes, texts, **reading)
+    return replace(source, items=replace(source.items, notes=(*left_out, *source.items.notes)))
+
+
+def _labeled(table: Table, place: str | None) -> tuple[Table, tuple[str, ...]]:
+    """Return the rows of a table that have a label, and a note on the others."""
+    if place is None:
+        return table, ()
+    kept = [i for i, value in enumerate(table[place]) if not _is_missing(value)]
+    count = len(table[place]) - len(kept)
+    if count == 0 or not kept:
+        return table, ()
+    columns = {
+        name: cells[kept] if isinstance(cells, np.ndarray) else [cells[i] for i in kept]
+        for name, cells in table.items()
+    }
+    return columns, (f"{count_of(count, 'row')} without a label left out (of {len(table[place]):,})",)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a label is missing."""
+    return value in (None, "") or (isinstance(value, float) and isnan(value))
 
 
 def _images_source(
@@ -205,6 +229,7 @@ def _images_source(
     folder = FolderFiles(str(path.parent))
     if stored is None:
         _check_inside(folder, paths)
+        paths = _as_on_disk(folder, paths)
         if not skip_bad:
             _check_files(path, folder, paths)
     files: Files = stored or folder
@@ -229,15 +254,13 @@ def read_columns(path: str | Path) -> Table:
     if not path.exists():
         raise DataNotFoundError(f"{path}: no such table")
     if not path.name.endswith(TABLES):
-        raise DataError(f"{path}: expected a table, {', '.join(TABLES)}")
+        raise DataError(f"{path}: expected a table, {', '.join(PLAIN)}")
     return _columns(path, None)[0]
 
 
 def name_of(path: Path) -> str:
     """Return the name of a table without its endings."""
-    if path.suffix == ".gz":
-        path = path.with_suffix("")
-    return path.stem
+    return Path(unpacked_name(path.name)).stem
 
 
 def _place(path: Path, table: Table, label: str | None, unlabeled: str | None) -> str | None:
@@ -439,21 +462,30 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: list[Any]) -> Source:
+def _rows_source(path: Path, table: Table, rows: NDArray[np.float32], labels: list[Any], skip_bad: bool) -> Source:
     columns = [name for name in table if name not in NO_FEATURES]
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if len(bad):
-        column = columns[int(np.isfinite(rows[bad[0]]).argmin())]
-        where = f"first row {bad[0] + 1} after the header, in {quoted(column)}"
-        raise DataError(
-            f"{path}: {count_of(len(bad), 'row')} with an empty, NaN or infinite cell, {where}; "
-            "fill such cells, or remove the rows"
-        )
     names = [str(name) for name in table["name"]] if "name" in table else None
     items = Dataset.from_array(name_of(path), rows, labels, names=names, columns=columns)
     items = replace(items, groups=_groups(path, table))
     roles = _roles(path, table)
-    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+    source = Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+    bad = ~np.isfinite(rows).all(axis=1)
+    if not bad.any():
+        return source
+    first = int(bad.argmax())
+    count = f"{count_of(int(bad.sum()), 'row')} with an empty, NaN or infinite cell"
+    if not skip_bad or bad.all():
+        where = f"first row {first + 1} after the header, in {quoted(columns[int(np.isfinite(rows[first]).argmin())])}"
+        raise DataError(f"{path}: {count}, {where}; fill such cells, or leave out the rows (--skip-bad does)")
+    note = f"{count} left out ({some([items.names[i] for i in np.flatnonzero(bad)], 3)})"
+    return _kept(source, ~bad, note)
+
+
+def _kept(source: Source, kept: Any, note: str) -> Source:
+    """Return some of the items of a source, with a note on the others."""
+    items = source.items.subset(kept)
+    items = replace(items, notes=(*items.notes, note))
+    return replace(source, items=items, roles=None if source.roles is None else source.roles[kept])
 
 
 def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
@@ -464,6 +496,8 @@ def _columns(path: Path, label: str | None) -> tuple[Table, Files | None]:
         table, stored = read_saved(path, labels)
     elif path.suffix == ".parquet":
         table, stored = read_parquet(path, labels)
+    elif path.suffix == ".feather":
+        table, stored = read_feather(path, labels)
     else:
         table, stored = (read_text_table(path), None)
     return _renamed(table, label), stored
@@ -502,10 +536,11 @@ def _few(values: Sequence[str]) -> str:
 
 
 def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[Any]:
-    empty = [i for i, value in enumerate(column) if value in (None, "") or (isinstance(value, float) and isnan(value))]
+    empty = [i for i, value in enumerate(column) if _is_missing(value)]
     if empty and unlabeled is None:
         raise DataError(
-            f"{path}: the label is empty in {_rows_from(len(empty), empty[0])}; expected a label in every row"
+            f"{path}: the label is empty in {_rows_from(len(empty), empty[0])}; expected a label in every row "
+            "(--skip-bad leaves out the others)"
         )
     several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
     if several is not None:
@@ -626,6 +661,15 @@ def _pixel(value: Any) -> int:
 
 def _shown_box(values: Sequence[Any]) -> str:
     return f"[{', '.join(map(quoted, values))}]"
+
+
+def _as_on_disk(folder: FolderFiles, paths: list[str]) -> list[str]:
+    """Return paths as the files are called: "é" may be one character or two, and looks the same."""
+    missing = {path for path in paths if not path.isascii() and path not in folder}
+    if not missing:
+        return paths
+    there = {normalize("NFC", name): name for name in folder.names() if not name.isascii()}
+    return [there.get(normalize("NFC", path), path) if path in missing else path for path in paths]
 
 
 def _check_inside(folder: FolderFiles, paths: Sequence[str]) -> None:

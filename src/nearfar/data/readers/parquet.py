@@ -150,6 +150,7 @@ def _holds_numbers(kind: Any) -> bool:
 
 
 def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
+    from pyarrow import float64, list_
     from pyarrow.compute import list_flatten, list_value_length
 
     lengths = set(list_value_length(column).to_pylist())
@@ -158,8 +159,13 @@ def _numbers_of(path: Path, name: str, column: Any) -> dict[str, Sequence[Any]]:
         raise DataError(
             f"{path}: column {quoted(name)} has lists of {first_two} numbers; expected lists of one length in all rows"
         )
-    if None in lengths:
-        raise DataError(f"{path}: column {quoted(name)} has no list in {column.null_count} of {len(column)} rows")
+    if None in lengths:  # NaN instead of the missing lists
+        from pyarrow import array, chunked_array
+
+        missing = [np.nan] * next(iter(lengths - {None}), 0)
+        filled = [missing if numbers is None else numbers for numbers in column.to_pylist()]
+        column = chunked_array([array(filled, list_(float64()))])
+        lengths -= {None}
     numbers = list_flatten(column).to_numpy()  # a missing number is NaN
     if numbers.dtype.kind == "f":
         numbers = numbers

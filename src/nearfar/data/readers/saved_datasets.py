@@ -11,7 +11,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...io.untrusted import LARGEST_IMAGE, Outside, Unreadable, further_folders, path_below, read_file, read_json
+from ...io.untrusted import (
+    LARGEST_IMAGE,
+    Outside,
+    Unreadable,
+    check_expansion,
+    check_regular,
+    further_folders,
+    path_below,
+    read_file,
+    read_json,
+)
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .parquet import class_names, columns_of, pictures_in
@@ -125,6 +135,28 @@ def read_saved(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[An
     if split and "split" not in columns:
         columns["split"] = split
     return columns, stored
+
+
+def read_feather(path: Path, labels: Sequence[str]) -> tuple[dict[str, Sequence[Any]], ArrowImages | None]:
+    """Return the columns and the images of a feather file, as `read_parquet` does."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise DataError(f"{path}: feather needs pyarrow; pip install 'nearfar[tables]'") from error
+    try:
+        check_regular(path)
+        size = path.stat().st_size
+        batches = []
+        with pyarrow.OSFile(str(path)) as source, pyarrow.ipc.open_file(source) as file:
+            for number in range(file.num_record_batches):
+                batches.append(file.get_batch(number))
+                check_expansion(sum(batch.nbytes for batch in batches), size)
+            table = pyarrow.Table.from_batches(batches, schema=file.schema)
+        table.validate(full=True)
+        return columns_and_images(path, table, labels)
+    except (pyarrow.ArrowException, OSError) as error:
+        why = shorten((str(error).splitlines() or [type(error).__name__])[0], PATH)
+        raise DataError(f"{path}: not a readable feather file ({why})") from error
 
 
 def columns_and_images(

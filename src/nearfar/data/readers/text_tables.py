@@ -1,76 +1,119 @@
-"""The columns of a text table: .csv, .tsv, and .jsonl with one object per line; also compressed as .gz."""
+"""The columns of a text table: .csv, .tsv, .jsonl or .json, also compressed as .gz or .zip, and of an .xlsx."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import re
+import warnings
+import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from io import BufferedReader, TextIOWrapper
+from collections.abc import Iterable, Iterator, Sequence
+from io import BufferedReader, StringIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from ...io.cells import unescaped
 from ...io.untrusted import Unpacking, check_regular, parse_json
-from ...quoting import PATH, quoted, shorten
-from ..dataset import DataError
+from ...quoting import PATH, count_of, quoted, shorten
+from ..dataset import DataError, some
+from .excel import read_excel
+from .hidden_files import hidden
 from .saved_datasets import is_saved
+from .text_encoding import SEPARATORS, encoding_of, rows_of
 
-TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".jsonl", ".jsonl.gz", ".parquet")
-"""Endings of all tables, including .parquet, which is not text."""
+TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+PLAIN = (*TEXTS, ".xlsx", ".feather", ".parquet")
+TABLES = (*PLAIN, *(f"{ending}.gz" for ending in TEXTS), *(f"{ending}.zip" for ending in TEXTS))
+"""Endings of all tables, including those that are not text."""
+PRINTED = re.compile(r"\b(?:np\.)?(?:float|int|uint)\d+\(([^()]*)\)")
+"""A number as NumPy 2 prints it inside a list: np.float64(0.1)."""
+CUT = re.compile(r"\[[-+\d.eE,\snaif]*\.\.\.[-+\d.eE,\snaif]*\]")
+"""A list of numbers that NumPy has printed in part, with nan and inf."""
 
 
 def check_column(source: str, argument: str, column: str | None) -> None:
     """Raise a DataError if an argument names a column of a source that is not a table."""
     if column is not None and not source.endswith(TABLES) and not is_saved(Path(source)):
-        endings = ", ".join(ending for ending in TABLES if not ending.endswith(".gz"))
-        only = f"{source} has no columns; only tables have them ({endings})"
+        only = f"{source} has no columns; only tables have them ({', '.join(PLAIN)})"
         raise DataError(f"{argument}: got {quoted(column)}, but {only}")
 
 
 def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
-    """Return the columns by their names. The cells of a .csv or .tsv are text; a missing key of a .jsonl is None.
+    """Return the columns by their names. The cells of a .csv, .tsv or .xlsx are text; a missing key of JSON is None.
 
-    Without images, lists of d numbers under a key or in a column `e` become e[0], ..., e[d - 1].
+    Without images, lists of d numbers under a key or in a column `e` become e[0], ..., e[d - 1]; those of a row without
+    a list are NaN. The sign between columns, and the encoding, may differ from the usual ones if they are plain.
 
     Raises
     ------
     DataError
         If the file cannot be read, is empty, or its lines have different numbers of cells.
     """
-    if path.suffix == ".gz":
-        kind = path.with_suffix("").suffix
-    else:
-        kind = path.suffix
+    kind = Path(unpacked_name(path.name)).suffix
+    if kind == ".xlsx":
+        return _of_rows(path, read_excel(path), "")
     try:
         check_regular(path)
-        with _opened(path) as file:
-            if kind == ".jsonl":
-                return _of_objects(path, file)
-            delimiter = "\t" if kind == ".tsv" else ","
-            rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8; save it as {kind[1:].upper()} in UTF-8") from error
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
+        lines = _lines(path)
+        if kind in (".json", ".jsonl", ".ndjson"):
+            return _of_objects(path, _objects(path, lines, kind))
+        rows, separator = rows_of(lines, "\t" if kind == ".tsv" else ",")
+    except (OSError, EOFError, zlib.error, csv.Error, zipfile.BadZipFile, RuntimeError) as error:
         raise DataError(f"{path}: not a readable {kind[1:].upper()} file ({error})") from error
-    return _of_rows(path, rows, "tabs" if kind == ".tsv" else "commas")
+    return _of_rows(path, rows, SEPARATORS[separator])
 
 
-def _opened(path: Path) -> TextIO:
-    if path.suffix != ".gz":
-        return path.open(newline="", encoding="utf-8-sig")
-    packed = gzip.GzipFile(path)
-    return TextIOWrapper(BufferedReader(Unpacking(packed, path.stat().st_size)), encoding="utf-8-sig", newline="")
+def unpacked_name(name: str) -> str:
+    """Return the name of a table without the ending of its compression.
+
+    >>> unpacked_name("rows.csv.gz"), unpacked_name("rows.csv")
+    ('rows.csv', 'rows.csv')
+    """
+    return name.removesuffix(".gz").removesuffix(".zip")
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file, with their ends; raise a DataError if its encoding is not plain."""
+    try:
+        with _opened(path) as file, TextIOWrapper(file, encoding="utf-8-sig", newline="") as decoded:
+            return list(decoded)
+    except UnicodeDecodeError as error:
+        with _opened(path) as file:
+            data = file.read()
+        encoding = encoding_of(data)
+        if not encoding:
+            raise DataError(f"{path}: is not UTF-8; save it in UTF-8") from error
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not {encoding.upper()}, as it says; save it in UTF-8") from error
+    name = {"cp1252": "Windows-1252"}.get(encoding, "UTF-16")
+    warnings.warn(f"{path}: is read as {name}; save it in UTF-8 if its letters are wrong", stacklevel=2)
+    return list(StringIO(text, newline=""))
+
+
+def _opened(path: Path) -> BufferedReader:
+    """Open a file to read its bytes, unpacked if it is compressed."""
+    if path.suffix == ".gz":
+        return BufferedReader(Unpacking(gzip.GzipFile(path), path.stat().st_size))
+    if path.suffix != ".zip":
+        return path.open("rb")
+    archive = zipfile.ZipFile(path)
+    names = [name for name in archive.namelist() if not name.endswith("/") and not hidden(name.split("/")[0])]
+    if len(names) != 1:
+        raise DataError(f"{path}: expected an archive with one table, got {some(names) or 'an empty one'}")
+    return BufferedReader(Unpacking(archive.open(names[0]), path.stat().st_size))
 
 
 def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequence[Any]]:
     if not rows:
         raise DataError(f"{path}: is empty; expected a header line with path,label")
     header = [name.strip() for name in rows[0]]
-    if len(header) == 1 and {";", "\t", ","} & set(header[0]):
+    if len(header) == 1 and marks and {";", "\t", ","} & set(header[0]):
         advice = f"save it as {'TSV' if marks == 'tabs' else 'CSV'} with {marks}"
         raise DataError(f"{path}: its columns are not separated by {marks}: {quoted(header[0])}; {advice}")
     times = Counter(header)
@@ -88,35 +131,75 @@ def _of_rows(path: Path, rows: list[list[str]], marks: str) -> dict[str, Sequenc
         if images:
             table[name] = column
         else:
-            table |= _listed_features(name, column)
+            table |= _listed_features(path, name, column)
     return table
 
 
-def _listed_features(name: str, column: list[str]) -> dict[str, Sequence[Any]]:
-    """Return a column, or one column per number if all cells are lists of d numbers, "[0.1, 0.2]" or "[0.1 0.2]"."""
-    if name.lower() == "label" or not column or not all(cell[:1] == "[" and cell[-1:] == "]" for cell in column):
+def _listed_features(path: Path, name: str, column: list[str]) -> dict[str, Sequence[Any]]:
+    """Return a column, or one column per number if all cells are lists of d numbers, as Python or NumPy prints them."""
+    cells = [PRINTED.sub(r"\1", cell) for cell in column]
+    full = [cell for cell in cells if cell]
+    if name.lower() == "label" or not full or not all(cell[:1] == "[" and cell[-1:] == "]" for cell in full):
         return {name: column}
-    lists = [cell[1:-1].replace(",", " ").split() for cell in column]
-    if len({len(numbers) for numbers in lists}) > 1:
+    cut = [row for row, cell in enumerate(cells, start=1) if CUT.fullmatch(cell)]
+    if cut:
+        where = f"{count_of(len(cut), 'row')}, first in row {cut[0]} after the header"
+        raise DataError(
+            f"{path}: column {quoted(name)} has lists with '...' in {where}: NumPy left out numbers when the file was "
+            "written; write it again with whole lists (.tolist()), or as .parquet or .npz"
+        )
+    return _numbered(name, column, [cell[1:-1].replace(",", " ").split() if cell else None for cell in cells])
+
+
+def _numbered(name: str, column: list[Any], lists: list[list[Any] | None]) -> dict[str, Sequence[Any]]:
+    """Return one column per number of lists of one length, with NaN where there is none; else the column itself."""
+    lengths = {len(numbers) for numbers in lists if numbers is not None}
+    if len(lengths) != 1:
         return {name: column}
+    missing = [np.nan] * lengths.pop()
     try:
-        numbers = np.array(lists, dtype=np.float64)
-    except ValueError:  # text, or an array that NumPy printed with "..."
+        numbers = np.array([missing if one is None else one for one in lists], dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):  # text, lists in lists, or huge integers
+        return {name: column}
+    if numbers.ndim != 2:
         return {name: column}
     return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}
 
 
-def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
-    rows: list[dict[str, Any]] = []
+def _objects(path: Path, lines: Sequence[str], kind: str) -> Iterator[tuple[str, Any]]:
+    """Yield the objects of a file, with a place for messages: one per line, or those of one list or of columns."""
+    first = next((line.lstrip()[:1] for line in lines if line.strip()), "")
+    if kind != ".json" and first != "[":
+        yield from _by_line(path, lines)
+        return
+    try:
+        content = parse_json("".join(lines))
+    except ValueError as error:
+        raise DataError(f"{path}: is not JSON ({error}); a file with one object per line ends in .jsonl") from error
+    if (
+        isinstance(content, dict)
+        and len({len(cells) if isinstance(cells, list) else -1 for cells in content.values()}) == 1
+    ):
+        content = [dict(zip(content, row, strict=True)) for row in zip(*content.values(), strict=True)]
+    for number, row in enumerate(content if isinstance(content, list) else [content], start=1):
+        yield f"item {number}", row
+
+
+def _by_line(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            row = parse_json(line)
+            yield f"line {number}", parse_json(line)
         except ValueError as error:
             raise DataError(f"{path}: line {number} is not JSON ({error})") from error
+
+
+def _of_objects(path: Path, objects: Iterable[tuple[str, Any]]) -> dict[str, Sequence[Any]]:
+    rows: list[dict[str, Any]] = []
+    for place, row in objects:
         if not isinstance(row, dict):
-            raise DataError(f'{path}: line {number}: expected an object such as {{"path": ..., "label": ...}}')
+            raise DataError(f'{path}: {place}: expected an object such as {{"path": ..., "label": ...}}')
         rows.append(row)
     if not rows:
         raise DataError(f'{path}: is empty; expected lines such as {{"path": ..., "label": ...}}')
@@ -134,10 +217,7 @@ def _of_objects(path: Path, lines: Iterable[str]) -> dict[str, Sequence[Any]]:
 
 def _features(name: str, column: list[Any]) -> dict[str, Sequence[Any]]:
     """Return a column, or one column per number if all cells are lists of d numbers, as embeddings are stored."""
-    if name.lower() == "label" or not all(isinstance(cell, list) for cell in column):
+    given = [cell for cell in column if cell is not None]
+    if name.lower() == "label" or not given or not all(isinstance(cell, list) for cell in given):
         return {name: column}
-    try:
-        numbers = np.array(column, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):  # lists of several lengths, of text, or of huge integers
-        return {name: column}
-    return {f"{name}[{i}]": feature for i, feature in enumerate(np.ascontiguousarray(numbers.T))}
+    return _numbered(name, column, [cell or None if isinstance(cell, list) else None for cell in column])
