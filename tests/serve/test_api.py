@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from nearfar.index import QueryAdapter, create, open_store, records_of
-from nearfar.serve import Limits, WrongLabels, marks
+from nearfar.serve import Collection, Limits, WrongLabels, marks
 from nearfar.serve import server as serve_server
 from tests.commands import run
 from tests.serve.conftest import COLORS, Image, mean_color
@@ -441,20 +441,28 @@ def until(condition, wait=10.0):
     return condition()
 
 
-def test_two_images_are_decoded_at_a_time_and_none_that_nobody_waits_for(decoding):
-    port, go, begun = decoding
-    connections = [sent(port) for _ in range(6)]
-    assert until(lambda: len(begun) == 1)  # the network embeds one at a time, while another is decoded
-    time.sleep(0.2)
-    for connection in connections[2:5]:
+def test_two_images_are_decoded_at_a_time_and_none_that_nobody_waits_for(decoding, monkeypatch):
+    port, go, _ = decoding
+    calls = {"check_image": 0, "embedded_image": 0}
+    for name in calls:
+
+        def counted(self, *arguments, name=name, call=getattr(Collection, name)):
+            calls[name] += 1
+            return call(self, *arguments)
+
+        monkeypatch.setattr(Collection, name, counted)
+    first = [sent(port), sent(port)]
+    assert until(lambda: calls["embedded_image"] == 2)
+    others = [sent(port) for _ in range(4)]
+    assert until(lambda: calls["check_image"] == 6)
+    for connection in others[:3]:
         connection.close()
-    time.sleep(0.2)
+    time.sleep(0.5)
+    assert calls["embedded_image"] == 2
     go.set()
-    assert connections[5].recv(65536).startswith(b"HTTP/1.1 200")
-    assert until(lambda: len(begun) == 3)
-    time.sleep(0.1)
-    assert len(begun) == 3  # not the three whose clients have left
-    for connection in connections:
+    assert others[3].recv(65536).startswith(b"HTTP/1.1 200")
+    assert calls["embedded_image"] == 3  # not for the three whose clients have left
+    for connection in (*first, others[3]):
         connection.close()
 
 
