@@ -13,7 +13,7 @@ from nearfar.probabilistic.information import logdet, logdet_newton, priors
 from nearfar.probabilistic.information.logdet import Bounded
 from nearfar.probabilistic.information.online_itml import stream as logdet_stream
 from tests.conic import smat, svec
-from tests.learners import data, fit
+from tests.learners import all_pairs, data, fit
 from tests.references import itml as loops
 
 
@@ -508,3 +508,14 @@ def test_a_pair_told_twice_pulls_twice():
     twice.partial_fit(X, pairs=pair * 2, pair_labels=[1, 1])
     assert twice.metric_[0, 0] < once.metric_[0, 0] < 1
     assert twice.n_updates_ == 2
+
+
+def test_hard_bounds_that_no_metric_meets_end_early_and_say_so():
+    X, y = data()
+    pairs, signs = all_pairs(y)
+    some = np.random.default_rng(0).permutation(len(signs))[:150]
+    learner = ITML(np.inf, bounds=(1.0, 100.0), max_iter=20_000)
+    with pytest.warns(ConvergenceWarning, match="the hard bounds may be infeasible: use a finite gamma"):
+        learner.fit(X, pairs=pairs[some], pair_labels=signs[some])
+    assert learner.n_iter_ < 3000
+    assert not learner.converged_

@@ -1,15 +1,17 @@
 """Learners whose problem has no unit of length of its own find the same metric, up to scale, in any units of X."""
 
+import re
 import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import nearfar
-from tests.learners import data, distances, fit
+from tests.learners import LEARNERS, data, distances, fit, make
 
 X, Y = data()
 PAIRS = np.random.default_rng(0).permutation(60).reshape(30, 2)
@@ -105,3 +107,52 @@ def test_shares_of_the_identity_of_few_rows_of_any_size(shrinkage, unit):
 def test_a_product_of_scatters_that_underflows_is_one_clear_error(unit):
     with pytest.raises(ValueError, match=r"^GMML: values became zero .*; scale the features of X$"):
         fit(nearfar.GMML("auto"), unit * X, Y)
+
+
+# learners that state squares of squared distances in the unit of the rows
+FOURTH_POWERS = ("MDSMetric",)
+
+
+@pytest.mark.parametrize("method", LEARNERS, ids=lambda method: method.name)
+@pytest.mark.parametrize("unit", [1e-165, 1e-150, 1e150, 1e200])
+@pytest.mark.filterwarnings("error", "ignore::sklearn.exceptions.ConvergenceWarning")
+def test_rows_of_any_size_give_a_metric_or_one_clear_error(method, unit):
+    if method.name in FOURTH_POWERS and 1e-151 < unit < 1e151:
+        pytest.skip("fourth powers of these rows are no numbers")
+    learner = make(method)
+    said = error_of(learner, unit * X)
+    if said:
+        assert said.startswith(f"{method.name}: ")
+        assert re.search("scale the features|rows hold values above 1e70", said)
+    else:
+        assert 1e-151 < unit < 1e151
+        d = distances(learner, unit * X)
+        assert np.isfinite(d).all()
+        assert d.any()
+
+
+def error_of(learner, rows):
+    """The error of a fit, or "" if there is none."""
+    try:
+        learner.fit(rows, Y)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+# learners whose optimum is near the identity in a small unit, because they stay near a prior
+NEAR_A_PRIOR = ("IML", "LSML")
+
+
+@pytest.mark.parametrize("method", LEARNERS, ids=lambda method: method.name)
+@pytest.mark.parametrize("unit", [1e-30, 1e-3, 30.0, 1e3])
+def test_a_learner_that_has_not_moved_has_not_converged(method, unit):
+    plain = pdist(X) / pdist(X).max()
+
+    def moved(learner, rows):
+        d = distances(fit(learner, rows, Y), rows)
+        return np.abs(d / (d.max() or 1.0) - plain).max() > 1e-6
+
+    learner = make(method)
+    if moved(make(method), X) and not moved(learner, unit * X) and method.name not in NEAR_A_PRIOR:
+        assert not learner.converged_

@@ -173,6 +173,7 @@ class MetricLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         with error_context(self):
             settings.check_settings(self)
             supervised = self._supervise(X, y, **given)
+            checks.squares_are_numbers(supervised.X)
             marks = mark_training_rows(self, supervised.X, y)  # before the workspace overwrites the rows
             work = replace(self._workspace(supervised.X, supervised.order), classes=supervised.classes)
             self._check_search(work, features=supervised.X.shape[1])

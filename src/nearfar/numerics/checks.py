@@ -16,6 +16,10 @@ from ..quoting import count_of, quoted
 from ..settings import no_option
 from .types import AnyArray, Array, Bools, Ints
 
+# sizes of rows between which sums of their squares are normal numbers of float64
+SMALLEST_ROWS = 1e-151
+LARGEST_ROWS = 1e151
+
 
 def side_by_side(X: Any, widths: AnyArray | None = None) -> tuple[Any, list[int] | None]:
     """Join a list of views (of these widths, if given) into one matrix; return it and their widths, or X and None."""
@@ -51,6 +55,21 @@ def is_finite(value: object) -> bool:
         return bool(np.isfinite(float(value)))
     except OverflowError:  # an integer above 1.8e308
         return False
+
+
+def squares_are_numbers(X: AnyArray) -> None:
+    """Raise a ValueError if squares of the rows X would be 0 or infinite.
+
+    >>> squares_are_numbers(np.array([[0.0, -3e-165]]))
+    Traceback (most recent call last):
+    ValueError: X must hold values of 1e-151 to 1e+151 in size; the largest is 3e-165; scale the features
+    """
+    if X.size == 0:
+        return
+    size = max(float(X.max()), -float(X.min()))
+    if size and not SMALLEST_ROWS <= size <= LARGEST_ROWS:
+        needs = f"X must hold values of {SMALLEST_ROWS:g} to {LARGEST_ROWS:g} in size"
+        raise ValueError(f"{needs}; the largest is {size:.3g}; scale the features")
 
 
 def targets(y: AnyArray | None, n: int) -> Array:

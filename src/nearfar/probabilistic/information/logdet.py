@@ -29,6 +29,10 @@ from ...numerics.types import Array, Bools
 from .logdet_newton import DENSE_PAIRS_PER_FEATURE, again, conjugate, logdet, logdet_gap, step
 
 SWEPT_PAIRS = 20_000  # most pairs of the first sweep: more of them take longer than the Newton steps that they save
+# sweeps after which the change of the multipliers is compared with that after half as many, and how much of it means
+# that there is no progress
+LOOKS = tuple(512 << k for k in range(20))
+HARDLY_LESS = 0.9
 IDENTICAL = 1e-24  # squared distance under the prior, relative to the largest
 
 
@@ -96,6 +100,9 @@ def nearest(
     U = pairs.V @ L0.T  # (c, d), differences in coordinates in which the prior is I
     usable = apart(np.einsum("cd,cd->c", U, U), pairs.sign) & (pairs.gamma > 0)
     inner = pairs._replace(V=U).part(usable)
+    # in the unit of the bounds, whose squares may not be numbers in the unit of the rows
+    unit = float(np.max(pairs.bound))
+    inner = inner._replace(V=inner.V / np.sqrt(unit), bound=inner.bound / unit)
     d = U.shape[1]
     Q = None
     if 0 < len(inner.V) < d:
@@ -113,8 +120,8 @@ def nearest(
         A = np.eye(d) + Q @ (found.x - np.eye(Q.shape[1])) @ Q.T
     dual = np.zeros(len(U))
     slacks = pairs.bound.copy()
-    dual[usable] = found.attributes["dual"]
-    slacks[usable] = found.attributes["slacks"]
+    dual[usable] = found.attributes["dual"] / unit
+    slacks[usable] = found.attributes["slacks"] * unit
     A = L0.T @ A @ L0
     return found.with_x((A + A.T) / 2, attributes={"dual": dual, "slacks": slacks})
 
@@ -260,7 +267,8 @@ def direction(E: Array, U: Array, h: Array) -> Array:
 def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | None = None) -> Solution:
     """Project on one bound at a time, in cycles, from the prior I (Davis et al., Algorithm 1, corrected).
 
-    Stop when a sweep changes the multipliers by at most tol times their length.
+    Stop when a sweep changes the multipliers by at most tol times their length; with hard bounds, also if twice as many
+    sweeps change them by hardly less. If no metric is within all bounds, the multipliers grow for ever.
 
     Notes
     -----
@@ -271,6 +279,8 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
     A = np.eye(d, order="F")
     dual = [0.0] * c
     slack = pairs.bound.tolist()
+    hard = bool(np.isinf(pairs.gamma).any())
+    earlier = np.inf  # change after half as many sweeps
     listed = list(zip(pairs.V, pairs.sign.tolist(), pairs.gamma.tolist(), strict=True))
     for k in range(1, max_iter + 1):
         before = np.array(dual)
@@ -282,11 +292,17 @@ def projections(pairs: Bounded, *, max_iter: int, tol: float, report: Report | N
             report(k, change, tol * length)
         if change <= tol * length:
             break
+        if hard and k in LOOKS:
+            if change > HARDLY_LESS * earlier:
+                break
+            earlier = change
     converged = bool(change <= tol * length)
     if converged:
         message = ""
     else:
         message = stopped("projections", k, "change of the multipliers", change, tol * length)
+        if hard:
+            message += "; the hard bounds may be infeasible: use a finite gamma, or looser bounds"
     A = np.triu(A) + np.triu(A, 1).T  # only the upper triangle was updated
     attributes = {"dual": np.array(dual), "slacks": np.array(slack)}
     value, gap = primal_and_gap(A, attributes["dual"], pairs)

@@ -38,7 +38,8 @@ def online_itml(
             # a target to approach from either side
             sign = np.zeros(len(Z))
             target = pairs.weight
-        return stream.follow(A, Z, sign, target, eta / l**2, mode)
+        # squared distances in units of l, whose square need not be a number
+        return stream.follow(A, Z / np.sqrt(l), sign, target / l, eta, mode)
     bounded = logdet.Bounded(V=Z, sign=sign, bound=target, gamma=np.full(len(Z), gamma))
     solver = "projections" if np.isinf(gamma) else "newton"
     found = logdet.nearest(bounded, cholesky(A), solver, max_iter=1000)
