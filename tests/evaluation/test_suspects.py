@@ -280,3 +280,25 @@ def test_bad_words_are_told(tmp_path, capsys, monkeypatch):
         assert code == 2
         assert told in err
         assert not (tmp_path / "c.npz").exists()
+
+
+def test_items_of_one_group_do_not_vouch_for_each_other():
+    """Objects of four photos each; all photos of some objects have the label of another class."""
+    rng = np.random.default_rng(0)
+    n_classes, n_objects, photos = 6, 12, 4
+    true = np.repeat(np.arange(n_classes), n_objects)  # class of each object
+    centers = 2.5 * rng.normal(size=(n_classes, 16))[true] + rng.normal(size=(len(true), 16))
+    given = true.copy()
+    wrong = rng.choice(len(true), 8, replace=False)
+    given[wrong] = (given[wrong] + 1) % n_classes
+    groups = np.repeat(np.arange(len(true)), photos)
+    rows = centers[groups] + 0.1 * rng.normal(size=(len(groups), 16))
+    labels = given[groups]
+    mistaken = np.isin(groups, wrong)
+    alone, together = (suspects(rows, labels, groups=by).doubt > 0 for by in (None, groups))
+    assert together[mistaken].mean() > 0.9 > 0.7 > alone[mistaken].mean()
+    assert together[~mistaken].mean() < 0.05
+    one_group = suspects(rows, labels, groups=np.where(labels == 0, 1000, groups)).doubt
+    assert np.isneginf(one_group[labels == 0]).all()  # nobody else can judge them
+    with pytest.raises(ValueError, match="labels: expected a class with at least 2 groups"):
+        suspects(rows, labels, groups=np.zeros(len(rows)))

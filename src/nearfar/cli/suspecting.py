@@ -142,7 +142,7 @@ def find_suspects(dataset: Dataset, rows: AnyArray) -> Suspects:
     """Return the suspects among items, with the classes of the data set."""
     from ..evaluation import suspects as find_suspects
 
-    found = find_suspects(rows, dataset.labels)
+    found = find_suspects(rows, dataset.labels, groups=dataset.groups)
     return found._replace(classes=[dataset.classes[number] for number in found.classes])
 
 

@@ -24,7 +24,7 @@ from ..numerics import scatter
 from ..numerics.distances import as_rows, unit_rows
 from ..numerics.types import Array, Bools, Ints
 from ..numerics.whitening import discriminant_whitening
-from .groups import Members
+from .groups import Members, kinds_of
 from .rerank import row_blocks, smallest
 
 SHRINKAGE = 0.3  # shrinkage of the covariance within classes
@@ -41,8 +41,8 @@ class Suspects(NamedTuple):
     Attributes
     ----------
     doubt : ndarray of float64, shape (n,)
-        Above 0 if another class is more likely than the given one; minus infinity if the class has a single item, which
-        cannot be judged.
+        Above 0 if another class is more likely than the given one; minus infinity if the class has a single item, or
+        items of a single group, which cannot be judged.
     suggested : ndarray of int, shape (n,)
         The most likely class other than the given one, as an index into `classes`.
     classes : list
@@ -59,7 +59,9 @@ class Suspects(NamedTuple):
         return np.asarray(order[self.doubt[order] > 0])
 
 
-def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, seed: int = 0) -> Suspects:
+def suspects(
+    embeddings: Any, labels: Any, *, groups: Any = None, folds: int = 5, repeats: int = 3, seed: int = 0
+) -> Suspects:
     """Find items whose label is probably wrong.
 
     Parameters
@@ -68,6 +70,9 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
         Features of a network that was not trained on these labels, such as a frozen pretrained one.
     labels : array-like of shape (n,)
         The given classes, of any hashable type.
+    groups : array-like of shape (n,), optional
+        Object, camera or video of each item. Items of one class and one group, which would vouch for each other, are
+        judged by models of the others only.
     folds : int
         Number of parts into which the items of each class are divided; each part is judged by models of the others.
     repeats : int
@@ -83,8 +88,8 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
     Raises
     ------
     ValueError
-        If rows or labels are not valid, there are fewer than two classes, no class has two items, or a setting is out
-        of range.
+        If rows, labels or groups are not valid, there are fewer than two classes, no class has two items (or items of
+        two groups), or a setting is out of range.
 
     Notes
     -----
@@ -106,16 +111,20 @@ def suspects(embeddings: Any, labels: Any, *, folds: int = 5, repeats: int = 3, 
     rows = unit_rows(as_rows(embeddings, "embeddings"))
     (numbers,) = class_numbers(labels)
     check_lengths(len(rows), numbers)
-    sizes = np.bincount(numbers)
+    kinds = kinds_of(numbers, numbers, groups, None, leave_one_out=True)
+    block = np.arange(len(rows)) if kinds is None else kinds[0]  # items that are judged together
+    class_of_block = numbers[np.unique(block, return_index=True)[1]]
+    sizes = np.bincount(class_of_block)
     if len(sizes) < 2:
         raise ValueError("labels: expected at least 2 classes, got 1")
     if sizes.max() < 2:
-        raise ValueError("labels: expected a class with at least 2 items, got one item in every class")
+        what = "item" if groups is None else "group"
+        raise ValueError(f"labels: expected a class with at least 2 {what}s, got one {what} in every class")
     nearness = np.zeros((len(rows), len(sizes)))
     votes = np.zeros_like(nearness)
     rng = np.random.default_rng(seed)
     for _ in range(repeats):
-        parts = stratified_folds(numbers, folds, rng)
+        parts = stratified_folds(class_of_block, folds, rng)[block]
         for part in range(folds):
             judged_rows = np.flatnonzero(parts == part)
             if len(judged_rows):
