@@ -61,6 +61,40 @@ def test_items_are_indexed_filtered_grouped_and_removed(uri, capsys, monkeypatch
     assert len(out.splitlines()) == 4
 
 
+def test_an_index_loses_its_last_item_and_is_searched_and_filled_again(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "some.npz", "-o", uri)
+    code, out, _ = run(capsys, monkeypatch, "index", "-o", uri, "--remove", "n0", "--remove", "more")
+    assert (code, out) == (0, f"{uri}: Index of 0 x 4, cosine, engine exact; 2 items removed\n")
+    for words, told in (
+        (["search", uri, "query.npz"], "q: none"),
+        (["search", uri, "query.npz", "--rerank", "csls"], "q: none"),
+        (["search", uri, "query.npz", "-o", "found.csv"], "found.csv: 0 neighbors of 1 query"),
+        (["search", uri, "query.npz", "-o", "found.html"], "found.html: 0 neighbors of 1 query"),
+        (["duplicates", uri, "--within", "0.1"], "0 groups of 0 items within 0.1; 0 with several classes"),
+    ):
+        code, out, err = run(capsys, monkeypatch, *words)
+        assert (code, out.strip(), err) == (0, told, "")
+    code, _, err = run(capsys, monkeypatch, "index", "-o", uri, "--remove", "n0")
+    assert (code, err.endswith("is called 'n0'; the index is empty\n")) == (2, True)
+    code, out, _ = run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--add")
+    assert (code, out) == (0, f"{uri}: Index of 12 x 4, cosine, engine exact; 12 items embedded\n")
+
+
+def test_an_index_starts_empty(uri, capsys, monkeypatch):
+    np.save("none.npy", np.empty((0, 4)))
+    code, out, err = run(capsys, monkeypatch, "index", "none.npy", "-o", uri)
+    assert (code, out) == (0, f"{uri}: Index of 0 x 4, cosine, engine exact; 0 items embedded\n"), err
+    code, out, _ = run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--add")
+    assert (code, out) == (0, f"{uri}: Index of 12 x 4, cosine, engine exact; 12 items embedded\n")
+
+
+def test_a_table_of_neighbors_has_its_number_told_where_some_have_fewer(uri, capsys, monkeypatch):
+    run(capsys, monkeypatch, "index", "all.npz", "-o", uri)
+    np.savez("two.npz", embeddings=np.eye(4)[:2], names=["n0", "other"])
+    _, out, _ = run(capsys, monkeypatch, "search", uri, "two.npz", "-k", "12", "--exclude-self", "-o", "found.csv")
+    assert out == "found.csv: 12 neighbors of 2 queries; 1 has fewer, at least 11\n"
+
+
 def test_a_query_that_is_an_item_can_be_left_out(uri, capsys, monkeypatch):
     run(capsys, monkeypatch, "index", "all.npz", "-o", uri, "--columns", "shop.csv")
     np.savez("two.npz", embeddings=np.load("all.npz")["embeddings"][:2], names=["n0", "other"])

@@ -240,6 +240,8 @@ def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in 
     if limit is not None and limit != inf:
         without = int((counts == 0).sum())
         count = f"up to {count} within {limit:g}; {without:,} {'has' if without == 1 else 'have'} none"
+    elif (few := int((all_counts < k).sum())) and few < len(names):  # else the number says it
+        count += f"; {few:,} {'has' if few == 1 else 'have'} fewer, at least {all_counts.min()}"
     return f"{out}: {count}{left_out(items)}"
 
 
@@ -348,6 +350,8 @@ def rerank_index(store: Store, queries: AnyArray, k: int, rerank: str) -> Hits:
     from ..index import Hits
 
     index = store.in_memory()
+    if len(index) == 0:
+        return store.search(queries, k)
     found = search_reranked(queries, index.embeddings, min(k, len(index)), rerank, distance=index.distance)
     return Hits(index.records(), found.distances, found.indices)
 

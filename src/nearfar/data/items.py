@@ -288,7 +288,7 @@ def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:
 
 def _unlabeled_rows(path: Path, rows: NDArray[Any], beside: Mapping[str, NDArray[Any]]) -> Dataset:
     """Return rows of shape (n, d) as a data set without classes; the arrays `beside` them may name the rows."""
-    if rows.ndim != 2 or rows.dtype.kind not in "fiub" or 0 in rows.shape:
+    if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         raise DataError(f"{path}: expected (n, d) numbers, got shape {rows.shape} of type {rows.dtype}")
     singles = finite_singles(rows, f"{path}:")
     names = names_in(beside, len(rows))

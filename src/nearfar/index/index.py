@@ -265,6 +265,8 @@ class Index:
         ValueError
             If the distance is negative, or joins more than two million pairs.
         """
+        if len(self) == 0:
+            return Groups(np.empty(0, dtype=np.intp), np.empty(0))
         return groups_within(self.embeddings, within, distance=self.distance)
 
     def closest(self, k: int = 20) -> NearPairs:
@@ -280,6 +282,8 @@ class Index:
         NearPairs
             ``i``, ``j`` and ``distances`` of shape (k,), closest first.
         """
+        if len(self) == 0:
+            return NearPairs(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty(0))
         return nearest_pairs(self.embeddings, k, distance=self.distance)
 
     def add(self, embeddings: Any, *, names: Any = None, labels: Any = None, columns: Columns | None = None) -> None:

@@ -94,7 +94,7 @@ class Thumbnails:
         The scales are 1 if all features have similar sizes. Otherwise, a feature in large units would dwarf the others.
         """
         if self._range is None:
-            sampled = np.unique(np.linspace(0, len(self.items) - 1, 64).astype(int))
+            sampled = np.unique(np.linspace(0, len(self.items) - 1, min(64, len(self.items))).astype(int))
             read = [self.read(i) for i in sampled.tolist()]
             rows = np.array([row for row in read if row is not None] or [np.zeros(1)], dtype=np.float64)
             rows[~np.isfinite(rows)] = 0.0
