@@ -327,6 +327,9 @@ def test_approximate_engine_says_what_it_cannot_do():
         found = Index(rows(200), engine=engine).search(rows(1), 100)
         assert found.positions[0, -1] == -1
         assert found.distances[0, -1] == np.inf
+        count = found.counts[0]
+        assert 0 < count < 100
+        assert found.names[0].tolist() == [*map(str, found.positions[0, :count]), *[""] * (100 - count)]
     assert np.isinf(found.distances[0, -1])
 
 

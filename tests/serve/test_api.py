@@ -294,6 +294,28 @@ def test_a_change_of_the_index_is_served_soon(client, folder, monkeypatch):
     assert client.get("/api/classes?begins=gray").json()["total"] == 1
 
 
+@pytest.mark.parametrize("way", ["emptied", "made"])
+def test_an_empty_index_is_served(client, folder, monkeypatch, way):
+    monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
+    path = folder / "colors.index"
+    if way == "made":
+        create(path, records_of(np.empty((0, 3)), []), distance="euclidean").close()
+    else:
+        with open_store(path, "w") as store:
+            store.remove(store.column("name"))
+    for _ in range(2):
+        assert client.get("/").status_code == 200
+        assert client.get("/api/about").json()["items"] == 0
+        assert client.get("/api/classes").json()["total"] == 0
+        found = client.post("/api/search", content=picture(COLORS["red"]))
+        assert (found.status_code, names(found)) == (200, [])
+        assert client.get("/api/neighbors?name=red/3.png").status_code == 404
+    with open_store(path, "w") as store:
+        store.add(records_of([[0.0, 0.0, 0.0]], ["gray.png"], labels=["gray"]))
+    assert client.get("/api/about").json()["items"] == 1
+    assert client.get("/api/classes?begins=gray").json()["total"] == 1
+
+
 def test_a_change_in_the_journal_of_the_index_is_served_soon(client, folder, monkeypatch):
     monkeypatch.setattr("nearfar.serve.collection.LOOK_EVERY", 0.0)
     monkeypatch.setattr("nearfar.index.index.JOURNALED_FROM", 0)
