@@ -1,5 +1,7 @@
 """The names of pytorch-metric-learning give its values and gradients on this engine."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,8 @@ from nearfar.compat.pytorch_metric_learning.utils.inference import CustomKNN, Fa
 from nearfar.deep.distributed import local as alone
 
 from ..processes import run_in_processes
+from .peer_settings import MEANT, drawn, outcome
+from .peer_settings import PROXIES as SETTINGS_OF_WEIGHTS
 
 OURS = {"losses": losses, "miners": miners, "distances": distances, "reducers": reducers, "regularizers": regularizers}
 THEIRS = {
@@ -520,11 +524,12 @@ def test_samplers():
         assert classes[0:4] == classes[:1] * 4
 
 
-def test_seeded_sampler_draws_what_the_original_draws():
-    labels = [0] * 3 + [1] * 10 + [2] * 8 + [3] * 9
+@pytest.mark.parametrize("batch_size", [None, 8])
+@pytest.mark.parametrize("labels", [[0] * 3 + [1] * 10 + [2] * 8, [7, 2, 2, -1, 7, 2, -1, -1, 7] * 3, list("dbbaddc")])
+def test_seeded_sampler_draws_what_the_original_draws(labels, batch_size):
     drawn = []
     for module in (samplers, their_samplers):
-        sampler = module.MPerClassSampler(labels, 4, batch_size=8, length_before_new_iter=40)
+        sampler = module.MPerClassSampler(labels, 4, batch_size=batch_size, length_before_new_iter=40)
         np.random.seed(0)  # noqa: NPY002  # which the original draws from
         drawn.append([list(sampler), list(sampler)])
     assert drawn[0] == drawn[1]
@@ -623,6 +628,18 @@ def test_clusters_of_single_samples():
     assert AccuracyCalculator(include=("NMI", "AMI")).get_accuracy(x, torch.arange(5)) == {"NMI": 1, "AMI": 1}
 
 
+def test_as_many_neighbors_as_the_largest_class_of_a_query():
+    pytest.importorskip("faiss")
+    x, y = batch(n=20)
+    ref, ref_y = batch(1, 60)
+    ref_y = torch.where(torch.arange(60) < 40, C, ref_y)  # most references are of a class that no query has
+    given = [part.detach().numpy() for part in (x, y, ref, ref_y)]
+    names = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "mean_average_precision")
+    made = [kind(include=names, k="max_bin_count") for kind in (AccuracyCalculator, TheirCalculator)]
+    ours, there = (calculator.get_accuracy(*given) for calculator in made)
+    assert ours == pytest.approx(there, abs=1e-6)
+
+
 def test_scores_by_a_comparison_of_labels():
     pytest.importorskip("faiss")
     x, y = batch(n=40)
@@ -673,6 +690,9 @@ def test_statistics_are_not_collected():
         ),
         (lambda: losses.HistogramLoss(n_bins=10, delta=0.4), AssertionError, "delta must be 2 / n_bins"),
         (lambda: losses.RankedListLoss(1, 0, imbalance=2), AssertionError, "imbalance must be between 0 and 1"),
+        (lambda: losses.HistogramLoss()(torch.eye(4), torch.zeros(4), ref_emb=torch.eye(4)), ValueError, "ref_emb is"),
+        (lambda: losses.InstanceLoss()(torch.eye(4), torch.zeros(4), ()), ValueError, "indices_tuple is not supported"),
+        (lambda: losses.PNPLoss()(torch.eye(4), torch.zeros(4), ()), ValueError, "indices_tuple is not supported"),
         (lambda: losses.FastAPLoss()(torch.eye(4), torch.zeros(4), ref_emb=torch.eye(4)), ValueError, "ref_emb is"),
         (lambda: losses.NCALoss()(torch.eye(4), indices_tuple=()), ValueError, "NCALoss: labels are needed"),
         (
@@ -876,6 +896,77 @@ def shared_losses(rank, world):
             expected.backward()
         torch.testing.assert_close(value, expected)
         torch.testing.assert_close(part.grad / world, x.grad[own])
+
+
+@pytest.mark.parametrize("start", range(0, 300, 15))
+def test_random_settings_differ_only_as_the_page_on_switching_says(start):
+    """`tools/fuzz_peer.py` runs more."""
+    found = {seed: outcome(drawn(seed)) for seed in range(start, start + 15)}
+    assert not {seed: details for seed, (word, details) in found.items() if word == "differ"}
+    assert "equal" in {word for word, _ in found.values()}
+
+
+def test_what_differs_on_purpose_is_on_the_page_on_switching():
+    page = (Path(__file__).parents[2] / "docs/switching.md").read_text()
+    table = page.partition("### Intentional differences")[2].partition("### ")[0]
+    assert [words for words in MEANT if f"| {words}" not in table] == []
+
+
+AS_THEIRS = [  # a setting, and how the loss is called
+    ("losses.PNPLoss(anneal=0.1)", {"labels": [0, 0, 1, 1, 1, 2, 3, 4]}),
+    ("losses.SupConLoss()", {"labels": [0, 0, 1, 1, 2, 2, 3, 3], "pairs": ([0, 2, 4], [1, 3, 5], [0, 2], [4, 6])}),
+    (
+        "losses.LiftedStructureLoss()",
+        {"labels": [0, 0, 1, 1, 2, 2, 3, 3], "pairs": ([0, 2, 4], [1, 3, 5], [0, 1], [4, 6])},
+    ),
+    ("losses.HistogramLoss(n_bins=64)", {"labels": [0, 0, 1, 1, 1, 2, 3, 4]}),
+    ("losses.TripletMarginLoss(0.2, distance=distances.LpDistance(power=0.5))", {"labels": [0, 0, 1, 1, 2, 2, 3, 3]}),
+    ("losses.ContrastiveLoss()", {"labels": [-1, -1, 0, 0, 1, 1, -1, 2]}),
+]
+
+
+@pytest.mark.parametrize(("text", "call"), AS_THEIRS)
+def test_calls_that_differed_once(text, call):
+    x, _ = batch(n=8)
+    y = torch.tensor(call["labels"])
+    indices = tuple(torch.tensor(part) for part in call["pairs"]) if "pairs" in call else None
+    ours, there = both(text)
+    one, other = ours(x, y, indices), there(x, y, indices)
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)  # SupConLoss divides by the number plus 1e-5 there
+    grads = [torch.autograd.grad(value, x)[0] for value in (one, other)]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [*SETTINGS_OF_WEIGHTS, "HistogramLoss", "PNPLoss", "ThresholdConsistentMarginLoss"])
+@pytest.mark.parametrize("distance", ["CosineSimilarity(power=2)", "CosineSimilarity(p=1)"])
+def test_other_cosines_are_taken_or_refused(name, distance):
+    sizes = "num_classes=C, embedding_size=D, " if name in SETTINGS_OF_WEIGHTS else ""
+    text = f"losses.{name}({sizes}distance=distances.{distance})"
+    if name == "NormalizedSoftmaxLoss":
+        x, y = batch(n=12)
+        ours, there = both(text)
+        give(ours, there)
+        same(ours(x, y % C), there(x, y % C), x)
+        return
+    with pytest.raises(NotImplementedError, match=f"{name}: distance: only "):
+        both(text)
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_a_memory_of_few_or_no_new_samples(number):
+    x, y = batch(n=8)
+    values = []
+    for module in (losses, their_losses):
+        memory = module.CrossBatchMemory(module.NCALoss(), D, 32).double()
+        values.append(memory(x, y) + memory(x, y, enqueue_mask=torch.arange(8) < number))
+    assert values[0].isfinite()
+    if number > 0 and not values[1].isnan():
+        torch.testing.assert_close(*values)
+
+
+def test_class_weights_have_classes_from_0():
+    with pytest.raises(ValueError, match=r"ArcFaceLoss: labels: expected classes from 0 to 5, got -1"):
+        losses.ArcFaceLoss(C, D)(torch.randn(3, D), torch.tensor([0, 1, -1]))
 
 
 def shared_weights(rank, world):

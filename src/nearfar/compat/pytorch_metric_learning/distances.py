@@ -54,7 +54,10 @@ class BaseDistance(nn.Module):
         query = self.maybe_normalize(query_emb)
         reference = query if ref_emb is None else self.maybe_normalize(ref_emb)
         found = self.compute_mat(query, reference)
-        return found if self.power == 1 else found**self.power
+        if not 0 < self.power < 1:
+            return found if self.power == 1 else found**self.power
+        apart = found != 0  # the slope of a root is infinite at 0, where coinciding rows have none
+        return torch.where(apart, torch.where(apart, found, 1.0) ** self.power, 0.0)
 
     def check_shapes(self, query_emb: Tensor, ref_emb: Tensor | None) -> None:
         """Raise where embeddings are not of the shape (n, d)."""

@@ -101,8 +101,9 @@ def sample_weights(indices: Indices, n: int, *, anchors_only: bool = False) -> T
     if anchors_only:
         parts = [parts[0]] if len(parts) == 3 else [parts[0], parts[2]]
     counted = torch.bincount(torch.cat(parts), minlength=n)[:n].double()
-    most = counted.max()
-    return counted / most if most > 0 else torch.ones_like(counted)
+    if not len(torch.cat(parts)):
+        return torch.ones_like(counted)
+    return counted / counted.max()
 
 
 class GivenTriplets:

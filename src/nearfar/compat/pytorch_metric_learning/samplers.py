@@ -36,11 +36,13 @@ class MPerClassSampler(Sampler[int]):
     def __init__(
         self, labels: Any, m: int, batch_size: int | None = None, length_before_new_iter: int = 100000
     ) -> None:
-        self.classes = by_class(np.asarray(labels))
+        self.classes = by_class(np.unique(np.asarray(labels), return_inverse=True)[1])  # -1 is a class as any other
         self.m = int(m)
         self.batch_size = batch_size
         number = len(self.classes.counts)
-        self.order = np.arange(number)  # of the classes; each batch shuffles that of the one before
+        # of the classes, at first as they appear; each batch shuffles that of the one before, as the original does
+        firsts = self.classes.order[self.classes.starts[:number]]
+        self.order = np.argsort(firsts)
         once = self.m * number
         if batch_size is not None:
             if length_before_new_iter < batch_size or batch_size % self.m:
@@ -80,8 +82,7 @@ class FixedSetOfTriplets(Sampler[int]):
     """
 
     def __init__(self, labels: Any, num_triplets: int) -> None:
-        labels = np.asarray(labels)
-        classes = by_class(labels)
+        classes = by_class(np.unique(np.asarray(labels), return_inverse=True)[1])
         self.num_triplets = int(num_triplets)
         rich = np.flatnonzero(classes.counts > 1)
         if len(classes.counts) < 2 or not len(rich):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ....deep import distributed
+from ....deep.objective.relations import UNKNOWN
 from ....deep.objective.terms import Term
 from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
 from ..indices import Indices, lists_twice, of_all_processes, relation_of, sample_weights
@@ -22,6 +23,7 @@ from ..mismatch import Mismatch
 from ..reducers import BaseReducer, DoNothingReducer, MeanReducer, MultipleReducers
 from ..utils import common_functions
 
+CLASS_OF_UNKNOWN = 1 << 62
 LossDict = Mapping[str, Mapping[str, Any]]
 
 
@@ -132,7 +134,7 @@ class BaseMetricLossFunction(nn.Module):
     ) -> Any:
         """Return the value of the term, or the reduced losses if there is no term."""
         if self.term is not None and x.ndim == 2 and not self.lists_pairs_twice(indices):
-            return self.term_value(x, y, indices, ref, ref_y)
+            return self.term_value(x, all_known(y), indices, ref, all_known(ref_y))
         return self.reduced_value(x, y, indices, ref, ref_y)
 
     def lists_pairs_twice(self, indices: Indices | None) -> bool:
@@ -222,6 +224,22 @@ class BaseMetricLossFunction(nn.Module):
             if getattr(self.distance, attribute) != wanted:
                 raise Mismatch(f"{name}: distance must have {attribute}={wanted}")
 
+    def support_distance(self, kind: type[BaseDistance], **attributes: Any) -> None:
+        """Raise where the distance is one that only the other library takes."""
+        differ = [name for name, wanted in {"p": 2, **attributes}.items() if getattr(self.distance, name) != wanted]
+        if type(self.distance) is not kind or differ:
+            words = [kind.__name__, *(f"{name}={value}" for name, value in attributes.items())]
+            detail = f"{', '.join(words)} is supported, got {type(self.distance).__name__}"
+            changed = ", ".join(f"{name}={getattr(self.distance, name)}" for name in differ)
+            raise NotImplementedError(
+                f"{type(self).__name__}: distance: only {detail}{' with ' * bool(differ)}{changed}"
+            )
+
+    def require_cosines(self) -> None:
+        """Raise where the distance is not the cosine itself, which is all that the term of nearfar takes."""
+        self.require_distance(CosineSimilarity)
+        self.support_distance(CosineSimilarity, power=1)
+
     def require_reducer(self, *kinds: str) -> None:
         """Raise where the loss is no mean of losses of samples, pairs or triplets that a reducer could take."""
         if self.kind not in kinds:
@@ -233,6 +251,7 @@ class NeedsLabels(BaseMetricLossFunction):
     """A loss that needs labels even with indices."""
 
     takes_ref = False
+    takes_indices = True
 
     def check_inputs(
         self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Indices | None, ref_emb: Tensor | None
@@ -241,6 +260,8 @@ class NeedsLabels(BaseMetricLossFunction):
             raise Mismatch(f"{type(self).__name__}: labels are needed")
         if ref_emb is not None and not self.takes_ref:
             raise Mismatch(f"{type(self).__name__}: ref_emb is not supported")
+        if indices_tuple is not None and not self.takes_indices:
+            raise Mismatch(f"{type(self).__name__}: indices_tuple is not supported")
 
 
 def check_labels(embeddings: Tensor, labels: Tensor | None) -> Tensor | None:
@@ -252,6 +273,11 @@ def check_labels(embeddings: Tensor, labels: Tensor | None) -> Tensor | None:
     if labels.ndim != 1:
         raise Mismatch(f"labels must be a 1D tensor of shape (batch_size,), got {tuple(labels.shape)}")
     return as_classes(labels).to(embeddings.device)
+
+
+def all_known(labels: Tensor | None) -> Tensor | None:
+    """Return labels with another number for -1, which is a class like any other here, but unknown in nearfar."""
+    return None if labels is None else torch.where(labels == UNKNOWN, CLASS_OF_UNKNOWN, labels)
 
 
 def as_classes(labels: Tensor) -> Tensor:
@@ -275,9 +301,10 @@ def our_distance(distance: BaseDistance) -> tuple[str, bool] | None:
     """Return our name of a distance and whether it scales embeddings to unit length; None for one without a name."""
     if type(distance) is LpDistance and distance.p == 2 and distance.power in (1, 2):
         return "euclidean" if distance.power == 1 else "sq_euclidean", distance.normalize_embeddings
-    if type(distance) is CosineSimilarity and distance.power == 1:
+    if type(distance) is CosineSimilarity and distance.power == 1 and distance.p == 2:
         return "cosine", True
-    if type(distance) is DotProductSimilarity and distance.power == 1:
+    plain = distance.power == 1 and (distance.p == 2 or not distance.normalize_embeddings)
+    if type(distance) is DotProductSimilarity and plain:
         return "dot", distance.normalize_embeddings
     return None
 

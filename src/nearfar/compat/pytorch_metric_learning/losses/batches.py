@@ -11,6 +11,8 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 import nearfar
 
+from ....deep import distributed
+from ....deep.objective.relations import UNKNOWN
 from ..distances import BaseDistance, CosineSimilarity, DotProductSimilarity, LpDistance
 from ..indices import Indices, pair_masks, sample_weights
 from ..mismatch import Mismatch
@@ -28,6 +30,15 @@ class NCALoss(NeedsLabels):
         self.softmax_scale = softmax_scale
         if self.on_engine(("sq_euclidean",), {"mean": "mean"}):
             self.term = nearfar.NCALoss(temperature=1 / softmax_scale, normalize=True)
+
+    def value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Any:
+        """Return 0 for a batch of one sample, even if there are references, as the other library does."""
+        numbers = [len(x)] if distributed.world() == 1 else distributed.numbers_of_rows(len(x), x.device)
+        if sum(numbers) <= 1:
+            return self.reducer(self.zero_losses(), x, y)
+        return super().value(x, y, indices, ref, ref_y)
 
     def get_default_distance(self) -> BaseDistance:
         return LpDistance(power=2)
@@ -94,8 +105,11 @@ class InstanceLoss(NeedsLabels):
     describes.
     """
 
+    takes_indices = False
+
     def __init__(self, gamma: float = 64, **settings: Any) -> None:
         super().__init__(**settings)
+        self.require_distance(CosineSimilarity)
         self.gamma = gamma
 
     def get_default_distance(self) -> BaseDistance:
@@ -130,6 +144,8 @@ class RankedListLoss(NeedsLabels):
         The default is 1 + margin / 2.
     """
 
+    takes_indices = False
+
     def __init__(
         self,
         margin: float,
@@ -140,7 +156,7 @@ class RankedListLoss(NeedsLabels):
         **settings: Any,
     ) -> None:
         super().__init__(**settings)
-        self.require_distance(LpDistance, normalize_embeddings=True, p=2, power=1)
+        self.support_distance(LpDistance, normalize_embeddings=True, power=1)
         if not 0 <= imbalance <= 1:
             raise Mismatch(f"RankedListLoss: imbalance must be between 0 and 1, got {imbalance}")
         self.margin = margin
@@ -185,12 +201,13 @@ class PNPLoss(NeedsLabels):
     """
 
     VARIANTS = ("Ds", "Dq", "Iu", "Ib", "O")
+    takes_indices = False
 
     def __init__(
         self, b: float = 2, alpha: float = 1, anneal: float = 0.01, variant: str = "O", **settings: Any
     ) -> None:
         super().__init__(**settings)
-        self.require_distance(CosineSimilarity)
+        self.require_cosines()
         self.require_reducer("mean")
         if variant not in self.VARIANTS:
             raise Mismatch(f"PNPLoss: variant must be one of {', '.join(self.VARIANTS)}, got {variant!r}")
@@ -202,7 +219,10 @@ class PNPLoss(NeedsLabels):
     def term_value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Tensor:
-        found: Tensor = self.term(x, y, ref=x.clone(), ref_labels=y)
+        assert y is not None
+        classes, sizes = torch.unique(distributed.gather_rows(y), return_counts=True)
+        alone = torch.isin(y, classes[sizes == 1])  # such a sample has no positive but itself, and does not count
+        found: Tensor = self.term(x, torch.where(alone, UNKNOWN, y), ref=x.clone(), ref_labels=y)
         return found
 
 

@@ -15,11 +15,11 @@ import nearfar
 from ....deep import distributed
 from ....deep.objective.relations import UNKNOWN
 from ..distances import BaseDistance, CosineSimilarity, LpDistance, SNRDistance
-from ..indices import Indices, listed_pairs, pair_counts, pair_masks, relation_of
+from ..indices import Indices, listed_pairs, pair_counts, pair_masks
 from ..mismatch import Mismatch
 from ..reducers import AvgNonZeroReducer, BaseReducer
 from ..utils.loss_and_miner_utils import logsumexp
-from .base import AsDissimilarity, BaseMetricLossFunction, LossDict, NeedsLabels, elements, weighted_value
+from .base import AsDissimilarity, BaseMetricLossFunction, LossDict, NeedsLabels, elements, reduced, weighted_value
 
 EACH = {"mean": "mean"}  # losses that take the mean over samples
 COSINES = ("cosine",)
@@ -171,17 +171,20 @@ class SupConLoss(_Cosines):
     def get_default_reducer(self) -> BaseReducer:
         return AvgNonZeroReducer()
 
+    def value(
+        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
+    ) -> Any:
+        """With indices or references, an anchor with one pair has the loss 0, which does not count in the mean."""
+        if indices is None and ref is None:
+            return super().value(x, y, None, None, None)
+        return self.reduced_value(x, y, indices, ref, ref_y)
+
     def term_value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Tensor:
         found = super().term_value(x, y, indices, ref, ref_y)
-        if indices is not None:
-            number = torch.tensor(len(indices[-1]), device=x.device)
-            some = distributed.total(number) > 0
-        else:
-            assert y is not None
-            some = has_two_classes(y if ref_y is None else torch.cat([y, ref_y]))
-        return torch.where(some, found, found * 0)
+        assert y is not None
+        return torch.where(has_two_classes(y), found, found * 0)
 
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
         pos = pos_mask.bool()
@@ -269,7 +272,7 @@ class LiftedStructureLoss(GenericPairLoss):
     def value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Any:
-        if ref is None or self.term is None:
+        if ref is None and indices is None:
             return super().value(x, y, indices, ref, ref_y)
         return self.reduced_value(x, y, indices, ref, ref_y)
 
@@ -282,6 +285,8 @@ class LiftedStructureLoss(GenericPairLoss):
         ref_labels: Tensor | None,
     ) -> LossDict:
         pos, neg = pair_counts(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+        if not pos.any() or not neg.any():
+            return self.zero_losses()
         mat = self.distance(embeddings, ref_emb)
         a, p = listed(pos)
         push = self.distance.margin(self.neg_margin, mat)
@@ -292,9 +297,8 @@ class LiftedStructureLoss(GenericPairLoss):
             of_positive = masked(counted_logsumexp(push, neg, dim=0)[0], neg.any(0))
         pull = self.distance.margin(mat[a, p], self.pos_margin)
         exponent = torch.logaddexp(of_anchor[a], of_positive[p])
-        some = exponent > -torch.inf
-        losses = torch.relu(torch.where(some, exponent, 0.0) + pull).square() / 2
-        losses = torch.where(some, losses, 0.0)
+        some = neg.any(1)[a] | (neg.any(1) if ref_emb is embeddings else neg.any(0))[p]
+        losses = torch.relu(torch.where(some, exponent, 0.0) + pull).square() / 2  # the log of an empty sum counts as 0
         return {"loss": {"losses": losses, "indices": (a, p), "reduction_type": "pos_pair"}}
 
 
@@ -392,7 +396,7 @@ class ThresholdConsistentMarginLoss(_Cosines):
         **settings: Any,
     ) -> None:
         super().__init__(mat_based_loss=False, **settings)
-        self.require_distance(CosineSimilarity)
+        self.require_cosines()
         self.require_reducer("mean")
         self.lambda_plus = lambda_plus
         self.lambda_minus = lambda_minus
@@ -404,8 +408,8 @@ class ThresholdConsistentMarginLoss(_Cosines):
     def _compute_loss(self, pos_pair_dist: Tensor, neg_pair_dist: Tensor, indices_tuple: Sequence[Tensor]) -> LossDict:
         below = torch.relu(self.margin_plus - pos_pair_dist)
         above = torch.relu(neg_pair_dist - self.margin_minus)
-        plus = below.sum() / (below > 0).sum().clamp_min(1)
-        minus = above.sum() / (above > 0).sum().clamp_min(1)
+        plus = below.sum() / (pos_pair_dist <= self.margin_plus).sum().clamp_min(1)
+        minus = above.sum() / (neg_pair_dist >= self.margin_minus).sum().clamp_min(1)
         loss = self.lambda_plus * plus + self.lambda_minus * minus
         return {"loss": {"losses": loss, "indices": None, "reduction_type": "already_reduced"}}
 
@@ -419,27 +423,34 @@ class HistogramLoss(_Cosines):
         if n_bins is None:
             n_bins = 100 if delta is None else round(2 / delta)
         super().__init__(mat_based_loss=True, **settings)
-        self.require_distance(CosineSimilarity)
+        self.support_distance(CosineSimilarity, power=1)
         self.require_reducer("mean")
-        self.term = nearfar.HistogramLoss(num_bins=n_bins)
+        self.histograms = nearfar.HistogramLoss(num_bins=n_bins)
 
-    def term_value(
-        self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
-    ) -> Tensor:
-        """With indices, take the pairs that are in triplets, each once, no matter which sample is the anchor."""
-        if indices is None or ref is not None:
-            return super().term_value(x, y, indices, ref, ref_y)
-        relation = relation_of(indices, len(x), len(x))
-        pos = relation == 1
-        neg = relation == 0
+    def check_inputs(
+        self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Indices | None, ref_emb: Tensor | None
+    ) -> None:
+        super().check_inputs(embeddings, labels, indices_tuple, ref_emb)
+        if ref_emb is not None:
+            raise Mismatch("HistogramLoss: ref_emb is not supported")
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: Indices | None,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Take the pairs that are in triplets, each once, no matter which sample is the anchor."""
+        pos, neg = pair_masks(embeddings, labels, indices_tuple, ref_emb, ref_labels)
         in_triplets = (pos.any(1) & neg.any(1))[:, None]
         pos = pos & in_triplets
         neg = neg & in_triplets
-        relation = torch.full_like(relation, UNKNOWN)
+        relation = torch.full_like(pos, UNKNOWN, dtype=torch.long)
         relation[neg | neg.T] = 0
         relation[pos | pos.T] = 1
-        found: Tensor = self.term(x, relation)
-        return found
+        return {"loss": reduced(self.histograms(embeddings, relation))}
 
 
 class FastAPLoss(NeedsLabels):
@@ -447,7 +458,8 @@ class FastAPLoss(NeedsLabels):
 
     def __init__(self, num_bins: int = 10, **settings: Any) -> None:
         super().__init__(**settings)
-        self.require_distance(LpDistance, normalize_embeddings=True, p=2, power=2)
+        self.require_distance(LpDistance, normalize_embeddings=True, p=2)
+        self.support_distance(LpDistance, power=2)
         self.require_reducer("mean")
         self.num_bins = num_bins
         self.term = nearfar.FastAPLoss(num_bins=num_bins)

@@ -24,7 +24,7 @@ from ..indices import Indices, sample_weights
 from ..mismatch import Mismatch
 from ..reducers import BaseReducer, DivisorReducer
 from ..utils.loss_and_miner_utils import logsumexp
-from .base import LossDict, NeedsLabels, check_labels, elements
+from .base import LossDict, NeedsLabels, check_labels, elements, our_distance
 
 
 class WeightRegularizerMixin(NeedsLabels):
@@ -76,6 +76,15 @@ class WeightRegularizerMixin(NeedsLabels):
         """Keep a term of nearfar without its own proxies."""
         del term.proxies
         self.term = term
+
+    def check_inputs(
+        self, embeddings: Tensor, labels: Tensor | None, indices_tuple: Indices | None, ref_emb: Tensor | None
+    ) -> None:
+        super().check_inputs(embeddings, labels, indices_tuple, ref_emb)
+        assert labels is not None
+        if labels.device.type == "cpu" and len(labels) and int(labels.min()) < 0:
+            expected = f"expected classes from 0 to {self.num_classes - 1}"
+            raise Mismatch(f"{type(self).__name__}: labels: {expected}, got {int(labels.min())}")
 
     def rows(self) -> Tensor:
         """Return the (C K, D) weights, those of one class side by side."""
@@ -147,7 +156,7 @@ class LargeMarginSoftmaxLoss(WeightRegularizerMixin):
         self, num_classes: int, embedding_size: int, margin: int = 4, scale: float = 1, **settings: Any
     ) -> None:
         super().__init__(num_classes, embedding_size, **settings)
-        self.require_distance(CosineSimilarity)
+        self.require_cosines()
         self.margin = margin
         self.scale = scale
         self.hold(
@@ -170,7 +179,7 @@ class ArcFaceLoss(WeightRegularizerMixin):
         self, num_classes: int, embedding_size: int, margin: float = 28.6, scale: float = 64, **settings: Any
     ) -> None:
         super().__init__(num_classes, embedding_size, **settings)
-        self.require_distance(CosineSimilarity)
+        self.require_cosines()
         self.margin = radians(margin)
         self.scale = scale
         self.hold(nearfar.ArcFaceLoss(num_classes, embedding_size, margin=self.margin, scale=scale))
@@ -190,7 +199,7 @@ class SubCenterArcFaceLoss(WeightRegularizerMixin):
         **settings: Any,
     ) -> None:
         super().__init__(num_classes, embedding_size, centers=sub_centers, **settings)
-        self.require_distance(CosineSimilarity)
+        self.require_cosines()
         self.margin = radians(margin)
         self.scale = scale
         self.sub_centers = sub_centers
@@ -239,7 +248,7 @@ class CosFaceLoss(WeightRegularizerMixin):
         self, num_classes: int, embedding_size: int, margin: float = 0.35, scale: float = 64, **settings: Any
     ) -> None:
         super().__init__(num_classes, embedding_size, **settings)
-        self.require_distance(CosineSimilarity)
+        self.require_cosines()
         self.margin = margin
         self.scale = scale
         self.hold(nearfar.CosFaceLoss(num_classes, embedding_size, margin=margin, scale=scale))
@@ -250,9 +259,10 @@ class NormalizedSoftmaxLoss(WeightRegularizerMixin):
 
     def __init__(self, num_classes: int, embedding_size: int, temperature: float = 0.05, **settings: Any) -> None:
         super().__init__(num_classes, embedding_size, **settings)
-        self.require_distance(DotProductSimilarity)
+        if not isinstance(self.distance, DotProductSimilarity):
+            self.support_distance(DotProductSimilarity)  # raises
         self.temperature = temperature
-        self.unit_embeddings = self.distance.normalize_embeddings and self.distance.power == 1
+        self.unit_embeddings = our_distance(self.distance) in (("dot", True), ("cosine", True))
         self.hold(nearfar.AMSoftmaxLoss(num_classes, embedding_size, scale=1 / temperature, margin=0))
 
     def get_default_distance(self) -> BaseDistance:
@@ -282,7 +292,7 @@ class ProxyNCALoss(WeightRegularizerMixin):
 
     def __init__(self, num_classes: int, embedding_size: int, softmax_scale: float = 1, **settings: Any) -> None:
         super().__init__(num_classes, embedding_size, **settings)
-        self.require_distance(LpDistance, normalize_embeddings=True, p=2, power=2)
+        self.support_distance(LpDistance, normalize_embeddings=True, power=2)
         self.softmax_scale = softmax_scale
         self.hold(nearfar.ProxyNCAPlusPlusLoss(num_classes, embedding_size, temperature=1 / softmax_scale))
 
@@ -304,7 +314,7 @@ class ProxyAnchorLoss(WeightRegularizerMixin):
         self, num_classes: int, embedding_size: int, margin: float = 0.1, alpha: float = 32, **settings: Any
     ) -> None:
         super().__init__(num_classes, embedding_size, **settings)
-        self.require_distance(CosineSimilarity)
+        self.support_distance(CosineSimilarity, power=1)
         self.margin = margin
         self.alpha = alpha
         self.hold(nearfar.ProxyAnchorLoss(num_classes, embedding_size, margin=margin, scale=alpha))
@@ -366,7 +376,7 @@ class SoftTripleLoss(WeightRegularizerMixin):
         **settings: Any,
     ) -> None:
         super().__init__(num_classes, embedding_size, centers=centers_per_class, **settings)
-        self.require_distance(CosineSimilarity)
+        self.support_distance(CosineSimilarity, power=1)
         self.la = la
         self.gamma = gamma
         self.margin = margin
@@ -388,6 +398,7 @@ class P2SGradLoss(WeightRegularizerMixin):
     """The mean of the squares of the cosines to class weights, minus 1 for the own class."""
 
     weight_name = "weight"
+    takes_indices = False
 
     def __init__(self, descriptors_dim: int, num_classes: int, **settings: Any) -> None:
         super().__init__(num_classes, descriptors_dim, **settings)
@@ -400,8 +411,6 @@ class P2SGradLoss(WeightRegularizerMixin):
     def value(
         self, x: Tensor, y: Tensor | None, indices: Indices | None, ref: Tensor | None, ref_y: Tensor | None
     ) -> Any:
-        if indices is not None:
-            raise Mismatch("P2SGradLoss: indices_tuple is not supported")
         return super().value(x, y, None, ref, ref_y) * 2 / self.num_classes
 
 

@@ -160,7 +160,7 @@ class AccuracyCalculator:
         relevant = self._relevant(own, others)  # (n,) similar references of each query
         if ref_includes_query:
             relevant = relevant - self._similar(own, own).long()
-        k = self._number(others, len(reference), ref_includes_query)
+        k = self._number(relevant, len(reference), ref_includes_query)
         _, indices = self.knn_func(query, k, reference, ref_includes_query)
         counted = relevant > 0
         indices = torch.as_tensor(indices).to(own.device)[counted]
@@ -187,9 +187,9 @@ class AccuracyCalculator:
         rows = max(1, COMPARED_AT_ONCE // max(len(others), 1))
         return torch.cat([self._similar(part[:, None], others[None]).sum(1) for part in own.split(rows)])
 
-    def _number(self, others: Tensor, references: int, ref_includes_query: bool) -> int:
-        """Return how many neighbors are found, and log where these are fewer than a class has."""
-        largest = int(self._largest(others)) - int(ref_includes_query)
+    def _number(self, relevant: Tensor, references: int, ref_includes_query: bool) -> int:
+        """Return how many neighbors are found, and log where these are fewer than a query has similar references."""
+        largest = int(relevant.max()) if len(relevant) else 0
         most = references - int(ref_includes_query)
         if self.k is None:
             k = most
@@ -199,14 +199,12 @@ class AccuracyCalculator:
             k = min(int(self.k), most)
         if k < largest:
             detail = "the scores other than precision_at_1 are too low; take k='max_bin_count' or more"
-            common_functions.LOGGER.warning(f"k={k} is less than {largest}, the size of the largest class: {detail}")
+            common_functions.LOGGER.warning(
+                f"k={k} is less than {largest}, the largest number of similar references: {detail}"
+            )
         else:
             common_functions.LOGGER.info(f"k={k}")
         return k
-
-    def _largest(self, others: Tensor) -> int:
-        counts = torch.unique(others, dim=0, return_counts=True)[1]
-        return int(counts.max()) if self.label_comparison_fn is None else int(self._relevant(others, others).max())
 
     def _averaged(self, values: Tensor, labels: Tensor, every: Tensor) -> Any:
         if not (self.avg_of_avgs or self.return_per_class):
