@@ -168,6 +168,21 @@ def test_what_standardizing_alone_is_worth_is_told_beside_the_learner(searched, 
     assert "standardized, without" not in run(capsys, monkeypatch, *words)[1]
 
 
+def test_a_learner_that_is_worse_than_its_rows_is_remarked_on(capsys, monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(12), 10)
+    X = rng.normal(size=(12, 2))[y] * 5 + rng.normal(size=(120, 2))
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    words = ["fit", tmp_path / "rows.npz", "LFDA(n_components=1)", "--out", tmp_path / "worse.safetensors"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert code == 0, err
+    assert "- Without the learner, the raw inputs give better neighbors (Recall@1 " in out
+    words = ["fit", tmp_path / "rows.npz", "GMML(t=0.3)", "--out", tmp_path / "good.safetensors"]
+    code, out, err = run(capsys, monkeypatch, *words)
+    assert code == 0, err
+    assert "Without the learner" not in out
+
+
 def test_views_are_standardized_column_by_column(rows, capsys, monkeypatch, tmp_path):
     """A learner that takes views in several forms is linear, too: each column is one of a single view."""
     out = tmp_path / "views.safetensors"

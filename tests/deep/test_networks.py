@@ -333,3 +333,10 @@ def test_settings_of_networks_are_held_against_their_annotations(name: str) -> N
 def test_a_folder_named_timm_has_no_models(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", ModuleType("timm"))
     assert not timm_trunk.has_model("resnet18")
+
+
+def test_models_of_timm_are_suggested_where_it_is_not_installed():
+    with pytest.raises(TrunkError, match="unknown trunk 'resnet18'; did you mean 'timm:resnet18'"):
+        make_trunk("resnet18", (3, 32, 32))
+    with pytest.raises(TrunkError, match="unknown trunk 'conv5'; did you mean 'conv4'"):
+        make_trunk("conv5", (3, 32, 32))

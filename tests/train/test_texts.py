@@ -24,6 +24,7 @@ from nearfar.io.scores_file import baseline_of, read_scores
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, recipe, train
 from nearfar.train.checkpoint import load_tensors, read_about, save_tensors
 from nearfar.train.defaults import defaults_note, settle
+from nearfar.train.rungs import config_for, save_frozen
 
 WORDS = ["[PAD]", "[UNK]", "red", "blue", "green", "shoe", "hat", "coat", "small", "large"]
 CLASSES = ["shoe", "hat", "coat", "red", "blue", "green", "small", "large"]
@@ -138,6 +139,16 @@ def test_a_text_model_has_the_recipe_of_texts_and_is_the_baseline(run, bert, tab
     name, baseline = baseline_of(scored)
     assert name == "features of the pretrained trunk"
     assert baseline["map_at_r"] > 0
+
+
+@pytest.mark.parametrize("step", ["frozen", "whitened"])
+def test_features_of_a_text_model_make_a_run_without_training(step, bert, table, tmp_path):
+    config = TrainConfig.of(data=str(table), trunk=f"transformers:{bert}", device="cpu", ks=[1])
+    made = save_frozen(config_for(step, config), tmp_path / "run")
+    result = evaluate_run(made, clustering=False)
+    scores = result.scores if result.without_metric is None else result.without_metric
+    assert scores.map_at_r == pytest.approx(result.frozen.map_at_r, abs=1e-6)
+    assert (result.without_metric is None) is (step == "frozen")
 
 
 def test_a_run_embeds_texts_without_the_folder_of_its_model(run, table):

@@ -181,14 +181,29 @@ def score_learner(source: Path, dataset: Dataset, gallery: Dataset | None = None
     embedded = Embedded(dataset, embed_with(source, dataset), distance_of(source, dataset), gallery, gallery_rows)
     scored = _scored(source, embedded)
     table = _table(scored.protocol, scored.scores, scored.raw)
-    if scale is None or scored.scores.why_unscored():
+    if scored.scores.why_unscored():
         return table
+    worse = "Without the learner, the raw inputs give better neighbors"
+    if scale is None:
+        return "\n".join([table, *_listed(_worse(scored.scores, scored.raw, worse))])
     rows = items_of(dataset) / scale
     searched = None if gallery is None else items_of(gallery) / scale
     how = _keywords(source, embedded, ()) | {"gallery_labels": embedded.gallery_labels} | embedded.groups()
     how["distance"] = "euclidean"  # of standardized columns, whose cosine depends on their means
     alone = evaluate_embeddings(rows, dataset.labels, gallery=searched, **how, clustering=False)
-    return f"{table}\n{_beside('standardized, without a learner', alone)}"
+    worse = "Without the learner, the standardized inputs give better neighbors"
+    lines = [table, _beside("standardized, without a learner", alone)]
+    return "\n".join([*lines, *_listed(_worse(scored.scores, alone, worse))])
+
+
+def _worse(scores: Scores, simpler: Scores | None, what: str) -> list[str]:
+    """Return a remark on a learner that is worse than its inputs, or nothing."""
+    from ..evaluation.worse import both_scores, is_worse
+
+    if simpler is None or not is_worse(scores, simpler):
+        return []
+    others = "use these, or try another learner or other settings"
+    return [f"{what} ({both_scores(scores, simpler)}): {others}."]
 
 
 def _scored(source: Path, embedded: Embedded, ks: Sequence[int] = ()) -> Scored:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..evaluation.collapse import COLLAPSED_DIRECTIONS, relative_spread
+from ..evaluation.worse import MOVED, both_scores, is_worse
 from ..expressions import Call, ExpressionError, parse, walk
 from .config import TrainConfig
 from .features import Floats
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
 IDLE = 0.02  # share of active anchors below which almost nothing is learned
-MOVED = 0.02  # smallest change of a score that is significant
 MIN_COURSE_POINTS = 4  # minimum number of evaluations, or of logged batches, to judge a trend
 SHORT_TRAINING = 100  # number of batches after which embeddings may still be as near to each other as at the start
 HARDEST = ("BatchHard", "ExtremeDistance")
@@ -114,25 +114,6 @@ def names_in(objective: str) -> list[str]:
         return [node.name for node in walk(parse(objective)) if isinstance(node, Call)]
     except ExpressionError:
         return []
-
-
-def is_worse(scores: Scores, other: Scores | None) -> bool:
-    """Return whether scores are clearly worse than others: by MAP@R, or by Recall@1 and not better by MAP@R."""
-    if other is None:
-        return False
-    k = min(scores.recall_at)
-    map_lost = other.map_at_r - scores.map_at_r
-    recall_lost = other.recall_at[k] - scores.recall_at[k]
-    return map_lost > MOVED or (recall_lost > MOVED and map_lost > 0)
-
-
-def both_scores(scores: Scores, other: Scores) -> str:
-    """Return Recall@1 and MAP@R of others and of these scores as text."""
-    k = min(scores.recall_at)
-    return (
-        f"Recall@{k} {other.recall_at[k]:.3f} and MAP@R {other.map_at_r:.3f} "
-        f"against {scores.recall_at[k]:.3f} and {scores.map_at_r:.3f}"
-    )
 
 
 def worse_than_frozen(scores: Scores, frozen: Scores | None) -> str:

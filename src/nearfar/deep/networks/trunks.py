@@ -27,6 +27,19 @@ from .weights import Provenance, Trunk, TrunkError, load_weights, read_header
 
 Shape = tuple[int, ...]
 KINDS = ("timm:NAME", "transformers:NAME_OR_FOLDER", "package.module:factory")
+TIMM_FAMILIES = (
+    "convnext",
+    "deit",
+    "densenet",
+    "efficientnet",
+    "mobilenet",
+    "regnet",
+    "resnet",
+    "resnext",
+    "vgg",
+    "vit",
+)
+"""Beginnings of the names of models of timm, which are suggested where it is not installed, too."""
 EXPECTED = "a trunk: a name with options such as conv4(width=32)"
 HUB_PAGE = re.compile(r"(?:(?:hf|hf-hub|hf_hub|huggingface):)?([A-Za-z0-9][\w.-]*)/([\w.-]+)")
 """Matches a name on the Hugging Face hub, as other libraries write it."""
@@ -262,7 +275,7 @@ def _builder(name: str) -> Callable[..., nn.Module]:
         return _factory(name)
     if name not in NAMED:
         near = get_close_matches(name, NAMED, n=1)
-        if timm_trunk.has_model(name):
+        if timm_trunk.has_model(name) or name.startswith(TIMM_FAMILIES):
             hint = f"did you mean 'timm:{name}'?"
         elif near:
             hint = f"did you mean {near[0]!r}?"

@@ -26,6 +26,6 @@ COMMON: dict[str, Any] = {
 
 RECIPES: dict[str, dict[str, Any]] = {
     "frozen": COMMON | {"freeze_trunk": True, "lr": 1e-3, "epochs": 4},
-    "finetune": COMMON | {"lr": 5e-5, "lr_embedding": 2e-4, "layer_decay": 0.8, "epochs": 4},
-    "lora": COMMON | {"lora": 16, "lr": 5e-4, "lr_embedding": 2e-4, "layer_decay": 0.8, "epochs": 4},
+    "finetune": COMMON | {"lr": 5e-5, "lr_embedding": 2e-4, "layer_decay": 0.8, "epochs": 2},
+    "lora": COMMON | {"lora": 16, "lr": 5e-4, "lr_embedding": 2e-4, "layer_decay": 0.8, "epochs": 2},
 }
