@@ -425,6 +425,15 @@ def test_every_protocol_states_its_distance_and_takes_another(protocol, capsys, 
         assert (code, err) == (0, "")
         assert distance in out
     assert "cosine" in run(capsys, monkeypatch, *words)[1]
+    code, out, _ = run(capsys, monkeypatch, *words, "--json", "-o", tmp_path / "scores.json")
+    assert code == 0
+    found = json.loads(out)
+    assert found == json.loads((tmp_path / "scores.json").read_text())
+    assert found["scores"]["distance"] == "cosine"
+    assert found["protocol"].startswith("rows")
+    assert not {"NaN", "Infinity"} & set(re.findall(r"\w+", out))
+    code, _, err = run(capsys, monkeypatch, *words, "-o", tmp_path / "scores.csv")
+    assert (code, "--out: " in err, "expected a file that ends in .json" in err) == (2, True, True)
 
 
 @pytest.mark.slow

@@ -401,7 +401,7 @@ def train(
         elif is_first_process():
             table = score_run(run)  # uses the data and the network that are in memory
             if not quiet:
-                print(table)
+                print(table.text)
 
 
 @app.command(group=SEARCH)

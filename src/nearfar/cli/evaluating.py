@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ..io.atomic_files import atomic_write
 from ..io.untrusted import images_from
 from ..trust import trusting
 from .options import (
@@ -15,6 +16,7 @@ from .options import (
     FEW_SHOTS,
     MEASURED,
     RETRIEVAL,
+    RUN,
     VERIFICATION,
     Distance,
     Images,
@@ -24,8 +26,13 @@ from .options import (
     SkipBad,
     TestClasses,
     Trust,
+    check_out,
     option,
 )
+from .outcome import Outcome, as_json
+
+if TYPE_CHECKING:
+    from .embedding import Selection
 
 Measured = Literal["retrieval", "subsets", "verification", "identification", "few-shot", "one-shot-runs"]
 
@@ -80,6 +87,8 @@ def evaluate(
     storage: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     theory: Annotated[bool, Parameter(group=RETRIEVAL)] = False,
     trust: Trust = (),
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"], group=RUN)] = None,
+    json: Annotated[bool, Parameter(group=RUN)] = False,
     quiet: Quiet = False,
 ) -> None:
     """Score a run, a saved learner, or a file of embeddings.
@@ -152,10 +161,16 @@ def evaluate(
         their diversity, and Recall@K of ten disjoint parts of the test.
     trust
         Allow a run to import your module, such as mynets; its code is executed. Repeat for several modules.
+    out
+        Also write the scores, their protocol and the scores of the raw rows to this .json file.
+    json
+        Print these as JSON instead of a table.
     quiet
         Print errors only.
     """
-    options: dict[str, object] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
+    if out is not None:
+        check_json_file(out)
+    options: dict[str, Any] = {"pairs": pairs, "far": fars, "ks": ks, "rerank": rerank, "group-by": group_by}
     check_protocol(protocol, options | {"dims": dims, "storage": storage, "theory": theory})
     if group_score is not None and group_by is None:
         raise ValueError("--group-score: works only with --group-by COLUMN, which names the products")
@@ -172,33 +187,53 @@ def evaluate(
     how: dict[str, Any] = {"seen_too": seen_too, "distance": distance}
     how |= {"group_by": group_by, "group_score": group_score or "best"}
     selection = select_items(data, classes, label=label, name=name, skip_bad=skip_bad, files=[source], **how)
+    options |= {"dims": dims, "storage": storage, "theory": theory}
     with images_from(*images), trusting(*trust):
-        if protocol == "retrieval":
-            from .scoring import Variant, score
-
-            lines = score(source, selection, ks, Variant(rerank, dims, storage))
-            if theory:
-                from .theory import score_theory
-
-                lines = f"{lines}\n\n{score_theory(source)}"
-        elif protocol == "subsets":
-            from .theory import score_subsets
-
-            lines = score_subsets(source, selection, ks)
-        elif protocol == "verification":
-            from .verification import score_verification
-
-            lines = score_verification(source, selection, pairs, fars)
-        elif protocol == "identification":
-            from .verification import score_identification
-
-            lines = score_identification(source, selection, fars)
-        else:
-            from .few_shot import score_few_shot
-
-            lines = score_few_shot(protocol, source, selection, FEW_SHOT | given)
+        found = scored_by(protocol, source, selection, options, FEW_SHOT | given)
+    if out is not None:
+        with atomic_write(out) as file:
+            file.write(f"{as_json(found.data)}\n".encode())
     if not quiet:
-        print(lines)
+        print(as_json(found.data) if json else found.text)
+
+
+def scored_by(
+    protocol: str, source: Path, selection: Selection, options: Mapping[str, Any], episodes: Mapping[str, Any]
+) -> Outcome:
+    """Return the scores by a protocol, with its options and the settings of few-shot episodes."""
+    if protocol == "retrieval":
+        from .scoring import Variant, score
+
+        variant = Variant(options["rerank"], options["dims"], options["storage"])
+        found = score(source, selection, options["ks"], variant)
+        if not options["theory"]:
+            return found
+        from .theory import score_theory
+
+        more = score_theory(source)
+        return Outcome(f"{found.text}\n\n{more.text}", found.data | {"theory": more.data})
+    if protocol == "subsets":
+        from .theory import score_subsets
+
+        return score_subsets(source, selection, options["ks"])
+    if protocol == "verification":
+        from .verification import score_verification
+
+        return score_verification(source, selection, options["pairs"], options["far"])
+    if protocol == "identification":
+        from .verification import score_identification
+
+        return score_identification(source, selection, options["far"])
+    from .few_shot import score_few_shot
+
+    return score_few_shot(protocol, source, selection, dict(episodes))
+
+
+def check_json_file(out: Path) -> None:
+    """Refuse a file for the scores that cannot be written, before anything is scored."""
+    if out.suffix != ".json":
+        raise ValueError(f"--out: {out}: expected a file that ends in .json")
+    check_out(out, overwrite=True)
 
 
 def check_theory(source: Path, data: str | None) -> None:

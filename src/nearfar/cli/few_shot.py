@@ -17,6 +17,7 @@ from ..evaluation.intervals import interval
 from ..numerics.distances import unit_rows
 from ..progress import counted
 from .embedding import Selection, distance_of, is_run, left_out, open_all_items, open_embeddings
+from .outcome import Outcome
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from ..deep.networks.pair_terms import PairTerm
 
 
-def score_few_shot(protocol: str, source: Path, selection: Selection, how: dict[str, Any]) -> str:
+def score_few_shot(protocol: str, source: Path, selection: Selection, how: dict[str, Any]) -> Outcome:
     """Return the lines to print for the protocol "few-shot" or "one-shot-runs"."""
     if protocol == "one-shot-runs":
         return one_shot_runs_of(source, selection.data)
     return score_episodes(source, selection, how)
 
 
-def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> str:
+def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> Outcome:
     """Return the scores of random episodes; for the test classes of a run, also write `few_shot.json`.
 
     Parameters
@@ -56,7 +57,8 @@ def score_episodes(source: Path, selection: Selection, how: dict[str, Any]) -> s
         left = f", {found.left_out} left out with fewer than {found.shots + found.queries} items"
     else:
         left = ""
-    return f"{dataset.name}, {found.classes} classes{left}{left_out(dataset)}.\n\n{found}"
+    about = f"{dataset.name}, {found.classes} classes{left}{left_out(dataset)}."
+    return Outcome(f"{about}\n\n{found}", {"protocol": about, "scores": found.to_dict()})
 
 
 def few_shot_by_scores(
@@ -127,7 +129,7 @@ def _scored_items(source: Path, dataset: Dataset) -> tuple[PairTerm, list[Tensor
     return term, [torch.cat(part) for part in zip(*parts, strict=True)]
 
 
-def one_shot_runs_of(source: Path, data: str | None) -> str:
+def one_shot_runs_of(source: Path, data: str | None) -> Outcome:
     """Return the line on the one-shot runs in the folder or zip `data`, scored by the cosines of embeddings.
 
     Raises
@@ -143,7 +145,9 @@ def one_shot_runs_of(source: Path, data: str | None) -> str:
     runs = read_one_shot_runs(data, image_size=TrainConfig.from_json(source / "config.json").image_size)
     found = one_shot_accuracy(_distances(source, runs), [run.answers for run in runs])
     sizes = f"{len(runs)} runs of {len(runs[0].training)}-way 1-shot classification"
-    return f"{data}: {sizes}.\n\naccuracy {found} (nearest, cosine)"
+    scores = {"accuracy": found.mean, "interval_95": found.half, "distance": "cosine"}
+    text = f"{data}: {sizes}.\n\naccuracy {found} (nearest, cosine)"
+    return Outcome(text, {"protocol": f"{data}: {sizes}.", "scores": scores})
 
 
 def _distances(source: Path, runs: list[OneShotRun]) -> list[np.ndarray[Any, Any]]:

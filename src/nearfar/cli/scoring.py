@@ -30,6 +30,7 @@ from .embedding import (
     open_with_gallery,
     usual_distance,
 )
+from .outcome import Outcome
 from .saved_learners import items_of, remark
 
 if TYPE_CHECKING:
@@ -80,8 +81,8 @@ class Variant(NamedTuple):
             raise ValueError("--dims: expected one length; several lengths work only with --storage")
 
 
-def score(source: Path, selection: Selection, ks: Sequence[int] = (), variant: Variant | None = None) -> str:
-    """Score a source and return the table to print; for a run on its test classes, also write `scores.json`.
+def score(source: Path, selection: Selection, ks: Sequence[int] = (), variant: Variant | None = None) -> Outcome:
+    """Return the scores of a source; for a run on its test classes, also write `scores.json`.
 
     Scores of a variant are only printed, together with the usual scores.
     """
@@ -90,19 +91,29 @@ def score(source: Path, selection: Selection, ks: Sequence[int] = (), variant: V
     if is_run(source) and selection.all_of_run:
         return score_run(source, ks)
     scored = score_data(source, selection, ks)
-    return _table(scored.protocol, scored.scores, scored.raw)
+    text = _table(scored.protocol, scored.scores, scored.raw)
+    return Outcome(text, _data(scored.protocol, scores=scored.scores, baseline=scored.raw))
 
 
-def score_run(run: Run | Path, ks: Sequence[int] = ()) -> str:
-    """Score a run on its test classes, write `scores.json`, and return the table to print."""
+def score_run(run: Run | Path, ks: Sequence[int] = ()) -> Outcome:
+    """Score a run on its test classes, write `scores.json`, and return the table to print and its data."""
     from ..train import evaluate_run
 
     result = evaluate_run(run, ks=ks)
     in_table = result.scores.why_unscored()
     others = [remark for remark in result.remarks if remark != in_table]
     if result.images_to_texts is not None:
-        return "\n".join([*_pair_tables(result.protocol, result.scores, result.images_to_texts), *_listed(others)])
-    return "\n".join([_table(result.protocol, result.scores, result.baseline, result.baseline_name), *_listed(others)])
+        tables = _pair_tables(result.protocol, result.scores, result.images_to_texts)
+        found = _data(result.protocol, scores=result.scores, images_to_texts=result.images_to_texts)
+    else:
+        tables = [_table(result.protocol, result.scores, result.baseline, result.baseline_name)]
+        found = _data(result.protocol, scores=result.scores, baseline=result.baseline)
+    return Outcome("\n".join([*tables, *_listed(others)]), found | {"remarks": list(result.remarks)})
+
+
+def _data(protocol: str, **scores: Scores | None) -> dict[str, Any]:
+    """Return the protocol and the scores that there are as plain data."""
+    return {"protocol": protocol} | {name: one.to_dict() for name, one in scores.items() if one is not None}
 
 
 def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores) -> list[str]:
@@ -112,7 +123,7 @@ def _pair_tables(protocol: str, texts_to_images: Scores, images_to_texts: Scores
     return [protocol, "", *first, "", *second]
 
 
-def score_variant(source: Path, selection: Selection, ks: Sequence[int], variant: Variant) -> str:
+def score_variant(source: Path, selection: Selection, ks: Sequence[int], variant: Variant) -> Outcome:
     """Return the table of the scores of a variant, and a line with the usual scores."""
     from ..evaluation.storage import storage_scores, table_of
 
@@ -125,17 +136,19 @@ def score_variant(source: Path, selection: Selection, ks: Sequence[int], variant
     if variant.storage:
         options = {name: value for name, value in how.items() if name not in ("ks", "seed")}
         found = storage_scores(embedded.rows, dataset.labels, dims=variant.dims, **options)
-        return f"{embedded.about()}\n\n{table_of(found)}"
+        rows = [one.to_dict() for one in found]
+        about = embedded.about()
+        data = {"protocol": about, "distance": embedded.distance, "storage": rows}
+        return Outcome(f"{about}\n\n{table_of(found)}\n\n{embedded.distance} distance", data)
     how["clustering"] = False
     dims = variant.dims[0] if variant.dims else None
     scores = evaluate_embeddings(embedded.rows, dataset.labels, **how, rerank=variant.rerank, dims=dims)
     table = _table(embedded.about(), scores, None)
     if scores.why_unscored():
-        return table
+        return Outcome(table, _data(embedded.about(), scores=scores))
     plain = evaluate_embeddings(embedded.rows, dataset.labels, **how)
-    if variant.rerank is None:
-        return f"{table}\n\n{_beside(f'all {embedded.rows.shape[1]} dimensions', plain)}"
-    return f"{table}\n\n{_beside('without re-ranking', plain)}"
+    what = "without re-ranking" if variant.rerank is not None else f"all {embedded.rows.shape[1]} dimensions"
+    return Outcome(f"{table}\n\n{_beside(what, plain)}", _data(embedded.about(), scores=scores, plain=plain))
 
 
 def check_classes(source: Path, embedded: Embedded) -> None:

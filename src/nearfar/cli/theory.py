@@ -7,18 +7,20 @@ from pathlib import Path
 
 from ..evaluation.intervals import PARTS, subset_recall
 from .embedding import Selection, is_run, open_with_gallery
+from .outcome import Outcome
 
 NOT_WHOLE = "Each part is searched separately, so do not compare these recalls with those of the whole test."
 
 
-def score_theory(source: Path) -> str:
+def score_theory(source: Path) -> Outcome:
     """Return H-divergence, joint error and diversities of a run, and write them into its folder."""
     from ..train.theory import theory_of_run
 
-    return str(theory_of_run(source))
+    found = theory_of_run(source)
+    return Outcome(str(found), found.to_dict())
 
 
-def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> str:
+def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> Outcome:
     """Return Recall@K of ten disjoint parts of the items, each with every class, as a mean with its 95% interval."""
     embedded = open_with_gallery(source, selection)
     if embedded.gallery is not None:
@@ -33,7 +35,10 @@ def score_subsets(source: Path, selection: Selection, ks: Sequence[int]) -> str:
     )
     lines = [f"Recall@{k:<4} {one}" for k, one in found.items()]
     how = f"{PARTS} disjoint parts, mean and 95% interval, {embedded.distance} distance."
-    return "\n".join([f"{embedded.about()} {how}", "", *lines, "", NOT_WHOLE])
+    about = f"{embedded.about()} {how}"
+    recalls = {f"Recall@{k}": {"mean": one.mean, "interval_95": one.half} for k, one in found.items()}
+    data = {"protocol": about, "scores": recalls | {"distance": embedded.distance}}
+    return Outcome("\n".join([about, "", *lines, "", NOT_WHOLE]), data)
 
 
 def _ks_of(source: Path) -> Sequence[int]:

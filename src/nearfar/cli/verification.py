@@ -16,12 +16,13 @@ from ..evaluation import identify, verify, verify_pairs
 from ..io.cells import unescaped
 from ..quoting import quoted
 from .embedding import Selection, is_run, open_with_gallery
+from .outcome import Outcome
 
 YES = ("1", "+1", "true", "yes", "same")
 NO = ("0", "-1", "false", "no", "different")
 
 
-def score_verification(source: Path, selection: Selection, pairs: Path | None, fars: Sequence[float] = ()) -> str:
+def score_verification(source: Path, selection: Selection, pairs: Path | None, fars: Sequence[float] = ()) -> Outcome:
     """Return the scores of all pairs, or of those in a file; for a run's test, also write `verification.json`.
 
     Parameters
@@ -52,10 +53,10 @@ def score_verification(source: Path, selection: Selection, pairs: Path | None, f
         from ..train.run import write_json
 
         write_json(source / "verification.json", found.to_dict())
-    return f"{about}\n\n{found}"
+    return Outcome(f"{about}\n\n{found}", {"protocol": about, "scores": found.to_dict()})
 
 
-def score_identification(source: Path, selection: Selection, fars: Sequence[float] = ()) -> str:
+def score_identification(source: Path, selection: Selection, fars: Sequence[float] = ()) -> Outcome:
     """Return the scores of identification; for a run's test, also write `identification.json`."""
     how = _rates(fars)
     embedded = open_with_gallery(source, selection)
@@ -65,7 +66,8 @@ def score_identification(source: Path, selection: Selection, fars: Sequence[floa
         from ..train.run import write_json
 
         write_json(source / "identification.json", found.to_dict())
-    return f"{embedded.about()}\n\n{found}"
+    about = embedded.about()
+    return Outcome(f"{about}\n\n{found}", {"protocol": about, "scores": found.to_dict()})
 
 
 def _rates(fars: Sequence[float]) -> dict[str, Any]:
