@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
 from nearfar import IML
 from nearfar.neighbors import by_class
@@ -139,3 +140,9 @@ def test_more_than_two_classes_by_loops():
     f = loops.objective(learner.get_mahalanobis_matrix(), X, y, others, k=2)
     assert_allclose(f, learner.objective_, rtol=1e-8)
     assert len(distances(learner, X)) == 45 * 44 // 2
+
+
+def test_rows_in_a_small_unit_take_a_hint():
+    X, y = data()
+    with pytest.warns(ConvergenceWarning, match="median squared distance .* far above the bound 2: scale"):
+        IML(max_iter=5).fit(30 * X, y)

@@ -11,6 +11,7 @@ from ....numerics.optimize import Report, Solution, lbfgs, stopped
 from ....numerics.types import Array
 
 HINGE_DUAL_MEMORY = 30  # correction pairs of L-BFGS
+SLOW_DISTANCE_RATIO = 10  # ratio of the median squared distance to the largest bound above which the search is slow
 SLOW_SCALE_RATIO = 100  # ratio of the sizes of two features above which the search is slow
 
 
@@ -98,11 +99,15 @@ def minimize(
     """
     seen = [np.inf]  # the primal value at the last point
 
-    def negative_dual(a: Array) -> tuple[float, Array]:
-        M = hinges.metric(a)
+    # a = scale * t: the second derivative of the dual by each t is 1 / 2, in any unit of the rows
+    square = np.einsum("pd,pd->p", hinges.Z, hinges.Z)
+    scale = np.sqrt(hinges.gamma) / np.where(square > 0, square, 1.0)
+
+    def negative_dual(t: Array) -> tuple[float, Array]:
+        M = hinges.metric(scale * t)
         margins = hinges.margins(M)
         seen[0] = hinges.given(M, margins)
-        return -hinges.dual(a, M), -margins
+        return -hinges.dual(scale * t, M), -scale * margins
 
     def certified(before: float, now: float) -> bool:
         return seen[0] + now <= tol * max(1.0, seen[0])
@@ -115,12 +120,17 @@ def minimize(
     gap = np.inf
     primal = np.inf
     M = hinges.metric(a)
-    limits: dict[str, Any] = {"tol": 1e-12, "bounds": (0.0, hinges.c), "memory": HINGE_DUAL_MEMORY, "report": report}
+    limits: dict[str, Any] = {
+        "tol": 1e-12,
+        "bounds": (0.0, hinges.c / scale),
+        "memory": HINGE_DUAL_MEMORY,
+        "report": report,
+    }
     while spent < max_iter:
-        found = lbfgs(negative_dual, a, stop=certified, max_iter=max_iter - spent, **limits)
-        a = found.x
+        found = lbfgs(negative_dual, a / scale, stop=certified, max_iter=max_iter - spent, **limits)
+        a = np.minimum(scale * found.x, hinges.c)
         spent = spent + found.n_iter
-        M = hinges.metric(found.x)
+        M = hinges.metric(a)
         primal = hinges(M)
         gap = primal - hinges.dual(a, M)
         if gap <= tol * max(1.0, abs(primal)) or found.n_iter <= 1:
@@ -130,7 +140,7 @@ def minimize(
     if converged:
         message = ""
     else:
-        message = stopped("the dual", spent, "duality gap", gap, limit) + uneven(hinges.Z)
+        message = stopped("the dual", spent, "duality gap", gap, limit) + (uneven(hinges.Z) or far(hinges))
     return Solution(
         x=M,
         objective=primal,
@@ -152,3 +162,12 @@ def uneven(Z: Array) -> str:
     if ratio < SLOW_SCALE_RATIO:
         return ""
     return f"; features differ by a factor of {ratio:.1g} in size: scale them"
+
+
+def far(hinges: Hinges) -> str:
+    """Return a hint if the differences are far longer than the bounds allow, as in a small unit of length, else ""."""
+    middle = float(np.median(np.einsum("pd,pd->p", hinges.Z, hinges.Z)))
+    largest = float(hinges.b.max())
+    if middle < SLOW_DISTANCE_RATIO * largest:
+        return ""
+    return f"; the median squared distance {middle:.3g} is far above the bound {largest:.3g}: scale the features"
