@@ -7,12 +7,14 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from nearfar.data import Dataset, open_dataset
 from nearfar.data.transforms.symmetries import with_symmetries
 from nearfar.deep.networks.embedder import Embedder
 from nearfar.deep.networks.trunks import make_trunk
+from nearfar.train import features
 from nearfar.train.features import cached_features, embed
 
 
@@ -93,6 +95,23 @@ def test_without_a_cache_of_ones_own_features_are_computed(tmp_path, monkeypatch
     assert forged.read_bytes() == before
     if how != "link":  # which is replaced, and not followed
         assert "NEARFAR_CACHE" in str(told[-1].message)
+
+
+def test_texts_are_embedded_by_length_within_a_budget_of_tokens(monkeypatch) -> None:
+    monkeypatch.setattr(features, "TOKENS_ON_PROCESSOR", 24)
+    lengths = np.random.default_rng(0).integers(0, 13, 40)
+    rows = np.where(np.arange(12) < lengths[:, None], np.arange(12) + lengths[:, None], -1).astype(np.float32)
+    seen = []
+
+    def sums(batch):
+        seen.append(tuple(batch.shape))
+        return torch.where(batch > -1, batch, 0).sum(1, keepdim=True)
+
+    found = features.encode_texts(sums, rows)
+    np.testing.assert_array_equal(found[:, 0], np.where(rows > -1, rows, 0).sum(1))
+    assert all(n * length <= 24 for n, length in seen)
+    assert sum(n * length for n, length in seen) < 1.3 * lengths.sum()
+    assert features.encode_texts(sums, rows[:0]).shape == (0, 0)
 
 
 CODE = """

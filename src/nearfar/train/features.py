@@ -24,6 +24,8 @@ from ..data.loader import make_loader
 from ..data.readers.files import file_behind
 from ..data.transforms.symmetries import TurnedReader
 from ..deep.networks.embedder import Embedder
+from ..deep.networks.tokens import NO_TOKEN
+from ..deep.networks.transformers_text_trunk import TransformersTextTrunk
 from ..io.atomic_files import atomic_write
 from ..io.cache import private_folder, read_entry
 from ..progress import counted
@@ -31,6 +33,10 @@ from .config import TrainConfig
 
 Floats = NDArray[np.float32]
 
+TOKENS_ON_PROCESSOR = 1024
+"""Number of tokens of a batch of texts on a CPU, with the padding: the activations of more leave its cache."""
+TOKENS_ON_ACCELERATOR = 2**15
+"""The same on a GPU: enough to use it fully."""
 FEATURES = "features"
 """Folder of the cache with the features of frozen trunks."""
 ON_ACCELERATOR = 256  # batch size that uses a GPU fully
@@ -112,6 +118,58 @@ def encode(
     return torch.cat(parts).numpy() if parts else np.empty((0, 0), np.float32)
 
 
+def encode_texts(
+    forward: Callable[[Tensor], Tensor], rows: NDArray[Any], *, device: torch.device | str = "cpu"
+) -> Floats:
+    """Apply a function to rows of token numbers, in order, without gradients.
+
+    Texts of similar length are computed together, so that few places are padding.
+
+    Parameters
+    ----------
+    forward : callable
+        Function from (b, L) rows, padded with -1, to (b, k).
+    rows : ndarray of shape (n, L)
+        Token numbers, padded with -1.
+    device : device or str
+        Device of the computation.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, k)
+        Outputs of the function.
+    """
+    budget = TOKENS_ON_PROCESSOR if torch.device(device).type == "cpu" else TOKENS_ON_ACCELERATOR
+    batches = batches_by_length((rows > NO_TOKEN).sum(1), budget)
+    found: Floats | None = None
+    with torch.inference_mode():
+        for places, length in counted(batches, "embedding", len(batches)):
+            part = forward(torch.from_numpy(rows[places, :length]).to(device)).float().cpu().numpy()
+            if found is None:
+                found = np.empty((len(rows), part.shape[1]), np.float32)
+            found[places] = part
+    return np.empty((0, 0), np.float32) if found is None else found
+
+
+def batches_by_length(lengths: NDArray[np.integer[Any]], budget: int) -> list[tuple[NDArray[np.intp], int]]:
+    """Return the places of texts of similar length, the longest first, and the length of the longest of them.
+
+    A batch has at most `budget` tokens with its padding, or one text.
+
+    >>> [(places.tolist(), length) for places, length in batches_by_length(np.array([1, 5, 2, 4]), 8)]
+    [([1], 5), ([3, 2], 4), ([0], 1)]
+    """
+    order = np.argsort(-lengths, kind="stable")
+    batches = []
+    begin = 0
+    while begin < len(order):
+        length = max(int(lengths[order[begin]]), 1)
+        end = begin + max(budget // length, 1)
+        batches.append((order[begin:end], length))
+        begin = end
+    return batches
+
+
 def embed(
     embedder: Embedder,
     dataset: Dataset,
@@ -155,6 +213,8 @@ def embed(
     forward = (lambda items: embedder(items).embedding) if layer == "embedding" else embedder.features
     embedder.eval()
     try:
+        if isinstance(getattr(embedder.trunk, "module", None), TransformersTextTrunk):
+            return encode_texts(forward, all_rows(dataset), device=device)
         return encode(
             forward,
             dataset,

@@ -27,7 +27,7 @@ from ..deep.proxies.class_proxies import ClassProxyLoss
 from ..deep.proxies.heads import HeadLoss
 from ..numerics.types import Ints
 from .config import TrainConfig, TrainError
-from .features import Floats, encode
+from .features import Floats, embed
 from .task import text_tokens, tokenized, tokenizer_folder
 
 if TYPE_CHECKING:
@@ -192,18 +192,12 @@ def text_set(pairs: Dataset, tokens: Tokens) -> Dataset:
     return replace(texts, names=tuple(first_words(pairs.texts_given)))
 
 
-def embed_texts(embedder: Embedder, texts: Dataset, *, batch_size: int = 256) -> Floats:
+def embed_texts(embedder: Embedder, texts: Dataset) -> Floats:
     """Embed rows of token numbers by the text tower, on its device and in evaluation mode, (n, d)."""
     tower = embedder.text
     if tower is None:
         raise TrainError(f"{texts.name}: the network embeds images only; train it with text_trunk to embed texts")
-    device = next(tower.parameters()).device
-    training = tower.training
-    tower.eval()
-    try:
-        return encode(lambda rows: tower(rows).embedding, texts, device=device, batch_size=batch_size, workers=0)
-    finally:
-        tower.train(training)
+    return embed(tower, texts)
 
 
 def scores_both_ways(
