@@ -47,9 +47,9 @@ class ScoresFile(msgspec.Struct, kw_only=True):
 
 
 def baseline_of(content: Mapping[str, Any], raw_name: str = RAW) -> tuple[str, Any]:
-    """Return what scores have to be compared with, and its scores: the pretrained trunk's features, or the raw items.
+    """Return what scores have to be compared with, and its scores: the pretrained trunk's features, or the raw inputs.
 
-    `raw_name` is what raw items are called. Without either, the scores are None.
+    `raw_name` is what raw inputs are called. Without either, the scores are None.
     """
     if content.get("frozen") is not None:
         return FROZEN, content["frozen"]

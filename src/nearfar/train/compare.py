@@ -63,7 +63,7 @@ class Compared(NamedTuple):
     validation : dict of str to list of float or None
         Score on the validation classes that chose the checkpoint, of every seed; None without such classes.
     baseline : dict or None
-        Scores of the pretrained trunk's features, otherwise of the raw items; None for pairs of images and texts.
+        Scores of the pretrained trunk's features, otherwise of the raw inputs; None for pairs of images and texts.
     baseline_name : str
         Which of them.
     """

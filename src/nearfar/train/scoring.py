@@ -85,7 +85,7 @@ class Result(NamedTuple):
 
     @property
     def baseline(self) -> Scores | None:
-        """Scores that a training has to improve: of the pretrained trunk's features, otherwise of the raw items."""
+        """Scores that a training has to improve: of the pretrained trunk's features, otherwise of the raw inputs."""
         return self.raw if self.frozen is None else self.frozen
 
     @property
