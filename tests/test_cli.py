@@ -1306,7 +1306,7 @@ def test_a_signal_stops_also_what_turns_it_into_an_error(capsys, monkeypatch, nu
     kept = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         code, _, err = run(capsys, monkeypatch, "compare", "digits", "--objective", "TripletLoss()", "--out", "RUNS")
-        assert (code, err) == (130, "nearfar: stopped; run the same command again to continue\n")
+        assert (code, err) == (128 + number, "nearfar: stopped; run the same command again to continue\n")
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         for each, handler in kept.items():
@@ -1382,3 +1382,21 @@ def test_a_run_is_scored_on_its_test_classes_as_on_its_test(capsys, monkeypatch,
     whole, part = (run(capsys, monkeypatch, "evaluate", tmp_path / "run", *given)[1] for given in ([], classes))
     assert "Recall@3" in part
     assert whole.splitlines()[1:] == part.splitlines()[1:]
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "39"])
+def test_help_is_printed_where_lines_have_no_room(columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    code, out, _ = run(capsys, monkeypatch, "index", "--help")
+    assert (code, os.environ["COLUMNS"]) == (0, "40")
+    assert max(map(len, out.splitlines())) <= 40
+
+
+def test_a_lack_of_threads_is_told_in_one_line(capsys, monkeypatch):
+    def crowded(*_, **__):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(cli, "make_config", crowded)
+    code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", "RUN")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the system allows no more threads (see ulimit -u)" in err

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import nearfar
+from nearfar.extras import NEEDS, PACKAGES
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -23,7 +24,7 @@ def test_the_oldest_dependencies_are_those_that_the_matrix_tests():
     users = [
         name
         for name in extras
-        if name not in ("all", "dev", "bench", "docs", "store", "lance", "serve", "dask", "vision")
+        if name not in ("all", "dev", "bench", "docs", "store", "lance", "serve", "dask", "vision", "photos")
     ]
     requirements = [*PROJECT["project"]["dependencies"], *(line for name in users for line in extras[name])]
     floors = {name: as_numbers(version) for name, version in (line.split(">=") for line in requirements)}
@@ -53,3 +54,15 @@ def test_every_fragment_of_changes_is_of_a_kind_that_a_release_collects():
     others = {"README.md", PROJECT["tool"]["towncrier"]["template"].removeprefix("changes/")}
     names = {path.name for path in (ROOT / "changes").iterdir()} - others
     assert {name for name in names if name.split(".")[-2] not in kinds or not name.endswith(".md")} == set()
+
+
+def test_one_line_installs_what_the_first_commands_use():
+    extras = PROJECT["project"]["optional-dependencies"]
+    text = (ROOT / "README.md").read_text()
+    used = re.findall(r"^    nearfar (\w+) ", text, re.M)[:4]
+    assert "    pip install 'nearfar[photos]' " in text
+    (parts,) = re.findall(r"nearfar\[(.*)\]", extras["photos"][0])
+    brought = {extra for extra, lines in extras.items() if extra in parts.split(",")}
+    needed = {PACKAGES[package] for command in used for package in NEEDS.get(command, ())} | {PACKAGES["timm"]}
+    assert used == ["train", "report", "index", "serve"]
+    assert needed <= brought

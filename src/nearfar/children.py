@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["OWN_MODULES", "isolate_children"]
+__all__ = ["OWN_MODULES", "end_with", "isolate_children"]
 
 SAFE_PATH = "PYTHONSAFEPATH"
 
@@ -30,3 +33,24 @@ def isolate_children() -> Iterator[None]:
             del os.environ[SAFE_PATH]
         else:
             os.environ[SAFE_PATH] = before
+
+
+def end_with(parent: int, patience: float = 60.0) -> None:
+    """Let this process end when its parent has ended: by SIGTERM, or at once if it has not ended after some seconds.
+
+    Parameters
+    ----------
+    parent : int
+        Number of the parent process, which the parent itself tells, because it may end before this process looks.
+    patience : float
+        Seconds to finish a batch and write a checkpoint.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(patience)
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -272,7 +272,7 @@ def test_the_processes_of_a_comparison_end_with_it(tmp_path, rows, number) -> No
     if number == "SIGKILL":
         assert process.returncode == -signal.SIGKILL
     else:
-        assert (process.returncode, err) == (130, "nearfar: stopped; run the same command again to continue\n")
+        assert (process.returncode, err) == (143, "nearfar: stopped; run the same command again to continue\n")
     for folder in out.iterdir():
         assert (folder / "last.safetensors").exists()
         assert not list(folder.glob("*.partial"))

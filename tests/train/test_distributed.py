@@ -327,6 +327,32 @@ def test_a_process_that_is_killed_is_said_in_one_line(tmp_path, rows) -> None:
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="processes take GPUs where there are some")
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the processes in /proc")
+def test_processes_end_with_the_one_that_started_them(tmp_path, rows) -> None:
+    words = ["train", rows, "--out", str(tmp_path / "run"), "--trunk", "mlp(width=16, depth=1)", "--devices", "2"]
+    words += ["--batch-size", "24", "--sampler", "m_per_class:8", "--set", "steps=1000000", "--set", "log_every=1"]
+    command = [sys.executable, "-m", "nearfar", *words, "--set", "eval_every=1000000", "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"MARK": str(tmp_path)}) as run:
+        try:
+            while not (tmp_path / "run" / "log.jsonl").exists():
+                assert run.poll() is None
+                time.sleep(0.1)
+            ranks = processes_with(f"MARK={tmp_path}")
+        finally:
+            run.kill()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not all(map(is_dead, ranks.values())):
+        time.sleep(0.1)
+    alive = [number for number in ranks.values() if not is_dead(number)]
+    for number in alive:
+        os.kill(number, signal.SIGKILL)
+    assert len(ranks) == 2
+    assert not alive
+    assert (tmp_path / "run" / "last.safetensors").exists()
+
+
 def processes_with(variable: str) -> dict[str, int]:
     """Return the processes that have a variable in their environment, by their ranks."""
     found = {}
@@ -343,4 +369,7 @@ def processes_with(variable: str) -> dict[str, int]:
 
 def is_dead(process: int) -> bool:
     """Return whether a process has ended, though the one that started it has not looked yet."""
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

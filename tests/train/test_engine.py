@@ -131,10 +131,15 @@ def broken_off(monkeypatch, folder: Path, step: int, config) -> None:
             os.kill(os.getpid(), signal.SIGINT)
         return plain(self, items, labels, ids)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(building.Step, "forward", forward)
-        with pytest.raises(KeyboardInterrupt):
-            train(config, folder, progress=False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run with it ignored
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(building.Step, "forward", forward)
+            with pytest.raises(KeyboardInterrupt):
+                train(config, folder, progress=False)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
@@ -464,7 +469,7 @@ def test_nothing_is_left_of_a_run_whose_first_checkpoint_does_not_fit(tmp_path, 
 @pytest.mark.slow
 def test_two_do_not_train_in_one_folder(tmp_path, monkeypatch, small) -> None:
     def train_there_too(config: object, start: object, **how: object) -> None:
-        with pytest.raises(TrainError, match="another process is training in this folder"):
+        with pytest.raises(TrainError, match=rf"(process {os.getpid()}|another process) is training in this folder"):
             train(small(objective="NPairLoss()"), tmp_path / "run", progress=False)
         assert (tmp_path / "run").is_dir()
         monkeypatch.undo()

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, NoReturn
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from .. import __version__
-from ..children import isolate_children
+from ..children import end_with, isolate_children
 from ..extras import NEEDS, hint, require
 from ..io.untrusted import DEEPEST, images_from
 from ..progress import listening
@@ -46,6 +46,7 @@ from .misspelled import parser_message, suggest_near_path
 from .options import (
     COMPARISON,
     HOW_TO_CONTINUE,
+    LAUNCHER,
     RUN,
     STEPS,
     TRAINING,
@@ -93,10 +94,13 @@ from .options import (
     with_setting,
 )
 from .own_code import cause_in_own_code, message_on_own_code
-from .signals import Stopping
+from .signals import Stopping, exit_code
 
 MAX_MESSAGE_LENGTH = 1500
 """Maximum number of characters of a message. Our errors shorten what they quote; those of libraries are cut here."""
+
+LEAST_COLUMNS = 40
+"""Minimum number of characters of a line of help and tables."""
 
 MAX_PARSER_MESSAGE_LENGTH = 500
 """Maximum number of characters of a message of the command-line parser, which quotes its whole input."""
@@ -143,7 +147,10 @@ for flag in ("--help", "--version"):
 
 
 def main() -> None:
-    """Run the command line. Bad input prints one line and exits with 2; Ctrl-C and SIGTERM exit with 130."""
+    """Run the command line. Bad input prints one line and exits with 2; Ctrl-C exits with 130, SIGTERM with 143."""
+    if LAUNCHER in os.environ:
+        end_with(int(os.environ.pop(LAUNCHER)))
+    widen_narrow_output()
     usual = warnings.formatwarning
     warnings.formatwarning = one_line
     if isinstance(sys.stdout, TextIOWrapper):
@@ -155,8 +162,8 @@ def main() -> None:
                 require(*NEEDS.get(next(iter(sys.argv[1:]), ""), ()))
             with importing_own_modules(sys.argv[1:]):
                 app(sys.argv[1:], exit_on_error=False, print_error=False)
-    except KeyboardInterrupt:
-        _stop("stopped" + HOW_TO_CONTINUE.get(next(iter(sys.argv[1:]), ""), ""), 130)
+    except KeyboardInterrupt as stopped:
+        _stop("stopped" + HOW_TO_CONTINUE.get(next(iter(sys.argv[1:]), ""), ""), exit_code(stopped))
     except CycloptsError as error:
         command = next(iter(sys.argv[1:]), "")
         message = shorten(parser_message(error, sys.argv[1:]), MAX_PARSER_MESSAGE_LENGTH)
@@ -172,6 +179,13 @@ def main() -> None:
         raise
     finally:
         warnings.formatwarning = usual
+
+
+def widen_narrow_output() -> None:
+    """Write lines of at least 40 characters, because the printer of tables does not end in no columns."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) < LEAST_COLUMNS:
+        os.environ["COLUMNS"] = str(LEAST_COLUMNS)
 
 
 def check_words(words: Sequence[str]) -> None:

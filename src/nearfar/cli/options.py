@@ -118,6 +118,8 @@ HOW_TO_SKIP_BAD_IMAGES = {
     "compare": "; --set skip_bad=true leaves out such images",
 }
 
+LAUNCHER = "NEARFAR_LAUNCHER"
+"""In the environment of the processes of a run, the number of the process that has started them."""
 MESSAGE_FOLDER = "NEARFAR_MESSAGES"
 """Environment variable: the folder in which the processes of `launch` leave their last messages."""
 
@@ -147,19 +149,21 @@ def launch(devices: int) -> NoReturn:
         messages = Path(folder, "messages")
         messages.mkdir()
         os.environ[MESSAGE_FOLDER] = str(messages)
+        os.environ[LAUNCHER] = str(os.getpid())
         os.environ[OWN_MODULES] = folder_of_own_modules(sys.argv[1:])
         try:
             # torchrun never removes the log folder that it makes itself
             options = [f"--nproc_per_node={devices}", "--standalone", f"--log_dir={folder}/logs"]
             run.main([*options, "-m", "nearfar", *sys.argv[1:]])
         except SignalException as stopped:
-            raise KeyboardInterrupt from stopped
+            raise KeyboardInterrupt(stopped.sigval) from stopped
         except ChildFailedError as error:
             print(first_failure(messages, error.failures), file=sys.stderr)
             code = error.get_first_failure()[1].exitcode
             sys.exit(code if code > 0 else 1)
         finally:
             del os.environ[MESSAGE_FOLDER]
+            del os.environ[LAUNCHER]
             del os.environ[OWN_MODULES]
     sys.exit(0)
 
@@ -232,10 +236,12 @@ def leave_message(message: str) -> bool:
 
 
 def memory_advice(error: Exception, command: str) -> str | None:
-    """Return a message that says how to use less memory if it ran out; None for other errors.
+    """Return a message that says what to do if memory or threads ran out; None for other errors.
 
     PyTorch raises an OutOfMemoryError for accelerators, but a plain RuntimeError for the memory of the CPU.
     """
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return "the system allows no more threads (see ulimit -u); end other processes, or try with OMP_NUM_THREADS=1"
     text = " ".join(str(error).split()).rpartition("DefaultCPUAllocator: ")[2]
     of_torch = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: " in str(error)
     if not (of_torch or isinstance(error, MemoryError)):

@@ -13,12 +13,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopping:
     """Context in which SIGINT and SIGTERM raise a KeyboardInterrupt, and errors after a signal become one.
 
+    The argument of the KeyboardInterrupt is the number of the signal.
+
     Interrupted code may raise another error: compiled modules do so if their import is interrupted. A signal that is
     ignored, as that of a background job of a shell, remains ignored.
     """
 
     def __init__(self) -> None:
-        self._requested = False
+        self._number: int | None = None  # of the signal that came
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Stopping:
@@ -31,9 +33,14 @@ class Stopping:
     def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if self._requested and isinstance(error, Exception):
-            raise KeyboardInterrupt from error
+        if self._number is not None and isinstance(error, Exception):
+            raise KeyboardInterrupt(self._number) from error
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
-        self._requested = True
-        raise KeyboardInterrupt
+        self._number = number
+        raise KeyboardInterrupt(number)
+
+
+def exit_code(stopped: KeyboardInterrupt) -> int:
+    """Return the exit code of a process that a signal has stopped: 128 and its number, as shells write it."""
+    return 128 + int(stopped.args[0] if stopped.args else signal.SIGINT)

@@ -144,6 +144,18 @@ def make_like(descriptor: int, before: os.stat_result) -> None:
         os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & 0o777)
 
 
+def holder(file: Path) -> str:
+    """Return "process 123" for the one that holds the lock on a file; "another process" if the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        inode = file.stat().st_ino
+        for line in Path("/proc/locks").read_text().splitlines():
+            # 1: FLOCK  ADVISORY  WRITE 123 fe:00:5573134 0 EOF
+            words = line.split()
+            if words[1] in ("FLOCK", "POSIX") and int(words[5].rpartition(":")[2]) == inode and int(words[4]) > 0:
+                return f"process {words[4]}"
+    return "another process"
+
+
 @contextmanager
 def locked(file: Path, *, wait: float = 0.0, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Hold a lock that only one process can have, until the end of the block or of the process.
@@ -180,7 +192,7 @@ def locked(file: Path, *, wait: float = 0.0, waiting: Callable[[], None] | None 
                 waiting()
             lock.acquire(timeout=wait)
     except Timeout as error:
-        raise TimeoutError(f"{file}: another process holds the lock") from error
+        raise TimeoutError(f"{file}: {holder(file)} holds the lock") from error
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise

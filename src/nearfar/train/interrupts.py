@@ -18,11 +18,12 @@ stop_requested = threading.Event()
 class Interrupts:
     """Context in which the first SIGINT or SIGTERM sets `requested`; the second raises a KeyboardInterrupt at once.
 
-    A signal that is ignored, as that of a background job of a shell, remains ignored.
+    The argument of a KeyboardInterrupt that leaves the context is the number of the signal, from which follows the exit
+    code. A signal that is ignored, as that of a background job of a shell, remains ignored.
     """
 
     def __init__(self) -> None:
-        self._signaled = False
+        self._number: int | None = None  # of the first signal
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -31,18 +32,20 @@ class Interrupts:
             self._before = {number: signal.signal(number, self._request_stop) for number in heeded}
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, *_: object) -> None:
+        if isinstance(error, KeyboardInterrupt) and self._number is not None:
+            error.args = (self._number,)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     @property
     def requested(self) -> bool:
-        return self._signaled or stop_requested.is_set()
+        return self._number is not None or stop_requested.is_set()
 
     def _request_stop(self, number: int, frame: FrameType | None) -> None:
-        if self._signaled:
-            raise KeyboardInterrupt
-        self._signaled = True
+        if self._number is not None:
+            raise KeyboardInterrupt(number)
+        self._number = number
 
 
 @contextmanager

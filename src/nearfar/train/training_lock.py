@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ..io.atomic_files import locked
+from ..io.atomic_files import holder, locked
 from .config import TrainError
 from .run import LOCK
 
@@ -26,7 +26,7 @@ def training_lock(folder: Path) -> Iterator[None]:
             try:
                 held.enter_context(locked(folder / LOCK))
             except TimeoutError as error:
-                busy = "another process is training in this folder; choose another one, or wait"
+                busy = f"{holder(folder / LOCK)} is training in this folder; choose another one, or wait"
                 raise TrainError(f"{folder}: {busy}") from error
             except OSError as error:
                 raise TrainError(f"{folder}: is not writable ({error.strerror or error})") from error
