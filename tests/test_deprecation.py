@@ -1,7 +1,6 @@
 """Modules that the documentation named before they moved: the old names work, and say the new ones."""
 
 import importlib
-import inspect
 
 import pytest
 
@@ -11,17 +10,11 @@ from nearfar import deprecation
 MOVED = {
     "nearfar.core.descriptors": ("nearfar.numerics.descriptors", "set_covariances"),
     "nearfar.core.manifolds": ("nearfar.numerics.manifolds", "spans"),
-    "nearfar.deep.relations": ("nearfar.deep", "LabelSets"),
-    "nearfar.deep.rows": ("nearfar.deep", "Rows"),
-    "nearfar.deep.spd": ("nearfar.deep", "StiefelSGD"),
-    "nearfar.deep.terms": ("nearfar.deep", "RowLoss"),
 }
 
 
 @pytest.mark.parametrize("old", MOVED)
 def test_old_names_lead_to_the_new_place(old):
-    if ".deep." in old:
-        pytest.importorskip("torch")
     new, name = MOVED[old]
     module = importlib.import_module(old)
     with pytest.warns(FutureWarning, match=f"{old}.{name} is now {new}.{name}"):
@@ -58,34 +51,6 @@ def test_settings_by_their_old_names():
     assert said[0].filename == __file__
     with pytest.raises(TypeError, match="both were given"):
         paint(color="blue", colour="blue")
-
-
-# losses that came after the new name
-NEVER_MINE = {"ALMNLoss", "BIERLoss", "HDCLoss", "HDMLLoss", "HierarchicalTripletLoss", "SigLIPLoss"}
-
-
-def test_losses_take_their_miner_by_its_old_name():
-    pytest.importorskip("torch")
-    import nearfar
-    from nearfar.deep.objective.parser import parse_objective
-
-    losses = [m.name for m in nearfar.catalog.METHODS if m.done and m.kind == "loss"]
-    taking = [name for name in losses if "miner" in takes(name) and name not in NEVER_MINE]
-    assert len(taking) > 20
-    for name in taking:
-        small = nearfar.catalog.BY_NAME[name].small
-        with pytest.warns(FutureWarning, match="mine is now miner"):
-            loss = getattr(nearfar, name)(**small, mine=nearfar.BatchHard())
-        assert "mine=" not in repr(loss)
-        assert "miner=BatchHard()" in repr(loss)
-    old = parse_objective("0.5*TripletLoss(margin=0.3, mine=BatchHard())")  # as in the config of an older run
-    assert repr(old) == repr(parse_objective("0.5*TripletLoss(margin=0.3, miner=BatchHard())"))
-
-
-def takes(name):
-    import nearfar
-
-    return inspect.signature(getattr(nearfar, name)).parameters
 
 
 def test_british_names_of_settings():

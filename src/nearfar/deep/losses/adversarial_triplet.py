@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.parser import parse_objective
@@ -100,7 +99,6 @@ class AdversarialTriplet(Term):
     worse. Start from a trained trunk with a low learning rate, or add 0.1 times this term to another loss.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         embedding_dim: int,

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import near_distances, negatives
@@ -67,7 +66,6 @@ class BinomialDevianceLoss(RowLoss):
     in the formula's sum over i and j, such pairs only add a constant.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 2.0,

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import near_distances
 from ..pairwise.reductions import masked_logsumexp
@@ -52,7 +51,6 @@ class CircleLoss(RowLoss):
         chosen automatically.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self, margin: float = 0.4, scale: float = 80.0, *, miner: Any = None, block: int | None = None
     ) -> None:

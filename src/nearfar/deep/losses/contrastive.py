@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.hinges import hinges, near_distances, negatives
@@ -107,7 +106,6 @@ class ContrastiveLoss(RowLoss):
     them.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float | None = None,

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ..pairwise.comparison import Distance, Rows
 from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
@@ -56,7 +55,6 @@ class GeneralizedLiftedLoss(RowLoss):
     distance: k positives at the same distance act like one at this distance plus log k.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 1.0,

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
@@ -116,7 +115,6 @@ class HardNegativeContrastiveLoss(RowLoss):
     This is the "mixture" form, except that it averages over the anchors where the survey of Ghojogh et al. (2022) sums.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         temperature: float = 0.5,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from .. import distributed
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
@@ -59,7 +58,6 @@ class HistogramLoss(RowLoss):
     has no gradient if the other kind has no pairs in the bins on either side.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(self, num_bins: int = 100, *, miner: Any = None, block: int | None = None) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         if num_bins < 1:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..pairwise.blockwise import sum_over_anchors
@@ -61,7 +60,6 @@ class IntraPairVarianceLoss(TwoPassLoss):
     not separate classes.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self, pos_eps: float = 0.01, neg_eps: float = 0.01, *, miner: Any = None, block: int | None = None
     ) -> None:

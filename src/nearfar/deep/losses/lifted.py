@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.contextual import BilateralRowLoss, Sides
@@ -103,7 +102,6 @@ class LiftedLoss(BilateralRowLoss):
     published code divides by rho in the gradient without a guard; here, the gradient of coincident samples is zero.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 1.0,

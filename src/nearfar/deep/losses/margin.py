@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...deprecation import renamed_settings
 from ..objective.batch import Batch, check_range
 from ..objective.relations import UNKNOWN
 from ..pairwise.comparison import Comparison, Rows, count
@@ -87,7 +86,6 @@ class MarginLoss(ContextualRowLoss):
     class_offsets: Tensor | None
     sample_offsets: Tensor | None
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 0.2,

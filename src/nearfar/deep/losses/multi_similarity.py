@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows, masked_fill
 from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import masked_logsumexp, near_and_rivals
@@ -91,7 +90,6 @@ class MultiSimilarityLoss(RowLoss):
     contributes neither part, because mining compares the two, but it still counts in the mean.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 2.0,

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.batch import Batch
 from ..pairwise.comparison import Rows, count
@@ -74,7 +73,6 @@ class NPairLoss(RowLoss):
     anchors; for the symmetric form, average this loss and the one with both sets exchanged.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         reg: float = 0.002,

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.hinges import near_columns
@@ -85,7 +84,6 @@ class NCALoss(RowLoss):
 
     learned = ("temperature",)
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         temperature: float = 1.0,

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ..autograd import in_transform
 from ..objective.batch import Batch
 from ..pairwise.comparison import Comparison, Rows, count
@@ -62,7 +61,6 @@ class NTXentLoss(RowLoss):
 
     learned = ("temperature",)
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         temperature: float = 0.07,

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows
 from ..pairwise.hinges import negatives, positives
 from ..pairwise.row_loss import RowLoss
@@ -72,7 +71,6 @@ class RankedListLoss(RowLoss):
     dissimilar sample.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 1.2,

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ..objective.batch import Batch
 from ..pairwise.comparison import Comparison, Rows, count
 from ..pairwise.contextual import ContextualRowLoss
@@ -78,7 +77,6 @@ class SNRContrastiveLoss(ContextualRowLoss):
 
     single_block = True
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         pos_margin: float = 0.0,

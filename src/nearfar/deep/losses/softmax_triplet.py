@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ..autograd import applied
 from ..objective.batch import Batch
 from ..pairwise.comparison import Comparison, Distance, Rows, count, exponentials_, masked_fill
@@ -115,7 +114,6 @@ class SoftmaxTripletLoss(RowLoss):
     dissimilar samples; here, it is a plus. Neither sum contains i itself.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         temperature: float = 0.1,

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import near_columns
 from ..pairwise.reductions import near_and_rivals
@@ -53,7 +52,6 @@ class SupConLoss(RowLoss):
 
     learned = ("temperature",)
 
-    @renamed_settings(mine="miner")
     def __init__(self, temperature: float = 0.1, *, miner: Any = None, block: int | None = None) -> None:
         super().__init__(distance="cosine", normalize=True, miner=miner, block=block)
         self.temperature = temperature

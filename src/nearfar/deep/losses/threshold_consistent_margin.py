@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.row_loss import RowLoss
@@ -51,7 +50,6 @@ class ThresholdConsistentMarginLoss(RowLoss):
     The paper adds this term to a ranking loss, for example ``SmoothAPLoss() + ThresholdConsistentMarginLoss()``.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         pos_margin: float = 0.9,

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Distance, Rows, count
 from ..pairwise.contextual import BilateralRowLoss, Sides, reference_pairs, reference_rows
@@ -149,7 +148,6 @@ class TripletLoss(BilateralRowLoss):
     collapsed to one point does not recover.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float | None = None,

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..pairwise.comparison import Rows, count
 from ..pairwise.contextual import TwoPassLoss
@@ -104,7 +103,6 @@ class TripletGlobalLoss(TwoPassLoss):
     loss: ``TripletLoss() + TripletGlobalLoss()``.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 0.4,

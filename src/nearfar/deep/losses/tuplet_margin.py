@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ...deprecation import renamed_settings
 from ..pairwise.comparison import Rows, count
 from ..pairwise.hinges import positives
 from ..pairwise.reductions import near_and_rivals
@@ -58,7 +57,6 @@ class TupletMarginLoss(RowLoss):
     The mean is over all positive pairs. An anchor without a negative contributes 0.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self, scale: float = 64.0, margin: float = 0.1, *, miner: Any = None, block: int | None = None
     ) -> None:

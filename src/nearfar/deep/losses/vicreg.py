@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN, is_classes
 from ..pairwise.comparison import Comparison, Rows, count, on_host
@@ -106,7 +105,6 @@ class VICRegLoss(RowLoss):
     halves v, which corresponds to ``variance=12.5``.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         invariance: float = 25.0,

@@ -17,7 +17,6 @@ from typing import Any
 from torch import nn
 
 from ...catalog import BY_NAME, METHODS, missing, suggest_method
-from ...deprecation import current_name
 from ...expressions import (
     Call,
     ExpressionError,
@@ -140,7 +139,6 @@ def _made(call: Call, sizes: dict[str, Any]) -> Any:
 def _settings(make: Any, call: Call, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a method: the sizes that it takes, overridden by the settings in the text."""
     takes = signature(make).parameters
-    call = _by_present_names(make, call)
     known = {key: one for key, one in takes.items() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
     hands_on = bool(call.module) and any(one.kind is one.VAR_KEYWORD for one in takes.values())
     call = _with_inner_text(make, call)
@@ -163,12 +161,6 @@ def _with_inner_text(make: Any, call: Call) -> Call:
     for place, argument in enumerate(arguments):
         if argument.name == setting and not is_plain(argument.value):
             arguments[place] = replace(argument, value=Literal(str(argument.value)))
-    return replace(call, arguments=tuple(arguments))
-
-
-def _by_present_names(make: Any, call: Call) -> Call:
-    """Return the call with the current names of its settings: configs of older runs call a miner `mine=`."""
-    arguments = (replace(one, name=current_name(make, one.name)) for one in call.arguments)
     return replace(call, arguments=tuple(arguments))
 
 

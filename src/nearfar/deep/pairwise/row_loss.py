@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...deprecation import renamed_settings
 from .. import distributed
 from ..objective.batch import Batch
 from ..objective.relations import Labels
@@ -51,7 +50,6 @@ class RowLoss(AnchorLoss):
 
     single_block = False
 
-    @renamed_settings(mine="miner")
     def __init__(self, *, distance: Distance, normalize: bool, miner: Any = None, block: int | None = None) -> None:
         super().__init__(block=block)
         check_distance(self, distance)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from ...deprecation import renamed_settings
 from ...settings import check_options
 from ..objective.network_layers import BorrowsLayer
 from ..pairwise.comparison import Comparison
@@ -25,7 +24,6 @@ class FisherScatters(NamedTuple):
 class FisherHinge(BorrowsLayer, TwoPassLoss):
     """Base class of both Fisher discriminant losses, with their settings and |U|^2; see ``FisherTripletLoss``."""
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         margin: float = 0.25,

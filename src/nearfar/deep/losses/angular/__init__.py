@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from ....deprecation import renamed_settings
 from ....settings import check_options
 from ...pairwise.comparison import Rows, count
 from ...pairwise.contextual import BilateralRowLoss, Sides, reference_pairs
@@ -105,7 +104,6 @@ class AngularLoss(BilateralRowLoss):
     zero.
     """
 
-    @renamed_settings(mine="miner")
     def __init__(
         self,
         alpha: float = 45.0,
