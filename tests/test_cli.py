@@ -1400,3 +1400,25 @@ def test_a_lack_of_threads_is_told_in_one_line(capsys, monkeypatch):
     code, _, err = run(capsys, monkeypatch, "train", "digits", "--out", "RUN")
     assert (code, err.count("\n")) == (2, 1)
     assert "the system allows no more threads (see ulimit -u)" in err
+
+
+EVIL = "a\x1b]0;owned\x07\x1b[2J\u202e"
+
+
+def test_names_and_labels_do_not_control_the_terminal(capsys, monkeypatch, tmp_path):
+    X = np.random.default_rng(0).normal(size=(8, 3))
+    labels = np.repeat([EVIL, "b"], 4)
+    Index(X, names=[f"{EVIL}{i}" for i in range(8)], labels=labels).save(tmp_path / "x.index")
+    np.savez(tmp_path / "x.npz", X=X, y=labels)
+    np.save(tmp_path / "q.npy", X[:1])
+    for words in (["search", "x.index", "q.npy"], ["duplicates", "x.index"], ["inspect", "x.npz"], ["evaluate", EVIL]):
+        places = [tmp_path / word if "." in word else word for word in words[1:]]
+        _, out, err = run(capsys, monkeypatch, words[0], *places)
+        assert not {"\x1b", "\x07", "\u202e"} & set(out + err), words
+        assert words[0] not in ("search", "evaluate") or "\\x1b]0;owned\\x07" in out + err
+
+
+def test_commands_print_by_one_function():
+    for path in Path(cli.__file__).parent.glob("*.py"):
+        calls = re.findall(r"^\s+(?:return )?print\(", path.read_text(), re.M)
+        assert len(calls) == (path.name == "encoding.py"), path.name

@@ -41,7 +41,7 @@ from . import (
     suspecting,
 )
 from .bars import progress_bars
-from .encoding import WRITABLE
+from .encoding import WRITABLE, printable, say
 from .misspelled import parser_message, suggest_near_path
 from .options import (
     COMPARISON,
@@ -221,7 +221,7 @@ def one_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """Format a warning without the position in the code, which does not help users of the command line."""
-    return f"nearfar: warning: {' '.join(str(message).split())}\n"
+    return f"nearfar: warning: {printable(' '.join(str(message).split()))}\n"
 
 
 def _stop(message: str, code: int) -> NoReturn:
@@ -411,11 +411,11 @@ def train(
                 run = run_training(config, out, resume=resume, progress=not quiet and is_first_process())
         if is_first_process() and run.config.final is not None:
             if not quiet:
-                print(final_summary(run))
+                say(final_summary(run))
         elif is_first_process():
             table = score_run(run)  # uses the data and the network that are in memory
             if not quiet:
-                print(table.text)
+                say(table.text)
 
 
 @app.command(group=SEARCH)
@@ -471,7 +471,7 @@ def embed(
     from .embedding import embed_to
 
     with images_from(*images), trusting(*trust):
-        print(embed_to(run, data, out, skip_bad, label, dims, name=name, texts=texts, overwrite=overwrite))
+        say(embed_to(run, data, out, skip_bad, label, dims, name=name, texts=texts, overwrite=overwrite))
 
 
 @app.command(group=TRAIN)
@@ -631,7 +631,7 @@ def compare(
             recipe, given, out, protocol=protocol or "honest", seeds=numbers, jobs=jobs, only=only
         )
         if not quiet:
-            print(reproduced)
+            say(reproduced)
         return
     if only:
         raise ValueError("--only: works only with --recipe TABLE, such as jrd/ablation, whose rows have names")
@@ -641,8 +641,8 @@ def compare(
         if ladder == "yes":
             steps = table_of_steps(config, full=False)
             if not quiet:
-                print(f"{steps}\n", flush=True)
+                say(f"{steps}\n", flush=True)
         numbers = range(3 if seeds is None else seeds)
         comparison = compare_to(config, objectives, numbers, out, jobs=jobs, vary=varied, table_file=table)
     if not quiet:
-        print(comparison)
+        say(comparison)

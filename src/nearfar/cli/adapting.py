@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ..quoting import quoted
+from .encoding import say
 from .options import check_out
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def adapt(
     at = row_numbers_in(items, others)
     adapter = QueryAdapter(kind, rank=rank, seed=seed).fit(rows, old_rows[at])
     adapter.save(out)
-    print(f"{out}: {kind} adapter from {rows.shape[1]} to {old_rows.shape[1]} dimensions, of {len(rows):,} items")
-    print(held_out_scores(adapter, items, rows, old_rows[at]))
+    say(f"{out}: {kind} adapter from {rows.shape[1]} to {old_rows.shape[1]} dimensions, of {len(rows):,} items")
+    say(held_out_scores(adapter, items, rows, old_rows[at]))
 
 
 def row_numbers_in(items: Dataset, others: Dataset) -> list[int]:

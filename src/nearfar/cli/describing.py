@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .encoding import say
 from .options import TextOrNone
 
 
@@ -41,6 +42,6 @@ def card(
         raise ValueError("--public: works only with --push owner/name, which creates the repository")
     about = {"license": license, "data": data} | ({"name": name} if name else {})
     if push:
-        print(push_run(run, push, private=not public, **about))
+        say(push_run(run, push, private=not public, **about))
     else:
-        print(write_card(run, **about))
+        say(write_card(run, **about))

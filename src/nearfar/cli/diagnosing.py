@@ -15,6 +15,7 @@ from .. import __version__
 from ..extras import PACKAGES
 from ..io.cache import cache_folder
 from ..quoting import shorten
+from .encoding import say
 
 CORE = ("numpy", "scipy", "scikit-learn", "cyclopts", "rich")
 DISTRIBUTIONS = {"PIL": "pillow", "faiss": "faiss-cpu"}
@@ -46,7 +47,7 @@ def doctor() -> None:
     lines += ["", *(f"{name:<18}{installed(name) or 'missing'}" for name in CORE)]
     blas = linear_algebra()  # before the packages of the extras bring libraries of their own
     lines += ["", *extras(), "", *devices(), "", *blas, "", *folders()]
-    print("\n".join(lines))
+    say("\n".join(lines))
     if missing:
         sys.exit(1)
 

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import images_from
 from ..trust import trusting
+from .encoding import say
 from .options import (
     DATA,
     FEW_SHOTS,
@@ -194,7 +195,7 @@ def evaluate(
         with atomic_write(out) as file:
             file.write(f"{as_json(found.data)}\n".encode())
     if not quiet:
-        print(as_json(found.data) if json else found.text)
+        say(as_json(found.data) if json else found.text)
 
 
 def scored_by(

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from .encoding import say
 from .options import RUN, Out, Overwrite, TextOrNone, Trust, check_out
 
 
@@ -54,9 +55,9 @@ def export(
     size = out.stat().st_size
     detail = f"{size / 1000:,.0f} kB" if size >= 1000 else f"{size} bytes"
     if int8:
-        print(f"{out}: {detail}; its embeddings have a mean cosine of {cosine:.4f} to those of {source}")
+        say(f"{out}: {detail}; its embeddings have a mean cosine of {cosine:.4f} to those of {source}")
         return
-    print(f"{out}: {detail}; in ONNX Runtime, its embeddings are the same as those of {source}")
+    say(f"{out}: {detail}; in ONNX Runtime, its embeddings are the same as those of {source}")
 
 
 def store(file: Path, uri: str, *, collection: str, token: TextOrNone = "", add: bool = False) -> None:
@@ -81,4 +82,4 @@ def store(file: Path, uri: str, *, collection: str, token: TextOrNone = "", add:
     from .index_files import open_index
 
     count = to_milvus(open_index(file).in_memory(), uri, collection, token=token, add=add)
-    print(f"{uri}: collection {collection} has {count:,} items")
+    say(f"{uri}: collection {collection} has {count:,} items")

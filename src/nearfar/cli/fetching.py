@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from .encoding import say
+
 
 def data(
     name: str | None = None,
@@ -37,7 +39,7 @@ def data(
     from ..data.public import PUBLIC, fetch, public_set
 
     if name is None:
-        print("\n".join(one.summary for one in PUBLIC.values()))
+        say("\n".join(one.summary for one in PUBLIC.values()))
         return
     known = public_set(name)
     if out is not None:
@@ -49,4 +51,4 @@ def data(
         if out.exists():  # `fetch` would take it for the data set
             raise ValueError(f"--out: {out} exists; choose another name, or remove it")
     path = fetch(name, full=full, url=url, out=out)
-    print(f"{path}\n{known.summary}")
+    say(f"{path}\n{known.summary}")

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from ..expressions import Call, ExpressionError, Node, is_plain, parse, plain, settings_of, shown
 from ..io.untrusted import images_from
 from ..progress import stage
+from .encoding import say
 from .options import (
     DATA,
     TRAINING,
@@ -115,7 +116,7 @@ def fit(
     with images_from(*images):
         lines = fit_to(data, learner, out, **how)
     if not quiet:
-        print(lines)
+        say(lines)
 
 
 def fit_to(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..io.untrusted import parse_json
 from ..quoting import quoted
+from .encoding import say
 
 if TYPE_CHECKING:
     from ..data.items import NamedReader
@@ -140,4 +141,4 @@ def remark_outside(pictures: NamedReader) -> None:
     tried = range(min(len(pictures.names), PICTURES_TRIED))
     why = next((why for why in map(pictures.why_outside, tried) if why), "")
     if why:
-        print(f"nearfar: a picture is not shown: {why}", file=sys.stderr)
+        say(f"nearfar: a picture is not shown: {why}", file=sys.stderr)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ..io.uris import shown
 from ..quoting import quoted
+from .encoding import say
 
 DIMS = "dims"  # key in the metadata of an index: the number of leading dimensions that it keeps
 
@@ -27,7 +28,7 @@ def index_lock(file: Path) -> Iterator[None]:
 
     def tell() -> None:
         if sys.stderr is not None:
-            print(f"nearfar: {shown(file)}: waiting for another process that is changing it", file=sys.stderr)
+            say(f"nearfar: {shown(file)}: waiting for another process that is changing it", file=sys.stderr)
 
     with changes.index_lock(file, wait=changes.WAIT, waiting=tell):
         yield

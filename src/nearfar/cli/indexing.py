@@ -15,6 +15,7 @@ from ..io.untrusted import images_from
 from ..io.uris import shown
 from ..quoting import count_of, quoted
 from ..trust import trusting
+from .encoding import say
 from .image_paths import (
     base_folder_metadata,
     base_folder_of,
@@ -144,7 +145,7 @@ def index(
             alone_too = "only --remove, --threshold, --engine and --columns work without it"
             raise ValueError(f"SOURCE: expected a run, a learner or embeddings; {alone_too}")
         with index_lock(out):
-            print(changed(out, remove, about, engine=engine or "", columns=columns, name=name))
+            say(changed(out, remove, about, engine=engine or "", columns=columns, name=name))
         return
     check_kind_of_change(add=add, new=new, remove=remove, overwrite=overwrite)
     how: dict[str, Any] = {"add": add, "new": new, "remove": remove, "engine": engine, "skip_bad": skip_bad}
@@ -155,9 +156,9 @@ def index(
             raise ValueError(f"--out: {shown(out)} exists; add to it with --add, or replace it with --overwrite")
         if is_index(source):
             check_copied_as_it_is(source, [data, add, label, skip_bad, columns, dims])
-            print(copied(source, out, about, engine=engine or ""))
+            say(copied(source, out, about, engine=engine or ""))
             return
-        print(index_to(source, data, out, label=label, name=name, columns=columns, about=about, **how))
+        say(index_to(source, data, out, label=label, name=name, columns=columns, about=about, **how))
 
 
 def check_dims(dims: int, *, new_index: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..io.untrusted import images_from
+from .encoding import say
 from .options import DATA, FORECAST, RUN, Images, Label, Name, Partial, SkipBad, Split, TestClasses, TestData
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def inspect(
     if out is not None:
         with atomic_write(out, "w", encoding="utf-8", errors="surrogateescape") as file:
             json.dump(found.to_dict(), file, indent=1, ensure_ascii=False)
-    print(report_text(found))
+    say(report_text(found))
     if time:
         from ..train.forecast import forecast
         from ..train.rungs import runs_ladder_by_default
@@ -106,11 +107,11 @@ def inspect(
         chosen = {"data": data, "test": test, "test_classes": test_classes or None, "split": split}
         config = make_config({**chosen, "seed": seed, "label": label, "partial": partial or None}, settings, recipe)
         with images_from(*images):
-            print(f"\nTraining takes {forecast(config)}.")
+            say(f"\nTraining takes {forecast(config)}.")
         if recipe is None and runs_ladder_by_default(config):
-            print("Before it, `nearfar train` compares cheaper steps for about a minute (--ladder no skips them).")
+            say("Before it, `nearfar train` compares cheaper steps for about a minute (--ladder no skips them).")
     elif found.protocol:  # the data can be split for a training
-        print("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")
+        say("\nTo estimate how long training would take, run `nearfar inspect DATA --time`.")
 
 
 def report_text(found: Inspection) -> str:

@@ -8,6 +8,7 @@ from textwrap import wrap
 from ..catalog import HERE, METHODS, Method, missing
 from ..deprecation import UNTIL
 from ..quoting import quoted
+from .encoding import say
 
 RECIPES = {
     "photos": "Photos with a pretrained network: train all weights, low-rank adapters, or a linear layer",
@@ -40,11 +41,11 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
     if name:
         if recipes or planned:
             raise ValueError(f"NAME: {quoted(name)} does not work with --recipes and --planned, which list all")
-        print(shown(name))
+        say(shown(name))
     elif recipes:
-        print(listing_of_recipes())
+        say(listing_of_recipes())
     else:
-        print(listing(planned_only=planned))
+        say(listing(planned_only=planned))
 
 
 def listing(*, planned_only: bool = False) -> str:

@@ -22,6 +22,7 @@ from ..children import OWN_MODULES
 from ..extras import require
 from ..io.untrusted import parse_json
 from ..quoting import quoted
+from .encoding import say
 
 Split = Literal["classes", "rows"]
 Protocol = Literal["honest", "paper"]
@@ -158,7 +159,7 @@ def launch(devices: int) -> NoReturn:
         except SignalException as stopped:
             raise KeyboardInterrupt(stopped.sigval) from stopped
         except ChildFailedError as error:
-            print(first_failure(messages, error.failures), file=sys.stderr)
+            say(first_failure(messages, error.failures), file=sys.stderr)
             code = error.get_first_failure()[1].exitcode
             sys.exit(code if code > 0 else 1)
         finally:
@@ -223,7 +224,7 @@ def importing_own_modules(words: Sequence[str]) -> Iterator[None]:
 def print_message(message: str) -> None:
     """Print why the command ends; one of several processes leaves the message to the command that started it."""
     if not leave_message(message) and sys.stderr is not None:  # if stderr is closed, print would use stdout
-        print(f"nearfar: {message}", file=sys.stderr)
+        say(f"nearfar: {message}", file=sys.stderr)
 
 
 def leave_message(message: str) -> bool:

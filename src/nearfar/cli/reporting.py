@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..progress import stage
 from ..trust import trusting
+from .encoding import say
 from .image_paths import remark_outside
 from .options import DATA, RUN, Distance, Images, Label, Name, SkipBad, Trust, check_out
 
@@ -89,7 +90,7 @@ def report(
     with images_from(*images), trusting(*trust):
         how: dict[str, Any] = {"seen_too": seen_too, "distance": distance}
         selection = select_items(data, label=label, name=name, skip_bad=skip_bad, files=files, **how)
-        print(report_to(source, selection, out, against))
+        say(report_to(source, selection, out, against))
 
 
 def report_to(source: Path, selection: Selection, out: Path | None, against: Path | None = None) -> Path:

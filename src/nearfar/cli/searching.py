@@ -14,6 +14,7 @@ from ..io.untrusted import images_from
 from ..io.uris import shown
 from ..quoting import count_of, quoted
 from ..trust import trusting
+from .encoding import say
 from .image_paths import base_folder_of, pictures_of, remark_outside
 from .index_files import first_dims, names_of, open_embedded, open_index, weights_of
 from .indexing import has_same_content, names_relative_to_index
@@ -123,7 +124,7 @@ def search(
             skip_bad=skip_bad,
             rerank=rerank,
         )
-    print(lines)
+    say(lines)
 
 
 def duplicates(
@@ -156,10 +157,10 @@ def duplicates(
     if within is None and out is not None:
         raise ValueError("--out: works only with --within DISTANCE, because only groups are written")
     if within is None:
-        print(describe_nearest(file, k))
+        say(describe_nearest(file, k))
     else:
         with images_from(*images):
-            print(describe_duplicates(file, within, out))
+            say(describe_duplicates(file, within, out))
 
 
 def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in which things happen

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..io.uris import is_address, shown
 from ..trust import trusting
+from .encoding import say
 from .image_paths import pictures_of
 from .index_files import first_dims, open_index
 from .options import RUN, SERVER, Trust
@@ -83,7 +84,7 @@ def serve(
         listener = listen(host, port)
         port = listener.getsockname()[1]  # port 0 takes a free one
         address = f"[{host}]" if ":" in host else host
-        print(f"Serving {shown(file)} at http://{address}:{port}/ (stop with Ctrl-C)", file=sys.stderr, flush=True)
+        say(f"Serving {shown(file)} at http://{address}:{port}/ (stop with Ctrl-C)", file=sys.stderr, flush=True)
         run_server(app, listener)
 
 

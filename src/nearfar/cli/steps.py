@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..progress import stage
+from .encoding import say
 
 if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
@@ -57,14 +58,14 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     if ladder in ("yes", "full"):
         found = table(config, full=ladder == "full", splits=splits)
         if not quiet:
-            print(f"{found}\n", flush=True)
+            say(f"{found}\n", flush=True)
     if step is None:
         step = "auto" if ladder == "full" else "full"
     if step == "auto" and found is not None:
         step = "full" if found.worth == "pixels" else found.worth
         if not quiet:
             others = "--step chooses another step, --ladder no skips the table"
-            print(f"Continuing with: {STEPS[step]} ({others}).\n", flush=True)
+            say(f"Continuing with: {STEPS[step]} ({others}).\n", flush=True)
     settings = config_for(step, config)
     if step in ("frozen", "whitened"):
         # the table has begun with the origin of the weights
@@ -82,7 +83,7 @@ def _has_table_by_default(config: TrainConfig, *, quiet: bool) -> bool:
 
     by_default = default_ladder(config)
     if by_default.note and not quiet:
-        print(by_default.note, file=sys.stderr, flush=True)
+        say(by_default.note, file=sys.stderr, flush=True)
     return by_default.runs
 
 

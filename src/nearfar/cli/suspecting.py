@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from ..io.untrusted import images_from
 from ..quoting import quoted, significant
 from ..trust import trusting
+from .encoding import say
 from .image_paths import relative_path
 from .options import FOUND, RUN, Images, Label, Name, Overwrite, SkipBad, Trust, check_out
 from .search_results import write_table
@@ -105,14 +106,14 @@ def suspects(
         assert out is not None
         decisions = read_decisions(decided, dataset)
         folder = images_of(source, dataset, data)
-        print(write_corrected(out, dataset, rows, decisions, folder, distance=distance))
+        say(write_corrected(out, dataset, rows, decisions, folder, distance=distance))
     elif across is not None:
-        print(pairs_across(dataset, rows, across, out))
+        say(pairs_across(dataset, rows, across, out))
     elif negatives is not None:
         assert out is not None
-        print(negatives_to(out, dataset, rows, negatives))
+        say(negatives_to(out, dataset, rows, negatives))
     else:
-        print(most_doubtful(dataset, rows, k, out))
+        say(most_doubtful(dataset, rows, k, out))
 
 
 def check_task(
