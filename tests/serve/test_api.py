@@ -468,7 +468,7 @@ def test_two_images_are_decoded_at_a_time_and_none_that_nobody_waits_for(decodin
     calls = {"check_image": 0, "embedded_image": 0}
     for name in calls:
 
-        def counted(self, *arguments, name=name, call=getattr(Collection, name)):
+        def counted(self, *arguments, name=name, call=getattr(Collection, name)):  # noqa: B008
             calls[name] += 1
             return call(self, *arguments)
 

@@ -163,7 +163,7 @@ def duplicates(
             say(describe_duplicates(file, within, out))
 
 
-def search_in(  # noqa: C901, PLR0912 - it is the whole command in the order in which things happen
+def search_in(  # noqa: C901, PLR0912, PLR0915 - it is the whole command in the order in which things happen
     file: Path,
     query: str,
     *,
