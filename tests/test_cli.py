@@ -1422,3 +1422,19 @@ def test_commands_print_by_one_function():
     for path in Path(cli.__file__).parent.glob("*.py"):
         calls = re.findall(r"^\s+(?:return )?print\(", path.read_text(), re.M)
         assert len(calls) == (path.name == "encoding.py"), path.name
+
+
+def test_duplicates_of_one_group_are_left_out(capsys, monkeypatch, tmp_path):
+    """Two photos of each of two objects, and a third object that is like the first."""
+    rows = np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0], [0.01, 1.0], [1.0, 0.02]])
+    objects = ["cup", "cup", "pen", "pen", "mug"]
+    file = tmp_path / "photos.index"
+    Index(rows, names=["a1", "a2", "b1", "b2", "c1"], columns={"object": objects}).save(file)
+    code, out, _ = run(capsys, monkeypatch, "duplicates", file, "--within", 0.1, "--group-by", "object")
+    assert (code, "1 group of 3 items" in out, "b1" in out) == (0, True, False)
+    code, out, _ = run(capsys, monkeypatch, "duplicates", file, "--group-by", "object", "-k", 2)
+    assert code == 0
+    assert [line.split()[-2:] for line in out.splitlines()[:2]] == [["a2", "c1"], ["a1", "c1"]]
+    assert "2 groups of 5 items" in run(capsys, monkeypatch, "duplicates", file, "--within", 0.1)[1]
+    code, _, err = run(capsys, monkeypatch, "duplicates", file, "--group-by", "shop")
+    assert (code, "--group-by: there is no column" in err) == (2, True)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ..index import Hits, Index, Store
     from ..numerics.types import AnyArray, Ints
 
+GROWTH_OF_PAIRS = 8  # factor by which more pairs are listed until enough of them are of two groups
+MOST_PAIRS = 1_000_000  # maximum number of listed pairs
 HEADING = ("query", "rank", "distance", "class", "name")  # of a table of neighbors
 
 
@@ -132,6 +134,7 @@ def duplicates(
     *,
     within: float | None = None,
     k: Annotated[int, Parameter(name="-k")] = 20,
+    group_by: Annotated[str, Parameter(show_default=False)] = "",
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     images: Annotated[tuple[Path, ...], Parameter(name="--images", show_default=False)] = (),
 ) -> None:
@@ -148,6 +151,9 @@ def duplicates(
         pairs are printed, which shows what distances duplicates have in this index.
     k
         Number of pairs to print.
+    group_by
+        Leave out pairs of items that have the same value in this column, such as photos of one object or frames of one
+        video, which are alike anyway.
     out
         Write the groups to a .csv (group, distance to the nearest other, class, name) or to an .html page with
         pictures, instead of printing them.
@@ -157,10 +163,10 @@ def duplicates(
     if within is None and out is not None:
         raise ValueError("--out: works only with --within DISTANCE, because only groups are written")
     if within is None:
-        say(describe_nearest(file, k))
+        say(describe_nearest(file, k, group_by))
     else:
         with images_from(*images):
-            say(describe_duplicates(file, within, out))
+            say(describe_duplicates(file, within, out, group_by))
 
 
 def search_in(  # noqa: C901, PLR0912, PLR0915 - it is the whole command in the order in which things happen
@@ -408,14 +414,41 @@ def drop_beyond(hits: Hits, within: float) -> Hits:
     return hits._replace(positions=np.where(hits.distances <= within, hits.positions, -1))
 
 
-def describe_nearest(file: Path, k: int) -> str:
-    """Return lines on the k nearest pairs of an index."""
+def numbers_of_groups(store: Store, index: Index, group_by: str) -> Ints | None:
+    """Return the number of each item's group in a column of an index, or None without a column."""
+    from ..index.groups import numbered
+
+    if not group_by:
+        return None
+    check_group_column(store, group_by)
+    return numbered(index.all_columns()[group_by])
+
+
+def closest_pairs(index: Index, k: int, groups: Ints | None) -> list[tuple[int, int, float]]:
+    """Return the k nearest pairs of an index, of items of different groups if there are groups."""
+    count = k
+    most = len(index) * (len(index) - 1) // 2
+    while True:
+        pairs = index.closest(count)
+        apart = [
+            (int(i), int(j), float(distance))
+            for i, j, distance in zip(*pairs, strict=True)
+            if groups is None or groups[i] != groups[j]
+        ]
+        if len(apart) >= k or count >= min(most, MOST_PAIRS):
+            return apart[:k]
+        count = min(GROWTH_OF_PAIRS * count, most, MOST_PAIRS)
+
+
+def describe_nearest(file: Path, k: int, group_by: str = "") -> str:
+    """Return lines on the k nearest pairs of an index, of items of different groups with `group_by`."""
     from ..evaluation.collapse import collapse
 
-    index = open_index(file).in_memory()
+    store = open_index(file)
+    index = store.in_memory()
     labels = classes_of(index)
     lines = []
-    for i, j, distance in zip(*index.closest(k), strict=True):
+    for i, j, distance in closest_pairs(index, k, numbers_of_groups(store, index, group_by)):
         mark = " " if labels[i] == labels[j] else "*"
         lines.append(f"{distance_text(distance):>10}  {mark}  {index.names[i]}  {index.names[j]}")
     lines.append(
@@ -427,15 +460,22 @@ def describe_nearest(file: Path, k: int) -> str:
     return "\n".join(lines)
 
 
-def describe_duplicates(file: Path, within: float, out: Path | None) -> str:
+def describe_duplicates(file: Path, within: float, out: Path | None, group_by: str = "") -> str:
     """Return lines on the groups of an index, or write them to a file."""
     import numpy as np
 
+    from ..neighbors.near_pairs import groups_apart
+
     if out is not None:
         check_page_or_table(out)
-    index = open_index(file).in_memory()
+    store = open_index(file)
+    index = store.in_memory()
     labels = classes_of(index)
-    numbers, distances = index.duplicates(within)
+    apart = numbers_of_groups(store, index, group_by)
+    if apart is None:
+        numbers, distances = index.duplicates(within)
+    else:
+        numbers, distances = groups_apart(index.embeddings, within, apart, distance=index.distance)
 
     # (group, distance to the nearest other, class, name) of each item in a group, sorted by group
     order = np.flatnonzero(numbers >= 0)

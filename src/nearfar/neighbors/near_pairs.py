@@ -101,6 +101,25 @@ class Groups(NamedTuple):
     distances: Array
 
 
+def groups_apart(rows: Any, within: float, apart: Ints, *, distance: str = "euclidean") -> Groups:
+    """Return the groups of `groups_within`, but without the pairs of rows of which `apart` (n,) has the same number.
+
+    Examples
+    --------
+    >>> groups_apart([[0.0], [0.1], [5.0], [5.1]], 1.0, np.array([0, 0, 1, 2])).numbers
+    array([-1, -1,  0,  0])
+    """
+    pairs = pairs_within(rows, within, distance=distance)
+    kept = apart[pairs.i] != apart[pairs.j]
+    i, j = pairs.i[kept], pairs.j[kept]
+    n = len(apart)
+    joined = connected_components(coo_array((np.ones(len(i)), (i, j)), shape=(n, n)), directed=False)[1]
+    nearest = np.full(n, np.inf)
+    np.minimum.at(nearest, i, pairs.distances[kept])
+    np.minimum.at(nearest, j, pairs.distances[kept])
+    return _numbered(joined, nearest)
+
+
 def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> Groups:
     """Return the groups of rows that are connected by chains of pairs at most `within` apart.
 
@@ -120,11 +139,16 @@ def groups_within(rows: Any, within: float, *, distance: str = "euclidean") -> G
     nearest = np.where(copies > 1, 0.0, np.inf)
     np.minimum.at(nearest, pairs.i, pairs.distances)
     np.minimum.at(nearest, pairs.j, pairs.distances)
-    found = np.isfinite(nearest[place])
+    return _numbered(joined, nearest[place])
+
+
+def _numbered(joined: Ints, nearest: Array) -> Groups:
+    """Number the groups in the order of their first rows; rows that are near no other are in none."""
+    found = np.isfinite(nearest)
     first, number = np.unique(joined[found], return_index=True, return_inverse=True)[1:]
-    numbers = np.full(len(x), -1, dtype=np.intp)
+    numbers = np.full(len(joined), -1, dtype=np.intp)
     numbers[found] = np.argsort(np.argsort(first))[number]
-    return Groups(numbers, nearest[place])
+    return Groups(numbers, nearest)
 
 
 def _search(rows: AnyArray, distance: str, within: float, k: int | None) -> NearPairs:
