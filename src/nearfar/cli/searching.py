@@ -464,18 +464,13 @@ def describe_duplicates(file: Path, within: float, out: Path | None, group_by: s
     """Return lines on the groups of an index, or write them to a file."""
     import numpy as np
 
-    from ..neighbors.near_pairs import groups_apart
-
     if out is not None:
         check_page_or_table(out)
     store = open_index(file)
     index = store.in_memory()
     labels = classes_of(index)
-    apart = numbers_of_groups(store, index, group_by)
-    if apart is None:
-        numbers, distances = index.duplicates(within)
-    else:
-        numbers, distances = groups_apart(index.embeddings, within, apart, distance=index.distance)
+    check_group_column(store, group_by)
+    numbers, distances = index.duplicates(within, group_by=group_by)
 
     # (group, distance to the nearest other, class, name) of each item in a group, sorted by group
     order = np.flatnonzero(numbers >= 0)

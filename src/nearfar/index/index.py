@@ -18,7 +18,7 @@ import numpy as np
 
 from ..io import tensor_file
 from ..io.uris import is_folder
-from ..neighbors.near_pairs import Groups, NearPairs, groups_within, nearest_pairs
+from ..neighbors.near_pairs import Groups, NearPairs, groups_apart, groups_within, nearest_pairs
 from ..neighbors.nearest import Gallery
 from ..numerics.distances import check_distance
 from ..numerics.types import AnyArray, Array, Bools, Ints
@@ -26,7 +26,7 @@ from ..quoting import PATH, quoted, shorten
 from .approximate import Approximate, check_recipe
 from .filtered import Filtered
 from .filters import mask, parse_filter
-from .groups import first_of_groups
+from .groups import first_of_groups, numbered
 from .index_lock import WAIT, holds_lock, index_lock
 from .journal import (
     BEGINNING,
@@ -246,13 +246,16 @@ class Index:
         """Return the columns that filters and groups can use: those of the index, the names and the labels."""
         return self._metadata().all_columns()
 
-    def duplicates(self, within: float) -> Groups:
+    def duplicates(self, within: float, *, group_by: str = "") -> Groups:
         """Group items that are within a distance of each other, directly or through a chain; exact with every engine.
 
         Parameters
         ----------
         within : float
             Maximum distance, at least 0, in the distance of the index. `closest` helps to choose it.
+        group_by : str
+            Column whose equal values mark items that are alike anyway, such as photos of one object: pairs of these are
+            left out.
 
         Returns
         -------
@@ -263,11 +266,16 @@ class Index:
         Raises
         ------
         ValueError
-            If the distance is negative, or joins more than two million pairs.
+            If the distance is negative, or joins more than two million pairs, or there is no such column.
         """
         if len(self) == 0:
             return Groups(np.empty(0, dtype=np.intp), np.empty(0))
-        return groups_within(self.embeddings, within, distance=self.distance)
+        if not group_by:
+            return groups_within(self.embeddings, within, distance=self.distance)
+        columns = self.all_columns()
+        if group_by not in columns:
+            raise ValueError(f"group_by: there is no column {quoted(group_by)}; there are {', '.join(columns)}")
+        return groups_apart(self.embeddings, within, numbered(columns[group_by]), distance=self.distance)
 
     def closest(self, k: int = 20) -> NearPairs:
         """Find the k closest pairs of items, exactly.
