@@ -273,3 +273,27 @@ def test_images_of_unusual_shapes_are_remarked_on(tmp_path):
     assert long in remarks
     same = {f"{name}.png": png(i, size=(9, 7)) for i, name in enumerate(sizes)}
     assert not any("tiny" in remark for remark in inspect_data(str(write(tmp_path / "same", same))).remarks)
+
+
+def test_rows_that_lack_something_are_left_out_of_an_inspection_if_asked(tmp_path, capsys, monkeypatch):
+    rows = [f"{i},{'' if i == 3 else i * i},{'' if i == 5 else 'abcd'[i % 4]}" for i in range(40)]
+    (tmp_path / "rows.csv").write_text("\n".join(["width,height,label", *rows]))
+    code, _, err = run(capsys, monkeypatch, "inspect", tmp_path / "rows.csv")
+    assert code == 2
+    assert "the label is empty in 1 row" in err
+    code, out, _ = run(capsys, monkeypatch, "inspect", tmp_path / "rows.csv", "--skip-bad")
+    assert code == 0
+    assert "1 row without a label left out (of 40)" in out
+    assert "1 row with an empty, NaN or infinite cell left out (rows[3])" in out
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_standardizing_is_recommended_for_measurements_but_not_for_embeddings(tmp_path, listed):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(80, 3)) * [1000, 1, 1]
+    columns = "embedding,label" if listed else "width,height,depth,label"
+    cells = [f'"{row.tolist()}"' if listed else ",".join(map(str, row)) for row in rows]
+    lines = [f"{cell},c{k % 8}" for k, cell in enumerate(cells)]
+    (tmp_path / "rows.csv").write_text("\n".join([columns, *lines]))
+    said = [remark for remark in inspect_data(str(tmp_path / "rows.csv")).remarks if "--standardize" in remark]
+    assert bool(said) != listed

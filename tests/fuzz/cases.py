@@ -1,8 +1,10 @@
 """What is changed, and which command reads it then: one kind of file each."""
 
+import io
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import mutate
-from .corpus import comparison
+from .corpus import comparison, write_excel
 from .mutate import Random, pick
 
 Words = list[Any]
@@ -104,6 +106,103 @@ def parquet(rng: Random, folder: Path) -> Words:
         content = (folder / "rows.parquet").read_bytes()
         (folder / "rows.parquet").write_bytes(mutate.changed_bytes(rng, content))
     return table_words(rng, "rows.parquet")
+
+
+def excel(rng: Random, folder: Path) -> Words:
+    file = folder / "rows.xlsx"
+    way = rng.random()
+    if way < 0.4:
+        rows = [line.split(",") for line in mutate.changed_table(rng, (folder / "rows.csv").read_text()).splitlines()]
+        write_excel(file, rows)
+    elif way < 0.7:
+        with zipfile.ZipFile(file) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        part = pick(rng, members)
+        text = members[part].decode("utf-8", "replace")
+        members[part] = mutate.changed_text(rng, text).encode("utf-8", "replace")
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+    else:
+        file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
+    return table_words(rng, file.name)
+
+
+def feather(rng: Random, folder: Path) -> Words:
+    import pyarrow as pa
+    from pyarrow.feather import write_feather
+
+    X = np.random.default_rng(0).normal(size=(24, 2))
+    columns: dict[str, Any] = {"a": X[:, 0], "e": pa.array(X.tolist()), "label": pa.array(np.arange(24) % 6)}
+    odd = (
+        pa.array([None] * 24),
+        pa.array([{"bytes": b"no image", "path": "../a.png"}] * 24),
+        pa.array([[1.0], [1.0, 2.0]] * 12),
+        pa.array([None, [1.0]] * 12),
+        pa.array(["x" * 3000] * 24).dictionary_encode(),
+        pa.array(range(24), pa.timestamp("ns")),
+        pa.array([b"no image"] * 24),
+    )
+    if rng.random() < 0.5:
+        columns[pick(rng, ("label", "a", "e", "image", "path", "id"))] = pick(rng, odd)
+    file = folder / "rows.feather"
+    write_feather(pa.table(columns), file, compression=pick(rng, ("uncompressed", "lz4", "zstd")))
+    if rng.random() < 0.6:
+        file.write_bytes(mutate.changed_bytes(rng, file.read_bytes()))
+    return table_words(rng, file.name)
+
+
+def odd_text(rng: Random, folder: Path) -> Words:
+    """A table with another separator or encoding, as JSON in one piece, or in a zip."""
+    text = mutate.changed_table(rng, (folder / "rows.csv").read_text())
+    way = int(rng.integers(5))
+    if way == 0:
+        name = pick(rng, ("rows.csv", "rows.tsv"))
+        (folder / name).write_text(text.replace(",", pick(rng, ";|\t")), errors="surrogateescape")
+    elif way == 1:
+        name = "rows.csv"
+        encoding = pick(rng, ("utf-16", "utf-16-le", "cp1252", "cp1251", "utf-32", "cp037"))
+        (folder / name).write_bytes(
+            text.replace("class", pick(rng, ("größe", "кошка", "é"))).encode(encoding, "replace")
+        )
+    elif way == 2:
+        name = pick(rng, ("rows.csv.zip", "rows.jsonl.zip", "rows.json.zip"))
+        members = {pick(rng, ("rows.csv", "a/b.csv", "../x.csv")): text.encode("utf-8", "replace")}
+        (folder / name).write_bytes(mutate.changed_zip(rng, members))
+    else:
+        name = pick(rng, ("rows.json", "rows.jsonl", "rows.ndjson"))
+        rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+        content = pick(rng, (rows, {key: [row[key] for row in rows] for key in rows[0]}, rows[0]))
+        (folder / name).write_text(mutate.changed_json(rng, json.dumps(content, indent=pick(rng, (None, 1)))))
+    return table_words(rng, name)
+
+
+def odd_image(rng: Random, folder: Path) -> Words:
+    """Images of other endings, of 16 and 32 bits, and links and folders beside them."""
+    from PIL import Image
+
+    place = folder / "images" / pick(rng, ("x", "x/inner", "new"))
+    place.mkdir(exist_ok=True)
+    mode, kind = pick(rng, (("F", np.float32), ("I;16", np.uint16), ("I", np.int32), ("RGB", np.uint8), ("1", bool)))
+    shape = pick(rng, ((8, 8), (1, 900), (7, 9)))
+    pixels = rng.integers(0, pick(rng, (2, 255, 4095, 60_000)), (*shape, 3) if mode == "RGB" else shape).astype(kind)
+    ending = pick(rng, ("jfif", "jpe", "pbm", "jp2", "avif", "tga", "tif", "qoi", "pcx", "heic", "png", "psd", "dds"))
+    buffer = io.BytesIO()
+    formats = {"jfif": "JPEG", "jpe": "JPEG", "pbm": "PPM", "jp2": "JPEG2000", "tif": "TIFF"}
+    try:
+        Image.fromarray(pixels).save(buffer, formats.get(ending, ending.upper()))
+    except (KeyError, OSError, ValueError):
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(buffer, "PNG")
+    data = mutate.changed_bytes(rng, buffer.getvalue()) if rng.random() < 0.6 else buffer.getvalue()
+    (place / f"9.{ending}").write_bytes(data)
+    way = rng.random()
+    if way < 0.1:
+        (folder / "images" / "out").symlink_to("/etc")
+    elif way < 0.2:
+        (place / "out.png").symlink_to("/etc/passwd")
+    skip = pick(rng, ([], ["--skip-bad"]))
+    embed = ["embed", "learner.safetensors", "images", "--out", "new.npz", *skip]
+    return pick(rng, (["inspect", "images"], embed, ["index", "learner.safetensors", "images", "--out", "new.index"]))
 
 
 def image(rng: Random, folder: Path) -> Words:
@@ -406,6 +505,10 @@ KINDS: dict[str, tuple[Case, int]] = {
     "table of images": (image_table, 8),
     "json lines": (json_lines, 10),
     "parquet": (parquet, 12),
+    "excel": (excel, 4),
+    "feather": (feather, 4),
+    "odd text": (odd_text, 6),
+    "odd image": (odd_image, 4),
     "image": (image, 6),
     "special file": (special_file, 6),
     "zip": (archive, 6),

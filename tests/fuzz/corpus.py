@@ -5,7 +5,8 @@ import io
 import json
 import os
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -55,6 +56,8 @@ def tables(folder: Path) -> None:
         (folder / f"rows.{ending}").write_text(text)
     with gzip.open(folder / "rows.csv.gz", "wt") as file:
         file.write((folder / "rows.csv").read_text())
+    if find_spec("openpyxl") is not None:
+        write_excel(folder / "rows.xlsx", [header, *cells])
     images = ["path,label,x1,y1,x2,y2,group,split"]
     paths = sorted(path.relative_to(folder).as_posix() for path in (folder / "images").rglob("*.*"))
     images += [f"{path},{path.split('/')[1]},0,0,5,5,g{i % 2},{split[i]}" for i, path in enumerate(paths)]
@@ -70,6 +73,18 @@ def tables(folder: Path) -> None:
         *(f"{i},{i + 1},0,{i % 3}" for i in range(6)),
     ]
     (folder / "pairs.csv").write_text("\n".join(pairs) + "\n")
+
+
+def write_excel(file: Path, rows: list[list[str]]) -> None:
+    """Write cells into the only sheet of a file, numbers as numbers; rows that Excel cannot hold are left out."""
+    import openpyxl
+    from openpyxl.utils.exceptions import IllegalCharacterError
+
+    book = openpyxl.Workbook()
+    for row in rows:
+        with suppress(ValueError, IllegalCharacterError):
+            book.active.append([float(cell) if cell[:1].isdigit() and len(cell) < 9 else cell[:30_000] for cell in row])
+    book.save(file)
 
 
 def pictures(folder: Path) -> None:

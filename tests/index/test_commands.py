@@ -414,3 +414,15 @@ def test_names_are_in_any_column_that_is_named(capsys, monkeypatch, tmp_path):
         assert store.get(["A"]).columns["price"].tolist() == [1]
     code, _, err = run(capsys, monkeypatch, "search", "x.index", "rows.csv", "--name", "label2")
     assert "has no column 'label2'; it has shelf,width,height,label" in err
+
+
+def test_a_table_of_columns_may_lack_vectors_and_categories(capsys, monkeypatch, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    np.savez("all.npz", embeddings=np.eye(3), names=["a", "b", "c"])
+    columns = {"name": ["a", "b"], "embedding": [[1.0, 2.0], None], "shop": ["x", None], "price": [None, 2.0]}
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(columns), "shop.parquet")
+    code, _, _ = run(capsys, monkeypatch, "index", "all.npz", "-o", "x.index", "--columns", "shop.parquet")
+    assert code == 0
+    with nearfar.index.open("x.index") as store:
+        assert store.column("shop").tolist() == ["x", "", ""]

@@ -176,13 +176,19 @@ def _objects(path: Path, lines: Sequence[str], kind: str) -> Iterator[tuple[str,
         content = parse_json("".join(lines))
     except ValueError as error:
         raise DataError(f"{path}: is not JSON ({error}); a file with one object per line ends in .jsonl") from error
-    if (
-        isinstance(content, dict)
-        and len({len(cells) if isinstance(cells, list) else -1 for cells in content.values()}) == 1
-    ):
-        content = [dict(zip(content, row, strict=True)) for row in zip(*content.values(), strict=True)]
-    for number, row in enumerate(content if isinstance(content, list) else [content], start=1):
+    for number, row in enumerate(_records_of(content), start=1):
         yield f"item {number}", row
+
+
+def _records_of(content: Any) -> list[Any]:
+    """Return the rows of a JSON file: a list of objects, an object of columns of one length, or one object."""
+    if isinstance(content, list):
+        return content
+    if not isinstance(content, dict) or not all(isinstance(cells, list) for cells in content.values()):
+        return [content]
+    if len({len(cells) for cells in content.values()}) != 1:
+        return [content]
+    return [dict(zip(content, row, strict=True)) for row in zip(*content.values(), strict=True)]
 
 
 def _by_line(path: Path, lines: Sequence[str]) -> Iterator[tuple[str, Any]]:
