@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["count_of", "quoted", "shorten", "significant"]
+__all__ = ["count_of", "quoted", "shorten", "significant", "without_folders"]
 
 MAX_QUOTED_LENGTH = 60
 """Maximum number of characters of a value in a message."""
 
 PATH = 200
 """Maximum number of characters of a path in a message. Most paths are shorter; systems allow 4,096."""
+
+FOLDERS = re.compile(r"(?<![\w./~\\-])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s'\"(),;]+[/\\])+(?=[^/\\\s])")
+"""The folders of an absolute path in a text: /home/me/ of /home/me/photos, C:\\data\\ of C:\\data\\rows.csv."""
+
+
+def without_folders(value: Any) -> Any:
+    """Return a text, or the texts in a mapping or list, with absolute paths cut to the name at their end.
+
+    What is given to others must not tell where files lie on a machine. Relative paths and addresses stay as they are.
+
+    >>> without_folders("data: /home/me/photos, runs/a, https://hub/owner/name")
+    'data: photos, runs/a, https://hub/owner/name'
+    >>> without_folders({"data": "/home/my name/rows.csv", "trunk": "transformers:/models/clip(pool='cls')"})
+    {'data': 'rows.csv', 'trunk': "transformers:clip(pool='cls')"}
+    """
+    if isinstance(value, Mapping):
+        return {name: without_folders(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [without_folders(part) for part in value]
+    if not isinstance(value, str):
+        return value
+    if (
+        re.match(r"~?/|[A-Za-z]:[/\\]", value) and "\n" not in value and ", " not in value
+    ):  # a path alone may have spaces
+        return re.split(r"[/\\]", value.rstrip("/\\"))[-1]
+    return FOLDERS.sub("", value)
 
 
 def quoted(value: Any, most: int = MAX_QUOTED_LENGTH) -> str:

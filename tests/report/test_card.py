@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -83,6 +84,39 @@ def test_a_card_says_how_it_was_scored_and_trained(run):
     assert "SupConLoss()" in text
 
 
+def test_cards_and_what_is_uploaded_name_no_folders_of_the_machine(run, tmp_path, monkeypatch):
+    config = json.loads((run / "config.json").read_text())
+    config |= {"data": "/home/me too/photos", "trunk": "transformers:/home/me/clip(pool='cls')", "pretrained": "~/w.pt"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "environment.json").write_text(json.dumps({"weights": "Weights of /home/me/w.safetensors."}))
+    pushed = []
+
+    class Api(SimpleNamespace):
+        endpoint = "https://hub"
+
+        def create_repo(self, *_, **__):
+            pass
+
+        def upload_folder(self, folder_path, **_):
+            pushed.extend(path.read_text() for path in Path(folder_path).iterdir())
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=Api))
+    push_run(tmp_path, "owner/photos")
+    assert len(pushed) == 2
+    for text in (model_card(tmp_path), *pushed):
+        assert not any(word in text for word in ("/home", "me too", "~/"))
+    assert "- data: photos\n" in model_card(tmp_path)
+    assert "- weights of w.safetensors." in model_card(tmp_path)
+
+
+def test_a_card_says_what_to_install_and_where_to_get_the_model(run):
+    text = model_card(run, name="owner/digits")
+    assert "pip install 'nearfar[deep]' huggingface_hub\n" in text
+    assert 'folder = snapshot_download("owner/digits")' in text
+    assert "`hf download owner/digits --local-dir digits`" in text
+    assert 'embed_run("owner/' not in text
+
+
 def test_a_card_without_license_or_scores_says_so(run, tmp_path):
     (tmp_path / "config.json").write_text((run / "config.json").read_text())
     text = model_card(tmp_path)
@@ -119,12 +153,16 @@ def test_a_run_is_pushed_without_what_is_of_one_machine(run, monkeypatch):
             called.append((name, how))
 
         def upload_folder(self, **how):
-            called.append(how)
+            config = json.loads((Path(how["folder_path"]) / "config.json").read_text())
+            called.append(
+                {**how, "data": config["data"], "files": {p.name for p in Path(how["folder_path"]).iterdir()}}
+            )
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(HfApi=Api))
     assert push_run(run, "owner/digits", license="mit") == "https://hub/owner/digits"
     assert called[0] == ("owner/digits", {"private": True, "exist_ok": True})
     assert called[1]["allow_patterns"] == list(UPLOADED)
+    assert called[1]["files"] == set(UPLOADED)
     assert "environment.json" not in UPLOADED  # it names folders
     assert "# owner/digits\n" in (run / "README.md").read_text()
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
+from shutil import copy
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..evaluation.scores import Scores
 from ..extras import hint
 from ..io.atomic_files import atomic_write
 from ..io.scores_file import baseline_of, read_scores
-from ..quoting import quoted
+from ..quoting import quoted, without_folders
 from .run import ReportError, is_untrained, naming_damage, read_object, run_name
 
 CARD = "README.md"
@@ -85,7 +88,7 @@ def model_card(run: str | Path, *, name: str = "", license: str = "", data: str 
     lines = [*_header(license), f"# {title}", ""]
     origin = "A pretrained network; nothing was trained" if untrained else f"Trained with `{objective}`"
     lines += [f"An embedding model, which maps similar items to nearby vectors. {origin}."]
-    lines += ["", "## Use", "", *_usage(title), "", *scores, *training]
+    lines += ["", "## Use", "", *_usage(title, str(config.get("trunk", ""))), "", *scores, *training]
     terms = license or "none was given; ask the author of the model before you use it"
     lines += ["## License", "", f"{terms[0].upper()}{terms[1:]}.", ""]
     return "\n".join(lines)
@@ -147,7 +150,15 @@ def push_run(run: str | Path, repository: str, *, private: bool = True, **about:
     write_card(run, **{"name": repository, **about})
     api = HfApi()
     api.create_repo(repository, private=private, exist_ok=True)
-    api.upload_folder(repo_id=repository, folder_path=str(run), allow_patterns=list(UPLOADED))
+    with TemporaryDirectory() as folder:
+        for name in UPLOADED:
+            if (Path(run) / name).is_file():
+                copy(Path(run) / name, folder)
+        for name in ("config.json", "scores.json"):
+            if (Path(folder) / name).is_file():
+                content = without_folders(read_object(Path(folder) / name))
+                (Path(folder) / name).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
+        api.upload_folder(repo_id=repository, folder_path=folder, allow_patterns=list(UPLOADED))
     return f"{api.endpoint}/{repository}"
 
 
@@ -158,16 +169,33 @@ def _header(license: str) -> list[str]:
     return [*lines, "---", ""]
 
 
-def _usage(title: str) -> list[str]:
+def _usage(title: str, trunk: str) -> list[str]:
+    folder = title.rpartition("/")[2]
+    extra = "photos" if trunk.startswith(("timm:", "transformers:")) else "deep"
+    download = []
+    if "/" in title:
+        download = ["from huggingface_hub import snapshot_download", ""]
+        path = f'snapshot_download("{title}")'
+        command = f"hf download {title} --local-dir {folder}"
+        first = [f"On the command line, after `pip install huggingface_hub` and `{command}`:"]
+    else:
+        path = f'"{folder}"'
+        first = ["On the command line:"]
     return [
-        "```python",
-        "from nearfar.train import embed_run",
-        "",
-        f'embeddings = embed_run("{title}", "photos/")  # folder of this model, images; one row per image',
+        "```",
+        f"pip install 'nearfar[{extra}]'" + (" huggingface_hub" if download else ""),
         "```",
         "",
-        f"On the command line: `nearfar index {title} photos/ -o photos.index`, then",
-        "`nearfar search photos.index query.jpg`.",
+        "```python",
+        *download,
+        "from nearfar.train import embed_run",
+        "",
+        f"folder = {path}  # of this model",
+        'embeddings = embed_run(folder, "photos/")  # one row per image',
+        "```",
+        "",
+        *first,
+        f"`nearfar index {folder} photos/ -o photos.index`, then `nearfar search photos.index query.jpg`.",
     ]
 
 
@@ -203,10 +231,11 @@ def _training(folder: Path, config: Mapping[str, Any], data: str, *, untrained: 
     environment = read_object(folder / "environment.json", needed=False)
     versions = environment.get("versions", {})
     settings = UNTRAINED_SETTINGS if untrained else SETTINGS
-    lines = ["## Training", "", f"- data: {data}"]
+    lines = ["## Training", "", f"- data: {without_folders(data)}"]
     if environment.get("weights"):
-        lines += [f"- {str(environment['weights'])[0].lower()}{str(environment['weights'])[1:]}"]
-    lines += [f"- {name}: {config[name]}" for name in settings if config.get(name) is not None]
+        weights = without_folders(str(environment["weights"]))
+        lines += [f"- {weights[0].lower()}{weights[1:]}"]
+    lines += [f"- {name}: {without_folders(config[name])}" for name in settings if config.get(name) is not None]
     if config.get("preprocessing"):
         lines += [f"- preprocessing: {config['preprocessing']}"]
     if versions:

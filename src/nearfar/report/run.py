@@ -21,7 +21,7 @@ from ..data.readers.in_memory import GIVEN
 from ..evaluation import Scores
 from ..io.scores_file import baseline_of, read_scores
 from ..io.untrusted import parse_json, read_json
-from ..quoting import PATH, quoted, shorten
+from ..quoting import PATH, quoted, shorten, without_folders
 from . import sections
 from .content import Attention, Curve, Items, Other, ReportContent
 from .page import build_report
@@ -160,9 +160,9 @@ def read_run(
         map_at_r=_splits(rows, "map_at_r"),
         best_epoch=evaluated.get("checkpoint", {}).get("epoch"),
         attention=attention,
-        settings=config,
-        environment=environment,
-        command=_text(folder / "command.txt"),
+        settings=without_folders(config),
+        environment=without_folders(environment),
+        command=without_folders(" " + _text(folder / "command.txt")).strip(),
         remarks=[*_scores_of_images(evaluated), *(str(remark) for remark in evaluated.get("remarks") or ())],
         notes=[*notes, *([missing] if missing else [])],
         ladder=read_object(folder / "ladder.json", needed=False),
