@@ -188,6 +188,14 @@ def test_virtual_samples_say_what_they_need():
     assert VirtualSampleLoss(normalize=False)(x * 1e3, y, pooled=x * 1e3).isfinite()
 
 
+def test_similar_samples_that_are_far_apart_are_still_pulled_together():
+    """Their exponent is capped, but not its gradient."""
+    h = torch.tensor([[8.0, 0.0], [-8.0, 0.0], [0.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    value = VirtualSampleLoss(layer="embedding", normalize=False, ratio=0)(h, torch.tensor([0, 0, 1]))
+    (slope,) = torch.autograd.grad(value, h)
+    assert slope[0, 0] > 0 > slope[1, 0]
+
+
 # Fisher targets
 
 
