@@ -14,6 +14,7 @@ import nearfar
 
 from ....deep import distributed
 from ....deep.objective.relations import UNKNOWN
+from ....deep.proxies.angular_margins import turned
 from ..distances import BaseDistance, CosineSimilarity, LpDistance, SNRDistance
 from ..indices import Indices, listed_pairs, pair_counts, pair_masks
 from ..mismatch import Mismatch
@@ -336,7 +337,7 @@ class TupletMarginLoss(_Cosines):
 
     def _compute_loss(self, mat: Tensor, pos_mask: Tensor, neg_mask: Tensor) -> LossDict:
         a, p = listed(pos_mask)
-        own = torch.cos(torch.acos(mat[a, p].clamp(-1 + 1e-7, 1 - 1e-7)) - self.margin)
+        own = turned(mat[a, p], -self.margin)
         rivals = neg_mask.bool().any(1)
         exponent = counted_logsumexp(self.scale * mat, neg_mask)[a, 0] - self.scale * own
         losses = torch.where(rivals[a], softplus(exponent), 0.0)
