@@ -83,7 +83,7 @@ def nearfar_learners(given: bool) -> dict[str, Fit]:
             ),
             "MMC": lambda A, a, told, seed: nearfar.MMC().fit(A, pairs=told.pairs, pair_labels=told.signs),
         }
-    done = [method.name for method in METHODS if method.kind == "learner" and method.done]
+    done = [method.name for method in METHODS if method.kind == "learner"]
     options = {
         "MMC(floor=0.0)": partial(nearfar.MMC, floor=0.0),
         "RCA(weighting='chunklets')": partial(nearfar.RCA, weighting="chunklets"),

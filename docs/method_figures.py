@@ -60,10 +60,8 @@ OF_LEARNERS = (
 
 def captions() -> dict[str, str]:
     """Return the caption of each method that has a picture."""
-    losses = (m.name for m in METHODS if m.done and m.kind == "loss" and m.name not in OTHER_LOSSES)
-    learners = (
-        m.name for m in METHODS if m.done and m.kind == "learner" and m.takes in TAKEN and m.name not in OTHER_LEARNERS
-    )
+    losses = (m.name for m in METHODS if m.kind == "loss" and m.name not in OTHER_LOSSES)
+    learners = (m.name for m in METHODS if m.kind == "learner" and m.takes in TAKEN and m.name not in OTHER_LEARNERS)
     return dict.fromkeys(losses, OF_LOSSES) | dict.fromkeys(learners, OF_LEARNERS)
 
 

@@ -14,7 +14,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import nearfar
 from nearfar.catalog import METHODS, Method
 
-LEARNERS = [method for method in METHODS if method.kind == "learner" and method.done]
+LEARNERS = [method for method in METHODS if method.kind == "learner"]
 
 
 def reference(method: Method) -> ModuleType | None:

@@ -26,7 +26,6 @@ from nearfar.cli.listing import description
 from nearfar.cli.reporting import pictures_of
 from nearfar.data import images_from, open_dataset
 from nearfar.deep.networks.weights import pickles_are_safe
-from nearfar.deprecation import UNTIL
 from nearfar.extras import NEEDS, PACKAGES, hint
 from nearfar.index import Index
 from nearfar.train import recipe_names
@@ -210,15 +209,6 @@ def test_list_shows_what_every_method_is(capsys, monkeypatch):
     assert out.splitlines()[-1].startswith(f"{len(METHODS)} methods; ")
 
 
-def test_list_of_planned_methods_is_deprecated(capsys, monkeypatch):
-    with pytest.warns(FutureWarning, match=f"--planned is deprecated and works until {UNTIL}"):
-        code, out, _ = run(capsys, monkeypatch, "list", "--planned")
-    assert code == 0
-    assert out.splitlines() == [
-        f"{len(METHODS)} methods; nearfar list NAME shows one with its settings, formula and paper"
-    ]
-
-
 def test_list_shows_every_recipe_below_its_source(capsys, monkeypatch):
     code, out, _ = run(capsys, monkeypatch, "list", "--recipes")
     recipes, _, tables = out.partition("Tables and figures of papers")
@@ -339,7 +329,7 @@ def test_other_errors_of_the_machine_keep_their_trace(capsys, monkeypatch, tmp_p
 def test_a_run_finds_its_first_weights_from_another_folder(capsys, monkeypatch, tmp_path):
     options = in_a_folder_of_rows(tmp_path / "here", monkeypatch)
     assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "first", *options)[0] == 0
-    first = ["--set", "trunk_weights=first/best.safetensors"]
+    first = ["--set", "pretrained=first/best.safetensors"]
     assert run(capsys, monkeypatch, "train", "rows.npz", "--out", "second", *options, *first)[0] == 0
     monkeypatch.chdir(tmp_path)
     for more in ([], ["--epochs", "2"]):
@@ -402,7 +392,7 @@ def test_images_of_another_size_are_refused_by_a_network_of_pixels(capsys, monke
 @pytest.mark.parametrize("text", ["hello", "# A readme of several lines\n"])
 def test_weights_that_are_text_are_refused_without_advice(text, capsys, monkeypatch, tmp_path):
     (tmp_path / "text.pth").write_text(text, encoding="latin-1")
-    words = ["train", "glyphs", "--out", tmp_path / "run", "--set", f"trunk_weights={tmp_path / 'text.pth'}"]
+    words = ["train", "glyphs", "--out", tmp_path / "run", "--set", f"pretrained={tmp_path / 'text.pth'}"]
     code, _, err = run(capsys, monkeypatch, *words)
     assert code == 2
     if pickles_are_safe():

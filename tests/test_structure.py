@@ -19,7 +19,6 @@ import nearfar
 from nearfar.catalog import BY_NAME, ELSEWHERE, HERE, METHODS, missing
 from tools import measure
 
-DONE = [method for method in METHODS if method.done]
 FILES = sorted(HERE.rglob("*.py"))
 REFERENCES = Path(__file__).parent / "references"
 FORMULAS = Path(__file__).parent.parent / "docs" / "formulas.toml"
@@ -42,7 +41,6 @@ GROUND = {
     "extras",
     "fit_warnings",
     "labels",
-    "deprecation",
     "progress",
     "quoting",
     "settings",
@@ -159,7 +157,7 @@ def importers() -> dict[str, set[str]]:
     return found
 
 
-HOMES = {method.module.removeprefix("nearfar."): method for method in DONE}
+HOMES = {method.module.removeprefix("nearfar."): method for method in METHODS}
 HELPERS = ("spectral", "probabilistic", "numerics", "neighbors", "deep")  # rooms whose modules serve methods
 
 
@@ -279,7 +277,7 @@ def test_names_are_unique():
     assert len(BY_NAME) == len(METHODS)
 
 
-def test_every_method_file_is_catalogd():
+def test_every_method_of_the_catalog_has_its_file_and_every_file_its_method():
     homes = {method.home for method in METHODS if method.kind != "network"} - {"deep"}
     inside = {module for module in PATHS if module.replace(".", "/").rpartition("/")[0] in homes} - {""}
     helpers = set(SHARED) | {"deep.samplers.random", "deep.samplers.resolve"}
@@ -288,7 +286,7 @@ def test_every_method_file_is_catalogd():
 
 
 def test_method_files_open_with_name_paper_and_formula():
-    for method in DONE:
+    for method in METHODS:
         doc = ast.get_docstring(parsed(method.path), clean=False)
         first = doc.split("\n\n")[0]
         author, year = method.paper.rsplit(" ", 1)
@@ -299,7 +297,7 @@ def test_method_files_open_with_name_paper_and_formula():
 
 def test_every_method_has_its_formula_and_its_use():
     entries = tomllib.loads(FORMULAS.read_text(encoding="utf-8"))
-    assert set(entries) == {m.name for m in METHODS if m.done}
+    assert set(entries) == {m.name for m in METHODS}
     for name, entry in entries.items():
         assert entry["tex"], name
         assert entry["use"].endswith("."), name
@@ -316,7 +314,7 @@ def test_methods_do_not_import_each_other():
 
 def test_every_loss_miner_and_learner_has_its_reference():
     kinds = ("learner", "loss", "regularizer", "miner", "head", "distance")
-    needed = {method.name: REFERENCES / f"{method.stem}.py" for method in DONE if method.kind in kinds}
+    needed = {method.name: REFERENCES / f"{method.stem}.py" for method in METHODS if method.kind in kinds}
     assert [name for name, path in needed.items() if not path.exists()] == []
 
 
@@ -324,7 +322,7 @@ def test_every_loss_miner_and_learner_has_its_reference():
 def test_public_classes_are_documented_and_final(room):
     if room == "deep":
         pytest.importorskip("torch")
-    for method in DONE:
+    for method in METHODS:
         if method.home.startswith("deep") != (room == "deep"):
             continue
         thing = getattr(nearfar, method.name)
@@ -367,7 +365,7 @@ def test_importing_nearfar_is_nearly_free():
 
 
 def test_classical_names_never_load_torch():
-    names = [m.name for m in DONE if m.home.startswith(("spectral", "probabilistic"))]
+    names = [m.name for m in METHODS if m.home.startswith(("spectral", "probabilistic"))]
     load = f"import sys, nearfar, nearfar.evaluation\nfor name in {names!r}: getattr(nearfar, name)\n"
     assert run(load + "print('torch' in sys.modules)") == "False"
 
@@ -375,7 +373,7 @@ def test_classical_names_never_load_torch():
 @pytest.mark.slow
 def test_no_name_loads_the_compiler_of_torch():
     pytest.importorskip("torch")
-    names = [m.name for m in DONE]
+    names = [m.name for m in METHODS]
     load = f"import sys, nearfar\nfor name in {names!r}: getattr(nearfar, name)\n"
     assert run(load + "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)") == "True False"
 
@@ -401,11 +399,10 @@ def test_calls_pass_through_few_files():
         assert len(files) <= MAX_FILES[name], f"{name} passes through {len(files)} files: {', '.join(files)}"
 
 
-def test_unknown_and_planned_names_say_so():
+def test_unknown_names_say_what_may_be_meant():
     with pytest.raises(AttributeError, match="did you mean TripletLoss"):
         nearfar.TripletLos  # noqa: B018
     assert "did you mean TupletMarginLoss or TripletLoss?" in missing("TripletMarginLos")
-    assert "planned" in missing(next((m.name for m in METHODS if not m.done), "")) or all(m.done for m in METHODS)
 
 
 def test_names_of_other_libraries_lead_to_ours():
@@ -434,12 +431,12 @@ def test_extras_are_those_of_the_project():
 
 def test_a_star_imports_what_can_be(monkeypatch):
     pytest.importorskip("torch")
-    assert set(nearfar.__all__) == {method.name for method in DONE}
+    assert set(nearfar.__all__) == {method.name for method in METHODS}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "LMNN" in nearfar.__all__
     assert "TripletLoss" not in nearfar.__all__
 
 
-def test_dir_lists_what_is_done():
-    assert {method.name for method in DONE} <= set(dir(nearfar))
+def test_dir_lists_every_method():
+    assert {method.name for method in METHODS} <= set(dir(nearfar))
     assert set(nearfar.train.__all__) <= set(dir(nearfar.train))

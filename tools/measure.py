@@ -228,8 +228,6 @@ def print_methods() -> None:
     lines = {}
     packages = 0
     for method in METHODS:
-        if not method.done:
-            continue
         path = method.path
         files = [path]
         if path.name == "__init__.py":

@@ -170,7 +170,7 @@ def write(folder: Path, captions: dict[str, str] | None = None) -> None:
     works = tomllib.loads((DOCS / "citations.toml").read_text(encoding="utf-8"))
     rows = [(section, table_rows(*section[:2])) for section in MEASURED]
     captions = captions or {}
-    families = {title: [m for m in METHODS if m.home == home and m.done] for home, title in FAMILIES.items()}
+    families = {title: [m for m in METHODS if m.home == home] for home, title in FAMILIES.items()}
     pages = {slug(title): family_page(title, methods) for title, methods in families.items() if methods}
     for methods in families.values():
         for method in methods:
@@ -309,7 +309,7 @@ def with_links(text: str, *, own: str) -> str:
     >>> with_links("NCA for larger tables, with ``NCA``.", own="FastNCA")
     ':ref:`NCA` for larger tables, with ``NCA``.'
     """
-    names = {method.name for method in METHODS if method.done} - {own}
+    names = {method.name for method in METHODS} - {own}
     prose_and_code = re.split(r"(``.*?``)", text)
     prose_and_code[::2] = [
         re.sub(r"\b[A-Z]\w+\b", lambda word: f":ref:`{word[0]}`" if word[0] in names else word[0], prose)

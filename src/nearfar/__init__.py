@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
     from .catalog import BY_NAME, missing
 
     method = BY_NAME.get(name)
-    if method is None or not method.done:
+    if method is None:
         raise AttributeError(missing(name))
     try:
         value = getattr(import_module(method.module), name)
@@ -58,10 +58,10 @@ def _importable() -> list[str]:
     from .catalog import METHODS
 
     deep = find_spec("torch") is not None
-    return [method.name for method in METHODS if method.done and (deep or not method.at.startswith("deep/"))]
+    return [method.name for method in METHODS if deep or not method.at.startswith("deep/")]
 
 
 def __dir__() -> list[str]:
     from .catalog import METHODS
 
-    return sorted([*PACKAGES, "__version__", "load", *(method.name for method in METHODS if method.done)])
+    return sorted([*PACKAGES, "__version__", "load", *(method.name for method in METHODS)])

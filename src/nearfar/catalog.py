@@ -1,7 +1,7 @@
-"""Every method the library has or will have, one line each: the field's table of contents.
+"""Every method of the library, one line each: the field's table of contents.
 
-A method is *done* when its module exists: a file, or a package where it needs several. Lazy names, the command line, `nearfar list`, the tables of the
-documentation, `__init__.pyi` and the parameters of the shared tests all come from here. Imports nothing heavy.
+Lazy names, the command line, `nearfar list`, the tables of the documentation, `__init__.pyi` and the parameters of the
+shared tests all come from here. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -67,10 +67,6 @@ class Method(NamedTuple):
         if package.is_dir():
             return package / "__init__.py"
         return HERE / f"{self.at}.py"
-
-    @property
-    def done(self) -> bool:
-        return self.path.exists()
 
 
 PROXIES = {"num_classes": 8, "embedding_dim": 5}
@@ -306,9 +302,7 @@ ELSEWHERE = {
 
 def missing(name: str) -> str:
     """Say why `nearfar.<name>` is not there, and what may have been meant."""
-    if name in BY_NAME:
-        return f"{name} is planned, not built yet; `nearfar list` shows what is done"
-    hint = suggest_method(name, [method.name for method in METHODS if method.done])
+    hint = suggest_method(name, [method.name for method in METHODS])
     return f"nearfar has no {quoted(name)}{hint} (`nearfar list` shows every method)"
 
 

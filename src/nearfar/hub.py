@@ -105,7 +105,7 @@ def load_learner(path: Path) -> Any:
     if text.get("format", "").startswith(INDEX_FORMAT):
         raise ValueError(f"{path} holds an index, not a learner; open it with nearfar.index.open")
     method = BY_NAME.get(text.get("class", ""))
-    kind: Any = getattr(import_module(method.module), method.name) if method is not None and method.done else None
+    kind: Any = getattr(import_module(method.module), method.name) if method is not None else None
     if not hasattr(kind, "load"):
         raise ValueError(f"{path} holds no learner of nearfar")
     return kind.load(path)

@@ -10,7 +10,6 @@ from math import inf
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from .deprecation import current_name
 from .quoting import quoted
 
 Self = TypeVar("Self", bound="Checked")
@@ -103,7 +102,6 @@ def check_settings(estimator: Any) -> None:
 
 def checked(kind: Any, args: tuple[Any, ...], settings: dict[str, Any]) -> dict[str, Any]:
     """Return the given arguments of a class by name, or raise for the first one that does not fit."""
-    settings = {current_name(kind, name): value for name, value in settings.items()}
     try:
         given = signature(kind).bind_partial(*args, **settings).arguments
     except TypeError:  # __init__ raises it with a better text, except for names of other libraries
@@ -180,7 +178,7 @@ def refuse_unknown(kind: Any, settings: Iterable[str]) -> None:
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values()):
         return
     for name in settings:
-        if current_name(kind, name) not in known:  # the name or an old one of it
+        if name not in known:
             detail = f"got an unexpected keyword argument {quoted(name)}{suggest_name(name, known)}"
             raise TypeError(f"{kind.__name__} {detail}")
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 DIM, POOLED, BATCH, REFS = 5, 7, 24, 10
 SMALL = {m.name: m.small for m in METHODS} | {"SNRContrastiveLoss": {"zero_mean": 0.5}}
-MINERS = [m.name for m in METHODS if m.done and m.kind == "miner"]
+MINERS = [m.name for m in METHODS if m.kind == "miner"]
 MORE_MINERS = {
     "assorted": partial(nearfar.ExtremeDistance, "assorted", "assorted"),
     "three": partial(nearfar.RandomNegative, 3),
@@ -34,7 +34,7 @@ def objectives():
     made = {}
     for m in METHODS:
         alone = m.kind in ("loss", "regularizer", "composition", "head") or (m.kind == "memory" and m.takes != "rows")
-        if m.done and alone:
+        if alone:
             made[m.name] = partial(getattr(nearfar, m.name), **SMALL[m.name])
     teacher = torch.randn(BATCH, 4, generator=torch.Generator().manual_seed(2))
     made["Distill"] = partial(nearfar.Distill, teacher)

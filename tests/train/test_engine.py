@@ -901,7 +901,7 @@ def test_symmetries_are_more_training_classes(tmp_path, small) -> None:
 @pytest.mark.slow
 def test_a_run_goes_on_from_the_trunk_of_another(tmp_path, small) -> None:
     first = train(small(steps=3), tmp_path / "first", progress=False)
-    other = small(steps=1, lr=0.0, seed=5, trunk_weights=str(first.folder / "last.safetensors"))
+    other = small(steps=1, lr=0.0, seed=5, pretrained=str(first.folder / "last.safetensors"))
     second = train(other, tmp_path / "second", progress=False)
     a, b = (load_embedder(run.folder, "last").trunk.state_dict() for run in (first, second))
     assert all(torch.equal(a[key], b[key]) for key in a if "running" not in key and "num_batches" not in key)
@@ -922,12 +922,12 @@ def test_a_frozen_run_goes_on_with_all_of_its_network(tmp_path, monkeypatch, sma
     assert not any(torch.equal(a[key], b[key]) for key in ("trunk.blocks.0.0.weight", "layer.weight"))
     with pytest.raises(TrunkError, match=r"does not fit this network: layer\.bias is \(\d+,\), expected \(3,\)"):
         building.build(small(network_weights=weights, embedding_dim=3, **how))
-    with pytest.raises(TrainError, match="trunk_weights must not be given"):
-        small(network_weights=weights, trunk_weights=weights)
+    with pytest.raises(TrainError, match="pretrained must not be given"):
+        small(network_weights=weights, pretrained=weights)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("field", ["trunk_weights", "network_weights"])
+@pytest.mark.parametrize("field", ["pretrained", "network_weights"])
 def test_a_resumed_run_needs_no_file_of_weights(tmp_path, small, field) -> None:
     first = train(small(steps=2), tmp_path / "first", progress=False)
     start = tmp_path / "start.safetensors"

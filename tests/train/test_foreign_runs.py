@@ -133,22 +133,6 @@ def test_weights_of_a_file_are_told_and_random_ones_remarked(timm, photos, tmp_p
     assert not random_trunk(small, "Weights: random (x).", 900_000)
 
 
-def test_older_name_of_pretrained(timm, photos, tmp_path):
-    model = timm.create_model("test_resnet", num_classes=0)
-    path = tmp_path / "weights.safetensors"
-    save_file(model.state_dict(), path)
-    runs = [
-        train(TrainConfig.of(data=str(photos), trunk=TRUNK, **{name: path}, **SPEED), tmp_path / name, progress=False)
-        for name in ("pretrained", "trunk_weights")
-    ]
-    one, other = (embed_run(run, open_items(photos)) for run in runs)
-    assert np.array_equal(one, other)
-    with pytest.raises(TrainError, match="trunk_weights is the old name of pretrained; give only one"):
-        TrainConfig.of(data="digits", pretrained=True, trunk_weights="a.pth")
-    with pytest.raises(TrainError, match="so pretrained must not be given with them"):
-        TrainConfig.of(data="digits", pretrained=True, network_weights="a.pth")
-
-
 def test_a_resumed_run_keeps_record_and_weights(timm, photos, tmp_path):
     model = timm.create_model("test_resnet", num_classes=0)
     path = tmp_path / "weights.safetensors"

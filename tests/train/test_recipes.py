@@ -14,7 +14,7 @@ from nearfar.train.recipes import PAPERS
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_is_understood(name) -> None:
-    config = TrainConfig.of(data=f"{name}:PATH", trunk_weights="bn_inception.pth", **recipe(name))
+    config = TrainConfig.of(data=f"{name}:PATH", pretrained="bn_inception.pth", **recipe(name))
     terms = parse_objective(config.objective, num_classes=100, embedding_dim=config.embedding_dim)
     assert terms.parts()
     images = not name.startswith("texts/")

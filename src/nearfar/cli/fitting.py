@@ -322,7 +322,7 @@ def _found(name: str) -> Any:
     from ..catalog import BY_NAME, missing
 
     method = BY_NAME.get(name)
-    if method is None or not method.done:
+    if method is None:
         raise ExpressionError(missing(name))
     if method.takes == "targets":
         raise ExpressionError(f"{name} learns from numbers, not from classes; use {name}().fit(X, y) in Python")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from textwrap import wrap
 
 from ..catalog import HERE, METHODS, Method, missing
-from ..deprecation import UNTIL
 from ..quoting import quoted
 from .encoding import say
 
@@ -21,7 +19,7 @@ RECIPES = {
 """What the recipes of each source are for, in the order in which they are listed."""
 
 
-def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: bool = False) -> None:
+def list_methods(name: str | None = None, /, *, recipes: bool = False) -> None:
     """List all methods, or show one with its settings, formula and paper.
 
     Example: nearfar list TripletLoss
@@ -32,32 +30,24 @@ def list_methods(name: str | None = None, /, *, recipes: bool = False, planned: 
         The method to show, or part of a name to list all methods that contain it.
     recipes
         List recipes (settings of papers) instead.
-    planned
-        List only planned methods. Deprecated, because no method is planned any more; works until 0.4.
     """
-    if planned:
-        detail = f"--planned is deprecated and works until {UNTIL}: no method is planned any more"
-        warnings.warn(detail, FutureWarning, stacklevel=2)
     if name:
-        if recipes or planned:
-            raise ValueError(f"NAME: {quoted(name)} does not work with --recipes and --planned, which list all")
+        if recipes:
+            raise ValueError(f"NAME: {quoted(name)} does not work with --recipes, which lists all")
         say(shown(name))
     elif recipes:
         say(listing_of_recipes())
     else:
-        say(listing(planned_only=planned))
+        say(listing())
 
 
-def listing(*, planned_only: bool = False) -> str:
+def listing() -> str:
     """Return one line per method, by family: its name, what it is, its paper, and what it learns from."""
     families: dict[str, list[str]] = {}
     for method in METHODS:
-        if not (planned_only and method.done):
-            families.setdefault(method.home, []).append(_line(method))
+        families.setdefault(method.home, []).append(_line(method))
     lines = [line for home, group in families.items() for line in (_heading(home), *group, "")]
-    done = sum(method.done for method in METHODS)
-    planned = f" and {len(METHODS) - done} planned" if done < len(METHODS) else ""
-    last = f"{done} methods{planned}; nearfar list NAME shows one with its settings, formula and paper"
+    last = f"{len(METHODS)} methods; nearfar list NAME shows one with its settings, formula and paper"
     return "\n".join([*lines, last])
 
 
@@ -89,7 +79,7 @@ def shown(name: str) -> str:
     ValueError
         If no name of a method contains the text.
     """
-    exact = [method for method in METHODS if method.name.lower() == name.lower() and method.done]
+    exact = [method for method in METHODS if method.name.lower() == name.lower()]
     if exact:
         return description(exact[0])
     found = [_line(method) for method in METHODS if name.lower() in method.name.lower()]
@@ -128,8 +118,6 @@ def title_of(method: Method) -> str:
     >>> title_of(BY_NAME["LFDA"])
     'Local Fisher discriminant analysis'
     """
-    if not method.done:
-        return "planned"
     with method.path.open(encoding="utf-8") as file:
         first = file.readline()
     name, _, after = first.strip().strip('"').rstrip(".").partition(" (")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..deprecation import renamed_settings
 from .types import AnyArray, Array
 
 
@@ -49,7 +48,6 @@ def set_covariances(sets: Sequence[AnyArray] | AnyArray, shrinkage: float = 1e-3
     return G
 
 
-@renamed_settings(centre="center")
 def set_spans(sets: Sequence[AnyArray] | AnyArray, q: int, center: bool = False) -> Array:
     """Return an orthonormal basis of the q leading directions of each set, about its mean with `center`.
 

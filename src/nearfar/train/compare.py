@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ..children import isolate_children
-from ..deprecation import renamed_settings
 from ..evaluation.scores import Scores
 from ..expressions import Call, ExpressionError, ValueSequence, parse, walk
 from ..io.scores_file import baseline_of, damaged, read_scores
@@ -107,7 +106,6 @@ def slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[:60]
 
 
-@renamed_settings(told="on_trial")
 def train_and_compare(
     base: TrainConfig,
     objectives: Sequence[str],

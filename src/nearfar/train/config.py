@@ -118,8 +118,6 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     pretrained : bool or str
         Initial weights of the trunk. True loads those that timm or transformers publishes under its name, from the
         local cache or the hub. A string is the path of a state dict, a .safetensors or .pth file.
-    trunk_weights : str, optional
-        The older name of `pretrained` with a path.
     preprocessing : Preprocessing, optional
         How images are prepared for a trunk of another library: mean, standard deviation, size, interpolation and
         pooling. By default, the values of timm's data config, of the image processor or of the factory, overridden by
@@ -273,7 +271,6 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trunk: str = "auto"
     text_trunk: str | None = None
     pretrained: bool | str = False
-    trunk_weights: str | None = None
     preprocessing: Preprocessing | None = None
     network_weights: str | None = None
     embedding_dim: AtLeastOne = 64
@@ -415,11 +412,8 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def _check_weights(self) -> None:
         """Refuse several sources of weights for one part of the network."""
-        if self.trunk_weights and self.pretrained:
-            raise TrainError("config: trunk_weights is the old name of pretrained; give only one of them")
-        if (self.trunk_weights or self.pretrained) and self.network_weights:
-            name = "trunk_weights" if self.trunk_weights else "pretrained"
-            raise TrainError(f"config: network_weights contain a trunk, so {name} must not be given with them")
+        if self.pretrained and self.network_weights:
+            raise TrainError("config: network_weights contain a trunk, so pretrained must not be given with them")
         if self.embedding_start != "random" and self.network_weights is not None:
             raise TrainError(
                 "config: network_weights contain an embedding layer, so embedding_start must not be given with them"
@@ -529,13 +523,13 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def weights_file(self) -> str | None:
         """The local file of weights that the trunk starts from."""
-        return self.pretrained if isinstance(self.pretrained, str) else self.trunk_weights
+        return self.pretrained if isinstance(self.pretrained, str) else None
 
     @property
     def starts_pretrained(self) -> bool:
         """Whether the trunk starts from weights that were trained before."""
         from_run = self.network_weights is not None and ":" in self.trunk
-        return bool(self.pretrained or self.trunk_weights or from_run or is_model_folder(self.trunk))
+        return bool(self.pretrained or from_run or is_model_folder(self.trunk))
 
     @property
     def adapter_scale(self) -> float:
@@ -545,7 +539,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def without_weights(self) -> TrainConfig:
         """Return the config of the same network, with no weights to start from."""
-        return self.replace(pretrained=False, trunk_weights=None, network_weights=None)
+        return self.replace(pretrained=False, network_weights=None)
 
     def modules(self) -> tuple[str, ...]:
         """Return the modules of your own that the settings may name: trusted ones, or all if settings were typed."""

@@ -23,7 +23,7 @@ from .task import with_resolved_folder
 from .trainer import train
 from .watchers import Watcher
 
-PATHS = ("data", "test", "pretrained", "trunk_weights", "network_weights")
+PATHS = ("data", "test", "pretrained", "network_weights")
 """Settings that may be paths, relative to the folder in which the run was started."""
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..data.open import ARCHIVES
-from ..deprecation import renamed_settings
 from ..evaluation.intervals import PARTS, interval
 from ..io.untrusted import read_json
 from ..quoting import count_of
@@ -141,7 +140,6 @@ def row_config(name: str, row: Row, protocol: str, given: Mapping[str, Any]) -> 
     return TrainConfig.of(**fields)
 
 
-@renamed_settings(told="on_trial")
 def reproduce(
     name: str,
     given: Mapping[str, Any],

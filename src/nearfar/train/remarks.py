@@ -198,6 +198,6 @@ def _has_margin(name: str) -> bool:
     from ..catalog import BY_NAME
 
     method = BY_NAME.get(name)
-    if method is None or not method.done:
+    if method is None:
         return False
     return any("margin" in setting for setting in signature(getattr(import_module(method.module), name)).parameters)

@@ -25,7 +25,6 @@ from ..data.readers.in_memory import GIVEN
 from ..deep.networks.embedder import Embedder, as_channels
 from ..deep.networks.weights import NETWORK, Trunk
 from ..deep.networks.whiten import Whiten
-from ..deprecation import renamed_settings
 from ..numerics.types import Ints
 from .checkpoint import preserve_random_state, save_tensors
 from .config import TrainConfig, TrainError
@@ -250,7 +249,6 @@ def mean_difference(one: Rung, other: Rung, score: str = "map_at_r") -> float:
     return float(np.mean(differences(one, other, score)))
 
 
-@renamed_settings(told="on_step")
 def ladder(
     config: TrainConfig,
     *,
@@ -593,7 +591,7 @@ def _embedded_held(embedder: Embedder, items: Dataset, held: Ints, **sizes: Any)
 
 def head_config(config: TrainConfig) -> TrainConfig:
     """Return the settings that train a linear layer on features, which are rows, for a short time."""
-    weights = {"trunk_weights": None, "network_weights": None, "pretrained": False, "preprocessing": None}
+    weights = {"network_weights": None, "pretrained": False, "preprocessing": None}
     known: dict[str, Any] = {name: value for name, value in weights.items() if name in TrainConfig.settings()}
     if config.starts_pretrained:  # the learning rate of a pretrained trunk is too low for a layer alone
         known["lr"] = recipe("photos/frozen")["lr"]

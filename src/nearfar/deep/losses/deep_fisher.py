@@ -9,14 +9,11 @@ lambda / (1 + lambda), where lambda are those of S_W^-1 S_B.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...deprecation import UNTIL
 from ...settings import check_options
 from ..objective.batch import Batch
 from ..objective.relations import UNKNOWN
@@ -156,9 +153,3 @@ class DeepFisherLoss(HeadLoss):
         y = y[y != UNKNOWN]
         hot = (y[:, None] == torch.arange(self.num_classes, device=y.device)).double()
         return fisher_map(z, fisher_targets(hot, hot.mean(0)), within)
-
-    def orthogonalise(self, *args: Any, **settings: Any) -> FisherMap:
-        """The old name of `orthogonalize`."""
-        detail = f"orthogonalise is now orthogonalize; the old name works until {UNTIL}"
-        warnings.warn(detail, FutureWarning, stacklevel=2)
-        return self.orthogonalize(*args, **settings)

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import nn
 
-from ...catalog import BY_NAME, METHODS, missing, suggest_method
+from ...catalog import BY_NAME, METHODS, suggest_method
 from ...expressions import (
     Call,
     ExpressionError,
@@ -193,7 +193,7 @@ def _find(call: Call) -> Any:
         return import_module("nearfar.deep.networks.pair_terms").TERMS[name]
     method = BY_NAME.get(name)
     if method is None:
-        names = [m.name for m in METHODS if m.done and m.kind in KINDS]
+        names = [m.name for m in METHODS if m.kind in KINDS]
         if "." in name:
             own = "; one of your own is written package.module:Name"
         else:
@@ -201,8 +201,6 @@ def _find(call: Call) -> Any:
         raise ExpressionError(f"no method is called {shown(name)}{own}")
     if method.kind not in KINDS:
         raise ExpressionError(f"{name} is a {method.kind}, not part of an objective")
-    if not method.done:
-        raise ExpressionError(missing(name))
     return getattr(import_module(method.module), name)
 
 

@@ -24,7 +24,7 @@ KNOWN = (
     '"auto", "random", "m_per_class:M" such as m_per_class:2, "class_ratio:R" such as class_ratio:0.25, '
     "SmartMiningSampler(), ClusterSampler()"
 )
-BY_NAMES = [method.name for method in METHODS if method.kind == "sampler" and method.done]
+BY_NAMES = [method.name for method in METHODS if method.kind == "sampler"]
 FROM_RUN = ("labels", "batch_size", "seed")  # arguments that a run gives
 OWN = f"a subclass of {BatchSampler.__module__}.BatchSampler"
 

@@ -146,10 +146,7 @@ class NetworkLearner(Fitted):
         """
         arrays, text = tensor_file.read(path)
         method = BY_NAME.get(text.get("class", ""))
-        if method is not None and method.done:
-            kind = getattr(import_module(method.module), method.name)
-        else:
-            kind = None
+        kind = None if method is None else getattr(import_module(method.module), method.name)
         if text.get("format") != FORMAT or not isinstance(kind, type) or not issubclass(kind, NetworkLearner):
             raise ValueError(f"{os.fspath(path)} holds no network learner of nearfar")
         if not issubclass(kind, cls):

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ....deprecation import renamed_settings
 from ....estimators.base import FromPairs, MetricLearner, Workspace, error_context
 from ....fit_warnings import warn
 from ....numerics import checks, psd, scatter
@@ -114,7 +113,6 @@ class LayeredGMML(FromPairs, MetricLearner):
 
     _holds = ("n_features_in_", "layers_", "means_", "scales_")
 
-    @renamed_settings(normalise="normalize")
     def __init__(
         self,
         n_components: int | None = None,

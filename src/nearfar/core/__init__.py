@@ -1,1 +1,0 @@
-"""Old names of modules that `nearfar.numerics` has now."""
