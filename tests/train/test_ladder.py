@@ -11,11 +11,13 @@ from safetensors.torch import save_file
 from scipy.stats import t
 
 import nearfar
+from nearfar.cli.steps import TableProgress
 from nearfar.data import open_task
 from nearfar.deep.networks.trunks import make_trunk
 from nearfar.evaluation import evaluate
 from nearfar.report import report_run
 from nearfar.train import TrainConfig, TrainError, embed_run, evaluate_run, ladder, rungs, train
+from nearfar.train.expected_work import ExpectedWork
 from nearfar.train.last_stage import split_off
 from nearfar.train.rungs import (
     Ladder,
@@ -488,3 +490,68 @@ def test_a_comparison_can_begin_with_the_table(photos, tmp_path, capsys, monkeyp
     code, out, err = run(capsys, monkeypatch, *words)
     assert code == 0, err
     assert out.index("Worth it: ") < out.index("TripletLoss()")
+
+
+class Clock:
+    """A clock that others turn on."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_share_of_the_work_is_that_of_its_seconds():
+    clock = Clock()
+    told = []
+    work = ExpectedWork(lambda share, left: told.append((share, left)), clock)
+    work.expect("features", 100, 0.1)
+    work.expect("head", 4, 0.5)
+    clock.now = 30.0  # three times as long as expected
+    work.advance("features", 100)
+    work.expect("full", 10, 6.0)  # known now
+    for _ in range(4):
+        clock.now += 1.0
+        work.advance("head")
+    for _ in range(10):
+        clock.now += 11.4
+        work.advance("full")
+    assert told[0] == (30 / 32, 2.0)
+    assert told[-1] == (1.0, 0.0)
+    share, left = told[-5]
+    assert_allclose([share, left], [(34 + 6 * 11.4) / (34 + 114), 4 * 11.4])
+    assert work.seconds("full") == pytest.approx(114)
+
+
+@pytest.mark.slow
+def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(config, monkeypatch):
+    clock = Clock()
+    told = []
+    embed_held = rungs._trained
+
+    def trained(*args):
+        clock.now += 100.0
+        return embed_held(*args)
+
+    monkeypatch.setattr(rungs, "_trained", trained)
+    monkeypatch.setattr(rungs, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
+    found = ladder(config, splits=2, untrained_splits=2, on_progress=lambda *now: told.append((clock.now, *now)))
+    assert found.rows[-1].seconds == 200.0
+    shares = [share for now, share, _ in told if now == 100.0]
+    assert max(shares) < 1
+    assert told[-1][1:] == (1.0, 0.0)
+
+
+def test_progress_is_written_as_lines_into_a_file(capsys):
+    advanced = []
+    shown = TableProgress(advanced.append, lines=True)
+    shown.on_step("frozen features")
+    shown.on_progress(0.3, 70.0)
+    shown.on_progress(0.62, 40.0)
+    shown.on_step("last stage trained")
+    assert capsys.readouterr().err.splitlines() == [
+        "comparing steps: frozen features",
+        "comparing steps: last stage trained, 62% done, about 40 s left",
+    ]
+    assert advanced == [300, 320]

@@ -639,7 +639,7 @@ def compare(
     with images_from(*images), trusting(*trust):
         config = make_config(chosen, settings, recipe, varied=varied.keys(), protocol=protocol)
         if ladder == "yes":
-            steps = table_of_steps(config, full=False)
+            steps = table_of_steps(config, full=False, quiet=quiet)
             if not quiet:
                 say(f"{steps}\n", flush=True)
         numbers = range(3 if seeds is None else seeds)

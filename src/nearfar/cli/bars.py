@@ -15,3 +15,8 @@ def progress_bars(words: Sequence[str]) -> Listener | None:
     if terminal and is_first_process() and "--quiet" not in words:
         return Bars()
     return None
+
+
+def writes_lines() -> bool:
+    """Return whether progress is written as lines, because stderr is a file or a pipe."""
+    return sys.stderr is not None and not sys.stderr.isatty()

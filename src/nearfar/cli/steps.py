@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..progress import stage
+from .bars import writes_lines
 from .encoding import say
 
 if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
 
 ASKED_SPLITS = 5  # splits of the classes, for the steps that train, if the table is requested
+BAR_UNITS = 1000  # of the bar of the table
 FEW_SPLITS = 3  # the same if the table is printed by default, which takes about a minute
 
 
@@ -56,7 +59,7 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
         step = "auto"
         splits = FEW_SPLITS
     if ladder in ("yes", "full"):
-        found = table(config, full=ladder == "full", splits=splits)
+        found = table(config, full=ladder == "full", splits=splits, quiet=quiet)
         if not quiet:
             say(f"{found}\n", flush=True)
     if step is None:
@@ -93,10 +96,46 @@ def refuse_second_tower(config: TrainConfig, option: str) -> None:
         raise ValueError(f"{option}: works only for a single network of images, not with --text-trunk")
 
 
-def table(config: TrainConfig, *, full: bool, splits: int = ASKED_SPLITS) -> Ladder:
-    """Return the table of steps, with a progress bar over them."""
+def table(config: TrainConfig, *, full: bool, splits: int = ASKED_SPLITS, quiet: bool = False) -> Ladder:
+    """Return the table of steps. Its progress is a bar on a terminal, and lines in a file unless `quiet`."""
     from ..train import ladder
 
     refuse_second_tower(config, "--ladder")
-    with stage("weighing steps", 6 if full else 5) as done:
-        return ladder(config, full=full, splits=splits, on_step=lambda title: done(1))
+    with stage("comparing steps", BAR_UNITS) as done:
+        shown = TableProgress(done, lines=not quiet and writes_lines())
+        return ladder(config, full=full, splits=splits, on_step=shown.on_step, on_progress=shown.on_progress)
+
+
+class TableProgress:
+    """Shows how much of the work of the table is done: on a bar, and in lines when a step begins.
+
+    Parameters
+    ----------
+    advance : callable
+        Function that is called with the units of the bar that were done.
+    lines : bool
+        Whether to print lines on stderr.
+    """
+
+    def __init__(self, advance: Callable[[int], None], *, lines: bool) -> None:
+        self.advance = advance
+        self.lines = lines
+        self.done = 0
+        self.left: float | None = None
+
+    def on_step(self, title: str) -> None:
+        """Print which step begins, how much is done, and how long the rest takes once this was measured."""
+        if not self.lines:
+            return
+        from ..train.duration import duration
+
+        left = ""
+        if self.left is not None:
+            left = f", {self.done / BAR_UNITS:.0%} done, about {duration(self.left)} left"
+        print(f"comparing steps: {title}{left}", file=sys.stderr, flush=True)
+
+    def on_progress(self, share: float, left: float) -> None:
+        done = round(BAR_UNITS * share)
+        self.advance(done - self.done)
+        self.done = done
+        self.left = left

@@ -8,8 +8,7 @@ shows which one is worth its cost.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from .checkpoint import preserve_random_state, save_tensors
 from .config import TrainConfig, TrainError
 from .defaults import default_recipe, hub_is_cached, settle
 from .devices import make_accelerator
+from .expected_work import ExpectedWork
 from .features import Floats, all_rows, cached_features, embed, encode, sizes_of, with_rows
 from .frozen import frozen_features, untrained_network
 from .interrupts import Interrupts
@@ -43,6 +43,7 @@ from .setup import Step, build, checked, seen_sample, weights_note
 from .start import start_from_whitening
 from .task import item_shape, training_items
 from .trainer import Trainer
+from .watchers import Watcher
 from .weight_averages import Averages
 
 STEPS = {
@@ -61,6 +62,11 @@ MAX_WORK = 1e12  # maximum number of multiplications for these splits: about hal
 HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes less than a minute
+SECONDS_OF_READING = 0.003
+"""Seconds of an image, as those below are expected before they are measured, for the progress."""
+SECONDS_OF_FEATURES = 0.02
+SECONDS_OF_SEARCH = 1e-8  # for each pair of items
+SECONDS_OF_HEAD = 0.02  # for each batch
 FEWEST_CLASSES = 6  # minimum number of classes: two to hold out and four to train on
 SPLITS_OF_INTERVAL = 5
 """Minimum number of splits for an interval: with 3 splits, which hold out a third of the classes, its half-width is 3.9
@@ -81,8 +87,7 @@ class Rung:
     map_at_r : tuple of float
         MAP@R on the same.
     seconds : float
-        Time that the step takes in addition to the one before: averaged over the splits, with the features counted
-        once.
+        Time of the step for all of its splits together, without what the steps before it have computed for it.
     """
 
     step: str
@@ -257,6 +262,7 @@ def ladder(
     full: bool = False,
     start: Path | None = None,
     on_step: Callable[[str], None] | None = None,
+    on_progress: Callable[[float, float], None] | None = None,
 ) -> Ladder:
     """Compare the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
 
@@ -280,6 +286,9 @@ def ladder(
     on_step : callable, optional
         Function that is called with the name of each step before it starts. It was called `told`, which works until
         0.4.
+    on_progress : callable, optional
+        Function that is called with the share of the work that is done, in [0, 1], and with the seconds that the rest
+        is expected to take.
 
     Returns
     -------
@@ -305,7 +314,7 @@ def ladder(
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
         items = _items(task.train, config.seed)
         held = held_out_classes(items, max(splits, untrained_splits), config.seed)
-        rungs, weights = _rungs(items, held, splits, config, start, full, tell)
+        rungs, weights = _rungs(items, held, splits, config, start, full, tell, ExpectedWork(on_progress))
         out = len(held[0])
         return Ladder(
             protocol=_protocol(items, task.train, rungs, out),
@@ -412,73 +421,111 @@ def _rungs(
     start: Path | None,
     full: bool,
     tell: Callable[[str], None],
+    work: ExpectedWork,
 ) -> tuple[tuple[Rung, ...], str]:
     """Return the steps, and a sentence on the origin of the trunk's weights.
 
     Steps that train are scored on the first `splits` of the held-out classes, and the others on as many as they can.
     """
-    rungs = []
+    n = len(items)
+    work.expect("reading", n, SECONDS_OF_READING)
+    work.expect("features", n, SECONDS_OF_FEATURES)
+    _expect_splits(work, len(held), splits, config, n, SECONDS_OF_FEATURES, full=full)
     tell(STEPS["pixels"])
-    clock = time.perf_counter()
     pixels = raw_items(items, nn.Identity())
-    seconds_of_pixels = time.perf_counter() - clock
+    work.advance("reading", n)
 
     tell(STEPS["frozen"])
-    clock = time.perf_counter()
     features, stage, weights = _features_and_stage(items, config, start)
     rows = np.asarray(features.array)
-    seconds_of_features = time.perf_counter() - clock
-    many = held[: max(splits, affordable_splits(len(held), len(items), [pixels.shape[1], rows.shape[1]]))]
-    rungs.append(_rung("pixels", ((pixels, classes) for classes in many), items, seconds_of_pixels))
-    rungs.append(_rung("frozen", ((rows, classes) for classes in many), items, seconds_of_features))
+    work.advance("features", n)
+    many = held[: max(splits, affordable_splits(len(held), n, [pixels.shape[1], rows.shape[1]]))]
+    _expect_splits(work, len(many), splits, config, n, work.seconds("features") / n, full=full)
+    if stage is None:
+        work.expect("last-stage", 0, 0.0)
+    rungs = [
+        _rung("pixels", ((pixels, classes) for classes in many), items, work),
+        _rung("frozen", ((rows, classes) for classes in many), items, work),
+    ]
 
     tell(STEPS["whitened"])
-    rungs.append(_whitened_rung(rows, many, items))
+    rungs.append(_rung("whitened", ((_whitened_held(rows, items, classes), classes) for classes in many), items, work))
     held = held[:splits]
 
     tell(STEPS["head"])
-    clock = time.perf_counter()
     head = head_config(config)
-    found = [(_trained(head, features, classes, start), classes) for classes in held]
-    rungs.append(_rung("head", found, items, (time.perf_counter() - clock) / len(held)))
+    counted = [BatchCounter(work, "head")]
+    embedded = ((_trained(head, features, classes, start, counted), classes) for classes in held)
+    rungs.append(_rung("head", embedded, items, work))
 
     if stage is not None:
         tell(STEPS["last-stage"])
-        clock = time.perf_counter()
-        found = [(_trained_stage(stage, features, classes, config, start), classes) for classes in held]
-        rungs.append(_rung("last-stage", found, items, (time.perf_counter() - clock) / len(held)))
+        counted_of_stage = [BatchCounter(work, "last-stage")]
+        embedded = (
+            (_trained_stage(stage, features, classes, config, start, counted_of_stage), classes) for classes in held
+        )
+        rungs.append(_rung("last-stage", embedded, items, work))
 
     if full:
         tell(STEPS["full"])
-        clock = time.perf_counter()
         whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
-        found = [(_trained(whole, items, classes, start), classes) for classes in held]
-        rungs.append(_rung("full", found, items, (time.perf_counter() - clock) / len(held)))
+        counted_of_all = [BatchCounter(work, "full")]
+        embedded = ((_trained(whole, items, classes, start, counted_of_all), classes) for classes in held)
+        rungs.append(_rung("full", embedded, items, work))
     return tuple(rungs), weights
 
 
-def _whitened_rung(rows: Floats, held: Sequence[Ints], items: Dataset) -> Rung:
-    """Fit a whitening to the classes of each split that are not held out, and score the others."""
-    seconds = 0.0
-    found = []
-    for classes in held:
-        clock = time.perf_counter()
-        whiten = Whiten(rows.shape[1])
-        out = np.isin(items.labels, classes)
-        whiten.learn(rows[~out], items.labels[~out])
-        embedded = np.zeros_like(rows)
-        embedded[out] = whitened(whiten, rows[out])
-        seconds += time.perf_counter() - clock
-        found.append(_rung("whitened", [(embedded, classes)], items, 0.0))
-    return Rung(
-        step="whitened",
-        recall_at_1=tuple(rung.recall_at_1[0] for rung in found),
-        map_at_r=tuple(rung.map_at_r[0] for rung in found),
-        seconds=seconds / len(held),
-    )
+def _expect_splits(
+    work: ExpectedWork, many: int, splits: int, config: TrainConfig, n: int, forward: float, *, full: bool
+) -> None:
+    """Say how long the splits of all steps are expected to take, of n items of so many seconds through the trunk.
+
+    Parameters
+    ----------
+    many, splits : int
+        Numbers of splits of the steps that train nothing, and of the others.
+    forward : float
+        Seconds of an item in the trunk, without gradients; with gradients it takes three times as long.
+    """
+    for step in UNTRAINED:
+        work.expect(step, many, SECONDS_OF_SEARCH * n**2)
+    work.expect("head", splits * HEAD_STEPS, SECONDS_OF_HEAD)
+    work.expect("last-stage", splits * STAGE_STEPS, forward * config.batch_size)  # a half or less of the trunk
+    if full:
+        batches = config.steps or config.epochs * max(1, round((1 - HELD_OUT_CLASSES) * n / config.batch_size))
+        work.expect("full", splits * batches, 3 * forward * config.batch_size)
 
 
-def _rung(step: str, embedded: Iterable[tuple[Floats, Ints]], items: Dataset, seconds: float) -> Rung:
+class BatchCounter(Watcher):
+    """Counts the batches of a step that trains as work that is done."""
+
+    def __init__(self, work: ExpectedWork, step: str) -> None:
+        self.work = work
+        self.step = step
+
+    def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
+        self.work.advance(self.step)
+
+    def on_epoch(self, row: Mapping[str, Any]) -> None:
+        """The batches of an epoch were counted."""
+        return
+
+    def close(self) -> None:
+        """Nothing is open."""
+        return
+
+
+def _whitened_held(rows: Floats, items: Dataset, held: Ints) -> Floats:
+    """Fit a whitening to the classes that are not held out, and return the whitened rows of the others, in place."""
+    out = np.isin(items.labels, held)
+    whiten = Whiten(rows.shape[1])
+    whiten.learn(rows[~out], items.labels[~out])
+    embedded = np.zeros_like(rows)
+    embedded[out] = whitened(whiten, rows[out])
+    return embedded
+
+
+def _rung(step: str, embedded: Iterable[tuple[Floats, Ints]], items: Dataset, work: ExpectedWork) -> Rung:
     """Score embeddings of all items on the held-out classes of each split."""
     from ..evaluation import evaluate
 
@@ -490,6 +537,9 @@ def _rung(step: str, embedded: Iterable[tuple[Floats, Ints]], items: Dataset, se
         scores = evaluate(rows[out], items.labels[out], groups=groups, ks=(1,), clustering=False)
         recalls.append(float(scores.recall_at[1]))
         means.append(float(scores.map_at_r))
+        work.advance(step, 1 if step in UNTRAINED else 0)  # of the others, the batches were counted
+    before = {"pixels": "reading", "frozen": "features"}.get(step)
+    seconds = work.seconds(step) + (0.0 if before is None else work.seconds(before))
     return Rung(step=step, recall_at_1=tuple(recalls), map_at_r=tuple(means), seconds=seconds)
 
 
@@ -561,7 +611,14 @@ def _features_and_stage(items: Dataset, config: TrainConfig, start: Path | None)
     return Frozen(features, KeptStage(network, kept), weights)
 
 
-def _trained_stage(stage: KeptStage, features: Dataset, held: Ints, config: TrainConfig, start: Path | None) -> Floats:
+def _trained_stage(
+    stage: KeptStage,
+    features: Dataset,
+    held: Ints,
+    config: TrainConfig,
+    start: Path | None,
+    watchers: Sequence[Watcher] = (),
+) -> Floats:
     """Train a copy of the last stage, and a layer behind it, on classes that are not held out; embed the others."""
     settings = head_config(config).replace(lr=config.lr, steps=STAGE_STEPS, embedding_start="random")
     learned = ~np.isin(features.labels, held)
@@ -575,7 +632,7 @@ def _trained_stage(stage: KeptStage, features: Dataset, held: Ints, config: Trai
         start_from_whitening(embedder, all_rows(known), known.labels)
         parts.step = Step(embedder, parts.step.objective)
         parts.averages = Averages(embedder, parts.step.objective, settings.ema)
-        TrainerInMemory(parts, RunFolder(path), interrupts).run()
+        TrainerInMemory(parts, RunFolder(path), interrupts, watchers=watchers).run()
         with parts.averages.in_place():
             return _embedded_held(embedder, stage.items, held)
 
@@ -620,13 +677,15 @@ def head_config(config: TrainConfig) -> TrainConfig:
     )
 
 
-def _trained(config: TrainConfig, items: Dataset, held: Ints, start: Path | None) -> Floats:
+def _trained(
+    config: TrainConfig, items: Dataset, held: Ints, start: Path | None, watchers: Sequence[Watcher] = ()
+) -> Floats:
     """Train on the classes that are not held out, and embed the others."""
     train = items.subset(~np.isin(items.labels, held))
     task = Task(items.name, train, None, test=train, gallery=None, protocol=GIVEN)
     with TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
         parts = build(config, start, given=task)
-        TrainerInMemory(parts, RunFolder(path), interrupts).run()
+        TrainerInMemory(parts, RunFolder(path), interrupts, watchers=watchers).run()
         with parts.averages.in_place():
             return _embedded_held(parts.step.embedder, items, held, **sizes_of(parts.config))
 
