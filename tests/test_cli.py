@@ -495,7 +495,7 @@ def test_an_index_knows_its_images_from_any_folder(digits, capsys, monkeypatch, 
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert "replaced" in index(digits, "shop/items.csv", "-o", "../alone.index", "--add")
     old = Index.load("../alone.index")
-    old.about = {key: old.about[key] for key in ("source", "weights", "data")}  # as older versions wrote it
+    old.about = {key: old.about[key] for key in ("source", "weights", "data")}  # without the folder, as in Python
     old.save("old.index")
     assert "5 of them replaced" in index(digits, "shop/items.csv", "-o", "old.index", "--add")
 

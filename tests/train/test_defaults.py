@@ -150,7 +150,7 @@ def test_rows_have_no_pretrained_network_by_default(tmp_path) -> None:
 
 
 def test_a_config_that_is_read_keeps_all_it_was_written_with(photos, weights, tmp_path) -> None:
-    """A run of an earlier version, whose file lacks what came later, goes on as it began."""
+    """Settings that the file of a run lacks have their defaults, and not the values of a recipe."""
     asked = TrainConfig.of(
         data=str(photos), trunk="timm:test_resnet", pretrained=weights, objective="TripletLoss()", **SHORT
     )

@@ -51,8 +51,8 @@ def recorded(about: About, key: str, default: str) -> Any:
 def base_folder_of(about: About, file: Path) -> Path:
     """Return the folder to which the names of an index are relative.
 
-    It is the recorded path relative to the index, in case both were moved, or else the recorded absolute path. Older
-    indexes have no such record, and images may be gone; then it is the current folder.
+    It is the recorded path relative to the index, in case both were moved, or else the recorded absolute path. If an
+    index has no such record, because it was made in Python, or if its images are gone, it is the current folder.
     """
     here = Path.cwd()
     if "folder" in about and "beside" in about:

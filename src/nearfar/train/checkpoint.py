@@ -159,16 +159,16 @@ def prompt_of(about: dict[str, Any]) -> str:
 
 
 def first_weights(about: dict[str, Any]) -> str:
-    """Return the origin of the weights with which training started; empty for older checkpoints."""
-    weights = about.get("weights", "")
+    """Return the origin of the weights with which training started."""
+    weights = about["weights"]
     if not isinstance(weights, str):
         raise TrainError(f"checkpoint: the origin of the initial weights must be a text, got {quoted(weights)}")
     return weights
 
 
 def columns_of(about: dict[str, Any]) -> list[str]:
-    """Return the names of the columns that a network takes; none if they are unknown, as for older runs."""
-    columns = about.get("columns", [])
+    """Return the names of the columns that a network takes; none if they have no names."""
+    columns = about["columns"]
     if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
         raise TrainError(f"checkpoint: the columns of the rows must be a list of text, got {quoted(columns)}")
     return columns

@@ -72,8 +72,7 @@ def remarks(
 
 def random_trunk(config: TrainConfig, weights: str, parameters: int) -> str:
     """Return a remark on a large trunk that was trained from random weights; `weights` describes these."""
-    # earlier versions, which have no such sentence, created models of timm with random weights without a warning
-    random = weights.startswith("Weights: random") or (not weights and config.trunk.startswith("timm:"))
+    random = weights.startswith("Weights: random")
     if not random or config.weights_file or config.network_weights or parameters <= LARGE_TRUNK:
         return ""
     # only hubs have weights by the name of a trunk

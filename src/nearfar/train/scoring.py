@@ -411,7 +411,7 @@ def _task(run: Run | str | Path, folder: RunFolder, config: TrainConfig) -> Task
     about: dict[str, Any] = read_about(folder.best) if folder.best.is_file() else {}
     tokens = tokens_of(about, str(folder.path), config.data) if "tokenizer" in about else None
     task = open_data(config, folder.start, tokens)
-    learned = about.get("classes")  # older runs do not record their training classes
+    learned = about.get("classes")
     if learned in (None, class_mark(task)):
         return task
     changed = "NOT the data of the training: the training classes have changed, and may be in this test."

@@ -102,7 +102,7 @@ def restore_weights(
 ) -> Position:
     """Restore the weights, before `Parts.prepare`; `about` is the metadata of their file."""
     now = parts.about
-    if about.get("classes", now["classes"]) != now["classes"]:  # older checkpoints lack them
+    if about["classes"] != now["classes"]:
         counts = f"{about['num_classes']} training classes in the run, {now['num_classes']} now"
         raise TrainError(f"resume: the data have other training classes than those of the run ({counts})")
     with fitting(RESUMED, CHANGED):
@@ -144,7 +144,7 @@ def restore_rest(parts: Parts, state: dict[str, Any], whole: dict[str, Any]) -> 
     with fitting(RESUMED, CHANGED):
         parts.optimizer.load_state_dict(state["optimizer"] or whole["optimizer"])
         _lay_out_like_parameters(parts.optimizer.state)
-        parts.averages.load(state.get("averages") or whole.get("averages") or [])
+        parts.averages.load(state["averages"] or whole["averages"])
         if state["scaler"] is not None and parts.accelerator.scaler is not None:
             parts.accelerator.scaler.load_state_dict(state["scaler"])
         parts.sampler.load_state_dict(_without_bad(parts, state["sampler"]))

@@ -161,9 +161,7 @@ def pooling_of(content: Any) -> Pooling:
         If it is missing or damaged.
     """
     if content is None:
-        raise TrunkError(
-            "the run does not say how its text model pools tokens, as runs of an earlier version; train it again"
-        )
+        raise TrunkError("the run does not say how its text model pools tokens; train it again")
     try:
         return msgspec.convert(content, Pooling)
     except (msgspec.ValidationError, TypeError) as error:

@@ -45,7 +45,7 @@ class TransformersTrunk(nn.Module):
         Model of transformers.
     pool : {"tokens", "pooler", "cls", "avg", "gem"}
         How features are computed: by the model's own pooler, or from the last map or tokens. "tokens" averages all of
-        them, including class and register tokens, as earlier versions of this library did.
+        them, including class and register tokens.
     """
 
     untrained: list[str]
