@@ -264,6 +264,7 @@ def train(
     step: Annotated[
         Literal["auto", "frozen", "whitened", "head", "last-stage", "full"] | None, Parameter(group=STEPS)
     ] = None,
+    keep: Annotated[Literal["auto", "best", "trained"] | None, Parameter(group=STEPS)] = None,
     trust: Trust = (),
     quiet: Quiet = False,
 ) -> None:
@@ -352,6 +353,10 @@ def train(
         The step of that table to train: auto takes the one that the table recommends; frozen and whitened train
         nothing; head trains a linear layer on the frozen trunk; last-stage trains only the last layers; full trains
         with the other settings. By default auto after --ladder full or a table printed by default, otherwise full.
+    keep
+        What the run keeps at its end: best keeps something cheaper, such as the frozen features with a closed form, if
+        it is better than the trained network on held-out classes; trained keeps the network. By default best, and
+        trained if --objective or --recipe names one.
     trust
         Allow the settings of a resumed run to import your module, such as mylosses; its code is executed.
         Modules named on the command line need no permission. Repeat for several modules.
@@ -381,6 +386,7 @@ def train(
         "seed": seed,
         "skip_bad": skip_bad or None,
         "partial": partial or None,
+        "keep": keep,
     }
     from ..train import train as run_training
     from ..train.final import final_summary, train_final

@@ -1,4 +1,4 @@
-"""Closed forms: linear maps of features that are fitted in seconds, of which classes held out of the training choose one.
+"""Closed forms: linear maps of features that are fitted in seconds; classes that are held out of the training choose one.
 
     z = L (x / |x| - mean),   compared by cosine
 

@@ -68,6 +68,11 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         "honest" chooses the checkpoint by classes that are held out from training. "paper" trains on all training
         classes and keeps the last checkpoint, as the founding papers do; it does not say how the length and the
         settings of the training were chosen.
+    keep : {"auto", "best", "trained"}
+        What the run keeps at its end: "best" keeps the best of the trained network, weights between those before and
+        after the training, features of the trunk before the training, and the items themselves, the latter two also
+        with a closed form on them, as held-out classes say; "trained" keeps the trained network, and says so where
+        something cheaper is better. "auto" is "best" if no objective is given.
     test : str, optional
         Another source to test on. By default, the split of `data` is used; if it has none, half of its classes are
         drawn.
@@ -254,6 +259,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     data: str
     protocol: Literal["honest", "paper"] = "honest"
+    keep: Literal["auto", "best", "trained"] = "auto"
     test: str | None = None
     test_classes: tuple[str, ...] = ()
     validation: Share = 0.15

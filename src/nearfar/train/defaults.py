@@ -27,6 +27,8 @@ PHOTO_TRUNKS = ("mobilenetv1_100", "mobilenetv2_100", "resnet50", "resnet18")
 
 def settle(config: TrainConfig, start: Path | None = None, given: Task | None = None) -> tuple[Task, TrainConfig]:
     """Open the data of a config, unless `given`, and resolve the settings that depend on them."""
+    if config.keep == "auto":  # before a recipe sets the objective
+        config = config.replace(keep="trained" if "objective" in config.given else "best")
     config = with_two_tower_defaults(with_preprocessing(config, start), start)
     task = given or open_data(config, start)
     chosen = with_defaults(with_preprocessing(with_trunk(config, task), start), task)

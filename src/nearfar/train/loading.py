@@ -37,8 +37,8 @@ def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Co
     ----------
     run : Run, str or Path
         The run or its folder.
-    which : {"best", "last"}
-        Checkpoint to use.
+    which : {"best", "last", "trained"}
+        Checkpoint to use: "best" may hold something cheaper that was kept instead of the network that was trained.
     trust : str or collection of str
         Modules of your own that the settings of the run may name; their code is run.
 
@@ -61,6 +61,7 @@ def load_embedder(run: Run | str | Path, which: str = "best", *, trust: str | Co
 def build_embedder(folder: RunFolder, config: TrainConfig, which: str = "best") -> Embedder:
     """Load the embedder of a run like `load_embedder`, with settings that were read before."""
     tensors, about = load_tensors(folder.checkpoint(which))
+    config = network_config(config, about)
     tensors = without_adapters(tensors, config)  # the last checkpoint has the adapters separately
     # without the objective, which may need a module that does not exist here
     embedder = make_embedder(config.without_weights(), shape_of(about), **_towers(about))
@@ -74,7 +75,7 @@ def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, .
 
     `shape` is that of the items that it takes.
     """
-    tensors, _ = load_tensors(folder.best)
+    tensors, _ = load_tensors(folder.checkpoint("trained"))
     embedder.metric = nn.Identity()
     make_metric(embedder, tensors)
     _fill(embedder, _of_network(tensors), folder.path)
@@ -82,9 +83,9 @@ def with_best_weights(embedder: Embedder, folder: RunFolder, shape: tuple[int, .
 
 
 def load_step(run: Run | str | Path) -> Step:
-    """Load network and objective of a run's best checkpoint; see `load_embedder`."""
+    """Load network and objective of a run's best trained checkpoint; see `load_embedder`."""
     folder, config = folder_and_config(run)
-    tensors, about = load_tensors(folder.checkpoint("best"))
+    tensors, about = load_tensors(folder.checkpoint("trained"))
     step = make_step(config.without_weights(), shape_of(about), about["num_classes"], **_towers(about))
     make_metric(step.embedder, tensors)
     _fill(step, tensors, folder.path, needed=NETWORK)
@@ -103,7 +104,19 @@ def _towers(about: dict[str, Any]) -> dict[str, Any]:
         "architecture": _architecture(about, "architecture"),
         "text_length": text_length_of(about),
         "text_architecture": _architecture(about, "text_architecture"),
+        "embedding_layer": about.get("embedding_layer") is not False,
     }
+
+
+def network_config(config: TrainConfig, about: Mapping[str, Any]) -> TrainConfig:
+    """Return the settings of the network in a checkpoint: those of its run, unless something untrained was kept."""
+    settings = about.get("settings")
+    if not settings:
+        return config
+    if not isinstance(settings, dict) or settings.get("trunk", "identity") != "identity":
+        raise TrainError(f"checkpoint: the settings of its network must be those of raw items, got {settings!r:.60}")
+    plain = {"pretrained": False, "trunk_weights": None, "network_weights": None, "lora": None, "lora_alpha": None}
+    return config.replace(**plain, **settings)
 
 
 def _architecture(about: dict[str, Any], name: str) -> dict[str, Any] | None:

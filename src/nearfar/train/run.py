@@ -6,6 +6,7 @@ metrics.csv       one line per epoch                 best.safetensors  last.safe
 state-STEP.RANK.safetensors   what --resume needs    scores.json  test.npz   written by `evaluate_run`
 adapter/          low-rank adapters alone, as peft loads them, where these were trained
 ladder.json       what the steps up to this training are worth, where that was asked for
+choice.json       what else could be kept, and its scores   trained.safetensors  weights, where something else is kept
 training-items.safetensors    marks of what was learned from    .lock    only while a process trains here
 """
 
@@ -74,6 +75,7 @@ class Run:
     embedder: Embedder | None = field(default=None, repr=False, compare=False)
 
 
+CHECKPOINTS = ("best", "last", "trained")
 COMMAND = "command.txt"
 ENVIRONMENT = "environment.json"
 LOCK = ".lock"
@@ -92,6 +94,7 @@ class RunFolder:
         self.metrics = self.path / "metrics.csv"
         self.last = self.path / "last.safetensors"
         self.best = self.path / "best.safetensors"
+        self.trained = self.path / "trained.safetensors"
         self.training_items = self.path / training_items.FILE
         self.adapters = self.path / "adapter"
         self._missing = missing_folders(self.path)
@@ -130,7 +133,7 @@ class RunFolder:
         """Remove the files of a run without a checkpoint; the folder itself stays for `remove_if_empty`."""
         if self.last.exists():
             return
-        written = [self.config, self.log, self.metrics, self.best, self.training_items]
+        written = [self.config, self.log, self.metrics, self.best, self.trained, self.training_items]
         written += [self.path / COMMAND, self.path / ENVIRONMENT]
         written += [self.adapters / ADAPTER_WEIGHTS, self.adapters / ADAPTER_SETTINGS]
         for path in (*written, *self.path.glob("state-*.safetensors")):
@@ -161,16 +164,18 @@ class RunFolder:
         replace_file(self.config, config.to_json().encode())
 
     def checkpoint(self, which: str) -> Path:
-        """Return the file of the "best" or the "last" checkpoint.
+        """Return the file of the "best", the "last" or the best "trained" checkpoint.
 
         Raises
         ------
         TrainError
-            If `which` is neither of them.
+            If `which` is none of them.
         """
-        if which not in ("best", "last"):
-            raise TrainError(no_option(("best", "last"), "which", which))
-        return self.best if which == "best" else self.last
+        if which not in CHECKPOINTS:
+            raise TrainError(no_option(CHECKPOINTS, "which", which))
+        if which == "last":
+            return self.last
+        return self.trained if which == "trained" and self.trained.exists() else self.best
 
     def state_path(self, step: int, rank: int) -> Path:
         """Return the file with what a process needs, besides the weights, to continue from a step."""

@@ -37,7 +37,7 @@ from .checkpoint import (
 from .config import TrainConfig, TrainError
 from .features import Floats, all_rows, embed, sizes_of
 from .frozen import frozen_features
-from .loading import build_embedder, folder_and_config
+from .loading import build_embedder, folder_and_config, network_config
 from .metric import whitened, whitening_note
 from .pairs import embed_texts, scores_both_ways, text_set
 from .remarks import course, random_trunk, remarks
@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
 FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
-MAX_BASELINE_PIXELS = 64 * 64 * 3  # larger images are reduced to 32x32 before their pixels are compared
+MAX_BASELINE_PIXELS = 64 * 64 * 3  # larger images are reduced before their pixels are compared
+RAW_SIDE = 32  # pixels, to which they are reduced
 
 
 class Result(NamedTuple):
@@ -115,8 +116,8 @@ def embed_run(
         trained on.
     layer : {"embedding", "pooled"}
         Output of the network to return.
-    which : {"best", "last"}
-        Checkpoint to use.
+    which : {"best", "last", "trained"}
+        Checkpoint to use; "trained" is the best network that was trained, where something cheaper is kept as "best".
     trust : str or collection of str
         Modules of your own that the settings of the run may name; their code is run.
 
@@ -148,11 +149,12 @@ class RunEmbedder:
         which: str = "best",
         trust: str | Collection[str] = (),
     ) -> None:
-        folder, self.config = folder_and_config(run, trust)
+        folder, config = folder_and_config(run, trust)
         self.owner = str(folder.path)
         self.layer = layer
         self.about = read_about(folder.checkpoint(which))
-        self.network = _network(run, folder, self.config, which)
+        self.config = network_config(config, self.about)
+        self.network = _network(run, folder, config, which)
 
     def __call__(self, dataset: Dataset) -> Floats:
         """Embed all items of a set, (n, d)."""
@@ -244,8 +246,8 @@ def evaluate_run(
     ----------
     run : Run, str or Path
         The run or its folder.
-    which : {"best", "last"}
-        Checkpoint to use.
+    which : {"best", "last", "trained"}
+        Checkpoint to use; "trained" is the best network that was trained, where something cheaper is kept as "best".
     clustering : bool
         Also cluster the embeddings, for NMI and F1.
     ks : sequence of int
@@ -276,8 +278,9 @@ def evaluate_run(
     sets = {"": task.test} | ({} if task.gallery is None else {"gallery_": task.gallery})
     metric = embedder.metric
     embedder.metric = torch.nn.Identity()
+    sizes = sizes_of(network_config(config, about))
     try:
-        embedded = {prefix: embed(embedder, items, **sizes_of(config)) for prefix, items in sets.items()}
+        embedded = {prefix: embed(embedder, items, **sizes) for prefix, items in sets.items()}
     finally:
         embedder.metric = metric  # because a `Run` keeps its network
     without = None
@@ -451,7 +454,7 @@ def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
         rows = all_rows(dataset)
     else:
         places = counted(range(len(dataset)), "reading", len(dataset))
-        rows = np.stack([read_square(dataset.read, i, 32).ravel() for i in places])
+        rows = np.stack([read_square(dataset.read, i, RAW_SIDE).ravel() for i in places])
     rows = rows.astype(np.float32)
     if not isinstance(scale, Standardize):
         return rows
@@ -463,6 +466,9 @@ def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
 def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) -> str:
     if which == "last":
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
+    if about.get("kept"):
+        kept = about.get("kept_title")
+        return f"The model is {kept}, which is better than the trained network on the validation classes."
     if about["step"] == 0:
         unchanged = "Nothing was trained: the network is the pretrained trunk."
         if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:

@@ -468,6 +468,7 @@ def make_embedder(
     architecture: Mapping[str, Any] | None = None,
     text_length: int | None = None,
     text_architecture: Mapping[str, Any] | None = None,
+    embedding_layer: bool = True,
 ) -> Embedder:
     """Build the embedder, as `make_step` does.
 
@@ -479,6 +480,8 @@ def make_embedder(
         Settings of the trunk and the text trunk in a checkpoint.
     text_length : int, optional
         Number of tokens of a text, if there are texts.
+    embedding_layer : bool
+        Whether features pass an embedding layer.
     """
     if config.weights_file is None:
         weights = None
@@ -497,7 +500,7 @@ def make_embedder(
         fold(trunk, shape)
     embedder = Embedder(
         trunk,
-        config.embedding_dim,
+        config.embedding_dim if embedding_layer else None,
         dropout=config.dropout,
         freeze_bn=config.freeze_bn or False,
         freeze_trunk=config.freeze_trunk,

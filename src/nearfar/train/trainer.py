@@ -17,6 +17,7 @@ from ..deep.networks.trunks import inner_place
 from ..deep.networks.weights import TRUNK
 from ..deep.precision import matmul_precision
 from .checkpoint import first_weights, load_tensors, load_tree, save_tensors
+from .choice import choose_model, chooses
 from .chunks import backward_of_chunks
 from .config import TrainConfig, TrainError
 from .duration import RunTimer
@@ -185,6 +186,8 @@ class Trainer:
         parts = self.parts
         folder = self.folder
         self._refuse_other_config()
+        if folder.trained.exists():
+            folder.trained.replace(folder.best)  # what is kept is chosen again at the end
         tensors, about = load_tensors(folder.last)
         if not about["step"] and not folder.state_path(0, 0).exists():  # the steps `frozen` and `whitened`
             raise TrainError(f"{folder.path}: nothing to resume, because its network is not trained; start a new run")
@@ -237,6 +240,7 @@ class Trainer:
                 self._stop_if_requested(written=True)
             embedder = self._best_network()
             self._add_metric(embedder)
+            embedder = self._choose(embedder)
         finally:
             for watcher in self.watchers:
                 watcher.close()
@@ -271,6 +275,16 @@ class Trainer:
             for watcher in self.watchers:
                 if isinstance(watcher, ProgressLine):
                     watcher.say(str(found))
+
+    def _choose(self, embedder: Embedder | None) -> Embedder | None:
+        """Compare the best network with what is cheaper, and return what is kept."""
+        if embedder is not None and chooses(self.parts):
+            choice, embedder = choose_model(embedder, self.parts, self.folder)
+            for watcher in self.watchers:
+                if isinstance(watcher, ProgressLine):
+                    watcher.say(choice.sentence)
+        self.parts.accelerator.wait_for_everyone()
+        return embedder
 
     def _out_of_patience(self) -> bool:
         config = self.parts.config

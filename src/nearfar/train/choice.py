@@ -1,0 +1,323 @@
+"""The last step of a training: the network that was trained, or something cheaper, whichever held-out classes prefer.
+
+raw items -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the trained
+network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot models,
+CVPR 2022). All are scored on the same classes, which none has learned from, and one replaces a cheaper one only if it is
+better by more than a standard error. The winner is fitted again to all training classes, where it is a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..deep.networks.embedder import Embedder
+from ..deep.networks.weights import METRIC, NETWORK
+from ..deep.networks.whiten import Whiten
+from .checkpoint import load_tensors, preserve_random_state, save_tensors
+from .closed_forms import FORMS, choose_form, fitted
+from .config import TrainConfig
+from .features import Floats
+from .metric import embedded, fitted_whitening, whitened
+from .run import RunFolder, write_json
+from .setup import Parts, make_embedder
+from .start import start_embedding
+from .task import item_shape
+from .untrained import UntrainedModel
+
+CHOICE = "choice.json"
+SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
+MAX_WIDTH = 2048  # number of features up to which closed forms are fitted: they take d^3 multiplications
+TRAINED = "trained network"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that could be kept, with its scores on the held-out classes.
+
+    Attributes
+    ----------
+    name : str
+        "raw", "raw-form", "frozen", "frozen-form", "trained" or "interpolated".
+    title : str
+        The same in words.
+    map_at_r, recall_at_1 : float
+        Means over the items of the held-out classes.
+    by_class : tuple of float
+        MAP@R of each held-out class, for the uncertainty of differences.
+    """
+
+    name: str
+    title: str
+    map_at_r: float
+    recall_at_1: float
+    by_class: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which candidate is the best, and which one the run keeps.
+
+    Attributes
+    ----------
+    candidates : tuple of Candidate
+        From the cheapest to the most expensive.
+    best : str
+        Name of the one that no cheaper one equals, within a standard error over the held-out classes.
+    kept : str
+        Name of the one in the checkpoint: the best one, or "trained".
+    """
+
+    candidates: tuple[Candidate, ...]
+    best: str
+    kept: str
+
+    def of(self, name: str) -> Candidate:
+        return next(candidate for candidate in self.candidates if candidate.name == name)
+
+    @property
+    def sentence(self) -> str:
+        """Which model is kept, and by how much the best one is better or worse than the trained network."""
+        best = self.of(self.best)
+        trained = self.of("trained")
+        classes = len(best.by_class)
+        others = "; ".join(f"{one.title} {one.map_at_r:.3f}" for one in self.candidates if one.name != self.kept)
+        kept = self.of(self.kept)
+        line = f"Kept: {kept.title}, MAP@R {kept.map_at_r:.3f} on {classes} held-out classes ({others})."
+        if self.best == "trained":
+            return line
+        gain, error = gain_and_error(best, trained)
+        detail = f"{gain:+.3f} ± {error:.3f} MAP@R (standard error over the classes)"
+        if self.kept == self.best:
+            line += f" It is better than the trained network by {detail}."
+            if best.name != "interpolated":
+                line += f" {HELP}"
+            return line
+        return f"{line} {best.title[0].upper()}{best.title[1:]} would be better by {detail}; --keep best keeps it."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, without the scores of single classes."""
+        rows = []
+        for one in self.candidates:
+            row = asdict(one)
+            del row["by_class"]
+            rows.append({**row, "gain": gain_and_error(one, self.of("trained"))})
+        classes = len(self.candidates[0].by_class)
+        return {
+            "candidates": rows,
+            "best": self.best,
+            "kept": self.kept,
+            "classes": classes,
+            "sentence": self.sentence,
+        }
+
+
+HELP = "More classes, a pretrained trunk or a lower learning rate would help the training."
+
+
+def gain_and_error(one: Candidate, other: Candidate) -> tuple[float, float]:
+    """Return by how much a candidate is better in MAP@R, one minus the other, and the standard error over classes."""
+    gains = np.subtract(one.by_class, other.by_class)
+    error = float(np.std(gains, ddof=1) / np.sqrt(len(gains))) if len(gains) > 1 else 0.0
+    return float(np.mean(gains)), error
+
+
+def best_of(candidates: Sequence[Candidate]) -> str:
+    """Return the last candidate that is better than the best before it by more than a standard error.
+
+    >>> raw, unclear, better = (
+    ...     Candidate(name, name, 0, 0, by_class)
+    ...     for name, by_class in (("raw", (0.5, 0.7)), ("trained", (0.4, 0.9)), ("trained", (0.6, 0.9)))
+    ... )
+    >>> best_of([raw, unclear]), best_of([raw, better])
+    ('raw', 'trained')
+    """
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        gain, error = gain_and_error(candidate, best)
+        if gain > error:
+            best = candidate
+    return best.name
+
+
+def chooses(parts: Parts) -> bool:
+    """Return whether candidates can be compared: on at least two classes that the training has not seen."""
+    task = parts.task
+    if task.validation is None or parts.unseen is None or parts.known is not None or parts.texts is not None:
+        return False
+    config = parts.config
+    if config.protocol != "honest" or config.final is not None or config.episodes != "none":
+        return False
+    seen = set(task.train.classes) & set(task.validation.classes)
+    return not seen and int((task.validation.class_counts > 1).sum()) > 1
+
+
+def choose_model(embedder: Embedder, parts: Parts, folder: RunFolder) -> tuple[Choice, Embedder]:
+    """Compare the trained network of a run with all that is cheaper, and keep the best one, or the trained one.
+
+    What is kept is written into the checkpoint `best`. If this is not the trained network, that one is first written
+    into the checkpoint `trained`.
+
+    Returns
+    -------
+    Choice
+        The candidates and their scores, which are also written into the folder.
+    Embedder
+        The network that is kept.
+    """
+    with preserve_random_state():
+        compared = Comparison(embedder, parts)
+        choice = compared.choice()
+        kept = compared.keep(choice, folder)
+    write_json(folder.path / CHOICE, choice.to_dict())
+    return choice, kept
+
+
+class Comparison:
+    """The candidates of one run: how they are made, and their scores."""
+
+    def __init__(self, embedder: Embedder, parts: Parts) -> None:
+        assert parts.task.validation is not None
+        self.embedder = embedder
+        self.parts = parts
+        self.config = parts.config
+        self.train = parts.task.train
+        self.unseen = parts.task.validation
+        self.device = next((p.device for p in embedder.parameters()), torch.device("cpu"))
+        self.found: list[Candidate] = []
+        self.untrained: dict[str, UntrainedModel] = {}
+        self.weights: dict[str, Tensor] = {}  # of the interpolated network
+        self.whiten: Whiten | None = None
+        self.share = 1.0
+
+    def choice(self) -> Choice:
+        """Score all candidates."""
+        config = self.config
+        if self.train.texts is None:
+            self._add_untrained("raw", UntrainedModel.raw(self.train, config, self.embedder.scale))
+        if config.starts_pretrained:
+            self._add_untrained("frozen", UntrainedModel.frozen(self.train, config, self.parts.start))
+        self._add("trained", TRAINED, self._embedded())
+        if interpolates(config):
+            self._add_interpolated()
+        best = best_of(self.found)
+        return Choice(tuple(self.found), best=best, kept=best if config.keep == "best" else "trained")
+
+    def keep(self, choice: Choice, folder: RunFolder) -> Embedder:
+        """Write the network that is kept into the checkpoint, and return it."""
+        if choice.kept == "trained":
+            return self.embedder
+        tensors, about = load_tensors(folder.best)
+        if choice.kept == "interpolated":
+            network = self.embedder
+            network.metric = nn.Identity()
+            network.load_state_dict(self.weights)
+            network.metric = nn.Identity() if self.whiten is None else self.whiten
+            changes: dict[str, Any] = {"share": self.share}
+        else:
+            model = self.untrained[choice.kept]
+            model.learn(self.train, self.unseen)
+            network = model.embedder
+            changes = {**model.about, "metric": None}
+        save_tensors(folder.trained, tensors, about)
+        title = choice.of(choice.kept).title
+        kept = {NETWORK + name: value for name, value in network.state_dict().items()}
+        save_tensors(folder.best, kept, {**about, **changes, "kept": choice.kept, "kept_title": title})
+        return network.to(self.device).eval()
+
+    def _add_untrained(self, name: str, model: UntrainedModel) -> None:
+        """Add features as they are, and with the closed form that classes within the training choose."""
+        model.embedder.to(self.device)
+        rows = model.features(self.unseen)
+        self.untrained[name] = model
+        self._add(name, model.title, rows)
+        if rows.shape[1] > MAX_WIDTH:
+            return
+        learned = model.features(self.train)
+        form = choose_form(learned, self.train.labels, self.train.groups, seed=self.config.seed).name
+        if form == "none":
+            return
+        self.untrained[f"{name}-form"] = model.with_form(form)
+        title = f"{model.title}, {FORMS[form].title}"
+        self._add(f"{name}-form", title, fitted(form, learned, self.train.labels)(rows))
+
+    def _add_interpolated(self) -> None:
+        """Add the best of the networks between the one before the training and the one after it."""
+        metric = self.embedder.metric
+        self.embedder.metric = nn.Identity()
+        after = {key: value.detach().clone() for key, value in self.embedder.state_dict().items()}
+        before = self._weights_before()
+        try:
+            scored = []
+            for share in SHARES:
+                self.embedder.load_state_dict(between(before, after, share))
+                scored.append((self._candidate("interpolated", "", self._embedded()).map_at_r, share))
+            self.share = max(scored)[1]
+            self.weights = between(before, after, self.share)
+            self.embedder.load_state_dict(self.weights)
+            rows = self._embedded()
+            if isinstance(metric, Whiten):
+                self.whiten = fitted_whitening(self.embedder, self.parts.train, self.config).to(self.device)
+                rows = whitened(self.whiten, rows)
+            self._add("interpolated", f"weights {self.share:.0%} of the way from the pretrained to the trained", rows)
+        finally:
+            self.embedder.load_state_dict(after)
+            self.embedder.metric = metric
+
+    def _weights_before(self) -> dict[str, Tensor]:
+        """Return the weights of the network before its training, by their names in the embedder."""
+        network = weights_before(self.parts).to(self.device)
+        return network.state_dict()
+
+    def _embedded(self) -> Floats:
+        """Embed the held-out items."""
+        assert self.parts.unseen is not None
+        return embedded(self.embedder, self.parts.unseen, self.config)
+
+    def _add(self, name: str, title: str, rows: Floats) -> None:
+        self.found.append(self._candidate(name, title, rows))
+
+    def _candidate(self, name: str, title: str, rows: Floats) -> Candidate:
+        from ..evaluation.retrieval import retrieve
+
+        found = retrieve(rows, self.unseen.labels, groups=self.unseen.groups, ks=(1,))
+        scored = found.relevant > 0  # items that are alone in their class find nothing
+        labels = np.unique(self.unseen.labels[scored], return_inverse=True)[1]
+        scores = found.map_at_r[scored]
+        return Candidate(
+            name=name,
+            title=title,
+            map_at_r=float(scores.mean()),
+            recall_at_1=float(np.mean(found.first_rank[scored] == 1)),
+            by_class=tuple((np.bincount(labels, scores) / np.bincount(labels)).tolist()),
+        )
+
+
+def interpolates(config: TrainConfig) -> bool:
+    """Return whether weights between those before and after the training make sense: both embed into one space."""
+    return config.starts_pretrained and config.embedding_start == "whitening" and not config.freeze_trunk
+
+
+def weights_before(parts: Parts) -> Embedder:
+    """Return the network of a run before its training."""
+    config = parts.config
+    network = make_embedder(config, item_shape(parts.task.train, config), parts.start)
+    start_embedding(network, parts.train, config)
+    return network
+
+
+def between(before: Mapping[str, Tensor], after: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Return the weights at a share of the way; whole numbers, such as counts of batches, are those after it.
+
+    >>> between({"w": torch.zeros(1)}, {"w": torch.ones(1)}, 0.25)
+    {'w': tensor([0.2500])}
+    """
+    return {
+        name: torch.lerp(before[name].to(value.device), value, share) if value.is_floating_point() else value
+        for name, value in after.items()
+    }
