@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "index": {"io", "numerics", "neighbors"},
     "data": {"io"},
     "deep": {"io", "numerics", "neighbors", "estimators"},
-    "train": {"io", "numerics", "estimators", "evaluation", "data", "deep"},
+    "train": {"io", "numerics", "estimators", "evaluation", "spectral", "data", "deep"},
     "report": {"io", "numerics", "neighbors", "evaluation", "data"},
     "export": {"io", "numerics", "estimators", "train"},
     "hub": {"io"},  # classes of learners and runs by their names in the catalog

@@ -16,7 +16,14 @@ from nearfar.train import DeepMetric, TrainConfig, train
 from .commands import run
 from .data.conftest import class_folders, write, zipped
 
-SMALL = {"trunk": "mlp(width=8, depth=1)", "embedding_dim": 4, "epochs": 1, "batch_size": 16, "device": "cpu"}
+SMALL = {
+    "trunk": "mlp(width=8, depth=1)",
+    "embedding_dim": 4,
+    "epochs": 1,
+    "batch_size": 16,
+    "device": "cpu",
+    "keep": "trained",
+}
 
 
 def rows_file(path, classes=8, each=6, d=5, seed=0):

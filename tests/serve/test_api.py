@@ -466,13 +466,16 @@ def until(condition, wait=10.0):
 def test_two_images_are_decoded_at_a_time_and_none_that_nobody_waits_for(decoding, monkeypatch):
     port, go, _ = decoding
     calls = {"check_image": 0, "embedded_image": 0}
-    for name in calls:
 
-        def counted(self, *arguments, name=name, call=getattr(Collection, name)):  # noqa: B008
+    def counted(name, call):
+        def method(self, *arguments):
             calls[name] += 1
             return call(self, *arguments)
 
-        monkeypatch.setattr(Collection, name, counted)
+        return method
+
+    for name in calls:
+        monkeypatch.setattr(Collection, name, counted(name, getattr(Collection, name)))
     first = [sent(port), sent(port)]
     assert until(lambda: calls["embedded_image"] == 2)
     others = [sent(port) for _ in range(4)]

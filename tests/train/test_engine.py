@@ -69,6 +69,7 @@ def test_a_run_writes_its_folder(tmp_path, small) -> None:
         "best.safetensors",
         "last.safetensors",
         f"state-{run.step}.0.safetensors",
+        "choice.json",
     }
     folder = open_run(run.folder)
     log, rows = folder.read_log(), folder.read_metrics()
@@ -444,7 +445,7 @@ def test_nothing_is_left_of_a_run_that_fails_before_its_first_checkpoint(tmp_pat
 def test_another_checkpoint_than_the_best_and_the_last_is_refused(tmp_path, small) -> None:
     run = train(small(epochs=1), tmp_path / "run", progress=False)
     for verb in (load_embedder, evaluate_run):
-        with pytest.raises(TrainError, match="which must be one of 'best', 'last'; got 'lats'"):
+        with pytest.raises(TrainError, match="which must be one of 'best', 'last', 'trained'; got 'lats'"):
             verb(run, which="lats")
     assert not (run.folder / "scores.json").exists()
 

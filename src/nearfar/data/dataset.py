@@ -434,15 +434,39 @@ def unseen_half(n_classes: int, seed: int) -> NDArray[np.bool_]:
     return held
 
 
-def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> tuple[Dataset, Dataset | None]:
+VALIDATION = 0.15  # share of the classes that is held out of many
+FEW_CLASSES = 27  # below, the share is larger, because scores on few held-out classes mean little
+VALIDATION_OF_FEW = 0.3
+LEAST_HELD_OUT = 8  # minimum number of classes that is held out of more
+
+
+def held_out_count(classes: int, fraction: float | None = None) -> int:
+    """Return how many of the training classes are held out.
+
+    By default, that is 15 % of them, but at least 8 classes, and 30 % of fewer than 27 classes.
+
+    >>> [held_out_count(classes) for classes in (4, 20, 26, 27, 40, 100)]
+    [2, 6, 8, 8, 8, 15]
+    """
+    if fraction is not None:
+        count = round(fraction * classes)
+    elif classes < FEW_CLASSES:
+        count = round(VALIDATION_OF_FEW * classes)
+    else:
+        count = max(LEAST_HELD_OUT, round(VALIDATION * classes))
+    return min(max(2, count), classes - 2)
+
+
+def carve_validation(train: Dataset, fraction: float | None = None, seed: int = 0) -> tuple[Dataset, Dataset | None]:
     """Split off a validation set of held-out classes from a training set.
 
     Parameters
     ----------
     train : Dataset
         The training classes.
-    fraction : float
-        Fraction of the classes to hold out, in [0, 1). Unless it is 0, at least two classes are held out.
+    fraction : float, optional
+        Fraction of the classes to hold out, in [0, 1). Unless it is 0, at least two classes are held out. By default,
+        that is 15 % of the classes, but at least 8, and 30 % of fewer than 27 classes.
     seed : int
         Seed of the generator that draws the classes.
 
@@ -453,14 +477,13 @@ def carve_validation(train: Dataset, fraction: float = 0.15, seed: int = 0) -> t
     validation : Dataset or None
         The held-out classes; None if `fraction` is 0, or there are fewer than four classes.
     """
-    if not 0 <= fraction < 1:
+    if fraction is not None and not 0 <= fraction < 1:
         raise DataError(f"validation must be a share in [0, 1), got {fraction}")
     n = len(train.classes)
     if fraction == 0 or n < 4:
         return train, None
-    held = min(max(2, round(fraction * n)), n - 2)
     check_seed(seed)
-    chosen = np.random.default_rng(seed).permutation(n)[:held]
+    chosen = np.random.default_rng(seed).permutation(n)[: held_out_count(n, fraction)]
     mask = np.isin(train.labels, chosen)
     return train.subset(~mask), train.subset(mask)
 

@@ -2,8 +2,8 @@
 
 raw items -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the trained
 network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot models,
-CVPR 2022). All are scored on the same classes, which none has learned from, and one replaces a cheaper one only if it is
-better by more than a standard error. The winner is fitted again to all training classes, where it is a closed form.
+CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one only if it
+is better by more than a standard error. If the winner is a closed form, it is fitted again to all training classes.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from ..deep.networks.embedder import Embedder
-from ..deep.networks.weights import METRIC, NETWORK
+from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
-from .checkpoint import load_tensors, preserve_random_state, save_tensors
+from ..numerics.types import AnyArray
+from .checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
 from .closed_forms import FORMS, choose_form, fitted
 from .config import TrainConfig
 from .features import Floats
 from .metric import embedded, fitted_whitening, whitened
-from .run import RunFolder, write_json
-from .setup import Parts, make_embedder
+from .run import Run, RunFolder, write_json
+from .setup import Parts, build, make_embedder
 from .start import start_embedding
 from .task import item_shape
 from .untrained import UntrainedModel
@@ -264,7 +265,7 @@ class Comparison:
             if isinstance(metric, Whiten):
                 self.whiten = fitted_whitening(self.embedder, self.parts.train, self.config).to(self.device)
                 rows = whitened(self.whiten, rows)
-            self._add("interpolated", f"weights {self.share:.0%} of the way from the pretrained to the trained", rows)
+            self._add("interpolated", title_of(self.share), rows)
         finally:
             self.embedder.load_state_dict(after)
             self.embedder.metric = metric
@@ -279,10 +280,10 @@ class Comparison:
         assert self.parts.unseen is not None
         return embedded(self.embedder, self.parts.unseen, self.config)
 
-    def _add(self, name: str, title: str, rows: Floats) -> None:
+    def _add(self, name: str, title: str, rows: AnyArray) -> None:
         self.found.append(self._candidate(name, title, rows))
 
-    def _candidate(self, name: str, title: str, rows: Floats) -> Candidate:
+    def _candidate(self, name: str, title: str, rows: AnyArray) -> Candidate:
         from ..evaluation.retrieval import retrieve
 
         found = retrieve(rows, self.unseen.labels, groups=self.unseen.groups, ks=(1,))
@@ -301,6 +302,31 @@ class Comparison:
 def interpolates(config: TrainConfig) -> bool:
     """Return whether weights between those before and after the training make sense: both embed into one space."""
     return config.starts_pretrained and config.embedding_start == "whitening" and not config.freeze_trunk
+
+
+def interpolated(run: Run, share: float) -> Run:
+    """Put the best weights of a run at a share of the way from those before its training to them."""
+    folder = RunFolder(run.folder)
+    with preserve_random_state():
+        parts = build(run.config, folder.start)
+        embedder = run.embedder
+        assert embedder is not None
+        whitens = isinstance(embedder.metric, Whiten)
+        embedder.metric = nn.Identity()
+        before = weights_before(parts).state_dict()
+        embedder.load_state_dict(between(before, embedder.state_dict(), share))
+        if whitens:
+            embedder.metric = fitted_whitening(embedder, parts.train, parts.config)
+    about = read_about(folder.best)
+    kept = {"kept": "interpolated", "kept_title": title_of(share), "share": share}
+    tensors = {NETWORK + name: value for name, value in embedder.state_dict().items()}
+    save_tensors(folder.best, tensors, {**about, **kept})
+    return run
+
+
+def title_of(share: float) -> str:
+    """Return what weights at a share of the way are called in tables."""
+    return f"weights {share:.0%} of the way from the pretrained to the trained"
 
 
 def weights_before(parts: Parts) -> Embedder:

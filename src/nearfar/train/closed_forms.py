@@ -1,4 +1,4 @@
-"""Closed forms: linear maps of features that are fitted in seconds; classes that are held out of the training choose one.
+"""Closed forms: linear maps of features that are fitted in seconds, one of which is chosen on held-out classes.
 
     z = L (x / |x| - mean),   compared by cosine
 
@@ -103,7 +103,7 @@ def fitted(name: str, rows: AnyArray, labels: Ints) -> LinearMap:
 
 
 def choose_form(
-    rows: AnyArray, labels: Ints, groups: Ints | None = None, *, seed: int = 0, splits: int = CHOOSING_SPLITS
+    rows: AnyArray, labels: Ints, groups: AnyArray | None = None, *, seed: int = 0, splits: int = CHOOSING_SPLITS
 ) -> ChosenForm:
     """Choose a closed form for features by MAP@R on classes that are held out of them.
 
@@ -126,7 +126,7 @@ def choose_form(
     Returns
     -------
     ChosenForm
-        "none" if there are fewer than four classes, or no held-out class has two items.
+        "none" if there are fewer than four classes of two items.
 
     Examples
     --------
@@ -145,15 +145,17 @@ def choose_form(
         groups = None if groups is None else groups[kept]
         labels = np.unique(labels[kept], return_inverse=True)[1]
     count = int(labels.max()) + 1 if len(labels) else 0
-    if count < FEWEST_CLASSES:
+    if count < FEWEST_CLASSES or int((np.bincount(labels) > 1).sum()) < FEWEST_CLASSES:
         return ChosenForm("none", {})
     found: dict[str, list[float]] = {name: [] for name in FORMS}
     for _ in range(splits):
         out = np.isin(labels, rng.permutation(count)[: int(HELD_OUT * count)])
+        if not (np.bincount(labels[~out]) > 1).any():  # no pair to learn from
+            continue
         for name, scores in found.items():
             mapped = fitted(name, rows[~out], labels[~out])(rows[out])
             scores.append(held_out_score(mapped, labels[out], None if groups is None else groups[out]))
-    scored = {name: tuple(scores) for name, scores in found.items() if np.isfinite(scores).all()}
+    scored = {name: tuple(scores) for name, scores in found.items() if scores and np.isfinite(scores).all()}
     return ChosenForm(_best(scored), scored)
 
 
@@ -164,7 +166,7 @@ def _some_classes(labels: Ints, rng: np.random.Generator) -> AnyArray:
     return np.isin(labels, order[: max(FEWEST_CLASSES, enough)])
 
 
-def held_out_score(rows: AnyArray, labels: Ints, groups: Ints | None) -> float:
+def held_out_score(rows: AnyArray, labels: Ints, groups: AnyArray | None) -> float:
     """Return MAP@R by cosine, each row searching all others; NaN if all are alone in their class."""
     from ..evaluation import evaluate  # scikit-learn's clustering takes half a second to import
 

@@ -78,9 +78,10 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         drawn.
     test_classes : tuple of str
         Names of the classes to test on, or the beginnings of their names. If empty, all test classes are used.
-    validation : float
-        Fraction of the training classes that is held out to choose the checkpoint, in [0, 1). Not used if `data` has
-        validation items of its own. With ``protocol="paper"``, it must be 0.
+    validation : float, optional
+        Fraction of the training classes that is held out to choose the checkpoint, in [0, 1). By default, that is 15 %
+        of the classes, but at least 8, and 30 % of fewer than 27 classes. Not used if `data` has validation items of
+        its own. With ``protocol="paper"``, it must be 0.
     split : {"classes", "rows"}
         Whether to test on unseen classes, or on unseen items of the same classes. With "rows", half of the items of
         every class are used for the test.
@@ -262,7 +263,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep: Literal["auto", "best", "trained"] = "auto"
     test: str | None = None
     test_classes: tuple[str, ...] = ()
-    validation: Share = 0.15
+    validation: Share | None = None
     split: Literal["classes", "rows"] = "classes"
     label: str | None = None
     partial: bool = False
@@ -384,7 +385,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.protocol == "honest":
             return
         needs_validation = {
-            "validation": self.validation > 0,
+            "validation": self.validation != 0,
             "patience": self.patience is not None,
             "metric": self.metric == "auto",
         }

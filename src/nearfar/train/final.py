@@ -14,13 +14,15 @@ from ..expressions import STRING, Call, Literal, parse, walk
 from ..io.untrusted import read_json
 from ..quoting import count_of
 from .checkpoint import read_about
+from .choice import interpolated
 from .config import TrainConfig, TrainError
 from .loading import folder_and_config
-from .run import Run
+from .run import Run, RunFolder
 from .rungs import save_frozen
 from .setup import steps_of_epochs
 from .task import with_resolved_folder
 from .trainer import train
+from .untrained import save_untrained
 from .watchers import Watcher
 
 PATHS = ("data", "test", "pretrained", "network_weights")
@@ -70,7 +72,8 @@ def train_final(
     many epochs as the run, up to its end or to where `patience` or Ctrl-C stopped it. Each item is so seen as often as
     in the run; as there are more items, an epoch has more batches. A part of an epoch, with which a run with `steps`
     may end, is repeated as a part. The last checkpoint is kept. A whitening is fitted if the run has kept one, and a
-    frozen trunk that was not trained stays frozen.
+    frozen trunk that was not trained stays frozen. If the run keeps something else than its trained network, so does
+    the final model: its closed form is fitted to all classes, or its weights are as far between those before and after.
 
     Examples
     --------
@@ -78,9 +81,14 @@ def train_final(
     """
     folder, _ = folder_and_config(run, trust)
     config = final_config(run, trust)
-    if read_about(folder.best)["step"] == 0:
+    about = read_about(folder.best)
+    kind, _, is_mapped = str(about.get("kept", "")).partition("-")
+    if kind in ("raw", "frozen"):
+        return save_untrained(config, kind, str(about["form"]) if is_mapped else "none", out)
+    if about["step"] == 0:
         return save_frozen(config, out, progress=progress)
-    return train(config, out, progress=progress, watchers=watchers)
+    trained = train(config, out, progress=progress, watchers=watchers)
+    return interpolated(trained, about["share"]) if kind == "interpolated" else trained
 
 
 def final_config(run: Run | str | Path, trust: str | Collection[str] = ()) -> TrainConfig:
@@ -128,7 +136,10 @@ def with_resolved_teachers(objective: str, start: Path | None) -> str:
 def final_summary(run: Run) -> str:
     """Return a description of a final model, with the scores of the run that has its settings."""
     config = run.config
-    if run.epoch == 0:
+    kept = read_about(RunFolder(run.folder).best).get("kept_title")
+    if kept:
+        made = f"{kept}, of all classes"
+    elif run.epoch == 0:
         made = "the pretrained network, followed by a transformation that was fitted to all classes"
     else:
         made = f"trained on all classes for {count_of(run.epoch, 'epoch')}, {count_of(run.step, 'batch')} in all"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,13 +15,17 @@ from ..data import Dataset
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.identity import Identity
 from ..deep.networks.standardize import Standardize
+from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
-from .closed_forms import fitted
+from .checkpoint import preserve_random_state, save_tensors
+from .closed_forms import FORMS, fitted
 from .config import TrainConfig
 from .features import Floats, all_rows, cached_features, embed, sizes_of
 from .frozen import untrained_network
+from .run import Run, RunFolder
 from .scoring import MAX_BASELINE_PIXELS, RAW_SIDE
-from .task import item_shape
+from .setup import build
+from .task import item_shape, training_items
 
 MAX_FITTED = 20_000  # maximum number of items, enough to estimate covariances of a few thousand features
 
@@ -74,7 +78,7 @@ class UntrainedModel:
         shape = item_shape(items, config)
         embedder = untrained_network(config, shape, start)
         embedder.layer = nn.Identity()
-        embedder.embedding_dim = int(embedder.trunk.num_features)
+        embedder.embedding_dim = int(cast(int, embedder.trunk.num_features))
         return cls(embedder.eval(), config, "frozen features", shape)
 
     def with_form(self, form: str) -> UntrainedModel:
@@ -99,11 +103,13 @@ class UntrainedModel:
             return
         rows = []
         labels = []
+        classes = 0
         for part in parts:
             kept = np.linspace(0, len(part) - 1, min(len(part), MAX_FITTED)).astype(int)
             chosen = part.subset(kept) if len(kept) < len(part) else part
             rows.append(self.features(chosen))
-            labels.append(chosen.labels + sum(len(other.classes) for other in parts[: len(labels)]))
+            labels.append(chosen.labels + classes)
+            classes += len(part.classes)
         found = fitted(self.form, np.concatenate(rows), np.concatenate(labels))
         k, d = found.components.shape
         whiten = Whiten(d)
@@ -112,3 +118,63 @@ class UntrainedModel:
         whiten.mean.copy_(torch.from_numpy(found.mean))
         whiten.weight.copy_(torch.from_numpy(weight))
         self.embedder.metric = whiten.to(next(self.embedder.buffers(), torch.zeros(())).device)
+
+
+def save_untrained(config: TrainConfig, kind: str, form: str, out: str | Path) -> Run:
+    """Write a run whose network is not trained, with a closed form that is fitted to all training items.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Settings of the run.
+    kind : {"raw", "frozen"}
+        Items themselves, or features of the trunk as it is.
+    form : str
+        Name of the closed form in `FORMS`.
+    out : str or Path
+        Folder of the run, new or empty.
+
+    Raises
+    ------
+    TrainError
+        If the folder exists and is not empty.
+    """
+    folder = RunFolder(out)
+    folder.create()
+    try:
+        with preserve_random_state():
+            return _write_untrained(config, kind, form, folder)
+    except BaseException:
+        folder.discard()
+        folder.remove_if_empty()
+        raise
+
+
+def _write_untrained(config: TrainConfig, kind: str, form: str, folder: RunFolder) -> Run:
+    parts = build(config, folder.start, trains=False)
+    train = parts.task.train
+    if kind == "raw":
+        model = UntrainedModel.raw(train, parts.config, parts.step.embedder.scale)
+    else:
+        model = UntrainedModel.frozen(train, parts.config, folder.start)
+    model = model.with_form(form)
+    model.embedder.to(parts.accelerator.device)
+    model.learn(train)
+    title = model.title if form == "none" else f"{model.title}, {FORMS[form].title}"
+    kept = {"kept": kind if form == "none" else f"{kind}-form", "kept_title": title}
+    about = {"step": 0, "epoch": 0, "best": None, "config": parts.config.digest, **parts.about, **model.about, **kept}
+    tensors = {NETWORK + name: value for name, value in model.embedder.state_dict().items()}
+    save_tensors(folder.best, tensors, about)
+    save_tensors(folder.last, tensors, about)
+    training_items(parts.config, parts.task, folder.start).write(folder.training_items)
+    folder.describe(parts.config, str(parts.accelerator.device), weights=parts.weights)
+    return Run(
+        folder=folder.path,
+        config=parts.config,
+        epoch=0,
+        step=0,
+        best_epoch=0,
+        best=None,
+        task=parts.task,
+        embedder=model.embedder.eval(),
+    )

@@ -418,5 +418,5 @@ def remarks_on_sizes(found: Inspection) -> Iterator[str]:
     if chosen_by is not None and chosen_by.classes < FEW_VALIDATION_CLASSES:
         yield (
             f"The validation has only {chosen_by.classes} classes, so the choice of the checkpoint is largely random; "
-            "`--set validation=0.3` holds out 30% of the training classes."
+            "`--set validation=0.5` holds out half of the training classes."
         )

@@ -1,0 +1,155 @@
+"""What a run keeps: the best of the trained network and everything that is cheaper, on held-out classes."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from PIL import Image
+
+from nearfar.data import open_task
+from nearfar.data.dataset import held_out_count
+from nearfar.train import TrainConfig, embed_run, evaluate_run, load_embedder, train, train_final
+from nearfar.train.checkpoint import load_tensors, read_about
+from nearfar.train.choice import Candidate, best_of, gain_and_error
+from nearfar.train.closed_forms import FORMS, choose_form, fitted
+from nearfar.train.loading import load_step
+
+from ..references.held_out_map_at_r import reference
+
+TINY = {
+    "trunk": "mlp(width=4, depth=1)",
+    "embedding_dim": 2,
+    "epochs": 1,
+    "batch_size": 16,
+    "lr": 1e-9,
+    "device": "cpu",
+}
+
+
+def separable(path, classes=20, each=8, d=12, seed=0):
+    """Rows whose classes differ in one half of the columns, and not in the other, which are larger."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(classes), each)
+    X = rng.normal(size=(classes, d))[y] + 0.4 * rng.normal(size=(len(y), d))
+    X[:, d // 2 :] = 5 * rng.normal(size=(len(y), d - d // 2))
+    np.savez(path, X=X.astype(np.float32), y=y)
+    return str(path)
+
+
+def write_photos(folder, side, classes=16, each=5):
+    """Colored photos of one random pattern for each class, with noise."""
+    rng = np.random.default_rng(0)
+    for c in range(classes):
+        (folder / f"c{c}").mkdir(parents=True)
+        pattern = rng.uniform(0, 255, (4, 4, 3)).repeat(side // 4, 0).repeat(side // 4, 1)
+        for k in range(each):
+            pixels = np.clip(pattern + rng.normal(size=pattern.shape, scale=20), 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"c{c}/{k}.png")
+
+
+def test_few_classes_hold_out_a_larger_share():
+    assert [held_out_count(n) for n in (4, 5, 9, 10, 26, 27, 53, 54, 100)] == [2, 2, 3, 3, 8, 8, 8, 8, 15]
+    assert held_out_count(100, 0.3) == 30
+
+
+def test_a_more_expensive_candidate_must_be_better_by_a_standard_error():
+    def made(name, by_class):
+        return Candidate(name, name, float(np.mean(by_class)), 0.0, tuple(by_class))
+
+    raw = made("raw", [0.5, 0.6, 0.7, 0.4])
+    clear = made("trained", [0.6, 0.7, 0.8, 0.5])
+    unclear = made("trained", [0.2, 0.95, 0.7, 0.6])
+    gain, error = gain_and_error(unclear, raw)
+    assert 0 < gain < error
+    assert_allclose(error, np.std([-0.3, 0.35, 0, 0.2], ddof=1) / 2)
+    assert best_of([raw, clear]) == "trained"
+    assert best_of([raw, unclear]) == "raw"
+    assert best_of([raw, clear, made("interpolated", clear.by_class)]) == "trained"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_closed_form_is_a_linear_map_of_rows_of_unit_length(form):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) // 6
+    X = rng.normal(size=(10, 5))[y] + rng.normal(size=(60, 5))
+    mapped = fitted(form, X, y)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    assert_allclose(mapped(X), (unit - mapped.mean) @ mapped.components.T, atol=1e-12)
+    assert_allclose(mapped(1e-30 * X), mapped(X), atol=1e-10)
+    assert np.isfinite(fitted(form, X[:1].repeat(4, 0), np.array([0, 0, 1, 1]))(X)).all()
+
+
+def test_a_form_is_chosen_where_it_helps_on_held_out_classes():
+    rng = np.random.default_rng(0)
+    y = np.arange(240) // 8
+    X = rng.normal(size=(30, 12))[y] + 0.3 * rng.normal(size=(240, 12))
+    assert choose_form(X, y).name in FORMS
+    X[:, 6:] = 5 * rng.normal(size=(240, 6))
+    assert choose_form(X, y).name != "none"
+    assert choose_form(X[:16], y[:16]).name == "none"  # two classes
+    assert choose_form(rng.normal(size=(8, 3)), np.arange(8)).name == "none"  # none has two items
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rows", "standardized rows", "images", "large images"])
+def test_what_is_kept_is_loaded_scored_and_embedded_as_it_was_chosen(tmp_path, kind):
+    settings = dict(TINY)
+    if "rows" in kind:
+        settings |= {"data": separable(tmp_path / "rows.npz"), "standardize": kind.startswith("standardized")}
+    else:
+        write_photos(tmp_path / "photos", side=20 if kind == "images" else 80)
+        settings |= {"data": str(tmp_path / "photos"), "trunk": "conv4"}
+    run = train(TrainConfig.of(**settings), tmp_path / "run", progress=False)
+    choice = json.loads((tmp_path / "run/choice.json").read_text())
+    assert run.config.keep == "best"
+    assert choice["kept"] == choice["best"]
+    assert choice["kept"].startswith("raw"), choice["sentence"]
+    task = open_task(settings["data"], seed=0)
+    in_memory = embed_run(run, task.test)
+    assert_allclose(embed_run(tmp_path / "run", task.test), in_memory, atol=1e-5)
+    kept = evaluate_run(tmp_path / "run", clustering=False)
+    trained = evaluate_run(tmp_path / "run", which="trained", clustering=False)
+    assert kept.scores.map_at_r > trained.scores.map_at_r
+    assert "better than the trained network" in kept.protocol
+    assert load_step(tmp_path / "run").embedder.embedding_dim == 2  # the trained one
+    assert load_embedder(tmp_path / "run", "trained").embedding_dim == 2
+    final = train_final(tmp_path / "run", tmp_path / "final", progress=False)
+    assert embed_run(tmp_path / "final", task.test).shape == in_memory.shape
+    assert read_about(final.folder / "best.safetensors")["kept"] == choice["kept"]
+
+
+def test_the_scores_of_candidates_are_those_of_the_held_out_classes(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    choice = json.loads((tmp_path / "run/choice.json").read_text())
+    unseen = open_task(data, seed=0).validation
+    raw = next(one for one in choice["candidates"] if one["name"] == "raw")
+    assert_allclose(raw["map_at_r"], reference(unseen.array, unseen.labels), atol=1e-6)
+    assert choice["classes"] == len(unseen.classes)
+
+
+def test_a_named_objective_keeps_the_trained_network_and_says_what_is_better(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    run = train(TrainConfig.of(data=data, objective="TripletLoss()", **TINY), tmp_path / "run", progress=False)
+    choice = json.loads((tmp_path / "run/choice.json").read_text())
+    assert run.config.keep == "trained"
+    assert (choice["kept"], choice["best"] != "trained") == ("trained", True)
+    assert "--keep best keeps it" in choice["sentence"]
+    assert not (tmp_path / "run/trained.safetensors").exists()
+    assert run.embedder.embedding_dim == 2
+
+
+def test_a_run_that_keeps_something_else_is_resumed_from_its_trained_network(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    assert read_about(tmp_path / "run/best.safetensors")["kept"].startswith("raw")
+    first = load_tensors(tmp_path / "run/trained.safetensors")[0]
+    again = train(None, tmp_path / "run", resume=True, progress=False)
+    assert again.step > 0
+    second = load_tensors(tmp_path / "run/trained.safetensors")[0]
+    assert all((first[name] == second[name]).all() for name in first)
+    whole = TrainConfig.of(data=data, **{**TINY, "epochs": 2})
+    longer = train(whole, tmp_path / "run", resume=True, progress=False)
+    assert longer.epoch == 2
+    assert read_about(tmp_path / "run/best.safetensors")["kept"].startswith("raw")
