@@ -1,6 +1,6 @@
-"""The last step of a training: the network that was trained, or something cheaper, whichever held-out classes prefer.
+"""The last step of a training: the network that was trained, or something cheaper that held-out classes prefer.
 
-raw items -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the trained
+raw inputs -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the trained
 network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot models,
 CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one only if it
 is better by more than a standard error. If the winner is a closed form, it is fitted again to all training classes.
@@ -172,14 +172,14 @@ def choose_model(embedder: Embedder, parts: Parts, folder: RunFolder) -> tuple[C
         The network that is kept.
     """
     with preserve_random_state():
-        compared = Comparison(embedder, parts)
+        compared = Candidates(embedder, parts)
         choice = compared.choice()
         kept = compared.keep(choice, folder)
     write_json(folder.path / CHOICE, choice.to_dict())
     return choice, kept
 
 
-class Comparison:
+class Candidates:
     """The candidates of one run: how they are made, and their scores."""
 
     def __init__(self, embedder: Embedder, parts: Parts) -> None:

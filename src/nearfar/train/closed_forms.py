@@ -20,9 +20,9 @@ from ..numerics.whitening import discriminant_whitening, unit_rows
 from ..spectral.geometric.gmml import gmml
 
 CHOOSING_SPLITS = 4  # draws of held-out classes that choose a form
-HELD_OUT = 1 / 2  # share of the classes that a draw holds out
+HELD_OUT_HALF = 1 / 2  # share of the classes that a draw holds out
 MAX_ROWS = 3000  # rows that choose a form; all of them fit the one that is chosen
-FEWEST_CLASSES = 4  # two to fit a form to, and two to score it on
+FEWEST_FOR_FORMS = 4  # two to fit a form to, and two to score it on
 
 
 class LinearMap(NamedTuple):
@@ -145,11 +145,11 @@ def choose_form(
         groups = None if groups is None else groups[kept]
         labels = np.unique(labels[kept], return_inverse=True)[1]
     count = int(labels.max()) + 1 if len(labels) else 0
-    if count < FEWEST_CLASSES or int((np.bincount(labels) > 1).sum()) < FEWEST_CLASSES:
+    if count < FEWEST_FOR_FORMS or int((np.bincount(labels) > 1).sum()) < FEWEST_FOR_FORMS:
         return ChosenForm("none", {})
     found: dict[str, list[float]] = {name: [] for name in FORMS}
     for _ in range(splits):
-        out = np.isin(labels, rng.permutation(count)[: int(HELD_OUT * count)])
+        out = np.isin(labels, rng.permutation(count)[: int(HELD_OUT_HALF * count)])
         if not (np.bincount(labels[~out]) > 1).any():  # no pair to learn from
             continue
         for name, scores in found.items():
@@ -163,7 +163,7 @@ def _some_classes(labels: Ints, rng: np.random.Generator) -> AnyArray:
     """Return which rows belong to drawn classes that have about `MAX_ROWS` rows together."""
     order = rng.permutation(int(labels.max()) + 1)
     enough = int(np.searchsorted(np.bincount(labels)[order].cumsum(), MAX_ROWS)) + 1
-    return np.isin(labels, order[: max(FEWEST_CLASSES, enough)])
+    return np.isin(labels, order[: max(FEWEST_FOR_FORMS, enough)])
 
 
 def held_out_score(rows: AnyArray, labels: Ints, groups: AnyArray | None) -> float:

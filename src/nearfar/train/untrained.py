@@ -1,4 +1,4 @@
-"""Models that are not trained: raw items or features of a trunk as it is, and a closed form on them."""
+"""Models that are not trained: raw inputs or features of a trunk as it is, and a closed form on them."""
 
 from __future__ import annotations
 
