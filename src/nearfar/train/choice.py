@@ -1,9 +1,9 @@
 """The last step of a training: the network that was trained, or something cheaper that held-out classes prefer.
 
-raw inputs -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the trained
-network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot models,
-CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one only if it
-is better by more than a standard error. If the winner is a closed form, it is fitted again to all training classes.
+raw inputs -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the
+trained network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot
+models, CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one
+only if it is better by more than a standard error. If the winner is a closed form, it is fitted again to all training classes.
 """
 
 from __future__ import annotations
