@@ -3,7 +3,7 @@
 raw inputs -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the
 trained network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot
 models, CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one
-only if it is better by more than a standard error. If the winner is a closed form, it is fitted again to all training classes.
+only if it is better by more than a standard error. A closed form that wins is fitted again to all training classes.
 """
 
 from __future__ import annotations
