@@ -10,6 +10,7 @@ import polars
 import pyarrow
 import pytest
 import torch
+from sklearn.utils.estimator_checks import _NotAnArray
 
 import nearfar
 from nearfar import evaluation
@@ -22,6 +23,7 @@ RNG = np.random.default_rng(0)
 LABELS = RNG.permutation(np.arange(36) % 4)
 OTHERS = RNG.permutation(np.arange(36) % 3)
 X = RNG.normal(size=(36, 5)) + 0.5 * LABELS[:, None]
+Q = X[:9] + RNG.normal(size=(9, 5))
 IJ = np.stack(np.triu_indices(36, 1), axis=1)
 
 CONTAINERS = {
@@ -30,6 +32,7 @@ CONTAINERS = {
     "list of tensors": lambda y: list(torch.as_tensor(y)),
     "list of floats": lambda y: y.astype(float).tolist(),
     "tuple": lambda y: tuple(y.tolist()),
+    "object with __array__": _NotAnArray,
     "tensor": torch.as_tensor,
     "pandas": lambda y: pandas.Series(y, index=np.arange(len(y))[::-1]),
     "pandas category": lambda y: pandas.Series(y, dtype="category"),
@@ -64,10 +67,11 @@ def learned(learner, y):
 DEEP = torch.as_tensor(X, dtype=torch.float32)
 USES = {
     "ami": lambda y, g: evaluation.ami(y, g),
+    "best_distance": lambda y, g: evaluation.best_distance(X, y, groups=g, most=20),
     "clustering_scores": lambda y, g: evaluation.clustering_scores(X, y),
     "evaluate": lambda y, g: evaluation.evaluate(X, y, groups=g),
     "evaluate by products": lambda y, g: evaluation.evaluate(X, y, group_by=y),
-    "evaluate in a gallery": lambda y, g: evaluation.evaluate(X[:9], LABELS[:9].tolist(), gallery=X, gallery_labels=y),
+    "evaluate in a gallery": lambda y, g: evaluation.evaluate(Q, LABELS[:9].tolist(), gallery=X, gallery_labels=y),
     "few_shot": lambda y, g: evaluation.few_shot(X, y, ways=2, queries=2, episodes=20),
     "hard_negatives": lambda y, g: evaluation.hard_negatives(X, y),
     "identify": lambda y, g: evaluation.identify(X, y, gallery=X[LABELS < 3], gallery_labels=LABELS[LABELS < 3]),
@@ -87,7 +91,7 @@ USES = {
     "suspects": lambda y, g: evaluation.suspects(X, y, folds=2, repeats=1),
     "verify": lambda y, g: evaluation.verify(X, y, groups=g),
     "verify_pairs": lambda y, g: evaluation.verify_pairs(
-        X, IJ[:35], LABELS[IJ[:35, 0]] == LABELS[IJ[:35, 1]], folds=g[:35]
+        X, IJ[:36], LABELS[IJ[:36, 0]] == LABELS[IJ[:36, 1]], folds=g
     ),
     "a learner": lambda y, g: learned(nearfar.LMNN(max_iter=5), y),
     "a learner of sums": lambda y, g: learned(nearfar.RCA(), y),

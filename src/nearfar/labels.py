@@ -28,8 +28,8 @@ def as_array(labels: Any, name: str = "labels") -> NDArray[Any]:
     Parameters
     ----------
     labels : array_like
-        An array, tensor, column of pandas, polars or Arrow, or a list, also one of tensors without dimensions. Nested
-        lists become a matrix.
+        An array, tensor, column of pandas, polars or Arrow, any object with `__array__`, or a list, also one of tensors
+        without dimensions. Nested lists become a matrix.
     name : str
         Argument name for error messages.
 
@@ -53,16 +53,14 @@ def as_array(labels: Any, name: str = "labels") -> NDArray[Any]:
         if str(labels.dtype) == "torch.bfloat16":  # which NumPy does not have
             labels = labels.float()
         return np.asarray(labels.numpy())
-    if not hasattr(labels, "__len__") or isinstance(labels, (str, bytes, dict)):
-        raise ValueError(f"{name}: expected one label per row, shape (n,), got {labels!r:.40}")
     if hasattr(labels, "__array__"):
         array = np.asarray(labels)
-        if array.dtype != object or array.ndim != 1:
+        if array.ndim > 1 or (array.ndim == 1 and array.dtype != object):
             return array
-        values = array.tolist()
-    else:
-        values = list(labels)
-    values = [_plain(value) for value in values]
+        labels = array.tolist()
+    if not hasattr(labels, "__len__") or isinstance(labels, (str, bytes, dict)):
+        raise ValueError(f"{name}: expected one label per row, shape (n,), got {labels!r:.40}")
+    values = [_plain(value) for value in labels]
     if any(isinstance(value, list) for value in values):
         try:
             return np.asarray(values)
