@@ -57,7 +57,7 @@ def export_run(
         Folder of a run.
     out : path
         The .onnx file to write, completely or not at all.
-    which : {"best", "last"}
+    which : {"best", "last", "trained"}
         Checkpoint to use.
     int8 : bool
         Store the weights with 8 bits and quantize activations dynamically, which makes the file a quarter of the size.
@@ -82,14 +82,16 @@ def export_run(
 
     from .train import TrainConfig, load_embedder
     from .train.checkpoint import read_about, shape_of
+    from .train.loading import network_config
+    from .train.run import RunFolder
     from .train.setup import unfold
 
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     unfold(embedder)  # runtimes do so themselves
-    about = read_about(Path(run) / f"{which}.safetensors")
+    about = read_about(RunFolder(run).checkpoint(which))
     shape = shape_of(about)
     columns = about.get("columns")
-    config = TrainConfig.from_json(Path(run) / "config.json")
+    config = network_config(TrainConfig.from_json(Path(run) / "config.json"), about)
     images = len(shape) == 3
 
     class Network(torch.nn.Module):

@@ -9,7 +9,9 @@ from PIL import Image
 
 from nearfar.data import open_task
 from nearfar.data.dataset import held_out_count
-from nearfar.train import TrainConfig, embed_run, evaluate_run, load_embedder, train, train_final
+from nearfar.export import export_run
+from nearfar.numerics.whitening import unit_rows
+from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train, train_final
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.choice import Candidate, best_of, gain_and_error
 from nearfar.train.closed_forms import FORMS, choose_form, fitted
@@ -114,6 +116,12 @@ def test_what_is_kept_is_loaded_scored_and_embedded_as_it_was_chosen(tmp_path, k
     assert "better than the trained network" in kept.protocol
     assert load_step(tmp_path / "run").embedder.embedding_dim == 2  # the trained one
     assert load_embedder(tmp_path / "run", "trained").embedding_dim == 2
+    loaded = DeepMetric.load(tmp_path / "run")
+    items = [str(tmp_path / "photos" / name) for name in task.test.names] if "images" in kind else task.test.array
+    directions = loaded.transform(items)
+    assert_allclose(unit_rows(directions), unit_rows(in_memory), atol=1e-4)
+    if kind != "large images":
+        assert export_run(tmp_path / "run", tmp_path / "model.onnx") > 0.9999
     final = train_final(tmp_path / "run", tmp_path / "final", progress=False)
     assert embed_run(tmp_path / "final", task.test).shape == in_memory.shape
     assert read_about(final.folder / "best.safetensors")["kept"] == choice["kept"]

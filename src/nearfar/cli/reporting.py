@@ -258,9 +258,11 @@ def attention_of(run: Path) -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, 
     from ..data.augment import to_float
     from ..data.decode import fit
     from ..train import TrainConfig, load_embedder
+    from ..train.checkpoint import read_about
     from ..train.features import resizing_of
+    from ..train.loading import network_config
 
-    config = TrainConfig.from_json(run / "config.json")
+    config = network_config(TrainConfig.from_json(run / "config.json"), read_about(run / "best.safetensors"))
     embedder = load_embedder(run)
     device = next(embedder.parameters(), torch.empty(0)).device
 

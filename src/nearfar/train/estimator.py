@@ -28,7 +28,7 @@ from .estimator_config import arguments_of, config_of
 from .features import embed
 from .interrupts import Interrupts
 from .listed_pairs import KnownPairs, refuse_classes
-from .loading import build_embedder
+from .loading import build_embedder, network_config
 from .run import RunFolder, open_run
 from .scoring import as_trained
 from .setup import build
@@ -265,7 +265,8 @@ class DeepMetric(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Fitted):
         config = TrainConfig.from_json(folder.config, trust)
         config.refuse_untrusted()  # checked here, because parameters of the estimator count as typed by the user
         metric = cls(**arguments_of(config), random_state=config.seed)
-        metric._keep(folder, config, build_embedder(folder, config))
+        embedder = build_embedder(folder, config)
+        metric._keep(folder, network_config(config, read_about(folder.best)), embedder)
         columns = metric._about.get("columns") or ()
         if columns:
             metric.feature_names_in_ = np.array(columns, dtype=object)

@@ -115,7 +115,7 @@ def network_config(config: TrainConfig, about: Mapping[str, Any]) -> TrainConfig
         return config
     if not isinstance(settings, dict) or settings.get("trunk", "identity") != "identity":
         raise TrainError(f"checkpoint: the settings of its network must be those of raw inputs, got {settings!r:.60}")
-    plain = {"pretrained": False, "trunk_weights": None, "network_weights": None, "lora": None, "lora_alpha": None}
+    plain = {"pretrained": False, "network_weights": None, "lora": None, "lora_alpha": None}
     return config.replace(**plain, **settings)
 
 
