@@ -88,7 +88,7 @@ def export_run(
 
     embedder = load_embedder(Path(run), which, trust=trust).cpu()
     unfold(embedder)  # runtimes do so themselves
-    about = read_about(RunFolder(run).checkpoint(which))
+    about = read_about(RunFolder(Path(run)).checkpoint(which))
     shape = shape_of(about)
     columns = about.get("columns")
     config = network_config(TrainConfig.from_json(Path(run) / "config.json"), about)
