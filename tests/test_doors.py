@@ -22,7 +22,11 @@ BESIDES = {  # what commands of a page are given besides, to be quick or to fit 
     "train": SMALL_TRAINING,
     "compare": ["--set", "steps=2", "--set", "image_size=28", "--seeds", "1"],
 }
-DATA = {"glyphs": "photos/"}  # what stands in for the data of a page
+STAND_INS = {  # what stands in for the data of a page, and for weights that would be downloaded
+    "glyphs": "photos/",
+    "timm:mobilenetv1_100": "conv4(width=8)",
+    "true": "false",  # --pretrained
+}
 
 
 def commands_of(text):
@@ -78,6 +82,6 @@ def test_the_commands_of_a_door_run(page, folder, capsys, monkeypatch):
     for words in commands:
         if {"more/", "--columns"} <= set(words):
             describe_new_photos()
-        told = [DATA.get(word, word) for word in words]
+        told = [STAND_INS.get(word, word) for word in words]
         code, _, err = run(capsys, monkeypatch, *told, *besides(words))
         assert code == 0, f"{words}: {err}"

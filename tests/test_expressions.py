@@ -25,11 +25,11 @@ ROOT = Path(__file__).parent.parent
 OPTIONS = r"--(?:objective|trunk|sampler|augment)[ =]+\"([^\"]+)\"|(?:objective|trunk|sampler|augment)=\"([^\"]+)\""
 FORMS = [
     "TripletLoss",
-    "TripletLoss(margin=0.1, mine=BatchHard()) + 0.5*NPairLoss(reg=0.01) + ContrastiveLoss*2",
+    "TripletLoss(margin=0.1, miner=BatchHard()) + 0.5*NPairLoss(reg=0.01) + ContrastiveLoss*2",
     "-0.25*TripletLoss() + -1e-07*(NPairLoss() + 2*ArcFaceLoss())",
     "AdaFaceLoss(class_counts=[3, 4, 5], scale=None, unit=True, sizes=(1,), named={'a': (2, 'b'), 3: []})",
     "HORDE(embedding_dim=4, loss='mylosses:Far(text=\"x:y\")')",
-    "deep.mylosses:Far(mine=mine:Near(k=3)) + 1.5*Other()",
+    "deep.mylosses:Far(miner=mine:Near(k=3)) + 1.5*Other()",
     "conv4(width=32)",
     "timm:resnet18.a1(drop_rate=0.1, act='gelu')",
     "transformers:/models/a-vit.v2/best",

@@ -82,7 +82,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trust")
     rng = np.random.default_rng(0)
     np.savez(folder / "rows.npz", X=rng.normal(size=(64, 5)).astype(np.float32), y=np.arange(64) % 8)
-    config = TrainConfig.of(data=str(folder / "rows.npz"), trunk="identity", embedding_dim=8, steps=1, batch_size=16)
+    how = {"embedding_dim": 8, "steps": 1, "batch_size": 16, "keep": "trained"}
+    config = TrainConfig.of(data=str(folder / "rows.npz"), trunk="identity", **how)
     evaluate_run(train(config, folder / "run", progress=False), clustering=False)
     return folder
 
@@ -145,14 +146,14 @@ def test_the_run_that_an_index_names_is_not_called(made, hostile, mark, capsys, 
     "objective",
     [
         "stranger:Loss()",
-        "TripletLoss(mine=stranger:Miner())",
+        "TripletLoss(miner=stranger:Miner())",
         "HORDE(embedding_dim=8, loss='stranger:Loss()')",
         "sympy",
     ],
 )
 def test_the_objective_of_a_run_is_not_built(made, hostile, mark, capsys, monkeypatch, objective):
     module = objective if objective == "sympy" else "stranger"
-    folder = hostile(objective=f"TripletLoss(mine={sympy_text(mark)})" if module == "sympy" else objective)
+    folder = hostile(objective=f"TripletLoss(miner={sympy_text(mark)})" if module == "sympy" else objective)
     words = ("evaluate", folder, "--protocol", "few-shot", "--classifier", "scores")
     refused(capsys, monkeypatch, mark, *words, module=module)
     refused(capsys, monkeypatch, mark, "train", "--resume", "--out", folder, module=module)
@@ -243,7 +244,7 @@ def rewrite(path, tensors):
 
 def test_what_is_typed_needs_no_trust_also_where_the_run_is_scored(made, mark, capsys, monkeypatch, tmp_path):
     words = ["train", made / "rows.npz", "--trunk", "stranger:trunk", "--sampler", "stranger:Sampler()", "--quiet"]
-    words += ["--objective", "stranger:Loss(mine=stranger:Miner())", "--set", "steps=1", "--batch-size", "16"]
+    words += ["--objective", "stranger:Loss(miner=stranger:Miner())", "--set", "steps=1", "--batch-size", "16"]
     code, _, err = run(capsys, monkeypatch, *words, "--out", tmp_path / "own")
     assert code == 0, err
     assert mark.exists()
@@ -259,7 +260,7 @@ def test_what_is_typed_needs_no_trust_also_where_the_run_is_scored(made, mark, c
 
 def test_what_is_typed_is_looked_at_before_it_is_called(mark, monkeypatch):
     text, shape = sympy_text(mark, "sympy.core.function"), (5,)
-    for objective in (f"TripletLoss(mine={text})", text, "TripletLoss(mine=stranger:Called(text='1/0'))"):
+    for objective in (f"TripletLoss(miner={text})", text, "TripletLoss(miner=stranger:Called(text='1/0'))"):
         with pytest.raises(ObjectiveError, match=r"expected a class of losses or miners, or of modules, got the class"):
             parse_objective(objective)
     for trunk in (text, sympy_text(mark), "stranger:Called(text='1/0')", "stranger:system"):

@@ -1,6 +1,6 @@
 """The small language in which texts name objectives, trunks, samplers, learners and augmentation.
 
-A text such as ``"0.5*TripletLoss(margin=0.1, mine=BatchHard()) + mylosses:Own()"`` becomes an immutable tree; nothing
+A text such as ``"0.5*TripletLoss(margin=0.1, miner=BatchHard()) + mylosses:Own()"`` becomes an immutable tree; nothing
 is imported, looked up or run here. The whole grammar::
 
     sum      = product {"+" product}
@@ -205,7 +205,7 @@ def walk(node: Node) -> Iterator[Node]:
 def modules_in(text: str) -> tuple[str, ...]:
     """Return the modules of a user's own that a text names, also in texts among its settings; of no sense, none.
 
-    >>> modules_in("mylosses:Own(mine=more.miners:Near()) + HORDE(loss='others:Far()')")
+    >>> modules_in("mylosses:Own(miner=more.miners:Near()) + HORDE(loss='others:Far()')")
     ('more.miners', 'mylosses', 'others')
     """
     try:

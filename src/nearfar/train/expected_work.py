@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Part:
+class WorkPart:
     """A part of the work: a number of equal units, and the seconds of one, until one was measured."""
 
     units: float
@@ -54,11 +54,11 @@ class ExpectedWork:
         self._tell = on_progress
         self._clock = clock
         self._last = clock()
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, WorkPart] = {}
 
     def expect(self, part: str, units: float, seconds: float) -> None:
         """Add a part of so many units of about so many seconds, or replace what was expected of it."""
-        known = self._parts.setdefault(part, Part(units, seconds))
+        known = self._parts.setdefault(part, WorkPart(units, seconds))
         known.units = units
         known.guess = seconds
 
