@@ -10,7 +10,9 @@ from PIL import Image
 from nearfar.data import open_task
 from nearfar.data.dataset import held_out_count
 from nearfar.export import export_run
+from nearfar.numerics.constraints import LabelPairs
 from nearfar.numerics.whitening import unit_rows
+from nearfar.spectral.geometric.gmml import gmml
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train, train_final
 from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.choice import Candidate, best_of, gain_and_error
@@ -80,6 +82,17 @@ def test_a_closed_form_is_a_linear_map_of_rows_of_unit_length(form):
     assert_allclose(mapped(X), (unit - mapped.mean) @ mapped.components.T, atol=1e-12)
     assert_allclose(mapped(1e-30 * X), mapped(X), atol=1e-10)
     assert np.isfinite(fitted(form, X[:1].repeat(4, 0), np.array([0, 0, 1, 1]))(X)).all()
+
+
+@pytest.mark.parametrize("d", [5, 80])  # with 80, more features than rows
+@pytest.mark.parametrize("t", [0.1, 0.3])
+def test_the_geometric_mean_is_that_of_gmml(d, t):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) // 6
+    X = rng.normal(size=(10, d))[y] + rng.normal(size=(60, d))
+    expected = gmml(X / np.linalg.norm(X, axis=1, keepdims=True), LabelPairs(y, "pairs"), t=t, reg=0.1).x
+    L = fitted(f"gmml-{t}", X, y).components
+    assert_allclose(L.T @ L, expected.T @ expected, atol=1e-10 * np.abs(expected.T @ expected).max())
 
 
 def test_a_form_is_chosen_where_it_helps_on_held_out_classes():

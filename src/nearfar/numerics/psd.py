@@ -6,6 +6,8 @@ B, and the trace ratio.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 
@@ -189,11 +191,16 @@ def sharp_factor(S: Array, D: Array, t: float = 0.5) -> Array:
     -----
     With S = C C' and C' D C = Q W Q', L = W^(t/2) Q' C^-1: one Cholesky factor and one eigendecomposition.
     """
+    return sharp_factors(S, D, [t])[0]
+
+
+def sharp_factors(S: Array, D: Array, ts: Sequence[float]) -> list[Array]:
+    """Return `sharp_factor` for several points, from one eigendecomposition."""
     # (s S)^-1 #_t (r D) = s^(t - 1) r^t (S^-1 #_t D); without s and r, the product of S and D may underflow or overflow
     s = power_of_16(S)
     r = power_of_16(D)
-    L = sharp_from_spectrum(*sharp_spectrum(S / s, D / r), t)
-    return s ** ((t - 1) / 2) * (r ** (t / 2) * L)
+    spectrum = sharp_spectrum(S / s, D / r)
+    return [s ** ((t - 1) / 2) * (r ** (t / 2) * sharp_from_spectrum(*spectrum, t)) for t in ts]
 
 
 def power_of_16(A: Array) -> float:

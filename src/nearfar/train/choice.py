@@ -21,7 +21,7 @@ from ..deep.networks.weights import NETWORK
 from ..deep.networks.whiten import Whiten
 from ..numerics.types import AnyArray
 from .checkpoint import load_tensors, preserve_random_state, read_about, save_tensors
-from .closed_forms import FORMS, choose_form, fitted
+from .closed_forms import FORMS, MAX_WIDTH, choose_form, fitted
 from .config import TrainConfig
 from .features import Floats
 from .metric import embedded, fitted_whitening, whitened
@@ -33,7 +33,6 @@ from .untrained import UntrainedModel
 
 CHOICE = "choice.json"
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
-MAX_WIDTH = 2048  # number of features up to which closed forms are fitted: they take d^3 multiplications
 TRAINED = "trained network"
 
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from ..numerics import psd, scatter
 from ..numerics.constraints import LabelPairs
 from ..numerics.types import AnyArray, Array, Ints
 from ..numerics.whitening import discriminant_whitening, unit_rows
-from ..spectral.geometric.gmml import gmml
 
-CHOOSING_SPLITS = 4  # draws of held-out classes that choose a form
-HELD_OUT_HALF = 1 / 2  # share of the classes that a draw holds out
+CHOOSING_SPLITS = 4  # of the classes into halves; each two hold out one half and then the other
+MAX_WIDTH = 2048  # number of features up to which a form is chosen: they take d^3 multiplications
+GEODESIC_POINTS = (0.1, 0.3)
+PRIOR = 0.1  # weight of the prior of `GMML`, in units of the mean eigenvalue of the similar scatter
 MAX_ROWS = 3000  # rows that choose a form; all of them fit the one that is chosen
 FEWEST_FOR_FORMS = 4  # two to fit a form to, and two to score it on
 
@@ -37,34 +40,59 @@ class LinearMap(NamedTuple):
         return mapped
 
 
-def _none(X: Array, labels: Ints) -> LinearMap:
-    return LinearMap(mean=np.zeros(X.shape[1]), components=np.eye(X.shape[1]))
+class RowsOfClasses:
+    """RowsOfClasses (n, d) of unit length with class codes (n,), to which several forms are fitted."""
+
+    def __init__(self, X: Array, labels: Ints) -> None:
+        self.X = X
+        self.labels = labels
+
+    @cached_property
+    def factors(self) -> dict[float, Array]:
+        """L (d, d) of `GMML` at several points of the geodesic, from one eigendecomposition.
+
+        If there are more features than rows, it is that of the rows' span: outside of it, both scatters are lam I with
+        lam = reg tr(S) / d, so that L is lam^(t - 1/2) I there.
+        """
+        d = self.X.shape[1]
+        Z = self.X - self.X.mean(axis=0)
+        basis = scatter.data_span(Z) if d > len(Z) else np.eye(d)  # (r, d)
+        S, D = scatter.pair_scatters(Z @ basis.T, LabelPairs(self.labels, "pairs")).mean()
+        lam = PRIOR * (float(np.trace(S)) / d or 1.0)
+        prior = lam * np.eye(len(basis))
+        outside = np.eye(d) - basis.T @ basis
+        found = psd.sharp_factors(S + prior, D + prior, GEODESIC_POINTS) if len(basis) else [S, S]
+        return {
+            t: basis.T @ L @ basis + lam ** (t - 0.5) * outside if len(basis) < d else L
+            for t, L in zip(GEODESIC_POINTS, found, strict=True)
+        }
 
 
-def _whitening(X: Array, labels: Ints) -> LinearMap:
-    fitted = discriminant_whitening(X, labels)
+def _none(rows: RowsOfClasses) -> LinearMap:
+    d = rows.X.shape[1]
+    return LinearMap(mean=np.zeros(d), components=np.eye(d))
+
+
+def _whitening(rows: RowsOfClasses) -> LinearMap:
+    fitted = discriminant_whitening(rows.X, rows.labels)
     return LinearMap(mean=fitted.mean, components=fitted.components)
 
 
-def _within_class_whitening(X: Array, labels: Ints) -> LinearMap:
-    fitted = discriminant_whitening(X, labels, emphasis=1.0)
+def _within_class_whitening(rows: RowsOfClasses) -> LinearMap:
+    fitted = discriminant_whitening(rows.X, rows.labels, emphasis=1.0)
     return LinearMap(mean=fitted.mean, components=fitted.components)
 
 
-def _geometric_mean(t: float) -> Callable[[Array, Ints], LinearMap]:
-    def fit(X: Array, labels: Ints) -> LinearMap:
-        mean = X.mean(axis=0)
-        return LinearMap(mean=mean, components=gmml(X, LabelPairs(labels, "pairs"), t=t).x)
-
-    return fit
+def _geometric_mean(t: float) -> Callable[[RowsOfClasses], LinearMap]:
+    return lambda rows: LinearMap(mean=rows.X.mean(axis=0), components=rows.factors[t])
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A closed form: its title, and the function that fits it to rows (n, d) of unit length and class codes (n,)."""
+    """A closed form: its title, and the function that fits it to rows."""
 
     title: str
-    fit: Callable[[Array, Ints], LinearMap]
+    fit: Callable[[RowsOfClasses], LinearMap]
 
 
 FORMS: Mapping[str, ClosedForm] = {
@@ -85,7 +113,7 @@ class ChosenForm:
     name : str
         Key of `FORMS`.
     map_at_r : mapping of str to tuple of float
-        MAP@R of each form on the held-out classes of each draw; empty if there are too few classes to hold some out.
+        MAP@R of each form on the held-out classes of each split; empty if there are too few classes to hold some out.
     """
 
     name: str
@@ -98,8 +126,12 @@ class ChosenForm:
 
 def fitted(name: str, rows: AnyArray, labels: Ints) -> LinearMap:
     """Fit a form to features (n, d) and their classes (n,)."""
+    return FORMS[name].fit(_unit(rows, labels))
+
+
+def _unit(rows: AnyArray, labels: Ints) -> RowsOfClasses:
     codes = np.unique(labels, return_inverse=True)[1]
-    return FORMS[name].fit(unit_rows(np.asarray(rows, dtype=np.float64)), codes)
+    return RowsOfClasses(unit_rows(np.asarray(rows, dtype=np.float64)), codes)
 
 
 def choose_form(
@@ -107,7 +139,8 @@ def choose_form(
 ) -> ChosenForm:
     """Choose a closed form for features by MAP@R on classes that are held out of them.
 
-    Every split fits all forms to one half of the classes, and scores them on the other half. The form with the largest
+    Every split fits all forms to one half of the classes, and scores them on the other half; the next one
+    exchanges the halves. The form with the largest
     mean is taken if its gain over the features as they are is larger than its standard error.
 
     Parameters
@@ -119,9 +152,9 @@ def choose_form(
     groups : ndarray of shape (n,), optional
         Items of one group are not relevant to each other.
     seed : int
-        Seed of the random number generator that draws the classes.
+        Seed of the random number generator that draws the halves.
     splits : int
-        Number of draws.
+        Number of splits.
 
     Returns
     -------
@@ -148,12 +181,15 @@ def choose_form(
     if count < FEWEST_FOR_FORMS or int((np.bincount(labels) > 1).sum()) < FEWEST_FOR_FORMS:
         return ChosenForm("none", {})
     found: dict[str, list[float]] = {name: [] for name in FORMS}
-    for _ in range(splits):
-        out = np.isin(labels, rng.permutation(count)[: int(HELD_OUT_HALF * count)])
+    for split in range(splits):
+        if split % 2 == 0:
+            order = rng.permutation(count)
+        out = np.isin(labels, order[: count // 2] if split % 2 == 0 else order[count // 2 :])
         if not (np.bincount(labels[~out]) > 1).any():  # no pair to learn from
             continue
+        learned = _unit(rows[~out], labels[~out])
         for name, scores in found.items():
-            mapped = fitted(name, rows[~out], labels[~out])(rows[out])
+            mapped = FORMS[name].fit(learned)(rows[out])
             scores.append(held_out_score(mapped, labels[out], None if groups is None else groups[out]))
     scored = {name: tuple(scores) for name, scores in found.items() if scores and np.isfinite(scores).all()}
     return ChosenForm(_best(scored), scored)
@@ -168,9 +204,11 @@ def _some_classes(labels: Ints, rng: np.random.Generator) -> AnyArray:
 
 def held_out_score(rows: AnyArray, labels: Ints, groups: AnyArray | None) -> float:
     """Return MAP@R by cosine, each row searching all others; NaN if all are alone in their class."""
-    from ..evaluation import evaluate  # scikit-learn's clustering takes half a second to import
+    from ..evaluation.retrieval import retrieve
 
-    return float(evaluate(rows, labels, groups=groups, ks=(1,), clustering=False).map_at_r)
+    found = retrieve(rows, labels, groups=groups, ks=(1,))
+    scored = found.relevant > 0
+    return float(found.map_at_r[scored].mean()) if scored.any() else float("nan")
 
 
 def _best(scored: Mapping[str, tuple[float, ...]]) -> str:
