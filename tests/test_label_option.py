@@ -150,6 +150,16 @@ def test_where_there_is_no_such_column_one_line_says_so(words, message, tables, 
     assert err.count("\n") == 1
 
 
+def test_the_column_of_names_is_a_setting_of_runs(tables, tmp_path):
+    header, *lines = tables[0].read_text().splitlines()
+    named = [f"{header},code", *(f"{line},row-{i}" for i, line in enumerate(lines))]
+    tables[0].write_text("\n".join(named) + "\n")
+    settings = {"data": str(tables[0]), "label": "species", "steps": 2, "batch_size": 16}
+    run = train(TrainConfig.of(**settings, name="code"), tmp_path / "run", progress=False)
+    assert run.task.test.names[0].startswith("row-")
+    assert run.task.test.read(0).shape == (3,)  # names are no features
+
+
 def test_the_name_is_a_setting_of_runs(tables):
     config = TrainConfig.of(data=str(tables[0]), label="species", steps=2, batch_size=16)
     assert config.digest != config.replace(label=None).digest

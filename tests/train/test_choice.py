@@ -174,3 +174,12 @@ def test_a_run_that_keeps_something_else_is_resumed_from_its_trained_network(tmp
     longer = train(whole, tmp_path / "run", resume=True, progress=False)
     assert longer.epoch == 2
     assert read_about(tmp_path / "run/best.safetensors")["kept"].startswith("raw")
+
+
+def test_an_estimator_is_the_network_that_was_trained(tmp_path):
+    data = separable(tmp_path / "rows.npz")
+    with np.load(data) as arrays:
+        X, y = arrays["X"], arrays["y"]
+    settings = {"batch_size": 16, "lr": 1e-9, "trunk": "mlp(width=4, depth=1)", "embedding_dim": 2, "epochs": 1}
+    metric = DeepMetric(**settings, validation=0.3).fit(X, y)
+    assert metric.transform(X).shape == (len(X), 2)

@@ -241,6 +241,7 @@ def train(
     test_classes: TestClasses = (),
     split: HowSplit = None,
     label: Label = None,
+    name: Name = None,
     trunk: Trunk = None,
     text_trunk: TextTrunk = None,
     pretrained: Pretrained = None,
@@ -299,6 +300,9 @@ def train(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     trunk
         conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
         package.module:factory.
@@ -372,6 +376,7 @@ def train(
         "test_classes": test_classes or None,
         "split": split,
         "label": label,
+        "name": name,
         "trunk": trunk,
         "text_trunk": text_trunk,
         "pretrained": true_or_text(pretrained),
@@ -497,6 +502,7 @@ def compare(
     test_classes: TestClasses = (),
     split: HowSplit = None,
     label: Label = None,
+    name: Name = None,
     trunk: Trunk = None,
     text_trunk: TextTrunk = None,
     pretrained: Pretrained = None,
@@ -556,6 +562,9 @@ def compare(
     label
         Column of a table that holds the classes. By default `label`; in a table of numbers also `class`, `target`
         or `y`.
+    name
+        Column of a table that holds the names of its rows. By default `name`, or a column such as id, sku, item_id or
+        uid, if its cells are different.
     trunk
         conv4, mlp, identity, bn_inception, googlenet, resnet50, spd, timm:NAME, transformers:NAME or
         package.module:factory.
@@ -615,6 +624,7 @@ def compare(
         "test_classes": test_classes or None,
         "split": split,
         "label": label,
+        "name": name,
         "trunk": trunk,
         "text_trunk": text_trunk,
         "pretrained": true_or_text(pretrained),

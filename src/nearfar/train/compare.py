@@ -36,7 +36,18 @@ SHARED = (
     "ks",
 )
 
-OF_THE_TASK = ("protocol", "split", "label", "test", "test_classes", "validation", "skip_bad", "partial", "seed")
+OF_THE_TASK = (
+    "protocol",
+    "split",
+    "label",
+    "name",
+    "test",
+    "test_classes",
+    "validation",
+    "skip_bad",
+    "partial",
+    "seed",
+)
 """Settings of what is learned and tested, which the data do not change."""
 FROM_THE_DATA = ("epochs", "preprocessing", "precision")
 """Settings that a run may have otherwise than they were given: after `steps`, for the trunk, for the device."""
@@ -233,7 +244,7 @@ def with_test_classes(base: TrainConfig) -> TrainConfig:
     if base.test is not None or base.test_classes or base.split == "rows":
         return base
     size = None if ":" in base.trunk else base.resize or base.image_size
-    how: dict[str, Any] = {"label": base.label, "skip_bad": base.skip_bad, "partial": base.partial}
+    how: dict[str, Any] = {"label": base.label, "name": base.name, "skip_bad": base.skip_bad, "partial": base.partial}
     how["pairs"] = base.text_trunk is not None
     source = open_source(base.data, image_size=size, **how)
     if source.roles is not None:

@@ -88,6 +88,9 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     label : str, optional
         Column of the table that holds the classes. By default, `label`; in a table of rows also `class`, `target` or
         `y`.
+    name : str, optional
+        Column of the table that holds the names of its rows. By default, `name`, or a column such as `id`, `sku`,
+        `item_id` or `uid`, if its cells are different.
     partial : bool
         Accept an incomplete copy of an official archive: its counts are not checked, and missing images are left out.
     image_size : int, optional
@@ -266,6 +269,7 @@ class TrainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     validation: Share | None = None
     split: Literal["classes", "rows"] = "classes"
     label: str | None = None
+    name: str | None = None
     partial: bool = False
     image_size: Side | None = None
     resize: Side | None = None

@@ -20,6 +20,8 @@ ONLY_OF_RUNS = (
     "test_classes",
     "split",
     "label",
+    "name",
+    "keep",
     "partial",
     "skip_bad",
     "symmetries",
@@ -55,7 +57,7 @@ def config_of(metric: Any) -> TrainConfig:
     given = {name: getattr(metric, name) for name in PARAMETERS if getattr(metric, name) != usual[name]}
     if not metric.validation:  # without validation classes, one evaluation at the end is enough
         other.setdefault("eval_every", metric.epochs)
-    return TrainConfig.of(data=GIVEN, seed=seed, **given, **other)
+    return TrainConfig.of(data=GIVEN, keep="trained", seed=seed, **given, **other)
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:

@@ -159,6 +159,7 @@ def _opened(config: TrainConfig, start: Path | None) -> Task:
     how: dict[str, Any] = {
         "test": None if config.test is None else resolve_source(config.test, start),
         "label": config.label,
+        "name": config.name,
         "image_size": _size_when_opened(config),
         "skip_bad": config.skip_bad,
         "partial": config.partial,
