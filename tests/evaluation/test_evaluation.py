@@ -371,9 +371,9 @@ def test_scores_travel_as_plain_data():
     ("change", "message"),
     [
         ({"labels": [0, 1]}, "labels: expected 3 labels, one per row, got 2"),
-        ({"labels": [[0], [1], [1]]}, "labels: expected one label per row, shape (n,), got shape"),
+        ({"labels": [[0], [1], [1]]}, r"labels: expected one label per row, shape \(n,\), got shape \(3, 1\)"),
         ({"labels": np.zeros((3, 1))}, r"labels: expected one label per row, shape \(n,\), got shape \(3, 1\)"),
-        ({"labels": [0.0, math.nan, 1.0]}, "labels: 1 of 3 labels are NaN"),
+        ({"labels": [0.0, math.nan, 1.0]}, "labels: 1 of 3 labels are missing"),
         ({"labels": ["a", None, "b"]}, r"labels: 1 of 3 labels are missing \(None or NaN\)"),
         ({"labels": np.array(["a", math.nan, "b"], dtype=object)}, "labels: 1 of 3 labels are missing"),
         (

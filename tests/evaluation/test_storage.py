@@ -141,7 +141,7 @@ def test_the_command_prints_score_against_bytes(tmp_path, capsys, monkeypatch):
     np.savez(file, embeddings=rows, labels=labels)
     code, out, err = run(capsys, monkeypatch, "evaluate", file, "--storage", "--dims", "16", "--dims", "8")
     assert code == 0, err
-    table = out.splitlines()[2:]
+    table = out.split("\n\n")[1].splitlines()
     assert [line.split()[0] for line in table] == ["storage", *2 * ["float32", "float16", "int8", "binary,", "binary"]]
     code, out, _ = run(capsys, monkeypatch, "evaluate", file, "--dims", "8")
     assert code == 0

@@ -99,7 +99,7 @@ def triplet_value(
     memory grow with t, not with its square.
     """
     kind = type(loss)
-    adds_nothing = kind.local_value is RowLoss.local_value and kind.compare is RowLoss.compare
+    adds_nothing = all(getattr(kind, name) is getattr(RowLoss, name) for name in ("local_value", "compare", "penalty"))
     plain = adds_nothing and kind.comparison in (RowLoss.comparison, ContextualRowLoss.comparison)
     built_in = isinstance(loss.distance, str)  # a user's function compares all with all
     no_triplets = distributed.world() == 1 and not len(anchor)

@@ -29,6 +29,7 @@ from ...numerics.types import AnyArray, Array, Ints
 TUPLES = ("pairs", "pair_labels", "pair_weights", "triplets", "quadruplets", "quadruplet_weights")
 ROUTED = (
     *TUPLES,
+    "conflicts",
     "distances",
     "target_pairs",
     "target_distances",
