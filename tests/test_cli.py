@@ -47,7 +47,6 @@ COMMANDS = (
     "report",
     "compare",
     "export",
-    "store",
     "list",
     "card",
     "doctor",
@@ -124,7 +123,6 @@ def test_the_doctor_names_what_is_there_and_cannot_be_imported(capsys, monkeypat
 @pytest.mark.parametrize("command", sorted(NEEDS))
 def test_a_command_names_a_missing_package_before_it_reads_anything(command, capsys, monkeypatch):
     words = {"train": ["--out", "x"], "compare": ["--out", "x"], "report": ["-o", "x"], "export": ["-o", "x.onnx"]}
-    words["store"] = ["there", "--collection", "x"]
     for package in NEEDS[command]:
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)

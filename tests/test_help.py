@@ -19,7 +19,7 @@ from nearfar.train import TrainConfig
 from .drawn_photos import THINGS, draw_photos, photo
 from .test_cli import COMMANDS, run
 
-ELSEWHERE = ("data", "store")  # whose examples need a network or a server
+ELSEWHERE = ("data",)  # whose example needs a network
 MOST_UNGROUPED = 8  # options
 OF_ONE_RUN = {"objective", "seed", "resume", "final", "devices", "step", "keep", "out", "data"}
 SMALL_TRAINING = ["--set", "steps=2", "--image-size", "28"]

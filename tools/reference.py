@@ -30,7 +30,6 @@ PACKAGES = {
     "Evaluation": "nearfar.evaluation",
     "Reports": "nearfar.report",
     "Search index": "nearfar.index",
-    "Vector store": "nearfar.index.store",
     "Export": "nearfar.export",
 }
 VERBS = "pair_distance, pair_score, get_metric, kneighbors, predict, calibrate_threshold, set_threshold, save, load"

@@ -42,7 +42,6 @@ NEEDS = {
     "report": ("jinja2", "matplotlib", "msgspec", "PIL"),
     "serve": ("starlette", "uvicorn", "h11", "PIL"),
     "export": ("onnx", "onnxruntime"),
-    "store": ("pymilvus",),
 }
 """Packages that a command always needs, whatever it is given."""
 

@@ -1,7 +1,7 @@
 """The command line.
 
 ``nearfar data | inspect | train | fit | evaluate | embed | index | search | duplicates | suspects | adapt | report |
-card | compare | export | store | list | doctor``.
+card | compare | export | list | doctor``.
 """
 
 from __future__ import annotations
@@ -139,7 +139,6 @@ app.command(serving.serve, group=SEARCH)
 app.command(adapting.adapt, group=SEARCH)
 app.command(describing.card, group=SHARE)
 app.command(exporting.export, group=SHARE)
-app.command(exporting.store, group=SHARE)
 app.command(listing.list_methods, name="list", group=INFORM)
 app.command(diagnosing.doctor, group=INFORM)
 for flag in ("--help", "--version"):

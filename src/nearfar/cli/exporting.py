@@ -1,4 +1,4 @@
-"""``nearfar export`` and ``store``: networks and embeddings for servers and devices without nearfar."""
+"""``nearfar export``: networks for servers and devices without nearfar."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from .encoding import say
-from .options import RUN, Out, Overwrite, TextOrNone, Trust, check_out
+from .options import RUN, Out, Overwrite, Trust, check_out
 
 
 def export(
@@ -58,28 +58,3 @@ def export(
         say(f"{out}: {detail}; its embeddings have a mean cosine of {cosine:.4f} to those of {source}")
         return
     say(f"{out}: {detail}; in ONNX Runtime, its embeddings are the same as those of {source}")
-
-
-def store(file: Path, uri: str, *, collection: str, token: TextOrNone = "", add: bool = False) -> None:
-    """Copy the items of an index into a Milvus collection, which a server or a cluster can search.
-
-    Example: nearfar store photos.index http://localhost:19530 --collection photos
-
-    Parameters
-    ----------
-    file
-        An index from `nearfar index`.
-    uri
-        The address of a server, or a Milvus Lite file such as photos.db.
-    collection
-        Name of the collection: letters, digits and underscores.
-    token
-        Credentials for the server, such as user:password.
-    add
-        Add to an existing collection; items of the same name are replaced.
-    """
-    from ..index.store import to_milvus
-    from .index_files import open_index
-
-    count = to_milvus(open_index(file).in_memory(), uri, collection, token=token, add=add)
-    say(f"{uri}: collection {collection} has {count:,} items")
