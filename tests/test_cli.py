@@ -127,7 +127,7 @@ def test_a_command_names_a_missing_package_before_it_reads_anything(command, cap
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
             code, _, err = run(capsys, patch, command, "no/such/data", *words.get(command, []))
-        extra = command if command in PACKAGES.values() and package not in ("torch", "safetensors") else "deep"
+        extra = command if command in PACKAGES.values() and package != "torch" else "deep"
         assert (code, err) == (2, f"nearfar: {package} is not installed: pip install 'nearfar[{extra}]'\n")
 
 

@@ -8,7 +8,6 @@ from importlib.util import find_spec
 PACKAGES = {
     "torch": "deep",
     "accelerate": "deep",
-    "safetensors": "deep",
     "msgspec": "deep",
     "PIL": "deep",
     "jinja2": "report",
@@ -37,8 +36,8 @@ ALSO_IN = {"report": ("msgspec", "PIL"), "serve": ("PIL",)}
 
 
 NEEDS = {
-    "train": ("torch", "accelerate", "safetensors", "msgspec", "PIL"),
-    "compare": ("torch", "accelerate", "safetensors", "msgspec", "PIL"),
+    "train": ("torch", "accelerate", "msgspec", "PIL"),
+    "compare": ("torch", "accelerate", "msgspec", "PIL"),
     "report": ("jinja2", "matplotlib", "msgspec", "PIL"),
     "serve": ("starlette", "uvicorn", "h11", "PIL"),
     "export": ("onnx", "onnxruntime"),

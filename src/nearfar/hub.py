@@ -101,7 +101,7 @@ def load_learner(path: Path) -> Any:
     ValueError
         If the file holds no learner.
     """
-    _, text = tensor_file.read(path)
+    text = tensor_file.read_metadata(path)
     if text.get("format", "").startswith(INDEX_FORMAT):
         raise ValueError(f"{path} holds an index, not a learner; open it with nearfar.index.open")
     method = BY_NAME.get(text.get("class", ""))

@@ -3,8 +3,8 @@
 The format is eight bytes of length, a JSON header, then the raw little-endian numbers. The header of a file begins with
 a checksum of the whole file, so that a damaged file is an error, and not other numbers.
 
-`safetensors.numpy` is not used, because it is part of the extra `deep`, which classical learners and indexes do not
-need, because the order of its header is random, and because it copies all arrays before it writes them.
+The library `safetensors` reads. It does not write, because it puts texts into the header in random order, has no
+checksum, and copies all arrays before it writes them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import IO, Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
 
 from ..numerics.types import AnyArray
 from ..quoting import PATH, quoted, shorten
@@ -35,12 +38,11 @@ NAMES = {
     "BOOL": "|b1",
 }
 DTYPES = {np.dtype(code): name for name, code in NAMES.items()}
-MAX_HEADER = 100_000_000
 CHECKSUM = "checksum"
 """Name of the text that holds the CRC-32 of a file, in hexadecimal digits; it is made with UNKNOWN in their place."""
 UNKNOWN = "00000000"
 CHECKED_BYTES = 2**20  # read at a time for a checksum
-DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError)  # what a header that lies raises
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError)  # raised for numbers of types that NumPy lacks
 
 
 class Stacked(NamedTuple):
@@ -128,36 +130,87 @@ def read(path: str | os.PathLike[str], mapped: Collection[str] = ()) -> tuple[di
     ValueError
         If the file is not of this format, is truncated, or has another checksum than the one in it.
     """
-    try:
-        with open_regular(path) as file:
-            total = os.fstat(file.fileno()).st_size
-            header, metadata, start = _read_header(file, total)
-            _check(file, start, metadata.pop(CHECKSUM, ""))
-            arrays = {
-                name: _read_array(file, start, total, entry, stays=name in mapped) for name, entry in header.items()
-            }
-    except (*DAMAGED, Unreadable) as error:
-        raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {shorten(str(error), PATH)}") from None
+    with opened(path) as (tensors, file):
+        metadata = dict(tensors.metadata() or {})
+        _check(file, metadata.pop(CHECKSUM, ""))
+        try:
+            header, start = _read_header(file)
+            header.pop("__metadata__", None)
+            arrays = {}
+            for name, entry in header.items():
+                if name in mapped and 0 not in entry["shape"]:
+                    arrays[name] = _mapped(file, start, entry)
+                else:
+                    arrays[name] = tensors.get_tensor(name)
+        except DAMAGED as error:
+            raise SafetensorError(str(error)) from None
     return arrays, metadata
 
 
-def _check(file: IO[bytes], start: int, checksum: str) -> None:
-    """Raise a ValueError if a file, whose header ends at `start`, has another checksum than the one in its header.
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the texts of a file, without reading its arrays; raise a ValueError as `read` does."""
+    with opened(path) as (tensors, _):
+        metadata = dict(tensors.metadata() or {})
+    metadata.pop(CHECKSUM, None)
+    return metadata
 
-    Files of other programs have none.
+
+@contextmanager
+def opened(path: str | os.PathLike[str], framework: str = "numpy") -> Iterator[tuple[Any, IO[bytes]]]:
+    """Open a file, whose header has been checked: as the library reads it, and as a file of bytes.
+
+    Parameters
+    ----------
+    path : path
+    framework : {"numpy", "pt"}
+        Whether the library gives arrays of NumPy or tensors of PyTorch.
+
+    Raises
+    ------
+    ValueError
+        If the file is not of this format, or is truncated, or if the library cannot read a part of it.
     """
+    try:
+        while True:
+            with open_regular(path) as file, safe_open(path, framework=framework) as tensors:
+                if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    continue  # another process replaced the file after it was opened once
+                yield tensors, file
+                return
+    except (SafetensorError, Unreadable) as error:
+        raise ValueError(f"{os.fspath(path)} is not a readable safetensors file: {shorten(str(error), PATH)}") from None
+
+
+def _check(file: IO[bytes], checksum: str) -> None:
+    """Raise an error if a file has another checksum than the one in its header; files of other programs have none."""
     if not checksum:
         return
     file.seek(0)
-    total = crc32(file.read(start).replace(_as_text(checksum), _as_text(UNKNOWN), 1))
+    length = file.read(8)
+    header = length + file.read(int.from_bytes(length, "little"))
+    total = crc32(header.replace(_as_text(checksum), _as_text(UNKNOWN), 1))
     while part := file.read(CHECKED_BYTES):
         total = crc32(part, total)
     if f"{total:08x}" != checksum:
-        raise ValueError("it is damaged: its checksum is not that of the numbers and texts in it")
+        raise SafetensorError("it is damaged: its checksum is not that of the numbers and texts in it")
+
+
+def _read_header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
+    """Return the header, which the library has checked and gives in another order, and where the numbers begin."""
+    file.seek(0)
+    size = int.from_bytes(file.read(8), "little")
+    return parse_json(file.read(size)), 8 + size
+
+
+def _mapped(file: IO[bytes], start: int, entry: dict[str, Any]) -> AnyArray:
+    """Return an array that stays in the file, which the library does not offer for NumPy."""
+    begin, _ = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    return np.memmap(file, dtype=NAMES[entry["dtype"]], mode="r", offset=start + begin, shape=shape)
 
 
 def unpacked(data: bytes) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """Return the arrays and the texts of the bytes of a file; the arrays are read-only and share their memory.
+    """Return the arrays and the texts that `packed` made bytes of.
 
     Raises
     ------
@@ -165,44 +218,12 @@ def unpacked(data: bytes) -> tuple[dict[str, AnyArray], dict[str, str]]:
         If the bytes are not of this format, or are truncated.
     """
     try:
-        header, metadata, start = _read_header(io.BytesIO(data), len(data))
-        arrays = {}
-        for name, entry in header.items():
-            dtype, shape, offset, count = _place(start, len(data), entry)
-            arrays[name] = np.ndarray(shape, dtype, buffer=data, offset=offset) if count else np.empty(shape, dtype)
-    except DAMAGED as error:
+        arrays = safetensors.numpy.load(data)
+        header, _ = _read_header(io.BytesIO(data))
+        metadata = header.pop("__metadata__", {})
+        return {name: arrays[name] for name in header}, metadata
+    except (SafetensorError, *DAMAGED) as error:
         raise ValueError(f"not readable as safetensors: {shorten(str(error), PATH)}") from None
-    return arrays, metadata
-
-
-def _read_header(file: IO[bytes], total: int) -> tuple[dict[str, Any], dict[str, str], int]:
-    """Return the entries of the arrays, the texts, and where the numbers begin."""
-    size = int.from_bytes(file.read(8), "little")
-    if not 2 <= size <= min(MAX_HEADER, total - 8):
-        raise ValueError("its header is missing or truncated")
-    header = parse_json(file.read(size))
-    metadata = {key: str(value) for key, value in dict(header.pop("__metadata__", {})).items()}
-    return header, metadata, 8 + size
-
-
-def _place(start: int, total: int, entry: dict[str, Any]) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
-    """Return type, shape, offset in the file and number of values of an array."""
-    dtype = np.dtype(NAMES[entry["dtype"]])
-    shape = tuple(int(n) for n in entry["shape"])
-    a, b = (int(x) for x in entry["data_offsets"])
-    count = int(np.prod(shape, dtype=object)) if shape else 1
-    if min(shape, default=0) < 0 or b - a != count * dtype.itemsize or not 0 <= a <= b <= total - start:
-        raise ValueError(f"the offsets {a}, {b} do not fit shape {shape}")
-    return dtype, shape, start + a, count
-
-
-def _read_array(file: IO[bytes], start: int, total: int, entry: dict[str, Any], *, stays: bool) -> AnyArray:
-    """Return one array of the file."""
-    dtype, shape, offset, count = _place(start, total, entry)
-    if stays and count:
-        return np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
-    file.seek(offset)
-    return np.fromfile(file, dtype=dtype, count=count).reshape(shape)
 
 
 def split(group: str, values: dict[str, Any]) -> tuple[dict[str, AnyArray], dict[str, Any]]:

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from ..io import tensor_file
 from ..io.atomic_files import atomic_write
 from ..io.untrusted import parse_json
 from ..quoting import PATH, quoted, shorten
@@ -94,12 +94,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return {key: file.get_tensor(key) for key in file.keys()}, about  # noqa: SIM118  # no dict: it cannot be iterated
 
 
-def _opened(path: Path) -> Any:
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise TrainError(f"{path}: no such checkpoint")
     try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
+        with tensor_file.opened(path, framework="pt") as (file, _):
+            yield file
+    except TrainError:  # of what is in the file
+        raise
+    except (ValueError, OSError) as error:
         raise TrainError(f"{path}: not a checkpoint of nearfar, or damaged ({shorten(str(error), PATH)})") from error
 
 

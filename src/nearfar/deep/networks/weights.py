@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...io.tensor_file import opened, read_metadata
 from ...quoting import PATH, shorten
 
 HEADS = (
@@ -173,12 +174,9 @@ def read_header(path: Path) -> dict[str, str]:
     """Return the metadata in the header of a .safetensors file; {} for other files and if there are none."""
     if path.suffix != ".safetensors" or not path.is_file():
         return {}
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}
-    except (OSError, SafetensorError):  # reading the weights will raise the error
+        return read_metadata(path)
+    except (OSError, ValueError):  # reading the weights will raise the error
         return {}
 
 
@@ -238,9 +236,8 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         raise TrunkError(f"{path}: {detail}, or weights as .safetensors")
     try:
         if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
+            with opened(path, framework="pt") as (file, _):
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it cannot be iterated
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a file of another kind makes both readers raise nearly anything
         # the message of torch explains how to run the code in the file
