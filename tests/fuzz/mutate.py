@@ -279,17 +279,13 @@ def changed_journal(rng: Random, data: bytes, changed: Callable[[Random, bytes],
     records = []
     at = journal.BEGINNING
     while at < len(data):
-        length, _ = journal.HEAD.unpack_from(data, at)
+        length, *_ = journal.HEAD.unpack_from(data, at)
         at += journal.HEAD.size
         records.append(data[at : at + length])
-        at += length
+        at += length + len(journal.DONE)
     one = int(rng.integers(len(records)))
     records[one] = changed(rng, records[one])
-    whole = data[: journal.BEGINNING]
-    for record in records:
-        length = len(record).to_bytes(8, "little")
-        whole += journal.HEAD.pack(len(record), zlib.crc32(record, zlib.crc32(length))) + record
-    return whole
+    return data[: journal.BEGINNING] + b"".join(journal.record_of(record) + journal.DONE for record in records)
 
 
 def changed_tensors(rng: Random, data: bytes) -> bytes:
