@@ -12,7 +12,7 @@ from nearfar.deep import EmbeddingSampler
 from nearfar.train import DeepMetric, TrainConfig, TrainError, train
 from nearfar.train import setup as building
 from nearfar.train import state as states
-from tests.train.test_engine import assert_same, broken_off
+from tests.train.test_runs import assert_same, broken_off
 
 SAMPLERS = {
     "mined": ("TripletLoss()", "SmartMiningSampler(neighbors=5)"),

@@ -22,7 +22,7 @@ from nearfar.train import setup as building
 from nearfar.train.features import sizes_of
 from nearfar.train.optim import param_groups
 from nearfar.train.start import whitening_layer
-from tests.train.test_engine import assert_same, broken_off
+from tests.train.test_runs import assert_same, broken_off
 
 SPEED = {"steps": 3, "batch_size": 8, "embedding_dim": 4, "validation": 0.0, "device": "cpu", "ks": (1,), "lr": 1e-2}
 

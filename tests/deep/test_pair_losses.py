@@ -1,4 +1,4 @@
-"""Pair losses beyond the founding documents: their relations, options and agreement with a known library."""
+"""Pair losses: their relations, options and agreement with a known library."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the shells give to every learner, tried on one of each kind."""
+"""What every learner takes from its base class, tried on one learner of each kind."""
 
 import inspect
 import json

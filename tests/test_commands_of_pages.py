@@ -1,4 +1,4 @@
-"""The doors of the documentation: the commands of each page run in their order, on small data."""
+"""The commands of each page of the documentation, run in their order on small data."""
 
 import csv
 import re

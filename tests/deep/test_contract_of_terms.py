@@ -1,4 +1,4 @@
-"""What the bases of terms promise holds for every term: reading has no effect, and no method is missing."""
+"""What base classes of terms say holds for every term: reading has no effect, and no method is missing."""
 
 from collections import deque
 from contextlib import suppress
