@@ -126,7 +126,7 @@ def test_a_larger_penalty_uses_fewer_directions():
     assert counts[0] > counts[1] > counts[2] > 0
 
 
-@pytest.mark.parametrize("power", [-960, -460, -20, 20, 460, 960])
+@pytest.mark.parametrize("power", [-490, -20, 20, 490])
 def test_units_do_not_matter(power):
     X, y = data()
     first, other = (SCML().fit(rows, y) for rows in (X, 2.0**power * X))

@@ -200,10 +200,11 @@ class Candidates:
         config = self.config
         if self.train.texts is None:
             self._add_untrained("raw", UntrainedModel.raw(self.train, config, self.embedder.scale))
-        if config.starts_pretrained:
-            self._add_untrained("frozen", UntrainedModel.frozen(self.train, config, self.parts.start))
+        frozen = self._frozen() if config.starts_pretrained else None
+        if frozen is not None:
+            self._add_untrained("frozen", frozen)
         self._add("trained", TRAINED, self._embedded())
-        if interpolates(config):
+        if frozen is not None and interpolates(config):
             self._add_interpolated()
         best = best_of(self.found)
         return Choice(tuple(self.found), best=best, kept=best if config.keep == "best" else "trained")
@@ -229,6 +230,13 @@ class Candidates:
         kept = {NETWORK + name: value for name, value in network.state_dict().items()}
         save_tensors(folder.best, kept, {**about, **changes, "kept": choice.kept, "kept_title": title})
         return network.to(self.device).eval()
+
+    def _frozen(self) -> UntrainedModel | None:
+        """Return the trunk before the training; None if a resumed run no longer finds its weights."""
+        try:
+            return UntrainedModel.frozen(self.train, self.config, self.parts.start)
+        except (ValueError, OSError, ImportError):
+            return None
 
     def _add_untrained(self, name: str, model: UntrainedModel) -> None:
         """Add features as they are, and with the closed form that classes within the training choose."""
