@@ -150,6 +150,15 @@ def test_the_scores_of_candidates_are_those_of_the_held_out_classes(tmp_path):
     assert choice["classes"] == len(unseen.classes)
 
 
+@pytest.mark.parametrize("classes", [8, 10])
+def test_few_classes_have_a_closed_form_among_the_candidates(tmp_path, classes):
+    data = separable(tmp_path / "rows.npz", classes=classes, each=30)
+    train(TrainConfig.of(data=data, **TINY), tmp_path / "run", progress=False)
+    choice = json.loads((tmp_path / "run/choice.json").read_text())
+    scores = {one["name"]: one["map_at_r"] for one in choice["candidates"]}
+    assert scores["raw-form"] > scores["raw"]
+
+
 def test_a_named_objective_keeps_the_trained_network_and_says_what_is_better(tmp_path):
     data = separable(tmp_path / "rows.npz")
     run = train(TrainConfig.of(data=data, objective="TripletLoss()", **TINY), tmp_path / "run", progress=False)

@@ -247,12 +247,28 @@ class Candidates:
         if rows.shape[1] > MAX_WIDTH:
             return
         learned = model.features(self.train)
-        form = choose_form(learned, self.train.labels, self.train.groups, seed=self.config.seed).name
+        form = self._form_for(learned, rows)
         if form == "none":
             return
         self.untrained[f"{name}-form"] = model.with_form(form)
         title = f"{model.title}, {FORMS[form].title}"
         self._add(f"{name}-form", title, fitted(form, learned, self.train.labels)(rows))
+
+    def _form_for(self, learned: Floats, rows: Floats) -> str:
+        """Choose a closed form on classes that are held out of the training classes.
+
+        These may be too few to hold any out. Then the classes on which candidates are scored help to choose the form,
+        though they are not fitted: otherwise tables of a handful of classes would have no closed form at all.
+        """
+        seed = self.config.seed
+        chosen = choose_form(learned, self.train.labels, self.train.groups, seed=seed)
+        if chosen.map_at_r:
+            return chosen.name
+        labels = np.concatenate([self.train.labels, self.unseen.labels + len(self.train.classes)])
+        groups = None
+        if self.train.groups is not None and self.unseen.groups is not None:
+            groups = np.concatenate([self.train.groups, self.unseen.groups])
+        return choose_form(np.concatenate([learned, rows]), labels, groups, seed=seed).name
 
     def _add_interpolated(self) -> None:
         """Add the best of the networks between the one before the training and the one after it."""
