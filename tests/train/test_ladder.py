@@ -30,6 +30,7 @@ from nearfar.train.rungs import (
     mean_and_half,
     save_frozen,
 )
+from nearfar.train.time_limit import TimeLimit
 from tests.commands import run
 
 CLASSES = 12
@@ -541,6 +542,39 @@ def test_progress_ends_with_the_last_split_and_times_are_those_of_all_splits(con
     shares = [share for now, share, _ in told if now == 100.0]
     assert max(shares) < 1
     assert told[-1][1:] == (1.0, 0.0)
+
+
+@pytest.mark.slow
+def test_a_table_of_little_time_has_fewer_items_and_splits(config, monkeypatch):
+    clock = Clock()
+    read = rungs.raw_items
+    embed_held = rungs._trained
+
+    def reading(items, scale):
+        clock.now += len(items)
+        return read(items, scale)
+
+    def trained(*args):
+        clock.now += 100.0
+        return embed_held(*args)
+
+    monkeypatch.setattr(rungs, "raw_items", reading)
+    monkeypatch.setattr(rungs, "_trained", trained)
+    monkeypatch.setattr(rungs, "SECONDS_OF_HEAD", 100.0 / rungs.HEAD_STEPS)
+    monkeypatch.setattr(rungs, "ExpectedWork", lambda tell: ExpectedWork(tell, clock))
+    monkeypatch.setattr(rungs, "TimeLimit", lambda minutes: TimeLimit(minutes, clock))
+    config = config.replace(test_classes=("class00", "class01"))
+    whole = ladder(config, splits=4, untrained_splits=4, seconds=1000.0)
+    assert ": 80 images of 10 training classes; 4 splits" in whole.protocol
+    assert len(whole.rows[-1].map_at_r) == 4
+    clock.now = 0.0
+    short = ladder(config, splits=4, untrained_splits=4, seconds=340.0)
+    assert len(short.rows[-1].map_at_r) == 2
+    assert clock.now <= 340.0
+    clock.now = 0.0
+    shorter = ladder(config, splits=4, untrained_splits=4, seconds=150.0)
+    assert ": 48 images of 6 training classes, drawn from 80 of 10" in shorter.protocol
+    assert len(shorter.rows[-1].map_at_r) == 1
 
 
 def test_progress_is_written_as_lines_into_a_file(capsys):

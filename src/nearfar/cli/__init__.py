@@ -95,6 +95,7 @@ from .options import (
 )
 from .own_code import cause_in_own_code, message_on_own_code
 from .signals import Stopping, exit_code
+from .steps import time_limit
 
 MAX_MESSAGE_LENGTH = 1500
 """Maximum number of characters of a message. Our errors shorten what they quote; those of libraries are cut here."""
@@ -247,6 +248,7 @@ def train(
     embedding_dim: EmbeddingDim = None,
     sampler: Sampler = None,
     batch_size: BatchSize = None,
+    minutes: Annotated[float | None, Parameter(group=TRAINING)] = None,
     epochs: Epochs = None,
     lr: LearningRate = None,
     augment: Augmentation = None,
@@ -317,8 +319,11 @@ def train(
         auto, random, m_per_class:M, class_ratio:R, a name such as SmartMiningSampler(), or package.module:Name.
     batch_size
         Items per batch, summed over all devices.
+    minutes
+        Time for the whole command, such as 4: after a few timed batches, the length of the training and the size of
+        images are chosen so that all of it ends in time, with its scores. Ctrl-C before that keeps the best checkpoint.
     epochs
-        Number of passes over the training data.
+        Number of passes over the training data; with --minutes, at most.
     lr
         Learning rate.
     augment
@@ -366,6 +371,7 @@ def train(
     quiet
         Print errors only.
     """
+    limit = None if minutes is None else time_limit(minutes, ladder, resume=resume, devices=devices)
     if devices != 1 and "LOCAL_RANK" not in os.environ:
         launch(devices)
     chosen = {
@@ -404,6 +410,7 @@ def train(
                 **chosen,
                 "ladder": ladder,
                 "step": step,
+                "minutes": minutes,
                 "set": settings or None,
                 "recipe": recipe,
                 "protocol": protocol,
@@ -416,9 +423,10 @@ def train(
             asks_for_steps = ladder in ("yes", "full") or step is not None
             may_need_steps = ladder is None and not (resume or recipe or devices > 1)
             if asks_for_steps or may_need_steps:
-                run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet)
+                run = train_by_steps(config, out, ladder=ladder, step=step, quiet=quiet, limit=limit)
             else:
-                run = run_training(config, out, resume=resume, progress=not quiet and is_first_process())
+                progress = not quiet and is_first_process()
+                run = run_training(config, out, resume=resume, progress=progress, minutes=limit)
         if is_first_process() and run.config.final is not None:
             if not quiet:
                 say(final_summary(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..progress import stage
 from .bars import writes_lines
@@ -13,8 +13,11 @@ from .encoding import say
 
 if TYPE_CHECKING:
     from ..train import Ladder, Run, TrainConfig
+    from ..train.time_limit import TimeLimit
 
 ASKED_SPLITS = 5  # splits of the classes, for the steps that train, if the table is requested
+TABLE_SHARE = 0.25  # of the time that is left, for the table
+SHORTEST_TABLE = 10.0  # seconds
 BAR_UNITS = 1000  # of the bar of the table
 FEW_SPLITS = 3  # the same if the table is printed by default, which takes about a minute
 
@@ -40,10 +43,38 @@ def check_step_options(ladder: str | None, step: str | None, *, resume: bool, de
         raise ValueError("--step auto: takes the step that the table recommends; also give --ladder yes or full")
 
 
-def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: str | None, quiet: bool) -> Run:
+def time_limit(minutes: float, ladder: str | None, *, resume: bool, devices: int) -> TimeLimit:
+    """Return the limit that --minutes sets, from now on.
+
+    Raises
+    ------
+    ValueError
+        If the number is not valid, or --minutes does not work with another option.
+    """
+    from ..train.time_limit import TimeLimit
+
+    if resume:
+        raise ValueError("--minutes: works only at the start of a run; with --resume, it continues to its planned end")
+    if devices != 1:
+        raise ValueError(f"--minutes: works on one device, got --devices {devices}")
+    if ladder == "full":
+        raise ValueError("--minutes: does not work with --ladder full, which takes as long as five trainings")
+    return TimeLimit(minutes)
+
+
+def train_by_steps(
+    config: TrainConfig,
+    out: Path,
+    *,
+    ladder: str | None,
+    step: str | None,
+    quiet: bool,
+    limit: TimeLimit | None = None,
+) -> Run:
     """Print the table if it is requested, and train the chosen step, with the table in the folder of the run.
 
-    If neither option is given, photographs with a pretrained trunk get the table and the step that it recommends.
+    If neither option is given, photographs with a pretrained trunk get the table and the step that it recommends. With
+    a `limit`, the table takes a quarter of the time, and none if that is too short.
     """
     from ..train import train
     from ..train.run import RunFolder
@@ -54,12 +85,14 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
     RunFolder(out).check_free()  # before the table, which takes minutes
     found = None
     splits = ASKED_SPLITS
-    if ladder is None and step is None and _has_table_by_default(config, quiet=quiet):
+    seconds = None if limit is None else TABLE_SHARE * limit.seconds_left
+    has_time = seconds is None or seconds > SHORTEST_TABLE
+    if ladder is None and step is None and has_time and _has_table_by_default(config, quiet=quiet):
         ladder = "yes"
         step = "auto"
         splits = FEW_SPLITS
     if ladder in ("yes", "full"):
-        found = table(config, full=ladder == "full", splits=splits, quiet=quiet)
+        found = table(config, full=ladder == "full", splits=splits, quiet=quiet, seconds=seconds)
         if not quiet:
             say(f"{found}\n", flush=True)
     if step is None:
@@ -74,7 +107,7 @@ def train_by_steps(config: TrainConfig, out: Path, *, ladder: str | None, step: 
         # the table has begun with the origin of the weights
         run = save_frozen(settings, out, progress=found is None and not quiet)
     else:
-        run = train(settings, out, progress=not quiet)
+        run = train(settings, out, progress=not quiet, minutes=limit)
     if found is not None:
         write_ladder(found, run.folder)
     return run
@@ -96,14 +129,25 @@ def refuse_second_tower(config: TrainConfig, option: str) -> None:
         raise ValueError(f"{option}: works only for a single network of images, not with --text-trunk")
 
 
-def table(config: TrainConfig, *, full: bool, splits: int = ASKED_SPLITS, quiet: bool = False) -> Ladder:
-    """Return the table of steps. Its progress is a bar on a terminal, and lines in a file unless `quiet`."""
+def table(
+    config: TrainConfig,
+    *,
+    full: bool,
+    splits: int = ASKED_SPLITS,
+    quiet: bool = False,
+    seconds: float | None = None,
+) -> Ladder:
+    """Return the table of steps. Its progress is a bar on a terminal, and lines in a file unless `quiet`.
+
+    It has fewer items and splits if it would take more than the given number of seconds.
+    """
     from ..train import ladder
 
     refuse_second_tower(config, "--ladder")
     with stage("comparing steps", BAR_UNITS) as done:
         shown = TableProgress(done, lines=not quiet and writes_lines())
-        return ladder(config, full=full, splits=splits, on_step=shown.on_step, on_progress=shown.on_progress)
+        how: dict[str, Any] = {"on_step": shown.on_step, "on_progress": shown.on_progress}
+        return ladder(config, full=full, splits=splits, seconds=seconds, **how)
 
 
 class TableProgress:

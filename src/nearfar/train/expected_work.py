@@ -78,6 +78,10 @@ class ExpectedWork:
     def seconds_left(self) -> float:
         return sum(part.left for part in self._parts.values())
 
+    def seconds_left_of(self, *parts: str) -> float:
+        """Return the seconds that the rest of some of the parts is expected to take."""
+        return sum(self._parts[part].left for part in parts if part in self._parts)
+
     def seconds(self, part: str) -> float:
         """Return the seconds that a part has taken."""
         return self._parts[part].seconds

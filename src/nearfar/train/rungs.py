@@ -42,6 +42,7 @@ from .scoring import raw_items
 from .setup import Step, build, checked, seen_sample, weights_note
 from .start import start_from_whitening
 from .task import item_shape, training_items
+from .time_limit import TimeLimit
 from .trainer import Trainer
 from .watchers import Watcher
 from .weight_averages import Averages
@@ -62,6 +63,8 @@ MAX_WORK = 1e12  # maximum number of multiplications for these splits: about hal
 HEAD_STEPS = 150  # number of batches; a linear layer on cached features trains in seconds
 STAGE_STEPS = 40  # number of batches; the last stage on cached activations takes ten seconds on a CPU
 MAX_ITEMS = 3000  # maximum number of items, so that the table takes less than a minute
+TIMED_ITEMS = 48  # number of items that are read and embedded first where the time is limited
+FEATURES_SHARE = 0.4  # share of a limited time for reading all items and for their features
 SECONDS_OF_READING = 0.003
 """Seconds of an image, as those below are expected before they are measured, for the progress."""
 SECONDS_OF_FEATURES = 0.02
@@ -263,6 +266,7 @@ def ladder(
     start: Path | None = None,
     on_step: Callable[[str], None] | None = None,
     on_progress: Callable[[float, float], None] | None = None,
+    seconds: float | None = None,
 ) -> Ladder:
     """Compare the steps from raw pixels to a fine-tuned network, on classes held out of the training classes.
 
@@ -289,6 +293,8 @@ def ladder(
     on_progress : callable, optional
         Function that is called with the share of the work that is done, in [0, 1], and with the seconds that the rest
         is expected to take.
+    seconds : float, optional
+        Time for the table: there are fewer items and fewer splits, but at least one, if they would take longer.
 
     Returns
     -------
@@ -308,13 +314,16 @@ def ladder(
     config = checked(config)
     if splits < 1:
         raise TrainError(f"ladder: splits must be at least 1, got {splits}")
+    limit = None if seconds is None else TimeLimit(seconds / 60)
     tell = on_step or (lambda title: None)
     with preserve_random_state():
         task, resolved = settle(config.replace(validation=0.0, symmetries="none"), start)
         config = resolved.replace(validation=config.validation, symmetries=config.symmetries)
         items = _items(task.train, config.seed)
+        if limit is not None:
+            items = _items_in_time(items, config, start, limit)
         held = held_out_classes(items, max(splits, untrained_splits), config.seed)
-        rungs, weights = _rungs(items, held, splits, config, start, full, tell, ExpectedWork(on_progress))
+        rungs, weights = _rungs(items, held, splits, config, start, full, tell, ExpectedWork(on_progress), limit)
         out = len(held[0])
         return Ladder(
             protocol=_protocol(items, task.train, rungs, out),
@@ -334,6 +343,17 @@ def _items(train: Dataset, seed: int) -> Dataset:
     if train.class_counts.max() < 2:
         raise TrainError(f"ladder: no training class of {train.name} has two images, so no step can be scored")
     return train if len(train) <= MAX_ITEMS else seen_sample(train, MAX_ITEMS, seed)
+
+
+def _items_in_time(items: Dataset, config: TrainConfig, start: Path | None, limit: TimeLimit) -> Dataset:
+    """Return so many of the items, whole classes of them, that their features take a part of the time."""
+    before = limit.seconds_left
+    some = items.subset(np.linspace(0, len(items) - 1, min(len(items), TIMED_ITEMS)).astype(int))
+    raw_items(some, nn.Identity())
+    _features_and_stage(some, config, start)
+    per_item = (before - limit.seconds_left) / len(some)
+    count = int(FEATURES_SHARE * limit.seconds_left / max(per_item, 1e-6))
+    return items if count >= len(items) else seen_sample(items, count, config.seed, fewest=FEWEST_CLASSES)
 
 
 def runs_ladder_by_default(config: TrainConfig) -> bool:
@@ -422,6 +442,7 @@ def _rungs(
     full: bool,
     tell: Callable[[str], None],
     work: ExpectedWork,
+    limit: TimeLimit | None = None,
 ) -> tuple[tuple[Rung, ...], str]:
     """Return the steps, and a sentence on the origin of the trunk's weights.
 
@@ -443,6 +464,13 @@ def _rungs(
     _expect_splits(work, len(many), splits, config, n, work.seconds("features") / n, full=full)
     if stage is None:
         work.expect("last-stage", 0, 0.0)
+    if limit is not None:
+        free = limit.seconds_left - work.seconds_left_of(*UNTRAINED)
+        affordable = int(splits * free / max(work.seconds_left_of("head", "last-stage", "full"), 1e-6))
+        splits = min(splits, max(1, affordable))
+        _expect_splits(work, len(many), splits, config, n, work.seconds("features") / n, full=full)
+        if stage is None:
+            work.expect("last-stage", 0, 0.0)
     rungs = [
         _rung("pixels", ((pixels, classes) for classes in many), items, work),
         _rung("frozen", ((rows, classes) for classes in many), items, work),

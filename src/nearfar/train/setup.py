@@ -578,11 +578,11 @@ def as_sum(term: Term) -> Sum:
     return term if isinstance(term, Sum) else Sum(term.parts())
 
 
-def seen_sample(train: Dataset, size: int, seed: int) -> Dataset:
-    """Draw training classes with about `size` items in total, to compare with the unseen classes."""
+def seen_sample(train: Dataset, size: int, seed: int, fewest: int = 2) -> Dataset:
+    """Draw training classes with about `size` items in total, and not fewer than `fewest` of them."""
     order = np.random.default_rng(seed).permutation(len(train.classes))
     enough = int(np.searchsorted(train.class_counts[order].cumsum(), size)) + 1
-    return train.subset(np.isin(train.labels, order[: max(2, enough)]))
+    return train.subset(np.isin(train.labels, order[: max(fewest, enough)]))
 
 
 def _sets(

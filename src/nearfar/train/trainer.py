@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -40,8 +40,12 @@ from .state import (
     without_adapters,
 )
 from .task import protocol_note, training_items
+from .time_limit import TimeLimit
 from .training_lock import training_lock
 from .watchers import ProgressLine, TensorBoard, Watcher
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 CHECK_EVERY = 10  # number of batches between checks of the loss on an accelerator, each of which synchronizes it
 
@@ -54,6 +58,7 @@ def train(
     progress: bool = True,
     watchers: Sequence[Watcher] = (),
     trust: str | Collection[str] = (),
+    minutes: float | TimeLimit | None = None,
 ) -> Run:
     """Train a network on labeled items, and return the run.
 
@@ -72,6 +77,10 @@ def train(
         Objects that are notified of steps and epochs.
     trust : str or collection of str
         Modules of your own that the settings of the run may name if they are read from its folder; their code is run.
+    minutes : float, optional
+        Time for the training and for `evaluate_run` after it, from this call. After a few timed batches, it sets the
+        number of batches, for which `epochs` or `steps` are an upper limit if they are given, and the image size. If
+        the machine becomes slower later, the training ends early, with the best checkpoint.
 
     Returns
     -------
@@ -88,29 +97,37 @@ def train(
         After Ctrl-C, once a checkpoint has been written. Callers exit with status 130.
     """
     config = None if config is None else checked(config)
+    limit = None if minutes is None else TimeLimit.of(minutes)
     folder = open_run(out) if resume else RunFolder(out)
     if resume:
+        if limit is not None:
+            raise TrainError("minutes: a resumed run continues to its planned end; leave minutes out")
         with training_lock(folder.path):
             config = config or TrainConfig.from_json(folder.config, trust)
             return _train_in(folder, config, resume=True, progress=progress, watchers=watchers)
     config = config or TrainConfig.from_json(folder.config, trust)
+    plan = None
+    if limit is not None:
+        from .plan import plan_training
+
+        folder.check_free()  # before the timed batches
+        plan = plan_training(config, limit)
+        config = plan.config
     folder.create()
     try:
         with training_lock(folder.path):
             folder.check_free()  # another process may have trained there since
-            return _train_in_empty_folder(folder, config, progress=progress, watchers=watchers)
+            return _train_in_empty_folder(folder, config, plan=plan, progress=progress, watchers=watchers)
     except BaseException:
         if distributed.rank() == 0:
             folder.remove_if_empty()
         raise
 
 
-def _train_in_empty_folder(
-    folder: RunFolder, config: TrainConfig, *, progress: bool, watchers: Sequence[Watcher]
-) -> Run:
+def _train_in_empty_folder(folder: RunFolder, config: TrainConfig, **how: Any) -> Run:
     """Train in an empty folder, which is empty again if there is no checkpoint at the end."""
     try:
-        return _train_in(folder, config, resume=False, progress=progress, watchers=watchers)
+        return _train_in(folder, config, resume=False, **how)
     except BaseException:
         if distributed.rank() == 0:
             folder.discard()
@@ -118,13 +135,21 @@ def _train_in_empty_folder(
 
 
 def _train_in(
-    folder: RunFolder, config: TrainConfig, *, resume: bool, progress: bool, watchers: Sequence[Watcher]
+    folder: RunFolder,
+    config: TrainConfig,
+    *,
+    resume: bool,
+    progress: bool,
+    watchers: Sequence[Watcher],
+    plan: Plan | None = None,
 ) -> Run:
     if resume:
         config = _with_original_preprocessing(config, folder)
     parts = build(config, folder.start, resumed=resume and folder.last.exists())
+    if plan is not None:
+        parts.note = " ".join(filter(None, (parts.note, plan.sentence)))
     with Interrupts() as interrupts, matmul_precision(config.matmul_precision):
-        trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers)
+        trainer = Trainer(parts, folder, interrupts, resume=resume, progress=progress, watchers=watchers, plan=plan)
         with folder.mention_kept_checkpoint():
             return trainer.run()
 
@@ -151,7 +176,10 @@ class Trainer:
         resume: bool = False,
         progress: bool = False,
         watchers: Sequence[Watcher] = (),
+        plan: Plan | None = None,
     ) -> None:
+        self.plan = plan
+        self.out_of_time = False
         self.parts = parts
         self.folder = folder
         self.interrupts = interrupts
@@ -234,7 +262,7 @@ class Trainer:
         position = self.position
         config = self.parts.config
         try:
-            while position.step < self.parts.steps and not self._out_of_patience():
+            while not self._has_ended() and not self._out_of_patience():
                 self._epoch()
                 self._finish_epoch()
                 self._stop_if_requested(written=True)
@@ -272,9 +300,25 @@ class Trainer:
         found = None if embedder is None else add_metric(embedder, self.parts, self.folder)
         self.parts.accelerator.wait_for_everyone()
         if found is not None:
-            for watcher in self.watchers:
-                if isinstance(watcher, ProgressLine):
-                    watcher.say(str(found))
+            self._say(str(found))
+
+    def _has_ended(self) -> bool:
+        """Return whether the last batch was trained, by the number of batches or because the time is over."""
+        return self.position.step >= self.parts.steps or self.out_of_time
+
+    def _check_time(self) -> None:
+        """Note whether only the time for the scores is left; a plan leaves enough unless the machine becomes slower."""
+        if self.plan is None or self.plan.seconds_to_train > 0 or self.position.step >= self.parts.steps:
+            return
+        self.out_of_time = True
+        done = f"{self.position.step:,} of the {self.parts.steps:,} planned batches"
+        self._say(f"The time is over after {done}, because they became slower; the best checkpoint is kept.")
+
+    def _say(self, text: str) -> None:
+        """Print a line above the progress line, if there is one."""
+        for watcher in self.watchers:
+            if isinstance(watcher, ProgressLine):
+                watcher.say(text)
 
     def _choose(self, embedder: Embedder | None) -> Embedder | None:
         """Compare the best network with what is cheaper, and return what is kept."""
@@ -298,7 +342,8 @@ class Trainer:
             position.step = position.step + 1
             position.batch = position.batch + 1
             self._report_step()
-            if position.step >= self.parts.steps or position.batch == len(self.parts.sampler):
+            self._check_time()
+            if self._has_ended() or position.batch == len(self.parts.sampler):
                 break  # the epoch is over, and its end writes the checkpoint
             self._stop_if_requested(written=False)
             if self.parts.config.checkpoint_every and position.step % self.parts.config.checkpoint_every == 0:
@@ -398,7 +443,7 @@ class Trainer:
         row: dict[str, Any] = {"epoch": position.epoch, "step": position.step, "loss": means.pop("loss")}
         row |= {f"learned_{name}": value for name, value in self.parts.step.objective.learned_values().items()}
         row |= {f"part_{name}": value for name, value in means.items()} | {"images_per_second": round(speed, 1)}
-        if position.step >= self.parts.steps or position.epoch % config.eval_every == 0:
+        if self._has_ended() or position.epoch % config.eval_every == 0:
             with self.parts.averages.in_place():
                 scores = score_unseen_and_seen(self.parts)
                 row |= scores
@@ -464,6 +509,10 @@ class Trainer:
                 return
             requested = bool(distributed.total(torch.tensor(float(requested), device=self.parts.accelerator.device)))
         if requested:
-            if not written:
+            first = self.position.best_epoch == 0
+            if first:  # no evaluation has chosen one yet
+                with self.parts.averages.in_place():
+                    self._keep_best({})
+            if first or not written:
                 self._checkpoint()
             raise KeyboardInterrupt

@@ -1,0 +1,404 @@
+"""The plan of a training that ends in time: its number of batches and its image size, after some timed batches.
+
+Of the minutes that are left, the start of the run and the scoring at its end take their part. What remains is for
+batches, and for an evaluation after every few epochs. Images are as large as the trunk wants them if half of the usual
+number of passes over the items fits in, and smaller otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..data import Task
+from ..data.checks.training_items import TrainingItems
+from ..deep import distributed
+from .checkpoint import preserve_random_state
+from .config import TrainConfig, TrainError
+from .defaults import settle
+from .duration import duration
+from .features import embed, sizes_of
+from .forecast import EnoughTimed
+from .interrupts import Interrupts
+from .run import RunFolder
+from .rungs import TrainerInMemory
+from .setup import build, seen_sample
+from .start import START_ITEMS
+from .time_limit import TimeLimit
+from .watchers import Watcher
+
+TRIAL_ITEMS = 512  # number of items, or eight batches if these are more, for the batches that are timed
+FEWEST_TIMED = 3  # number of batches
+ENOUGH_TIMED = 50
+TIMED_SHARE = 0.03  # share of the time that is left, for the timed batches
+EMBEDDED_ITEMS = 64  # number of items that are embedded for their time
+MOST_PASSES = 5  # how many times the usual number of passes over the items a training has at most
+ENOUGH_PASSES = 0.5  # share of the usual passes for which larger images are not given up
+SIDES = (1, 6 / 7, 5 / 7, 4 / 7, 3 / 7)  # of images: 224, 192, 160, 128 and 96 pixels for most trunks
+SMALLEST_SIDE = 96  # pixels
+EVALUATION_SHARE = 0.25  # most time that evaluations take, relative to that of the batches
+FEWEST_STEPS = 10  # number of batches below which a training makes no sense
+RESERVE = 0.1  # share of the time that is left, because the machine may become slower
+SECONDS_AT_LEAST = 2.0  # reserve for imports, files and tables
+SECONDS_OF_PRODUCT = 5e-11  # of a multiplication in a search or in a closed form
+BYTES_PER_SECOND = 2e8  # of checkpoints
+
+
+class Speed(NamedTuple):
+    """What a training takes on this machine, in seconds.
+
+    Attributes
+    ----------
+    batch : float
+        A batch, forward and backward.
+    item : float
+        An item that is read and embedded.
+    mark : float
+        The fingerprint of an item.
+    start : float
+        Building the network and the batches, without what depends on the number of items.
+    checkpoint : float
+        Writing a checkpoint.
+    """
+
+    batch: float
+    item: float
+    mark: float
+    start: float
+    checkpoint: float
+
+
+class Amounts(NamedTuple):
+    """Numbers of items of the parts of a task, and of batches in a pass over the training items."""
+
+    train: int
+    unseen: int
+    test: int
+    batches: int
+
+    @classmethod
+    def of(cls, task: Task, batches: int) -> Amounts:
+        unseen = 0 if task.validation is None else len(task.validation)
+        test = len(task.test) + (0 if task.gallery is None else len(task.gallery))
+        return cls(len(task.train), unseen, test, batches)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training that ends in time.
+
+    Attributes
+    ----------
+    config : TrainConfig
+        Settings as they were given, with the number of batches, the image size and what depends on these.
+    after : float
+        Seconds that are kept for what follows after the last batch.
+    sentence : str
+        What was planned, in words.
+    limit : TimeLimit
+        The time.
+    """
+
+    config: TrainConfig
+    after: float
+    sentence: str
+    limit: TimeLimit
+
+    @property
+    def seconds_to_train(self) -> float:
+        """Seconds until the last batch has to end."""
+        return self.limit.seconds_left - self.after
+
+
+def plan_training(config: TrainConfig, limit: TimeLimit, start: Path | None = None) -> Plan:
+    """Choose the number of batches and the image size of a training so that it ends in time, with its scores.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        Settings. Their `epochs` or `steps` are not exceeded if they were given. An `image_size` that was given stays.
+    limit : TimeLimit
+        The time for everything from now on.
+    start : Path, optional
+        Folder to which relative paths refer.
+
+    Raises
+    ------
+    TrainError
+        If not even a few batches and the scores fit into the time; the message says which time would do. As
+        `train` does, if a setting is not valid.
+    """
+    if distributed.world() > 1:
+        raise TrainError("minutes: works on one device, because the processes of several would plan differently")
+    before = limit.seconds_left
+    task, settled = settle(config, start)
+    opening = before - limit.seconds_left
+    sides = _sides(config, settled, task)
+    speed, batches = measure(config, task, limit, start)
+    amounts = Amounts.of(task, batches)
+    side = _largest_side(sides, settled, speed, amounts, limit.seconds_left - opening)
+    sized = config
+    if side != sides[0]:
+        sized = _with_side(config, settled, side)
+        speed, _ = measure(sized, task, limit, start)
+    return planned(sized, settled, speed, amounts, limit, opening, kind=task.train.kind)
+
+
+def _largest_side(sides: Sequence[int], config: TrainConfig, speed: Speed, amounts: Amounts, left: float) -> int:
+    """Return the largest side with which half of the usual passes fit into the seconds that are left, or the smallest.
+
+    The network takes a time proportional to the number of pixels. Decoding is taken for a small part of it.
+    """
+    needed = ENOUGH_PASSES * _usual_steps(config, amounts)
+    for side in sides:
+        share = (side / sides[0]) ** 2 if side else 1.0
+        smaller = speed._replace(batch=share * speed.batch, item=share * speed.item)
+        if steps_in_time(config, smaller, amounts, left) >= needed:
+            return side
+    return sides[-1]
+
+
+def planned(
+    given: TrainConfig,
+    settled: TrainConfig,
+    speed: Speed,
+    amounts: Amounts,
+    limit: TimeLimit,
+    opening: float,
+    kind: str,
+) -> Plan:
+    """Return the plan for a speed that was measured.
+
+    Parameters
+    ----------
+    given, settled : TrainConfig
+        Settings as they were given, with the image size, and with all that depends on the data.
+    speed, amounts : Speed, Amounts
+        What the training takes, and of how much.
+    limit : TimeLimit
+        The time.
+    opening : float
+        Seconds of opening the data, which the training does again.
+    kind : str
+        Kind of the items.
+
+    Raises
+    ------
+    TrainError
+        If not even a few batches and the scores fit into the time.
+    """
+    usual = _usual_steps(settled, amounts)
+    most = usual if {"epochs", "steps"} & set(given.given) else MOST_PASSES * usual
+    left = limit.seconds_left
+    fitting = steps_in_time(settled, speed, amounts, left - opening)
+    if fitting < min(FEWEST_STEPS, most):
+        spent = 60 * limit.minutes - left
+        fixed = opening + _fixed_seconds(settled, speed, amounts)
+        needed = spent + (fixed + _seconds_of(FEWEST_STEPS, settled, speed, amounts)) / (1 - RESERVE)
+        items = f"{amounts.train + amounts.unseen + amounts.test:,} {kind}s"
+        raise TrainError(
+            f"minutes: {limit.minutes:g} are too few for {items}: reading them, {FEWEST_STEPS} batches and the scores "
+            f"take about {duration(needed)}; give at least {ceil(needed / 60)}, or fewer {kind}s"
+        )
+    steps = min(fitting, most)
+    config = given.replace(**_schedule(settled, steps, usual, speed, amounts))
+    length = f"{steps:,} batches, {steps / amounts.batches:.1f} passes over the {kind}s"
+    if config.image_size not in (None, settled.image_size):
+        length += f" at {config.image_size} pixels"
+    after = seconds_after(settled, speed, amounts)
+    taken = duration(_seconds_of(steps, settled, speed, amounts))
+    sentence = f"Planned for {limit}: {length}, in about {taken}; about {duration(after)} are kept for the scores."
+    return Plan(config, after + _evaluation(speed, amounts), sentence, limit)
+
+
+def steps_in_time(config: TrainConfig, speed: Speed, amounts: Amounts, left: float) -> int:
+    """Return how many batches fit into the seconds that are left, with evaluations, the start and the scores."""
+    free = (1 - RESERVE) * left - _fixed_seconds(config, speed, amounts)
+    per_batch = _seconds_of(1, config, speed, amounts)
+    return max(0, int(free / per_batch))
+
+
+def seconds_after(config: TrainConfig, speed: Speed, amounts: Amounts) -> float:
+    """Return the seconds of what follows after the last evaluation: comparing with what is cheaper, and scoring.
+
+    With a pretrained trunk, the features before the training are computed, too.
+    """
+    if config.starts_pretrained:
+        embedded = 2 * amounts.train + 6 * amounts.unseen + 2 * amounts.test
+    else:
+        embedded = amounts.train + 2 * amounts.unseen + 2 * amounts.test
+    d = config.embedding_dim
+    search = SECONDS_OF_PRODUCT * 2 * d * (amounts.test**2 + 6 * amounts.unseen**2)
+    return SECONDS_AT_LEAST + speed.item * embedded + search
+
+
+def measure(config: TrainConfig, task: Task, limit: TimeLimit, start: Path | None) -> tuple[Speed, int]:
+    """Time a few batches of a temporary run on some of the training items.
+
+    Returns
+    -------
+    Speed
+        What the training takes.
+    int
+        Number of batches of a pass over all training items.
+    """
+    size = max(TRIAL_ITEMS, 8 * config.batch_size)
+    train = task.train
+    if train.kind == "image" and len(train) > size:
+        train = seen_sample(train, size, config.seed)
+    trial = Task(task.name, train, None, test=train, gallery=None, protocol=task.protocol)
+    settings: dict[str, Any] = {"patience": None, "freeze_epochs": None, "tensorboard": False, "steps": None}
+    if config.metric == "auto":
+        settings["metric"] = "none"
+    config = config.replace(**settings, epochs=1_000_000, embedding_start="random")
+    with preserve_random_state(), TemporaryDirectory(prefix="nearfar-") as path, Interrupts() as interrupts:
+        times = BatchTimes(limit.clock, TIMED_SHARE * limit.seconds_left, whole=len(train) == len(task.train))
+        before = limit.clock()
+        parts = build(config, start, given=trial)
+        trainer = TrainerInMemory(parts, RunFolder(path), interrupts, watchers=[times])
+        built = limit.clock() - before
+        with suppress(EnoughTimed):
+            trainer.run()
+        parameters = sum(parameter.numel() for parameter in parts.step.parameters())
+        some = train.subset(np.arange(min(len(train), EMBEDDED_ITEMS)))
+        mark = _seconds(limit, lambda: TrainingItems.of(some)) / len(some)
+        embedder = parts.step.embedder
+        item = _seconds(limit, lambda: embed(embedder, some, layer="pooled", **sizes_of(parts.config))) / len(some)
+    towers = 1 if config.text_trunk is None else 2
+    speed = Speed(
+        batch=times.seconds,
+        item=towers * item,
+        mark=mark,
+        start=built / 2,  # the training finds modules and weights in memory
+        checkpoint=4 * 4 * parameters / BYTES_PER_SECOND,  # weights, twice, and two averages of the optimizer
+    )
+    return speed, max(1, round(len(parts.sampler) * len(task.train) / len(train)))
+
+
+class BatchTimes(Watcher):
+    """Times batches, without the first, and ends the run when there are enough.
+
+    Parameters
+    ----------
+    clock : callable
+        Function that returns the time in seconds.
+    enough : float
+        Seconds of timed batches that are enough.
+    whole : bool
+        Whether epochs are as long as in the training, so that the time between two of them counts.
+    """
+
+    def __init__(self, clock: Callable[[], float], enough: float, *, whole: bool) -> None:
+        self.clock = clock
+        self.enough = enough
+        self.whole = whole
+        self.timed = 0
+        self.total = 0.0
+        self._last: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Mean seconds of a batch."""
+        return self.total / max(1, self.timed)
+
+    def on_step(self, step: int, epoch: int, record: Mapping[str, Any] | None) -> None:
+        now = self.clock()
+        if self._last is not None:
+            self.timed += 1
+            self.total += now - self._last
+        self._last = now
+        if self.timed >= ENOUGH_TIMED or (self.timed >= FEWEST_TIMED and self.total >= self.enough):
+            raise EnoughTimed
+
+    def on_epoch(self, row: Mapping[str, Any]) -> None:
+        if not self.whole:
+            self._last = None
+
+    def close(self) -> None:
+        """Nothing is open."""
+        return
+
+
+def _seconds(limit: TimeLimit, work: Callable[[], object]) -> float:
+    before = limit.clock()
+    work()
+    return limit.clock() - before
+
+
+def _usual_steps(config: TrainConfig, amounts: Amounts) -> int:
+    return config.steps or config.epochs * amounts.batches
+
+
+def _evaluation(speed: Speed, amounts: Amounts) -> float:
+    """Return the seconds of an evaluation, of as many seen as unseen items, with its checkpoint."""
+    unseen = amounts.unseen or min(amounts.train, 1000) / 2
+    return 2 * unseen * speed.item + speed.checkpoint
+
+
+def _eval_every(config: TrainConfig, speed: Speed, amounts: Amounts) -> int:
+    """Return after how many epochs to evaluate, so that it takes a quarter of the time of the batches or less."""
+    if "eval_every" in config.given:
+        return config.eval_every
+    epoch = max(speed.batch * amounts.batches, 1e-9)
+    return max(1, ceil(_evaluation(speed, amounts) / (EVALUATION_SHARE * epoch)))
+
+
+def _seconds_of(steps: int, config: TrainConfig, speed: Speed, amounts: Amounts) -> float:
+    """Return the seconds of a number of batches, with their share of the evaluations and checkpoints."""
+    epochs = steps / amounts.batches
+    evaluations = epochs / _eval_every(config, speed, amounts)
+    return max(steps * speed.batch + evaluations * _evaluation(speed, amounts) + epochs * speed.checkpoint, 1e-6)
+
+
+def _fixed_seconds(config: TrainConfig, speed: Speed, amounts: Amounts) -> float:
+    """Return the seconds of all but the batches: the start of the run, the last evaluation, and what follows."""
+    if config.freeze_trunk:
+        features = amounts.train + amounts.unseen
+    elif config.embedding_start == "whitening":
+        features = min(amounts.train, START_ITEMS)
+    else:
+        features = 0
+    begins = speed.start + features * speed.item + (amounts.train + amounts.unseen) * speed.mark
+    return begins + _evaluation(speed, amounts) + seconds_after(config, speed, amounts)
+
+
+def _schedule(config: TrainConfig, steps: int, usual: int, speed: Speed, amounts: Amounts) -> dict[str, Any]:
+    """Return the settings of the length, with a schedule that ends where the training does."""
+    ratio = steps / usual
+    found: dict[str, Any] = {"steps": steps, "eval_every": _eval_every(config, speed, amounts)}
+    if config.warmup:
+        found["warmup"] = config.warmup * min(1.0, ratio)
+    if config.schedule == "step":
+        found["lr_step"] = max(1, round(config.lr_step * ratio))
+    if config.freeze_epochs is not None:
+        found["freeze_epochs"] = int(config.freeze_epochs * min(1.0, ratio)) or None
+    return found
+
+
+def _sides(given: TrainConfig, settled: TrainConfig, task: Task) -> Sequence[int]:
+    """Return the sides of images to choose from, largest first: a single one where it is given or cannot be changed."""
+    side = settled.image_size
+    if side is None:
+        return (0,)
+    record = settled.preprocessing
+    fixed = record is not None and record.fixed_size
+    if fixed or {"image_size", "resize"} & set(given.given) or task.train.kind != "image":
+        return (side,)
+    smaller = [32 * round(share * side / 32) for share in SIDES[1:]]
+    return (side, *(other for other in smaller if SMALLEST_SIDE <= other < side))
+
+
+def _with_side(config: TrainConfig, settled: TrainConfig, side: int) -> TrainConfig:
+    """Return the given settings with a smaller image size, which is resized to in the same proportion."""
+    if side in (0, settled.image_size):
+        return config
+    assert settled.image_size is not None
+    resize = None if settled.resize is None else max(side, round(settled.resize * side / settled.image_size))
+    return config.replace(image_size=side, resize=resize)

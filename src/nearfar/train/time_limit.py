@@ -1,0 +1,59 @@
+"""The minutes that a training may take, with all that belongs to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from math import isfinite
+from numbers import Real
+
+from .config import TrainError
+
+
+class TimeLimit:
+    """A number of minutes from now on.
+
+    Parameters
+    ----------
+    minutes : float
+        Their number, above 0.
+    clock : callable
+        Function that returns the time in seconds.
+
+    Raises
+    ------
+    TrainError
+        If the number is not positive and finite.
+
+    Examples
+    --------
+    >>> now = [0.0]
+    >>> limit = TimeLimit(4, clock=lambda: now[0])
+    >>> now[0] = 30.0
+    >>> limit.seconds_left
+    210.0
+    """
+
+    minutes: float
+    clock: Callable[[], float]
+    _end: float
+
+    def __init__(self, minutes: float, clock: Callable[[], float] = time.perf_counter) -> None:
+        if isinstance(minutes, bool) or not isinstance(minutes, Real) or not isfinite(minutes) or minutes <= 0:
+            raise TrainError(f"minutes: expected a number above 0, such as 4 or 0.5, got {minutes!r}")
+        self.minutes = float(minutes)
+        self.clock = clock
+        self._end = clock() + 60 * self.minutes
+
+    @classmethod
+    def of(cls, minutes: float | TimeLimit) -> TimeLimit:
+        """Return a limit that has begun already, or one that begins now."""
+        return minutes if isinstance(minutes, TimeLimit) else cls(minutes)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the end, negative after it."""
+        return self._end - self.clock()
+
+    def __str__(self) -> str:
+        return f"{self.minutes:g} minute{'' if self.minutes == 1 else 's'}"

@@ -1,0 +1,257 @@
+"""With a number of minutes, a training ends in time, whatever the machine; clocks are those of the tests."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from nearfar.train import TrainConfig, TrainError, evaluate_run, plan, rungs, train
+from nearfar.train.checkpoint import read_about
+from nearfar.train.forecast import EnoughTimed
+from nearfar.train.optim import rate_factor
+from nearfar.train.plan import Amounts, BatchTimes, Plan, Speed, planned, seconds_after, steps_in_time
+from nearfar.train.run import RunFolder
+from nearfar.train.time_limit import TimeLimit
+from nearfar.train.watchers import Watcher
+
+from ..commands import run
+from ..test_training_items import SMALL, rows_file
+
+PHOTOS = {"objective": "SupConLoss()", "epochs": 4, "schedule": "cosine", "warmup": 0.25, "pretrained": True}
+AMOUNTS = Amounts(train=2300, unseen=400, test=2700, batches=36)
+
+
+class Clock:
+    """A clock that tests turn on."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+class Ticking(Watcher):
+    """Turns a clock on with every batch."""
+
+    def __init__(self, clock, seconds):
+        self.clock = clock
+        self.seconds = seconds
+
+    def on_step(self, step, epoch, record):
+        self.clock.now += self.seconds
+
+    def on_epoch(self, row):
+        return
+
+    def close(self):
+        return
+
+
+def speed(batch, item=0.001):
+    return Speed(batch=batch, item=item, mark=0.0, start=1.0, checkpoint=0.1)
+
+
+def photos(**settings):
+    return TrainConfig.of(data="photos", trunk="timm:mobilenetv1_100", image_size=224, resize=256, **PHOTOS, **settings)
+
+
+def plan_of(config, minutes, speed, amounts=AMOUNTS, given=None, clock=None):
+    limit = TimeLimit(minutes, clock or Clock())
+    return planned(given or TrainConfig.of(data="photos"), config, speed, amounts, limit, 2.0, "image")
+
+
+@pytest.fixture
+def rows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return TrainConfig.of(data=rows_file("rows.npz"), **{**SMALL, "epochs": 50})
+
+
+@pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf"), "4", True])
+def test_minutes_are_a_number_above_zero(minutes, rows, tmp_path):
+    with pytest.raises(TrainError, match=r"^minutes: expected a number above 0, such as 4 or 0\.5, got .*$"):
+        train(rows, tmp_path / "run", minutes=minutes)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--minutes", "0"], "minutes: expected a number above 0, such as 4 or 0.5, got 0.0"),
+        (["--minutes", "nan"], "minutes: expected a number above 0, such as 4 or 0.5, got nan"),
+        (["--minutes=-4"], "minutes: expected a number above 0, such as 4 or 0.5, got -4.0"),
+        (["--minutes", "4", "--devices", "2"], "--minutes: works on one device, got --devices 2"),
+        (["--minutes", "4", "--ladder", "full"], "--minutes: does not work with --ladder full, which takes as long as"),
+        (["--minutes", "4", "--resume"], "--minutes: works only at the start of a run; with --resume, it continues"),
+    ],
+)
+def test_options_that_make_no_plan_are_one_line(words, said, rows, tmp_path, capsys, monkeypatch):
+    code, _, err = run(capsys, monkeypatch, "train", "rows.npz", "--out", tmp_path / "run", *words)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith(f"nearfar: {said}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_planned_training_ends_in_time_and_uses_it():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        machine = Speed(*np.exp(rng.uniform(-9, 1, 5)))
+        amounts = Amounts(*map(int, np.exp(rng.uniform(1, 8, 4))))
+        config = photos(eval_every=1) if rng.random() < 0.5 else photos()
+        left = float(np.exp(rng.uniform(2, 7)))
+        steps = steps_in_time(config, machine, amounts, left)
+        taken = plan._fixed_seconds(config, machine, amounts)
+        taken_by_one = plan._seconds_of(1, config, machine, amounts)
+        assert steps == 0 or taken + steps * taken_by_one <= (1 - plan.RESERVE) * left + 1e-6
+        assert taken + (steps + 1) * taken_by_one > (1 - plan.RESERVE) * left - 1e-6
+        assert seconds_after(config, machine, amounts) < taken
+
+
+def test_the_schedule_ends_with_the_time():
+    found = plan_of(photos(), 1, speed(0.5)).config
+    assert 0 < found.steps < 4 * AMOUNTS.batches
+    assert found.warmup == 0.25 * found.steps / (4 * AMOUNTS.batches)
+    factor = rate_factor(photos().replace(steps=found.steps, warmup=found.warmup), AMOUNTS.batches, found.steps)
+    assert factor(found.steps - 1) < 0.01 < 0.9 < max(map(factor, range(found.steps)))
+    stepped = plan_of(photos().replace(schedule="step", lr_step=2, freeze_epochs=1), 1, speed(0.5)).config
+    assert (stepped.lr_step, stepped.freeze_epochs) == (1, None)
+
+
+def test_epochs_that_are_given_are_not_exceeded():
+    usual = 4 * AMOUNTS.batches
+    assert plan_of(photos(), 60, speed(0.1)).config.steps == plan.MOST_PASSES * usual
+    given = TrainConfig.of(data="photos", epochs=4)
+    assert plan_of(photos(), 60, speed(0.1), given=given).config.steps == usual
+
+
+def test_evaluations_take_a_small_part_of_the_time():
+    found = plan_of(photos(), 4, speed(0.001, item=0.001)).config
+    assert found.eval_every * AMOUNTS.batches * 0.001 >= 4 * 0.8 - 0.04
+    assert plan_of(photos(eval_every=1), 4, speed(0.001)).config.eval_every == 1
+
+
+def test_images_are_smaller_where_large_ones_leave_too_few_passes():
+    sides = (224, 192, 160, 128, 96)
+
+    def side(left, batch):
+        return plan._largest_side(sides, photos(), speed(batch), AMOUNTS, left)
+
+    assert side(240.0, 1.0) == 224
+    assert 96 < side(240.0, 4.0) < 224
+    assert side(60.0, 10.0) == 96
+    assert [side(240.0, batch) for batch in (1, 2, 4, 8, 16)] == sorted(side(240.0, b) for b in (1, 2, 4, 8, 16))[::-1]
+
+
+def test_too_little_time_is_one_line_with_what_is_possible():
+    clock = Clock()
+    million = Amounts(train=425_000, unseen=75_000, test=500_000, batches=6640)
+    with pytest.raises(TrainError) as raised:
+        plan_of(photos(), 4, speed(0.5, item=0.01), million, clock=clock)
+    said = str(raised.value)
+    assert said.startswith("minutes: 4 are too few for 1,000,000 images: reading them, 10 batches and the scores take ")
+    minutes = int(said.split("give at least ")[1].split(",")[0])
+    assert plan_of(photos(), minutes, speed(0.5, item=0.01), million).config.steps >= plan.FEWEST_STEPS
+    with pytest.raises(TrainError):
+        plan_of(photos(), minutes - 1, speed(0.5, item=0.01), million)
+
+
+def test_nothing_is_left_where_the_time_is_too_short(rows, tmp_path, monkeypatch):
+    slow = speed(1000.0, item=10.0)
+    monkeypatch.setattr(plan, "measure", lambda *_: (slow, 1))
+    with pytest.raises(TrainError, match=r"^minutes: 4 are too few for 48 rows: .*$"):
+        train(rows, tmp_path / "run", minutes=TimeLimit(4, Clock()), progress=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
+def test_a_machine_that_becomes_slower_ends_the_training_with_the_best_checkpoint(rows, tmp_path, monkeypatch, capsys):
+    clock = Clock()
+    monkeypatch.setattr(plan, "measure", lambda *_: (speed(0.01, item=0.0), 2))
+    found = train(rows, tmp_path / "run", minutes=TimeLimit(0.5, clock), watchers=[Ticking(clock, 5.0)])
+    assert found.step == 6  # after 30 s less what is kept for the scores
+    assert f"The time is over after 6 of the {found.config.steps} planned batches" in capsys.readouterr().err
+    assert found.best_epoch > 0
+    assert found.best is not None
+    assert evaluate_run(found).scores.map_at_r > 0
+
+
+def test_a_machine_that_stays_as_fast_trains_all_planned_batches(rows, tmp_path, monkeypatch, capsys):
+    clock = Clock()
+    monkeypatch.setattr(plan, "measure", lambda *_: (speed(1.0, item=0.0), 2))
+    found = train(rows, tmp_path / "run", minutes=TimeLimit(0.5, clock), watchers=[Ticking(clock, 1.0)])
+    assert found.step == found.config.steps > 10
+    err = capsys.readouterr().err
+    assert f"Planned for 0.5 minutes: {found.step} batches, {found.step / 2:.1f} passes over the rows" in err
+    assert "The time is over" not in err
+    assert clock.now < 30
+
+
+def test_batches_are_timed_without_the_first_and_without_other_epochs():
+    clock = Clock()
+    times = BatchTimes(clock, 3.0, whole=False)
+    for step, taken in enumerate((10.0, 1.0, 1.0), 1):
+        clock.now += taken
+        times.on_step(step, 0, None)
+    times.on_epoch({})
+    clock.now += 50.0
+    times.on_step(4, 1, None)
+    clock.now += 1.0
+    with pytest.raises(EnoughTimed):
+        times.on_step(5, 1, None)
+    assert times.seconds == 1.0
+
+
+def test_a_trial_leaves_nothing_and_counts_the_batches_of_a_pass(rows, tmp_path):
+    task, settled = plan.settle(rows)
+    found, batches = plan.measure(rows, task, TimeLimit(0.01), None)
+    assert all(value >= 0 for value in found)
+    assert found.batch > 0
+    assert batches == len(rungs.build(settled).sampler)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
+
+
+def test_the_data_are_refused_as_without_minutes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for classes, each in ((1, 12), (2, 6), (3, 4), (4, 1)):
+        rows_file("few.npz", classes=classes, each=each)
+        words = ["train", "few.npz", "--set", "device=cpu", "--epochs", "1", "--trunk", "identity", "--quiet"]
+        plain = run(capsys, monkeypatch, *words, "--out", f"plain{classes}")
+        timed = run(capsys, monkeypatch, *words, "--out", f"timed{classes}", "--minutes", "5")
+        assert timed == plain
+        assert os.path.exists(f"plain{classes}") == os.path.exists(f"timed{classes}")
+
+
+def test_ctrl_c_before_the_first_evaluation_keeps_a_checkpoint(rows, tmp_path):
+    class Stop(Ticking):
+        def on_step(self, step, epoch, record):
+            if step == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    rows = rows.replace(epochs=3)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(rows, tmp_path / "run", progress=False, watchers=[Stop(None, 0)])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    folder = RunFolder(tmp_path / "run")
+    assert read_about(folder.best)["step"] == 1
+    assert evaluate_run(folder.path).scores.map_at_r > 0
+    resumed = train(None, folder.path, resume=True, progress=False)
+    assert resumed.best_epoch > 0
+    whole = train(rows, tmp_path / "whole", progress=False)
+    assert (resumed.best, resumed.best_epoch) == (whole.best, whole.best_epoch)
+    assert (folder.last.read_bytes()) == RunFolder(whole.folder).last.read_bytes()
+
+
+def test_a_resumed_run_has_no_minutes(rows, tmp_path):
+    done = train(rows.replace(epochs=1), tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match=r"^minutes: a resumed run continues to its planned end; leave minutes out$"):
+        train(None, done.folder, resume=True, minutes=4)
+
+
+def test_a_plan_knows_when_the_last_batch_has_to_end():
+    clock = Clock()
+    found = Plan(photos(), after=20.0, sentence="", limit=TimeLimit(1, clock))
+    clock.now = 30.0
+    assert found.seconds_to_train == 10.0
