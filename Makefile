@@ -12,7 +12,7 @@ WITH_VISION := tests/deep/test_folding.py tests/deep/test_foreign_trunks.py $(pa
 export OMP_NUM_THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-haswell test-vision test-gpu test-matrix static lint types check format bench docs generate changelog dist clean
+.PHONY: help venv demo test test-fast test-method test-haswell test-vision test-gpu test-matrix static lint types check format bench docs generate changelog dist clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -32,6 +32,9 @@ demo: venv ## train on glyph images, score on glyph classes never seen, write th
 
 test: venv ## run every test
 	$(PYTEST)
+
+test-method: venv ## run the tests of one method: make test-method METHOD=TripletLoss
+	$(BIN)/python -m pytest -q -k '$(METHOD) or test_structure or test_links' tests/test_losses.py tests/test_learners.py tests/test_structure.py tests/test_links.py
 
 test-haswell: venv ## run the numerical tests, slow ones too, with the kernels of processors without AVX-512
 	OPENBLAS_CORETYPE=Haswell $(PYTEST) -q $(NUMERICAL)

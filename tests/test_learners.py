@@ -694,7 +694,7 @@ def test_a_random_start_follows_the_seed(method: Method) -> None:
 def test_n_components(method: Method) -> None:
     if "n_components" not in make(method).get_params():
         law("n_components", method)
-        pytest.fail("no n_components; say why under EXCEPTIONS")
+        pytest.fail(f"no n_components: say why in EXCEPTIONS of {reference(method).__file__}")
     X, y = data()
     settings = {"n_components": 1}
     assert fit(make(method, **settings), X, y).transform(X).shape == (60, 1)

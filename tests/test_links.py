@@ -89,7 +89,7 @@ def test_every_page_is_in_the_menu():
 
 def test_every_method_has_its_paper_in_the_list_of_citations():
     citations = tomllib.loads((ROOT / "docs" / "citations.toml").read_text())
-    assert set(citations) == set(BY_NAME)
+    assert set(citations) == set(BY_NAME), "docs/citations.toml: an entry for each method of the catalog"
     for name, work in citations.items():
         assert re.search(r"[.?] .*[12]\d{3}", work), name  # a title, a venue and a year
 

@@ -282,7 +282,7 @@ def test_every_method_of_the_catalog_has_its_file_and_every_file_its_method():
     inside = {module for module in PATHS if module.replace(".", "/").rpartition("/")[0] in homes} - {""}
     helpers = set(SHARED) | {"deep.samplers.random", "deep.samplers.resolve"}
     networks = {module for module in PATHS if module.startswith("deep.networks")}
-    assert inside - helpers - networks == HOMES.keys() - networks
+    assert inside - helpers - networks == HOMES.keys() - networks, "src/nearfar/catalog.py: a line for each method"
 
 
 def test_method_files_open_with_name_paper_and_formula():
@@ -297,7 +297,7 @@ def test_method_files_open_with_name_paper_and_formula():
 
 def test_every_method_has_its_formula_and_its_use():
     entries = tomllib.loads(FORMULAS.read_text(encoding="utf-8"))
-    assert set(entries) == {m.name for m in METHODS}
+    assert set(entries) == {m.name for m in METHODS}, "docs/formulas.toml: an entry for each method of the catalog"
     for name, entry in entries.items():
         assert entry["tex"], name
         assert entry["use"].endswith("."), name
@@ -314,8 +314,9 @@ def test_methods_do_not_import_each_other():
 
 def test_every_loss_miner_and_learner_has_its_reference():
     kinds = ("learner", "loss", "regularizer", "miner", "head", "distance")
-    needed = {method.name: REFERENCES / f"{method.stem}.py" for method in METHODS if method.kind in kinds}
-    assert [name for name, path in needed.items() if not path.exists()] == []
+    needed = [REFERENCES / f"{method.stem}.py" for method in METHODS if method.kind in kinds]
+    missing_files = [f"tests/references/{path.name}" for path in needed if not path.exists()]
+    assert not missing_files, "write the formula of the paper in plain loops: CONTRIBUTING.md"
 
 
 @pytest.mark.parametrize("room", ["deep", "others"])
