@@ -365,7 +365,6 @@ def test_saved_learners_are_data_not_code(tmp_path):
         {"settings": "[1]"},
         {"settings": "{"},
         {"fitted": "null"},
-        {"fitted": 3},
     ):
         storage.write(tmp_path / "z", {}, {**text, "fitted": "{}", **change})
         with pytest.raises(ValueError, match="z holds no GMML of this version"):
