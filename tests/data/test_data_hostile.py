@@ -1,10 +1,12 @@
 """Input that would fill the memory, never end, or break off what reads it: one line, and soon."""
 
 import gzip
+import io
 import json
 import os
 import sys
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -294,3 +296,30 @@ def test_the_folder_that_is_given_may_itself_be_a_link(tmp_path):
     assert len(open_dataset(tmp_path / "here")) == 4
     (tmp_path / "one.png").symlink_to(tmp_path / "there" / "a" / "0.png")
     assert len(open_items(tmp_path / "one.png")) == 1
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize("kind", ["rows.csv.zip", "photos.zip", "rows.npz"])
+def test_damaged_data_in_a_zip_of_any_compression_cost_one_line(tmp_path, method, kind):
+    buffer = io.BytesIO()
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    if kind == "rows.npz":
+        np.save(buffer, rows)
+        members = {"X.npy": buffer.getvalue()}
+    elif kind == "photos.zip":
+        Image.fromarray((255 * np.abs(rows)).astype(np.uint8)).save(buffer, "PNG")
+        members = {f"c{k}/{i}.png": buffer.getvalue() for k in range(2) for i in range(2)}
+    else:
+        lines = [f"{a},{b},{c},{i % 4}" for i, (a, b, c) in enumerate(rows)]
+        members = {"rows.csv": "\n".join(["a,b,c,label", *lines]).encode()}
+    path = tmp_path / kind
+    with zipfile.ZipFile(path, "w", compression=method) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    whole = path.read_bytes()
+    for at in range(40, len(whole) - 40, max(1, len(whole) // 40)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        with suppress(DataError):
+            items = open_items(path)
+            for i in range(len(items)):
+                items.read(i)

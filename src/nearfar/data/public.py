@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ..io.atomic_files import atomic_write, locked
 from ..io.cache import cache_folder
-from ..io.untrusted import LARGEST_IMAGE, PIECE
+from ..io.untrusted import CORRUPT, LARGEST_IMAGE, PIECE
 from ..progress import counted, stage
 from ..quoting import quoted
 from .dataset import DataError, DataNotFoundError
@@ -250,7 +250,7 @@ def _content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
         raise DataError(f"{entry.filename}: is too large for a photo")
     try:
         return archive.read(entry)
-    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, EOFError) as error:
+    except (OSError, ValueError, *CORRUPT) as error:
         raise DataError(f"{entry.filename}: cannot be unpacked ({error})") from error
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 import errno
 import io
 import json
+import lzma
 import os
 import stat
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import IO, Any
 from ..quoting import PATH, quoted
 
 __all__ = [
+    "CORRUPT",
     "Outside",
     "Unreadable",
     "check_expansion",
@@ -45,6 +49,9 @@ RATIO = 200
 """Compressed data may unpack to 256 MB, or to 200 times their compressed size if that is more."""
 
 PIECE = 2**20
+
+CORRUPT = (EOFError, RuntimeError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+"""Exceptions of damaged compressed data; RuntimeError if they are encrypted, or compressed in an unknown way."""
 
 KINDS = (
     (stat.S_ISDIR, "a folder"),

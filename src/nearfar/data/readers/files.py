@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...io.untrusted import (
+    CORRUPT,
     LARGEST_IMAGE,
     PIECE,
     Outside,
@@ -31,8 +30,8 @@ from .saved_datasets import ArrowImages
 from .shard_files import ShardFiles
 from .tar_files import TARS, TarFiles
 
-BROKEN = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""Exceptions of a damaged archive; RuntimeError if it is encrypted, or compressed in an unknown way."""
+BROKEN = (OSError, ValueError, *CORRUPT)
+"""Exceptions of a damaged archive."""
 
 PIECE_OF_DENSE_ARCHIVE = 2**12
 """Number of compressed bytes that are read at a time: bzip2 and LZMA may expand one byte to 20,000, 80 MB in all."""

@@ -8,20 +8,19 @@ import shutil
 import tarfile
 import tempfile
 import threading
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
-from ...io.untrusted import LARGEST_IMAGE, PIECE, Unpacking, in_megabytes
+from ...io.untrusted import CORRUPT, LARGEST_IMAGE, PIECE, Unpacking, in_megabytes
 from ...quoting import PATH, quoted, shorten
 from ..dataset import DataError, DataNotFoundError
 from .hidden_files import hidden
 
 TARS = (".tar", ".tar.gz", ".tgz")
-BROKEN = (OSError, ValueError, EOFError, RuntimeError, tarfile.TarError, zlib.error)
+BROKEN = (OSError, ValueError, tarfile.TarError, *CORRUPT)
 """Exceptions of a damaged archive; RuntimeError if headers are nested without end."""
 BLOCK = 512
 """Number of bytes of a header; blocks of zeros end an archive."""

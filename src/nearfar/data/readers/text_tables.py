@@ -7,7 +7,6 @@ import gzip
 import re
 import warnings
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from io import BufferedReader, StringIO, TextIOWrapper
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...io.cells import unescaped
-from ...io.untrusted import Unpacking, check_regular, parse_json
+from ...io.untrusted import CORRUPT, Unpacking, check_regular, parse_json
 from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, some
 from .excel import read_excel
@@ -62,7 +61,7 @@ def read_text_table(path: Path) -> dict[str, Sequence[Any]]:
         if kind in (".json", ".jsonl", ".ndjson"):
             return _of_objects(path, _objects(path, lines, kind))
         rows, separator = rows_of(lines, "\t" if kind == ".tsv" else ",")
-    except (OSError, EOFError, zlib.error, csv.Error, zipfile.BadZipFile, RuntimeError) as error:
+    except (OSError, csv.Error, *CORRUPT) as error:
         raise DataError(f"{path}: not a readable {kind[1:].upper()} file ({error})") from error
     return _of_rows(path, rows, SEPARATORS[separator])
 
