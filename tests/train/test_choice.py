@@ -15,7 +15,7 @@ from nearfar.numerics.whitening import unit_rows
 from nearfar.spectral.geometric.gmml import gmml
 from nearfar.train import DeepMetric, TrainConfig, embed_run, evaluate_run, load_embedder, train, train_final
 from nearfar.train.checkpoint import load_tensors, read_about
-from nearfar.train.choice import Candidate, best_of, gain_and_error
+from nearfar.train.choice import Candidate, Choice, best_of, gain_and_error
 from nearfar.train.closed_forms import FORMS, choose_form, fitted
 from nearfar.train.loading import load_step
 
@@ -72,6 +72,28 @@ def test_a_more_expensive_candidate_must_be_better_by_a_standard_error():
     assert best_of([raw, clear, made("interpolated", clear.by_class)]) == "trained"
 
 
+def test_a_training_must_be_better_than_what_is_not_trained_by_its_95_percent_interval():
+    def made(name, by_class):
+        return Candidate(name, name, float(np.mean(by_class)), 0.0, by_class)
+
+    form = made("raw-form", (0.5, 0.6, 0.7, 0.4))
+    gains = (0.01, 0.09, 0.1, 0.04)  # a mean of 0.060, a standard error of 0.021, a half-width of 0.067
+    trained = made("trained", tuple(np.add(form.by_class, gains)))
+    assert best_of([form, trained]) == "raw-form"
+    assert best_of([made("raw", form.by_class), made("raw-form", trained.by_class)]) == "raw-form"
+    further = made("interpolated", tuple(np.add(trained.by_class, 0.05)))
+    assert best_of([form, trained, further]) == "interpolated"
+    assert best_of([made("trained", form.by_class), made("interpolated", trained.by_class)]) == "interpolated"
+    unclear = Choice((form, trained), best="raw-form", kept="raw-form")
+    assert "the trained network is better by only 0.060 ± 0.021 MAP@R" in unclear.sentence
+    assert "better than the trained network by" not in unclear.sentence
+    named = Choice((form, trained), best="raw-form", kept="trained")
+    assert "Raw-form would be cheaper, and the trained network is better by only 0.060" in named.sentence
+    worse = made("trained", tuple(np.subtract(form.by_class, gains)))
+    clear = Choice((form, worse), best="raw-form", kept="raw-form")
+    assert "It is better than the trained network by 0.060 ± 0.021 MAP@R" in clear.sentence
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_closed_form_is_a_linear_map_of_rows_of_unit_length(form):
     rng = np.random.default_rng(0)
@@ -126,7 +148,7 @@ def test_what_is_kept_is_loaded_scored_and_embedded_as_it_was_chosen(tmp_path, k
     kept = evaluate_run(tmp_path / "run", clustering=False)
     trained = evaluate_run(tmp_path / "run", which="trained", clustering=False)
     assert kept.scores.map_at_r > trained.scores.map_at_r
-    assert "better than the trained network" in kept.protocol
+    assert "prefer to the trained network" in kept.protocol
     assert load_step(tmp_path / "run").embedder.embedding_dim == 2  # the trained one
     assert load_embedder(tmp_path / "run", "trained").embedding_dim == 2
     loaded = DeepMetric.load(tmp_path / "run")

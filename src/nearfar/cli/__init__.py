@@ -363,7 +363,7 @@ def train(
         with the other settings. By default auto after --ladder full or a table printed by default, otherwise full.
     keep
         What the run keeps at its end: best keeps something cheaper, such as the frozen features with a closed form, if
-        it is better than the trained network on held-out classes; trained keeps the network. By default best, and
+        the network is not clearly better on held-out classes; trained keeps the network. By default best, and
         trained if --objective or --recipe names one.
     trust
         Allow the settings of a resumed run to import your module, such as mylosses; its code is executed.

@@ -2,8 +2,9 @@
 
 raw inputs -> a closed form on them -> features of the trunk before its training -> a closed form on these -> the
 trained network -> weights between those before and after the training (Wortsman et al., Robust fine-tuning of zero-shot
-models, CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one
-only if it is better by more than a standard error. A closed form that wins is fitted again to all training classes.
+models, CVPR 2022). All are scored on the same classes, from which none has learned, and one replaces a cheaper one by
+the rule of the ladder: if it is better by more than a standard error, or by more than the half-width of the 95%
+interval if it is trained and the cheaper one is not. A closed form that wins is fitted again to all training classes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from .untrained import UntrainedModel
 CHOICE = "choice.json"
 SHARES = (0.25, 0.5, 0.75)  # of the way from the weights before the training to those after it
 TRAINED = "trained network"
+TRAINED_NAMES = ("trained", "interpolated")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Choice:
     candidates : tuple of Candidate
         From the cheapest to the most expensive.
     best : str
-        Name of the one that no cheaper one equals, within a standard error over the held-out classes.
+        Name of the one that no cheaper one equals, as `best_of` decides.
     kept : str
         Name of the one in the checkpoint: the best one, or "trained".
     """
@@ -92,13 +94,15 @@ class Choice:
         if self.best == "trained":
             return line
         gain, error = gain_and_error(best, trained)
-        detail = f"{gain:+.3f} ± {error:.3f} MAP@R (standard error over the classes)"
-        if self.kept == self.best:
-            line += f" It is better than the trained network by {detail}."
-            if best.name != "interpolated":
-                line += f" {HELP}"
-            return line
-        return f"{line} {best.title[0].upper()}{best.title[1:]} would be better by {detail}; --keep best keeps it."
+        detail = f"{abs(gain):.3f} ± {error:.3f} MAP@R (standard error over the classes)"
+        if gain > 0:
+            verdict = f"better than the trained network by {detail}"
+        else:
+            verdict = f"cheaper, and the trained network is better by only {detail}, which may be due to chance"
+        if self.kept != self.best:
+            return f"{line} {best.title[0].upper()}{best.title[1:]} would be {verdict}; --keep best keeps it."
+        line += f" It is {verdict}."
+        return line if best.name == "interpolated" else f"{line} {HELP}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, without the scores of single classes."""
@@ -128,19 +132,32 @@ def gain_and_error(one: Candidate, other: Candidate) -> tuple[float, float]:
 
 
 def best_of(candidates: Sequence[Candidate]) -> str:
-    """Return the last candidate that is better than the best before it by more than a standard error.
+    """Return the last candidate that is better than the best before it, by more than chance.
 
-    >>> raw, unclear, better = (
+    One standard error over the classes is enough, except for a trained candidate and one that is not trained: the
+    epoch of the former was chosen on the same classes, so that its score is too high, and it costs a training. It must
+    be better by the half-width of the 95% interval.
+
+    >>> raw, form, unclear, better = (
     ...     Candidate(name, name, 0, 0, by_class)
-    ...     for name, by_class in (("raw", (0.5, 0.7)), ("trained", (0.4, 0.9)), ("trained", (0.6, 0.9)))
+    ...     for name, by_class in (
+    ...         ("raw", (0.5, 0.7, 0.4)),
+    ...         ("raw-form", (0.6, 0.9, 0.4)),
+    ...         ("trained", (0.6, 0.9, 0.4)),
+    ...         ("trained", (0.7, 0.9, 0.5)),
+    ...     )
     ... )
-    >>> best_of([raw, unclear]), best_of([raw, better])
-    ('raw', 'trained')
+    >>> best_of([raw, form]), best_of([raw, unclear]), best_of([raw, better])
+    ('raw-form', 'raw', 'trained')
     """
+    from ..evaluation.intervals import interval
+
     best = candidates[0]
     for candidate in candidates[1:]:
-        gain, error = gain_and_error(candidate, best)
-        if gain > error:
+        gain, needed = gain_and_error(candidate, best)
+        if candidate.name in TRAINED_NAMES and best.name not in TRAINED_NAMES:
+            needed = interval(np.subtract(candidate.by_class, best.by_class)).half
+        if gain > needed:
             best = candidate
     return best.name
 

@@ -468,7 +468,7 @@ def _chosen(config: TrainConfig, task: Task, about: dict[str, Any], which: str) 
         return f"The last checkpoint, of epoch {about['epoch']}, is scored."
     if about.get("kept"):
         kept = about.get("kept_title")
-        return f"The model is {kept}, which is better than the trained network on the validation classes."
+        return f"The model is {kept}, which the validation classes prefer to the trained network."
     if about["step"] == 0:
         unchanged = "Nothing was trained: the network is the pretrained trunk."
         if config.preprocessing is not None and FROM_HEADER in config.preprocessing.source:
