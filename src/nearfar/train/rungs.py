@@ -294,7 +294,8 @@ def ladder(
         Function that is called with the share of the work that is done, in [0, 1], and with the seconds that the rest
         is expected to take.
     seconds : float, optional
-        Time for the table: there are fewer items and fewer splits, but at least one, if they would take longer.
+        Time for the table: there are fewer items and fewer splits if they would take longer, and steps that train are
+        left out if there is not enough time for one split of them.
 
     Returns
     -------
@@ -472,34 +473,40 @@ def _rungs(
         if stage is None:
             work.expect("last-stage", 0, 0.0)
     rungs = [
-        _rung("pixels", ((pixels, classes) for classes in many), items, work),
-        _rung("frozen", ((rows, classes) for classes in many), items, work),
+        _rung("pixels", ((pixels, classes) for classes in many), items, work, limit),
+        _rung("frozen", ((rows, classes) for classes in many), items, work, limit),
     ]
 
     tell(STEPS["whitened"])
-    rungs.append(_rung("whitened", ((_whitened_held(rows, items, classes), classes) for classes in many), items, work))
+    embedded = ((_whitened_held(rows, items, classes), classes) for classes in many)
+    rungs.append(_rung("whitened", embedded, items, work, limit))
     held = held[:splits]
 
-    tell(STEPS["head"])
-    head = head_config(config)
-    counted = [BatchCounter(work, "head")]
-    embedded = ((_trained(head, features, classes, start, counted), classes) for classes in held)
-    rungs.append(_rung("head", embedded, items, work))
+    def has_time(step: str) -> bool:
+        """Return whether a split of a step that trains fits into the time."""
+        return limit is None or work.seconds_left_of(step) <= splits * limit.seconds_left
 
-    if stage is not None:
+    if has_time("head"):
+        tell(STEPS["head"])
+        head = head_config(config)
+        counted = [BatchCounter(work, "head")]
+        embedded = ((_trained(head, features, classes, start, counted), classes) for classes in held)
+        rungs.append(_rung("head", embedded, items, work, limit))
+
+    if stage is not None and has_time("last-stage"):
         tell(STEPS["last-stage"])
         counted_of_stage = [BatchCounter(work, "last-stage")]
         embedded = (
             (_trained_stage(stage, features, classes, config, start, counted_of_stage), classes) for classes in held
         )
-        rungs.append(_rung("last-stage", embedded, items, work))
+        rungs.append(_rung("last-stage", embedded, items, work, limit))
 
-    if full:
+    if full and has_time("full"):
         tell(STEPS["full"])
         whole = config.replace(patience=None, validation=0.0, tensorboard=False, metric="none")
         counted_of_all = [BatchCounter(work, "full")]
         embedded = ((_trained(whole, items, classes, start, counted_of_all), classes) for classes in held)
-        rungs.append(_rung("full", embedded, items, work))
+        rungs.append(_rung("full", embedded, items, work, limit))
     return tuple(rungs), weights
 
 
@@ -553,8 +560,14 @@ def _whitened_held(rows: Floats, items: Dataset, held: Ints) -> Floats:
     return embedded
 
 
-def _rung(step: str, embedded: Iterable[tuple[Floats, Ints]], items: Dataset, work: ExpectedWork) -> Rung:
-    """Score embeddings of all items on the held-out classes of each split."""
+def _rung(
+    step: str,
+    embedded: Iterable[tuple[Floats, Ints]],
+    items: Dataset,
+    work: ExpectedWork,
+    limit: TimeLimit | None = None,
+) -> Rung:
+    """Score embeddings of all items on the held-out classes of each split, or of fewer if the time is over."""
     from ..evaluation import evaluate
 
     recalls = []
@@ -566,6 +579,8 @@ def _rung(step: str, embedded: Iterable[tuple[Floats, Ints]], items: Dataset, wo
         recalls.append(float(scores.recall_at[1]))
         means.append(float(scores.map_at_r))
         work.advance(step, 1 if step in UNTRAINED else 0)  # of the others, the batches were counted
+        if limit is not None and limit.seconds_left <= 0:
+            break
     before = {"pixels": "reading", "frozen": "features"}.get(step)
     seconds = work.seconds(step) + (0.0 if before is None else work.seconds(before))
     return Rung(step=step, recall_at_1=tuple(recalls), map_at_r=tuple(means), seconds=seconds)
