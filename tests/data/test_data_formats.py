@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import re
+import sys
 import warnings
 import zipfile
 
@@ -164,6 +165,7 @@ def test_images_of_heif_are_read_where_pillow_heif_is_installed(tmp_path, monkey
     finally:
         monkeypatch.undo()
         Image.OPEN.pop("HEIF", None)
+        sys.modules.pop("pillow_heif", None)
         for cached in (image_formats._formats, image_formats._has_heif, image_formats.suffixes):
             cached.cache_clear()
 
@@ -415,8 +417,8 @@ def test_errors_of_images_in_a_parquet_table(tmp_path):
         (
             "file,label\nx.png,1\ny.png,2\n",
             "column 'file' has 'x.png' in row 1, but features must be numbers; encode the column or remove it. Give "
-            "the column of the classes with --label, put names of rows into a column `name` "
-            "(or give their column with --name), and paths of images into `path`. The table has file,label",
+            "the column of the classes with --label, and that of the names of rows with --name; put texts for a text "
+            "model into a column `text`, and paths of images into `path`. The table has file,label",
         ),
         (
             "image,class\nclass0/0.png,a\nclass0/1.png,b\n",
@@ -487,7 +489,7 @@ def test_lists_of_numbers_in_json_lines_are_features(tmp_path):
     lines = [{"e": [i, i + 0.5], "label": "ab"[i], "width": 9} for i in range(2)]
     (tmp_path / "e.jsonl").write_text("\n".join(map(json.dumps, lines)))
     items = open_dataset(str(tmp_path / "e.jsonl"))
-    assert (items.columns, items.array.tolist()) == (("e[0]", "e[1]", "width"), [[0, 0.5, 9], [1, 1.5, 9]])
+    assert (items.columns, items.array.tolist()) == (("e[0]", "e[1]"), [[0, 0.5], [1, 1.5]])
     lines[1]["e"] = [1, 2, 3]
     (tmp_path / "e.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(DataError, match="column 'e' has a list of 2 numbers in row 1, and of 3 in row 2"):
@@ -571,8 +573,8 @@ def parquet_of(tmp_path, **columns):
 
 def test_lists_of_numbers_in_a_parquet_table_are_features(tmp_path):
     items = open_dataset(parquet_of(tmp_path, vector=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], size=[7, 8, 9]))
-    assert items.array.tolist() == [[1, 2, 7], [3, 4, 8], [5, 6, 9]]
-    assert (items.columns, items.array.dtype) == (("vector[0]", "vector[1]", "size"), np.float32)
+    assert items.array.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert (items.columns, items.array.dtype) == (("vector[0]", "vector[1]"), np.float32)
 
 
 @pytest.mark.parametrize(
@@ -728,8 +730,11 @@ def test_npz_of_images(tmp_path):
         ),
         ({"X": np.ones((2, 1)), "y": [0, np.nan]}, "y is NaN in 1 row, first in row 1; expected a label"),
         ({"X": np.array([["a"], ["b"]]), "y": [0, 1]}, "type <U1"),
-        ({"X": np.array([[None]]), "y": [0]}, "arrays of Python objects are not supported: save X.astype(str)"),
-        ({"X": np.zeros((1, 2)), "y": np.array(["a"], dtype=object)}, "save y.astype(str)"),
+        (
+            {"X": np.array([[None]]), "y": [0]},
+            "arrays of Python objects are not supported: save np.array(list(X), dtype=str)",
+        ),
+        ({"X": np.zeros((1, 2)), "y": np.array(["a"], dtype=object)}, "save np.array(list(y), dtype=str)"),
         ({"X": np.zeros((2, 1)), "y": [0, 1], "split": ["train", "best"]}, "split has value 'best'"),
         ({"X": np.zeros((2, 1)), "y": [0, 1], "split": ["train"]}, "split has shape (1,)"),
     ],
@@ -857,6 +862,87 @@ def test_texts_with_labels_and_embeddings_are_embeddings_named_by_their_ids_or_t
     assert [items.classes[label] for label in items.labels] == table["label"]
     np.testing.assert_array_equal(items.array, np.array(rows, dtype=np.float32))
     assert items.columns == (f"{column}[0]", f"{column}[1]")
+
+
+def test_the_only_column_of_lists_is_the_embedding_and_the_others_are_told(tmp_path):
+    file = tmp_path / "items.jsonl"
+    lines = [{"sku": f"00{i}", "title": "tea", "price": 9.5, "label": "ab"[i % 2], "vec": [i, 1.0]} for i in range(4)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    items = open_dataset(file)
+    assert items.columns == ("vec[0]", "vec[1]")
+    assert "columns not used: title, price" in items.notes
+    file.write_text("\n".join(json.dumps({"label": "a", "x": [i], "y": [2, i], "size": i}) for i in range(4)))
+    assert open_dataset(file).columns == ("x[0]", "y[0]", "y[1]", "size")
+
+
+def test_texts_beside_other_columns_are_items_unless_all_others_are_numbers(tmp_path):
+    file = tmp_path / "titles.csv"
+    file.write_text("sku,text,label,price,brand\n01,tea,a,3,Alder\n02,milk,b,,\n03,,b,4,Elm\n")
+    with pytest.raises(DataError, match=r"the text is empty in 1 row, first in row 3 .*--skip-bad leaves out"):
+        open_dataset(file)
+    items = open_dataset(file, skip_bad=True)
+    assert (items.kind, items.names) == ("text", ("01", "02"))
+    assert "columns not used: price, brand" in items.notes
+    assert "1 row without a text left out (of 3)" in items.notes
+    file.write_text("sku,text,label,price\n01,tea,a,3\n02,milk,b,5\n")
+    items = open_dataset(file)
+    assert items.columns == ("price",)
+    assert "columns not used: text" in items.notes
+
+
+@pytest.mark.parametrize(("cells", "why"), [(("a", "b", "a"), "'a' is in rows 1 and 3"), (("a", "", "b"), "row 2 has")])
+def test_ids_that_cannot_name_the_rows_are_told(tmp_path, cells, why):
+    file = tmp_path / "rows.csv"
+    file.write_text("sku,label,embedding\n" + "".join(f'{cell},x,"[1, {i}]"\n' for i, cell in enumerate(cells)))
+    notes = open_dataset(file).notes
+    assert any(f"column 'sku' cannot name the rows: {why}" in note for note in notes)
+    with pytest.raises(DataError, match=f"column 'sku' cannot name the rows: {why}"):
+        open_dataset(file, name="sku")
+    for labels in ({"labels": np.zeros(3)}, {}):
+        np.savez(tmp_path / "rows.npz", embeddings=np.eye(3), ids=np.array(cells), **labels)
+        notes = open_items(tmp_path / "rows.npz").notes
+        assert any("array 'ids' cannot name the rows" in note for note in notes)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("prefix", ["", "gallery_"])
+def test_rows_of_an_npz_that_lack_something_are_left_out_if_asked(tmp_path, named, prefix):
+    rows = np.eye(5)
+    rows[1, 2] = np.nan
+    arrays = {"embeddings": rows, "labels": [0, 0, np.nan, 1, 1], "groups": np.arange(5)}
+    if named:
+        arrays["ids"] = np.array([*"abcde"])
+    names = tuple("ade") if named else ("rows[0]", "rows[3]", "rows[4]")
+    path = tmp_path / "rows.npz"
+    np.savez(path, **{f"{prefix}{key}": value for key, value in arrays.items()})
+
+    def read(skip_bad):
+        if prefix:
+            return read_gallery(path, skip_bad=skip_bad)
+        return open_dataset(path, skip_bad=skip_bad)
+
+    with pytest.raises(DataError):
+        read(skip_bad=False)
+    items = read(skip_bad=True)
+    assert items.names == names
+    assert items.unnamed is not named
+    np.testing.assert_array_equal(items.array, np.eye(5)[[0, 3, 4]])
+    assert items.groups.tolist() == ["0", "3", "4"]
+    notes = [note.split(" left out")[0] for note in items.notes if "left out" in note]
+    assert notes == ["1 row with NaN or infinity", "1 row without a label"]
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz"])
+def test_rows_without_labels_that_are_not_finite_are_left_out_if_asked(tmp_path, kind):
+    path = tmp_path / f"rows.{kind}"
+    rows = np.array([[1.0, 2.0], [np.inf, 0.0], [3.0, 4.0]])
+    if kind == "npy":
+        np.save(path, rows)
+    else:
+        np.savez(path, embeddings=rows)
+    items = open_items(path, skip_bad=True)
+    assert items.names == ("rows[0]", "rows[2]")
+    assert items.notes == ("1 row with NaN or infinity left out (rows[1])",)
 
 
 def test_lists_as_numpy_prints_them_are_read_and_cut_ones_are_told(tmp_path):

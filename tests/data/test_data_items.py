@@ -121,13 +121,11 @@ def test_what_cannot_be_read_is_named(tmp_path, rows):
     np.save(tmp_path / "cube.npy", rows.reshape(2, 3, 25))
     np.savez(tmp_path / "other.npz", z=rows)
     np.save(tmp_path / "hole.npy", np.where(np.arange(30)[:, None] == 4, np.nan, rows))
-    np.save(tmp_path / "none.npy", rows[:0])
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
     (tmp_path / "torn.npz").write_bytes(b"PK")
     for name, words in (
         ("cube.npy", "shape"),
         ("hole.npy", "hole.npy: holds NaN or infinity, first in row 4$"),
-        ("none.npy", r"none.npy: expected \(n, d\) numbers, got shape \(0, 5\)"),
         ("other.npz", "it has z"),
         ("objects.npy", "not a readable"),
         ("torn.npz", "not a readable"),

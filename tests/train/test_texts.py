@@ -248,3 +248,13 @@ def test_bad_folders_and_tables_are_named(tmp_path, bert):
     table.write_text("text,label\nred shoe,a\n,b\n")
     with pytest.raises(DataError, match="the text is empty in 1 row, first in row 2 after the header"):
         open_items(table)
+
+
+def test_a_text_model_refuses_rows_of_a_table(run, bert, tmp_path):
+    table = tmp_path / "priced.csv"
+    table.write_text("text,label,price\n" + "".join(f"{word} red,{word},{i}\n" for i, word in enumerate(CLASSES * 4)))
+    config = TrainConfig.of(data=str(table), trunk=f"transformers:{bert}", device="cpu")
+    with pytest.raises(TrainError, match=r"trunk: got rows of 1 number \(price\) for transformers:.* expected t"):
+        train(config, tmp_path / "run", progress=False)
+    with pytest.raises(TrainError, match=r"takes texts, got rows of 1 number \(price\); expected a table with"):
+        embed_run(run, open_items(table))

@@ -19,6 +19,7 @@ from ..data.dataset import some
 from ..data.items import UNKNOWN_CLASS
 from ..data.open import match_classes, of_classes, open_source, same_classes
 from ..data.readers.arrays import UNNAMED, read_arrays, read_gallery
+from ..data.readers.ids import NO_NAMES
 from ..data.readers.text_tables import TABLES
 from ..data.readers.texts import text_items
 from ..hub import load_learner
@@ -232,7 +233,7 @@ def open_with_gallery(source: Path, selection: Selection, *, labeled: bool = Tru
             str(source), selection, columns_of(source, selection), apart=labeled
         )
         dataset = with_classes(dataset) if labeled else dataset
-        gallery = (read_gallery(source) if source.suffix == ".npz" else None) or gallery
+        gallery = (read_gallery(source, skip_bad=selection.skip_bad) if source.suffix == ".npz" else None) or gallery
         rows = rows_of(dataset, source)
         gallery_rows = None if gallery is None else rows_of(gallery, source)
     else:
@@ -469,7 +470,7 @@ def embed_to(
 def left_out(dataset: Dataset) -> str:
     """Return the end of a line on which files and images were left out."""
     # the other notes may be about all classes of the data, not only about these items
-    shown = ("left out (", IN_TRAINING, NO_LIST, FINAL)
+    shown = ("left out (", NO_NAMES, IN_TRAINING, NO_LIST, FINAL)
     notes = [note for note in dataset.notes if any(words in note for words in shown)]
     if dataset.bad:
         notes.append(f"{count_of(len(dataset.bad), 'undecodable image')} left out ({some(dataset.bad, 3)})")

@@ -525,14 +525,14 @@ def columns_of(table: Path, names: Sequence[str], home: Path, key: str | None = 
     ValueError
         If the table has neither column, none of its rows describes an item, or it has no further column.
     """
-    from ..data.readers.manifest import ABOUT, EMBEDDING, LABELS, SIDES
+    from ..data.readers.manifest import ABOUT, LABELS, PART, SIDES
     from ..index.records import RESERVED, parsed_column
 
     cells, places = rows_for(table, names, home, key)
     others = (*RESERVED, *ABOUT, *LABELS, *SIDES, "path", "", key)
     found = {}
     for name, values in cells.items():
-        if name not in others and not EMBEDDING.fullmatch(name):
+        if name not in others and not PART.fullmatch(name):
             found[name] = parsed_column([None if place is None else values[place] for place in places])
     if not found:
         raise ValueError(f"--columns: {table}: expected further columns, got only {', '.join(cells)}")

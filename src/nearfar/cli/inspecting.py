@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ..io.untrusted import images_from
+from ..quoting import count_of
 from .encoding import say
 from .options import DATA, FORECAST, RUN, Images, Label, Name, Partial, SkipBad, Split, TestClasses, TestData
 
@@ -128,7 +129,7 @@ def report_text(found: Inspection) -> str:
 def sizes(found: Inspection) -> str:
     """Return the kind of the items, and the sizes of the smallest and the largest."""
     if found.kind == "row":
-        return f"rows of {found.largest[0]:,} numbers"
+        return f"rows of {count_of(found.largest[0], 'number')}"
     if found.kind == "text":
         return f"texts of {found.smallest[0]:,} to {found.largest[0]:,} characters"
     least, most = (f"{shape[1]} x {shape[0]}" for shape in (found.smallest, found.largest))

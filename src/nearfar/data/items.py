@@ -16,7 +16,17 @@ from .dataset import DataError, Dataset, Named, as_text, some
 from .decode import ImageReader, decode, decode_small, guess_channels, image_source, read_small
 from .image_formats import EXPECTED, KNOWN, advice_on, suffixes
 from .open import ARCHIVES, open_dataset, resolve_source
-from .readers.arrays import DATA, LABELS, UNNAMED, finite_singles, load_npz, names_in, read_array
+from .readers.arrays import (
+    DATA,
+    LABELS,
+    UNNAMED,
+    finite_singles,
+    load_npz,
+    names_in,
+    read_array,
+    repeated_ids,
+    without_bad_rows,
+)
 from .readers.files import Files, FolderFiles, OutsideError, is_archive, open_files, stem_of
 from .readers.folder import read_folder
 from .readers.left_out import unread
@@ -77,15 +87,12 @@ def open_items(source: Named, *, label: str | None = None, name: str | None = No
 def _items_in_file(path: Path, label: str | None, name: str | None, skip_bad: bool) -> Dataset | None:
     """Open the items of a file, some of which may have no class; None if all have one."""
     if path.suffix == ".npy":
-        return _unlabeled_rows(path, _array_in(path), {})
+        return _unlabeled_rows(path, {DATA[0]: _array_in(path)}, skip_bad)
     if path.suffix == ".npz":
         arrays = load_npz(path)
         if any(key in arrays for key in LABELS):
             return None
-        key = next((key for key in DATA if key in arrays), None)
-        if key is None:
-            raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {some([*arrays]) or 'none'}")
-        return _unlabeled_rows(path, arrays[key], arrays)
+        return _unlabeled_rows(path, arrays, skip_bad)
     if path.suffix.lower() in suffixes():
         folder = FolderFiles(str(path.parent), also=(str(path.resolve().parent),))  # a link that was given is followed
         return _loose(path.name, ImageReader(folder, (path.name,)), skip_bad)
@@ -286,14 +293,22 @@ def _loose(name: str, reader: ImageReader, skip_bad: bool) -> Dataset:
     return image_source(name, reader, [UNKNOWN_CLASS] * len(reader.paths), skip_bad=skip_bad).items
 
 
-def _unlabeled_rows(path: Path, rows: NDArray[Any], beside: Mapping[str, NDArray[Any]]) -> Dataset:
-    """Return rows of shape (n, d) as a data set without classes; the arrays `beside` them may name the rows."""
+def _unlabeled_rows(path: Path, arrays: Mapping[str, NDArray[Any]], skip_bad: bool) -> Dataset:
+    """Return rows of shape (n, d) as a data set without classes; other arrays may name the rows."""
+    key = next((key for key in DATA if key in arrays), None)
+    if key is None:
+        raise DataError(f"{path}: has no array {' or '.join(DATA)}; it has {some([*arrays]) or 'none'}")
+    notes: list[str] = []
+    if skip_bad:
+        arrays, notes = without_bad_rows(path, arrays)
+    rows = arrays[key]
     if rows.ndim != 2 or rows.dtype.kind not in "fiub" or rows.shape[1] == 0:
         raise DataError(f"{path}: expected (n, d) numbers, got shape {rows.shape} of type {rows.dtype}")
     singles = finite_singles(rows, f"{path}:")
-    names = names_in(beside, len(rows))
-    found = Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names)
-    return replace(found, unnamed=found.unnamed or UNNAMED in beside)
+    notes += repeated_ids(arrays, len(rows))
+    names = names_in(arrays, len(rows))
+    found = Dataset.from_array(path.stem, singles, [UNKNOWN_CLASS] * len(rows), names=names, notes=notes)
+    return replace(found, unnamed=found.unnamed or UNNAMED in arrays)
 
 
 def _array_in(path: Path) -> NDArray[Any]:

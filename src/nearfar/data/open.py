@@ -356,7 +356,7 @@ def _open_path(source: str, label: str | None, name: str | None, image_size: int
     if path.suffix == ".npz":
         from .readers.arrays import read_npz
 
-        return read_npz(path, image_size=image_size)
+        return read_npz(path, image_size=image_size, skip_bad=skip_bad)
     if path.is_dir() or is_archive(path):
         from .readers.folder import read_folder
         from .readers.omniglot import is_omniglot, read_omniglot

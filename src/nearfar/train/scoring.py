@@ -15,7 +15,7 @@ import torch
 from ..data import Dataset, Task, open_items
 from ..data.checks.columns import scale_warning
 from ..data.checks.shared_images import remark_shared
-from ..data.dataset import images_once
+from ..data.dataset import images_once, some
 from ..data.decode import read_square
 from ..deep.networks.embedder import Embedder
 from ..deep.networks.preprocessing import FROM_HEADER
@@ -25,6 +25,7 @@ from ..deep.networks.weights import PRETRAINED
 from ..deep.networks.whiten import Whiten
 from ..io.scores_file import FROZEN, RAW, STANDARDIZED
 from ..progress import counted
+from ..quoting import count_of
 from .checkpoint import (
     columns_of,
     first_weights,
@@ -185,6 +186,12 @@ def as_trained(
     columns = columns_of(about)
     if dataset.kind == "text":
         return tokenized(dataset, tokens_of(about, owner, dataset.name)), {}
+    if dataset.columns and isinstance(about.get("tokenizer"), str):
+        numbers = count_of(len(dataset.columns), "number")
+        raise TrainError(
+            f"{dataset.name}: the network of {owner} takes texts, got rows of {numbers} ({some(dataset.columns, 3)}); "
+            "expected a table with a column `text`, and no columns of numbers"
+        )
     dataset = dataset.in_columns(columns, f"the network of {owner}")
     _check_kind(dataset, shape, owner)
     sizes = sizes_of(config)

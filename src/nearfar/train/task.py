@@ -13,13 +13,14 @@ import numpy as np
 from ..data import DataNotFoundError, Dataset, Task, open_task
 from ..data.augment import Augment
 from ..data.checks.training_items import TrainingItems
-from ..data.dataset import ArrayReader
+from ..data.dataset import ArrayReader, some
 from ..data.decode import read_shape
 from ..data.open import open_whole, resolve_source
 from ..data.readers.in_memory import GIVEN
 from ..data.transforms.geometry import ResizedCrop
 from ..data.transforms.symmetries import with_more_classes
 from ..deep.networks.preprocessing import Preprocessing
+from ..quoting import count_of
 from ..trust import named_by
 from .config import TrainConfig, TrainError
 
@@ -48,6 +49,10 @@ def open_data(config: TrainConfig, start: Path | None = None, tokens: Tokens | N
         raise DataNotFoundError(f"{error}{nor}") from None
     if task.train.kind == "text":
         task = with_tokens(task, text_tokens(config, start) if tokens is None else tokens)
+    elif task.train.columns and config.trunk.startswith("transformers:"):
+        given = f"rows of {count_of(len(task.train.columns), 'number')} ({some(task.train.columns, 3)})"
+        expected = "texts (a table with a column 'text' and no columns of numbers) or images"
+        raise TrainError(f"config: trunk: got {given} for {config.trunk}; expected {expected}")
     if config.symmetries == "none":
         return task
     return with_more_classes(task, config.symmetries)

@@ -23,7 +23,7 @@ from ...quoting import PATH, count_of, quoted, shorten
 from ..dataset import DataError, Dataset, Source, some
 from .files import BROKEN
 from .folder import ROLES
-from .ids import is_id
+from .ids import ids_of, is_id, not_ids
 
 DATA = ("X", "x", "embeddings")
 LABELS = ("y", "labels")
@@ -38,7 +38,7 @@ DAMAGED = (*BROKEN, MemoryError, OverflowError, RecursionError, SyntaxError, Tok
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
+def read_npz(path: str | Path, *, image_size: int | None = None, skip_bad: bool = False) -> Source:
     """Read `X` (or `embeddings`) with `y` (or `labels`), and `split`, `classes`, `names` and `groups` if they exist.
 
     Parameters
@@ -52,6 +52,8 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
     image_size : int, optional
         Side in pixels to which every image is made square; rows are not changed. By default, images are kept as they
         are.
+    skip_bad : bool
+        Leave out rows with NaN or infinity, or without a label, instead of raising an error.
 
     Returns
     -------
@@ -64,19 +66,25 @@ def read_npz(path: str | Path, *, image_size: int | None = None) -> Source:
         If an array is missing, has a wrong shape or type, or contains Python objects, NaN or infinity.
     """
     arrays = load_npz(Path(path))
+    notes: list[str] = []
+    if skip_bad:
+        arrays, notes = without_bad_rows(Path(path), arrays)
     items = _dataset(path, arrays, image_size)
+    items = replace(items, notes=(*items.notes, *notes))
     if "split" not in arrays:
         return Source(items)
     return Source(items, _roles(path, arrays["split"], len(items)), "split by the array split")
 
 
-def read_gallery(path: str | Path) -> Dataset | None:
+def read_gallery(path: str | Path, *, skip_bad: bool = False) -> Dataset | None:
     """Read the gallery of an .npz, from the arrays `gallery_embeddings`, `gallery_labels` and so on.
 
     Parameters
     ----------
     path : str or Path
         An .npz file.
+    skip_bad : bool
+        Leave out rows with NaN or infinity, or without a label, instead of raising an error.
 
     Returns
     -------
@@ -84,9 +92,13 @@ def read_gallery(path: str | Path) -> Dataset | None:
         The gallery; None if the file has none, and its items search each other.
     """
     arrays = load_npz(Path(path))
-    if any(GALLERY + key in arrays for key in DATA):
-        return _dataset(path, arrays, None, GALLERY)
-    return None
+    if not any(GALLERY + key in arrays for key in DATA):
+        return None
+    notes: list[str] = []
+    if skip_bad:
+        arrays, notes = without_bad_rows(Path(path), arrays, GALLERY)
+    items = _dataset(path, arrays, None, GALLERY)
+    return replace(items, notes=(*items.notes, *notes))
 
 
 def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int | None, prefix: str = "") -> Dataset:
@@ -111,6 +123,8 @@ def _dataset(path: str | Path, arrays: dict[str, NDArray[Any]], image_size: int 
     written = without_spellings_of_numbers(labels.tolist()) if labels.dtype.kind == "U" else labels
     items = Dataset.from_array(Path(path).stem, array, written, names=names_in(arrays, len(array), prefix))
     items = replace(items, unnamed=items.unnamed or UNNAMED in arrays)
+    if not prefix:
+        items = replace(items, notes=(*items.notes, *repeated_ids(arrays, len(array))))
     groups = arrays.get(f"{prefix}groups")
     if groups is not None and groups.shape != labels.shape:
         raise DataError(
@@ -133,6 +147,52 @@ def names_in(arrays: Mapping[str, NDArray[Any]], n: int, prefix: str = "") -> li
             if len(set(found)) == n:
                 return found
     return None
+
+
+def repeated_ids(arrays: Mapping[str, NDArray[Any]], n: int) -> list[str]:
+    """Return a note if an array such as `ids` does not name the items because its n entries are not different."""
+    if "names" in arrays:
+        return []
+    found = next((key for key, ids in arrays.items() if is_id(key) and ids.shape == (n,)), None)
+    if found is None or ids_of(arrays[found].tolist()) is not None:
+        return []
+    return [not_ids(f"array {found!r}", arrays[found].tolist(), start=0)]
+
+
+def without_bad_rows(
+    path: Path, arrays: Mapping[str, NDArray[Any]], prefix: str = ""
+) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Return the arrays without rows that are not finite or have no label, and notes on them; names are kept."""
+    key = next((prefix + name for name in DATA if prefix + name in arrays), "")
+    rows = arrays.get(key)
+    if rows is None or rows.ndim != 2 or rows.dtype.kind not in "fiub":
+        return dict(arrays), []
+    labels = next((arrays[prefix + name] for name in LABELS if prefix + name in arrays), None)
+    finite = np.isfinite(as_singles(rows)).all(axis=1)
+    labeled = np.ones(len(rows), dtype=bool)
+    if labels is not None and labels.shape == (len(rows),) and labels.dtype.kind == "f":
+        labeled = ~np.isnan(labels)
+    kept = finite & labeled
+    if kept.all() or not kept.any():
+        return dict(arrays), []
+    names = names_in(arrays, len(rows), prefix)
+    found = dict(arrays)
+    if names is None:
+        names = [f"{path.stem}[{i}]" for i in range(len(rows))]
+        found[UNNAMED] = np.array(True)
+    found[f"{prefix}names"] = np.array(names)
+    of_items = (key, *(prefix + name for name in (*LABELS, "names", "groups")))
+    if not prefix:
+        of_items += ("split",)
+    for name in of_items:
+        if name in found and found[name].shape[:1] == rows.shape[:1]:
+            found[name] = found[name][kept]
+    notes = []
+    for wrong, what in ((~finite, "with NaN or infinity"), (finite & ~labeled, "without a label")):
+        if wrong.any():
+            which = some([names[i] for i in np.flatnonzero(wrong)], 3)
+            notes.append(f"{count_of(int(wrong.sum()), 'row')} {what} left out ({which})")
+    return found, notes
 
 
 def _classes(path: str | Path, items: Dataset, labels: NDArray[Any], classes: NDArray[Any] | None) -> tuple[str, ...]:
@@ -262,7 +322,7 @@ def _check_header(file: IO[bytes], size: int, name: str = "X") -> None:
         raise ValueError("it is a structured array; expected numbers or text")
     shape, _, dtype = HEADERS[version](file)
     if dtype.hasobject:
-        advice = f"save {name}.astype(str), or {name}.astype(float) if it has numbers"
+        advice = f"save np.array(list({name}), dtype=str), or np.array({name}, dtype=float) if it has numbers"
         raise ValueError(f"arrays of Python objects are not supported: {advice}")
     count = 1  # a Python integer, which does not overflow
     for length in shape:

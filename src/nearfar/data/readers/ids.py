@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ...quoting import quoted
+
+NO_NAMES = "cannot name the rows"
 IDS = {"id", "ids", "uid", "uuid", "guid", "sku", "asin", "ean", "gtin", "isbn"}
 IDS |= {f"{what}id" for what in ("item", "product", "article", "doc", "document", "image", "record", "sample")}
 """Names of columns that identify items, in lower case and without other characters than letters and digits."""
@@ -31,6 +34,25 @@ def ids_of(cells: Sequence[Any]) -> list[str] | None:
     names = [_id_of(cell) for cell in cells]
     found = [name for name in names if name]
     return found if len(set(found)) == len(names) else None
+
+
+def not_ids(what: str, cells: Sequence[Any], start: int = 1) -> str:
+    """Return why cells cannot be names of items, as a clause about the column or array that holds them.
+
+    Rows are counted from `start`.
+
+    >>> not_ids("column 'sku'", ["a", "b", "a"]), not_ids("column 'sku'", ["a", ""])
+    ("column 'sku' cannot name the rows: 'a' is in rows 1 and 3", "column 'sku' cannot name the rows: row 2 has ''")
+    """
+    first: dict[str, int] = {}
+    for row, cell in enumerate(cells, start=start):
+        name = _id_of(cell)
+        if not name:
+            return f"{what} {NO_NAMES}: row {row} has {quoted(cell)}"
+        if name in first:
+            return f"{what} {NO_NAMES}: {quoted(name)} is in rows {first[name]} and {row}"
+        first[name] = row
+    raise ValueError(f"{what}: its cells are different")
 
 
 def _id_of(cell: Any) -> str | None:

@@ -23,7 +23,7 @@ from ..image_formats import KNOWN
 from .arrays import TOO_LARGE, as_singles
 from .files import Files, FolderFiles
 from .folder import ROLES
-from .ids import ids_of, is_id
+from .ids import ids_of, is_id, not_ids
 from .parquet import read_parquet
 from .saved_datasets import columns_and_images, read_feather, read_saved
 from .text_tables import PLAIN, TABLES, read_text_table, unpacked_name
@@ -38,11 +38,13 @@ LABELS = ("label", "class", "target", "y")
 """Columns that may hold the labels of rows of numbers; the first one that exists is used."""
 NAME_IT = "give the column of the classes with --label NAME, or label=NAME in Python"
 ABOUT = ("split", "query", "gallery", "group", "name")
-EMBEDDING = re.compile(r"embeddings?\[\d+\]", re.IGNORECASE)
-"""Names of the columns that `text_tables` makes from a column `embedding` of lists."""
+PART = re.compile(r"(.+)\[\d+\]")
+"""Names of the columns that a column of lists becomes."""
+EMBEDDINGS = ("embedding", "embeddings")
 NO_FEATURES = (*ABOUT, "category", "", "__index_level_0__")
 """The last two are the index of pandas."""
 LOGICAL = {"true": 1.0, "false": 0.0, "nan": np.nan}
+OTHERS_LEFT_OUT = " (--skip-bad leaves out the others)"
 TRUE = ("1", "1.0", "true", "yes")
 FALSE = ("", "0", "0.0", "false", "no", "none", "nan")
 MAX_SHOWN_COLUMNS = 12  # maximum number of columns in a message
@@ -110,11 +112,12 @@ def read_manifest(
 
     Without `path`, a row consists of the numbers (or true and false) in all other columns. `name` is its name, or
     else a column such as `id` whose cells are different, or else `text`, if it contains texts. The label may also be in
-    `class`, `target` or `y`. If there are texts in `text` and no numbers, the texts are the items.
+    `class`, `target` or `y`. If there are texts in `text`, and the other columns are not all numbers, the texts are the
+    items, and the other columns are not used.
 
-    A column may contain lists of numbers of the same length in every row; if such a column is called `embedding`, a row
-    consists of these numbers only. In a .parquet, a column may also contain the images themselves, as bytes or as pairs
-    of bytes and path, which replace `path`.
+    A column may contain lists of numbers of the same length in every row. If it is the only such column, or called
+    `embedding`, a row consists of these numbers only. In a .parquet, a column may also contain the images themselves,
+    as bytes or as pairs of bytes and path, which replace `path`.
 
     If there are only train and validation rows, a task is tested on the validation rows.
     """
@@ -176,11 +179,19 @@ def _source(
     notes = [*left_out]
     if name is None:
         notes += [f"named by the column {column!r}" for column in unnamed.keys() - table.keys()]
+        notes += _repeated_ids(table)
     if "path" not in table and _are_texts(table):
-        source = _texts_source(path, table, _labels(path, column, unlabeled))
-        return replace(source, items=replace(source.items, notes=tuple(notes)))
+        notes += _not_used(table, ["text"])
+        source = _texts_source(path, table, _labels(path, column, unlabeled), skip_bad)
+        return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
     if "path" not in table:
-        read = _named_by_text(_embedding_alone(table))
+        embedding = _embedding_in(table)
+        if embedding:
+            notes += _not_used(table, embedding)
+            table = {name: cells for name, cells in table.items() if name in (*ABOUT, "text", *embedding)}
+        elif "name" in table and "text" in table and _numbers(table["text"]) is None:
+            notes.append("columns not used: text")
+        read = _named_by_text(table)
         source = _rows_source(path, read, _features(path, read, whole), _labels(path, column, unlabeled), skip_bad)
         return replace(source, items=replace(source.items, notes=(*notes, *source.items.notes)))
     reading: dict[str, Any] = {"image_size": image_size, "skip_bad": skip_bad}
@@ -296,7 +307,7 @@ def _named(path: Path, table: Table, name: str | None, whole: Table, stored: Fil
             raise DataError(f"{path}: has no column {quoted(name)}; it has {_few(list(whole))}")
         names = ids_of(whole[name])
         if names is None:
-            raise DataError(f"{path}: column {quoted(name)} cannot name the rows: expected different texts or integers")
+            raise DataError(f"{path}: {not_ids(f'column {quoted(name)}', whole[name])}")
         chosen = name
     elif "name" in table or ("path" in table and not _are_numbered(stored)):
         return table
@@ -320,11 +331,33 @@ def _grouped(path: Path, whole: Table, table: Table, group: str) -> Table:
     return {name: cells for name, cells in table.items() if name != group} | {"group": whole[group]}
 
 
-def _embedding_alone(table: Table) -> Table:
-    """Return the table without other features, if it has a column `embedding` of lists of numbers."""
-    if not any(EMBEDDING.fullmatch(name) for name in table):
-        return table
-    return {name: cells for name, cells in table.items() if name in (*ABOUT, "text") or EMBEDDING.fullmatch(name)}
+def _repeated_ids(table: Table) -> list[str]:
+    """Return a note if a column such as `id` does not name the rows because its cells are not different."""
+    if "name" in table or "path" in table:
+        return []
+    column = next((column for column in table if is_id(column)), None)
+    if column is None:
+        return []
+    return [not_ids(f"column {column!r}", table[column])]
+
+
+def _embedding_in(table: Table) -> list[str]:
+    """Return the columns of the embedding: the only column of lists of numbers, or the one that is called so."""
+    parts: dict[str, list[str]] = {}
+    for column in table:
+        if found := PART.fullmatch(column):
+            parts.setdefault(found[1], []).append(column)
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    return next((columns for name, columns in parts.items() if name.lower() in EMBEDDINGS), [])
+
+
+def _not_used(table: Table, used: Sequence[str]) -> list[str]:
+    """Return a note on the columns that are no features beside those that are."""
+    others = [name for name in table if name not in (*NO_FEATURES, "text", *used)]
+    if not others:
+        return []
+    return [f"columns not used: {some(others, 3)}"]
 
 
 def _named_by_text(table: Table) -> Table:
@@ -337,9 +370,13 @@ def _named_by_text(table: Table) -> Table:
 
 
 def _are_texts(table: Table) -> bool:
-    """Return whether the items of a table are texts: it has a column of texts, and no numbers."""
-    others = [name for name in table if name not in (*NO_FEATURES, "text")]
-    return "text" in table and not others and _numbers(table["text"]) is None
+    """Return whether the items of a table are texts: it has a column of texts, and no rows of numbers beside it."""
+    if "text" not in table or _numbers(table["text"]) is not None or _embedding_in(table):
+        return False
+    others = [cells for name, cells in table.items() if name not in (*NO_FEATURES, "text")]
+    if any(_list_length(cell) is not None for cells in others for cell in cells[:1]):  # of different lengths
+        return False
+    return not others or any(_numbers(cells) is None for cells in others)
 
 
 def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
@@ -353,23 +390,35 @@ def _texts_of_pairs(path: Path, table: Table) -> NDArray[np.str_]:
     return np.array(_texts(path, table[column]), dtype=np.str_)
 
 
-def _texts(path: Path, column: Sequence[Any]) -> list[str]:
+def _texts(path: Path, column: Sequence[Any], advice: str = "") -> list[str]:
     """Return the text of every row."""
-    texts = ["" if text is None or text != text else str(text) for text in column]
-    empty = [i for i, text in enumerate(texts) if not text.strip()]
+    texts = _as_texts(column)
+    empty = [i for i, text in enumerate(texts) if not text]
     if empty:
-        raise DataError(
-            f"{path}: the text is empty in {_rows_from(len(empty), empty[0])}; expected a text in every row"
-        )
+        rows = _rows_from(len(empty), empty[0])
+        raise DataError(f"{path}: the text is empty in {rows}; expected a text in every row{advice}")
     return texts
 
 
-def _texts_source(path: Path, table: Table, labels: list[Any]) -> Source:
-    texts = _texts(path, table["text"])
+def _as_texts(column: Sequence[Any]) -> list[str]:
+    """Return cells as texts; those that are missing or blank are empty."""
+    texts = ["" if text is None or text != text else str(text) for text in column]
+    return [text if text.strip() else "" for text in texts]
+
+
+def _texts_source(path: Path, table: Table, labels: list[Any], skip_bad: bool) -> Source:
+    texts = _as_texts(table["text"])
+    filled = np.array([text != "" for text in texts], dtype=bool)
+    if not skip_bad or not filled.any():
+        _texts(path, table["text"], OTHERS_LEFT_OUT)
     names = [str(name) for name in table["name"]] if "name" in table else None
     items = text_items(name_of(path), texts, labels, names=names, groups=_groups(path, table))
     roles = _roles(path, table)
-    return Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+    source = Source(items, None if roles is None else np.asarray(roles, dtype=np.str_), _split(path, table))
+    if filled.all():
+        return source
+    note = f"{count_of(int((~filled).sum()), 'row')} without a text left out (of {len(texts):,})"
+    return _kept(source, filled, note)
 
 
 def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
@@ -403,8 +452,9 @@ def _features(path: Path, table: Table, whole: Table) -> NDArray[np.float32]:
     row, value = next((row, value) for row, value in enumerate(table[wrong], start=1) if not _is_number(value))
     raise DataError(
         f"{path}: column {quoted(wrong)} has {quoted(value)} in row {row}, but features must be numbers; encode the "
-        "column or remove it. Give the column of the classes with --label, put names of rows into a column `name` "
-        f"(or give their column with --name), and paths of images into `path`. The table has {_few(list(whole))}"
+        "column or remove it. Give the column of the classes with --label, and that of the names of rows with --name; "
+        "put texts for a text model into a column `text`, and paths of images into `path`. The table has "
+        f"{_few(list(whole))}"
     )
 
 
@@ -539,8 +589,8 @@ def _labels(path: Path, column: Sequence[Any], unlabeled: str | None) -> list[An
     empty = [i for i, value in enumerate(column) if _is_missing(value)]
     if empty and unlabeled is None:
         raise DataError(
-            f"{path}: the label is empty in {_rows_from(len(empty), empty[0])}; expected a label in every row "
-            "(--skip-bad leaves out the others)"
+            f"{path}: the label is empty in {_rows_from(len(empty), empty[0])}; expected a label in every row"
+            f"{OTHERS_LEFT_OUT}"
         )
     several = next((i for i, value in enumerate(column) if isinstance(value, list | dict)), None)
     if several is not None:
