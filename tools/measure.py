@@ -1,21 +1,24 @@
 """Measure how the code reads, beside two libraries that read well: `python tools/measure.py`.
 
 It prints, for nearfar, lineax and optax, the sizes of modules and function bodies, and how often a statement does
-several things at once or hides a branch in an expression; then, for nearfar alone, the sizes of its methods, and the
-files that four walks pass through: `train`, `LMNN().fit`, `evaluate` and `search`. The other two libraries are only
-read, never imported; `pip` brings their sources into `build/anchors` at the first call. `--no-anchors` leaves them out,
-and `--no-walks` the walks, which train for some seconds.
+several things at once or hides a branch in an expression; then, for nearfar alone, the sizes of its methods, how its
+modules depend on each other, and the files that four walks pass through: `train`, `LMNN().fit`, `evaluate` and
+`search`. The other two libraries are only read, never imported; `pip` brings their sources into `build/anchors` at the
+first call. `--no-anchors` leaves them out, and `--no-walks` the walks, which train for some seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import subprocess
 import sys
 import tempfile
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -72,6 +75,7 @@ def main() -> None:
     print_packages({name: measure(folder) for name, folder in packages.items()})
     print_rooms()
     print_methods()
+    print_house()
     if options.statements:
         for path in source_files(PACKAGE):
             for node in tuple_assignments(parse(path)):
@@ -238,6 +242,110 @@ def print_methods() -> None:
     largest = max(lines, key=lambda name: lines[name])
     print(f"\nmethods: {len(sizes)}, of which packages: {packages}")
     print(f"lines of a method: median {median(sizes):.0f}, p90 {percentile(sizes, 0.9)}, most {max(sizes)} ({largest})")
+
+
+class Import(NamedTuple):
+    """One import of a module of nearfar by another one."""
+
+    module: str
+    name: str
+    where: str
+    """"top", "function" or "types" (only for type checkers)."""
+
+
+def module_name(path: Path) -> str:
+    """Return the name of a module below src."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_within(trees: dict[str, ast.Module], packages: set[str]) -> Iterator[Import]:
+    """List which modules import which others, and where."""
+
+    def visit(node: ast.AST, module: str, where: str) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            inside = where
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                inside = "function"
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                inside = "types"
+            if isinstance(child, ast.ImportFrom):
+                package = module if module in packages else module.rpartition(".")[0]
+                source = importlib.util.resolve_name("." * child.level + (child.module or ""), package)
+                for alias in child.names:
+                    name = f"{source}.{alias.name}"
+                    found = name if name in trees else source
+                    if found in trees and found != module:
+                        yield Import(module, found, where)
+            yield from visit(child, module, inside)
+
+    for module, tree in trees.items():
+        yield from visit(tree, module, "top")
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """Return the groups of modules that import each other, directly or through others."""
+
+    @cache
+    def reached(module: str) -> frozenset[str]:
+        seen: set[str] = set()
+        stack = [*graph.get(module, ())]
+        while stack:
+            name = stack.pop()
+            if name not in seen:
+                seen.add(name)
+                stack += graph.get(name, ())
+        return frozenset(seen)
+
+    groups = {frozenset(other for other in reached(module) if module in reached(other)) for module in graph}
+    return [set(group) for group in groups if group]
+
+
+def print_house() -> None:
+    """Print how the modules of nearfar depend on each other."""
+    paths = {module_name(path): path for path in source_files(PACKAGE)}
+    packages = {module for module, path in paths.items() if path.name == "__init__.py"}
+    trees = {module: parse(path) for module, path in paths.items()}
+    found = list(imports_within(trees, packages))
+    graphs: dict[str, dict[str, set[str]]] = {"top": {}, "types": {}}
+    for item in found:
+        if item.where != "function":
+            graphs["types"].setdefault(item.module, set()).add(item.name)
+        if item.where == "top":
+            graphs["top"].setdefault(item.module, set()).add(item.name)
+
+    @cache
+    def chain(module: str) -> int:
+        return 1 + max(map(chain, graphs["top"].get(module, ())), default=0)
+
+    classes = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    heads = [" ".join(map(ast.unparse, [*node.bases, *node.decorator_list])) for node in classes]
+    records = sum(any(kind in head for kind in ("NamedTuple", "Struct", "dataclass")) for head in heads)
+    functions = Counter(
+        name for tree in trees.values() for name in {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+    )
+    changed = [
+        node
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if module.startswith("nearfar.train") and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if node.func.attr == "replace" and "config" in ast.unparse(node.func.value)
+    ]
+    cli = {module for module in paths if module.startswith("nearfar.cli")}
+    figures = {
+        "lines of src": sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths.values()),
+        "lines of cli/": sum(len(paths[module].read_text(encoding="utf-8").splitlines()) for module in cli),
+        "modules that cli/ imports": len({item.name for item in found if item.module in cli} - cli),
+        "configs that train/ replaces": len(changed),
+        "circles, with types": len(circles(graphs["types"])),
+        "imports in functions": sum(item.where == "function" for item in found),
+        "longest chain of imports": max(map(chain, trees)),
+        "public functions in several modules": sum(n > 1 and name[0] != "_" for name, n in functions.items()),
+        "record types": records,
+    }
+    print()
+    for name, figure in figures.items():
+        print(f"{name:<40}{figure:>10,}")
 
 
 def spread(numbers: list[int]) -> str:
