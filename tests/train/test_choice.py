@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from PIL import Image
+from torch import nn
 
-from nearfar.data import open_task
+from nearfar.data import Dataset, open_task
 from nearfar.data.dataset import held_out_count
 from nearfar.export import export_run
 from nearfar.numerics.constraints import LabelPairs
@@ -18,6 +19,8 @@ from nearfar.train.checkpoint import load_tensors, read_about
 from nearfar.train.choice import Candidate, Choice, best_of, gain_and_error
 from nearfar.train.closed_forms import FORMS, choose_form, fitted
 from nearfar.train.loading import load_step
+from nearfar.train.scoring import raw_items
+from nearfar.train.untrained import UntrainedModel
 
 from ..references.held_out_map_at_r import reference
 
@@ -214,3 +217,13 @@ def test_an_estimator_is_the_network_that_was_trained(tmp_path):
     settings = {"batch_size": 16, "lr": 1e-9, "trunk": "mlp(width=4, depth=1)", "embedding_dim": 2, "epochs": 1}
     metric = DeepMetric(**settings, validation=0.3).fit(X, y)
     assert metric.transform(X).shape == (len(X), 2)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("height", "width", "features"), [(112, 92, 32 * 32), (28, 28, 28 * 28)])
+def test_raw_pixels_of_large_images_are_reduced_whether_gray_or_in_color(channels, height, width, features):
+    pixels = np.zeros((4, height, width, channels), np.uint8)
+    items = Dataset.from_array("images", pixels, [0, 0, 1, 1])
+    raw = UntrainedModel.raw(items, TrainConfig.of(data="images"), nn.Identity())
+    assert raw.features(items).shape == (4, channels * features)
+    assert raw_items(items, nn.Identity()).shape == (4, channels * features)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from ..evaluation.scores import Scores
 
 FLAT_TRUNKS = ("mlp", "identity")  # trunks for which an image is a vector of its pixels
-MAX_BASELINE_PIXELS = 64 * 64 * 3  # larger images are reduced before their pixels are compared
+MAX_BASELINE_PIXELS = 64 * 64  # larger images, gray or in color, are reduced before their pixels are compared
 RAW_SIDE = 32  # pixels, to which they are reduced
 
 
@@ -450,15 +451,22 @@ def _write_arrays(path: Path, embedded: dict[str, Floats], sets: dict[str, Datas
     replace_file(path, buffer.getvalue())
 
 
+def are_reduced(dataset: Dataset) -> bool:
+    """Return whether items are images whose pixels are compared after they are reduced."""
+    return dataset.kind == "image" and (
+        dataset.array is None or math.prod(dataset.array.shape[1:3]) > MAX_BASELINE_PIXELS
+    )
+
+
 def raw_items(dataset: Dataset, scale: torch.nn.Module) -> Floats:
     """Return the raw inputs as rows: pixels (large images are reduced to 32x32), or rows.
 
     Rows are standardized if the network standardizes them, so that this effect is not taken for learning.
     """
-    if dataset.array is not None and dataset.array[0].size <= MAX_BASELINE_PIXELS:
-        rows = dataset.array.reshape(len(dataset), -1)
-    elif dataset.kind == "row":
+    if dataset.kind == "row":
         rows = all_rows(dataset)
+    elif dataset.array is not None and not are_reduced(dataset):
+        rows = dataset.array.reshape(len(dataset), -1)
     else:
         places = counted(range(len(dataset)), "reading", len(dataset))
         rows = np.stack([read_square(dataset.read, i, RAW_SIDE).ravel() for i in places])

@@ -23,7 +23,7 @@ from .config import TrainConfig
 from .features import Floats, all_rows, cached_features, embed, sizes_of
 from .frozen import untrained_network
 from .run import Run, RunFolder
-from .scoring import MAX_BASELINE_PIXELS, RAW_SIDE
+from .scoring import RAW_SIDE, are_reduced
 from .setup import build
 from .task import item_shape, training_items
 
@@ -64,7 +64,7 @@ class UntrainedModel:
         Large images are reduced to 32 x 32 pixels, as in the baseline of an evaluation.
         """
         settings: dict[str, Any] = {"trunk": "identity"}
-        if items.kind == "image" and (items.array is None or items.array[0].size > MAX_BASELINE_PIXELS):
+        if are_reduced(items):
             settings |= {"image_size": RAW_SIDE, "resize": RAW_SIDE, "squash": False}
         config = config.replace(**settings)
         shape = item_shape(items, config)
