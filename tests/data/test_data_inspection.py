@@ -41,19 +41,19 @@ def folder(root, classes=3, each=4, size=(10, 10)):
 def test_sound_data_have_counts_and_no_remark(tmp_path):
     found = inspect_data(str(folder(tmp_path, classes=40, each=2)))
     assert [(part.role, part.items, part.classes) for part in found.parts] == [
-        ("train", 68, 34),
-        ("validation", 12, 6),
+        ("train", 64, 32),
+        ("validation", 16, 8),
         ("test", 80, 40),
     ]
     assert {(part.least, part.median, part.most) for part in found.parts} == {(2, 2.0, 2)}
     assert found.kind == "image"
     assert found.smallest == found.largest == (10, 10, 3)
     assert found.remarks == found.bad == found.copies == found.conflicts == found.leaked == ()
-    assert found.protocol.startswith(f"{tmp_path.name}: train 68 images of 34 classes")
+    assert found.protocol.startswith(f"{tmp_path.name}: train 64 images of 32 classes")
 
 
 def test_few_validation_classes_are_remarked_on(tmp_path):
-    found = inspect_data(str(folder(tmp_path, classes=20, each=2)))
+    found = inspect_data(str(folder(tmp_path, classes=10, each=2)))
     assert any("The validation has only 3 classes" in remark for remark in found.remarks)
 
 

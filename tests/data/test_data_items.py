@@ -135,6 +135,14 @@ def test_what_cannot_be_read_is_named(tmp_path, rows):
             open_items(str(tmp_path / name))
 
 
+def test_an_array_may_hold_no_rows(tmp_path, rows):
+    np.save(tmp_path / "none.npy", rows[:0])
+    items = open_items(str(tmp_path / "none.npy"))
+    assert items.array.shape == (0, 5)
+    with pytest.raises(DataError, match="none.npy"):
+        open_dataset(str(tmp_path / "none.npy"))
+
+
 def test_loose_images_that_cannot_be_decoded_are_left_out(tmp_path):
     Image.new("L", (8, 8)).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"not an image")

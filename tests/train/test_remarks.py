@@ -170,7 +170,7 @@ def test_remarks_are_kept_and_shown(tmp_path):
 
 @pytest.mark.slow
 def test_damaged_files_cost_remarks_only(tmp_path):
-    config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, epochs=1)
+    config = TrainConfig.of(data="digits", trunk="identity", embedding_dim=2, epochs=1, keep="trained")
     folder = train(config, tmp_path / "run").folder
     (folder / "metrics.csv").write_text("epoch,unseen_map_at_r\n1,abc\n")
     assert any("better neighbors" in said for said in evaluate_run(folder).remarks)
