@@ -139,7 +139,7 @@ def test_an_array_may_hold_no_rows(tmp_path, rows):
     np.save(tmp_path / "none.npy", rows[:0])
     items = open_items(str(tmp_path / "none.npy"))
     assert items.array.shape == (0, 5)
-    with pytest.raises(DataError, match="none.npy"):
+    with pytest.raises(DataError, match=r"none\.npy"):
         open_dataset(str(tmp_path / "none.npy"))
 
 
